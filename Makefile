@@ -1,0 +1,41 @@
+# The commands: build, run, test, demo, perf, lint, clean. Each does its own set-up in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null)
+
+.PHONY: build run test demo perf lint clean soak
+
+build: $(VENV)/built
+
+$(VENV)/created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4" wheel build
+	@touch $@
+
+# -- installs the project editable with its test and lint tools; compiles what changed
+$(VENV)/built: $(VENV)/created setup.py pyproject.toml $(SOURCES)
+	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lint]'
+	@touch $@
+
+run: build
+	$(BIN)/mqcore up -c config/broker.toml
+
+test: build
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+demo: build
+	$(BIN)/python -m mqcore.admin.demo
+
+perf: build
+	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
+	$(BIN)/python -m perf.compare
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
+	find mqcore workers config tests perf -name '*.so' -delete -o -name '__pycache__' -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The shipped settings: each file is the default and explains each key."""

@@ -1,0 +1,1 @@
+"""The `mqcore` command."""

@@ -1,0 +1,1 @@
+"""The name server: routes and key-values."""

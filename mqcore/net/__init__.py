@@ -1,0 +1,1 @@
+"""The native network loop: connections, sends, pulls, held pulls, load generator."""

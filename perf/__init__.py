@@ -1,0 +1,1 @@
+"""Benchmarks and the side-by-side comparison."""

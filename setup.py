@@ -1,0 +1,65 @@
+"""Builds the Cython core: one extension for each .pyx file below mqcore/."""
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+ROOT = Path(__file__).parent
+PACKAGES = {
+    "mqcore": "mqcore",
+    "mqcore.workers": "workers",        # one file = one process; a top-level folder of its own
+    "mqcore.config": "config",          # the shipped settings are package data
+}
+
+
+def packages() -> dict[str, str]:
+    found = dict(PACKAGES)
+    for init in (ROOT / "mqcore").rglob("__init__.py"):
+        folder = init.parent.relative_to(ROOT)
+        found[".".join(folder.parts)] = str(folder)
+    return found
+
+
+def extensions() -> list[Extension]:
+    only = os.environ.get("MQCORE_BUILD_ONLY", "").split()     # dotted names, for a quick rebuild
+    result = []
+    for source in sorted((ROOT / "mqcore").rglob("*.pyx")):
+        path = source.relative_to(ROOT)
+        name = ".".join(path.with_suffix("").parts)
+        if only and name not in only:
+            continue
+        result.append(
+            Extension(
+                name,
+                [str(path)],
+                include_dirs=["mqcore/include"],
+                depends=[str(header) for header in Path("mqcore/include").glob("*.h")],
+                extra_compile_args=["-O2", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"],
+                extra_link_args=["-pthread"],
+            )
+        )
+    return result
+
+
+setup(
+    packages=sorted(packages()),
+    package_dir=packages(),
+    package_data={
+        "mqcore": ["*.pxd", "**/*.pxd", "py.typed", "include/*.h"],
+        "mqcore.config": ["*.toml"],
+    },
+    ext_modules=cythonize(
+        extensions(),
+        build_dir="build/cython",
+        nthreads=int(os.environ.get("MQCORE_BUILD_JOBS", "2")),
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+        },
+    ),
+)
