@@ -1,0 +1,388 @@
+"""
+The stock RocketMQ name server and broker (Java, from Maven Central) as test and perf fixtures.
+
+    with stock_cluster(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as cluster:
+        cluster.namesrv_addr, cluster.broker_addr, cluster.broker_pid
+
+Needs `java` and, the first time, `mvn` with a reachable Maven repository; `require_stock()` skips a
+test that has neither. Nothing here imports the compiled core, so it works before a build.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+STOCK_VERSION = "4.9.7"
+STOCK_ARTIFACTS = (
+    f"org.apache.rocketmq:rocketmq-broker:{STOCK_VERSION}",
+    f"org.apache.rocketmq:rocketmq-namesrv:{STOCK_VERSION}",
+)
+CACHE = Path(os.environ.get("MQCORE_TEST_CACHE", Path.home() / ".cache" / "mqcore-test"))
+
+MAVEN_TIMEOUT_S = 300
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+PROBE_TIMEOUT_S = 2
+POLL_INTERVAL_S = 0.05
+PORT_RANGE = range(20_000, 32_000)      # below the ephemeral range: no client socket sits there
+GET_BROKER_CLUSTER_INFO = 106
+PR_SET_PDEATHSIG = 1
+
+# RocketMQ 4.9 was written for Java 8: newer ones must be told that its reflection is welcome.
+JAVA_OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+NAMESRV_HEAP = ("-Xms64m", "-Xmx256m")
+BROKER_HEAP = ("-Xms512m", "-Xmx1g")
+
+_LOGBACK = """<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{log}</file>
+    <encoder><pattern>%d %p %t %c - %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+class StockError(RuntimeError):
+    """The stock programs could not be resolved, started or reached."""
+
+
+def have_stock() -> bool:
+    """Whether the stock broker can be run: `java`, and its jars cached or `mvn` to get them."""
+    if shutil.which("java") is None:
+        return False
+    return _cache_folder(STOCK_ARTIFACTS).is_dir() or shutil.which("mvn") is not None
+
+
+def require_stock() -> None:
+    """Skip the calling test unless the stock broker can be run."""
+    if not have_stock():
+        pytest.skip("needs java, and mvn or an earlier download of the stock broker")
+
+
+# -- jars ------------------------------------------------------------------------------------------
+
+
+def stock_classpath(artifacts: Sequence[str] = STOCK_ARTIFACTS) -> str:
+    """
+    The class path of Maven artifacts and all they depend on at run time.
+
+    artifacts: `group:artifact:version` each. Resolved once into a folder below CACHE (or
+    $MQCORE_TEST_CACHE); later calls with the same artifacts touch no network. Raises StockError.
+    """
+    folder = _cache_folder(artifacts)
+    if not folder.is_dir():
+        _download(artifacts, folder)
+    jars = sorted(str(jar) for jar in folder.glob("*.jar"))
+    if not jars:
+        raise StockError(f"no jars in {folder}: delete the folder to resolve it again")
+    return os.pathsep.join(jars)
+
+
+def _cache_folder(artifacts: Sequence[str]) -> Path:
+    if tuple(artifacts) == STOCK_ARTIFACTS:
+        return CACHE / f"stock-{STOCK_VERSION}"
+    first = artifacts[0].split(":")
+    digest = hashlib.sha256("\n".join(artifacts).encode()).hexdigest()[:10]
+    return CACHE / f"{first[1]}-{first[2]}-{digest}"
+
+
+def _download(artifacts: Sequence[str], folder: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise StockError("mvn is not installed, so the stock jars cannot be resolved")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="resolving-") as scratch:
+        jars = Path(scratch, "jars")
+        Path(scratch, "pom.xml").write_text(_pom(artifacts))
+        run = subprocess.run(
+            ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime",
+             f"-DoutputDirectory={jars}"],
+            cwd=scratch, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False,
+        )
+        if run.returncode:
+            raise StockError(f"maven could not resolve {list(artifacts)}:\n{run.stdout[-2000:]}")
+        with contextlib.suppress(FileExistsError):
+            _rename_into_place(jars, folder)
+
+
+def _rename_into_place(source: Path, target: Path) -> None:
+    """Two processes may have resolved the same jars: the first rename wins, the other is equal."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if target.is_dir():
+            raise FileExistsError(target) from error
+        raise
+
+
+def _pom(artifacts: Sequence[str]) -> str:
+    dependencies = []
+    for artifact in artifacts:
+        group, name, version = artifact.split(":")
+        dependencies.append(
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+            f"<version>{version}</version></dependency>"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>mqcore.test</groupId><artifactId>classpath</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{''.join(dependencies)}</dependencies></project>"
+    )
+
+
+# -- ports and probing -----------------------------------------------------------------------------
+
+
+def free_broker_port() -> int:
+    """A port that is free together with its fast port (-2) and its replication port (+1)."""
+    for _ in range(200):
+        port = random.choice(PORT_RANGE)
+        if all(_is_free(port + delta) for delta in (-2, 0, 1)):
+            return port
+    raise StockError(f"no three free ports in {PORT_RANGE}")
+
+
+def free_port() -> int:
+    """A free TCP port outside the ephemeral range."""
+    for _ in range(200):
+        port = random.choice(PORT_RANGE)
+        if _is_free(port):
+            return port
+    raise StockError(f"no free port in {PORT_RANGE}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
+
+
+def registered_brokers(namesrv_addr: str) -> set[str]:
+    """Names of the brokers that a name server knows (code 106); OSError when it is away."""
+    header = json.dumps(
+        {"code": GET_BROKER_CLUSTER_INFO, "flag": 0, "language": "PYTHON", "opaque": 1,
+         "version": 409}
+    ).encode()
+    host, port = namesrv_addr.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S) as peer:
+        peer.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+        stream = peer.makefile("rb")
+        size, header_size = struct.unpack(">II", stream.read(8))
+        stream.read(header_size)
+        body = stream.read(size - 4 - header_size).decode()
+    # fastjson writes the ids bare ({0:"addr"}), so this is not JSON: brokerName is what we need
+    return {part.split('"')[0] for part in body.split('"brokerName":"')[1:]}
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+@dataclass
+class StockProcess:
+    """One running Java program of the stock distribution."""
+
+    name: str
+    addr: str
+    home: Path
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        """End it like a power cut ends a process: no shutdown hook runs."""
+        self.process.kill()
+        self.process.wait(STOP_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Clean stop; a process that does not end within STOP_TIMEOUT_S is killed."""
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def tail(self) -> str:
+        """The end of its output and log, for a failure's message."""
+        files = (self.output, self.home / "logs" / f"{self.name}.log")
+        return "\n".join(file.read_text(errors="replace")[-1500:] for file in files if file.exists())
+
+
+def start_namesrv(
+    folder: Path, properties: Mapping[str, object] | None = None, port: int | None = None,
+    jvm_options: Sequence[str] = NAMESRV_HEAP,
+) -> StockProcess:
+    """Start a stock name server whose files live in `folder`; returns once it answers."""
+    port = port or free_port()
+    started = _start(
+        "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", folder,
+        {"listenPort": port, **(properties or {})}, f"127.0.0.1:{port}", jvm_options,
+    )
+
+    def answers() -> bool:
+        registered_brokers(started.addr)
+        return True
+
+    _wait_until(answers, started)
+    return started
+
+
+def start_broker(
+    folder: Path, namesrv_addr: str, properties: Mapping[str, object] | None = None,
+    port: int | None = None, jvm_options: Sequence[str] = BROKER_HEAP,
+    conf_files: Mapping[str, str] | None = None,
+) -> StockProcess:
+    """
+    Start a stock broker; returns once `namesrv_addr` knows it and it accepts connections.
+
+    folder: ROCKETMQ_HOME and, unless `properties` names another storePathRootDir, parent of the
+    store (`folder/store`). conf_files: further files below conf/, such as `plain_acl.yml`.
+    """
+    port = port or free_broker_port()
+    given = dict(properties or {})
+    store = Path(str(given.setdefault("storePathRootDir", folder / "store")))
+    settings = {
+        "brokerName": "stock-a", "brokerClusterName": "DefaultCluster", "brokerId": 0,
+        "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": port,
+        "haListenPort": port + 1, "namesrvAddr": namesrv_addr,
+        "storePathCommitLog": store / "commitlog", **given,
+    }
+    started = _start("broker", "org.apache.rocketmq.broker.BrokerStartup", folder, settings,
+                     f"127.0.0.1:{port}", jvm_options, conf_files or {})
+
+    def is_ready() -> bool:
+        with socket.create_connection(("127.0.0.1", port), timeout=PROBE_TIMEOUT_S):
+            return str(settings["brokerName"]) in registered_brokers(namesrv_addr)
+
+    _wait_until(is_ready, started)
+    return started
+
+
+def _start(
+    name: str, main_class: str, home: Path, properties: Mapping[str, object], addr: str,
+    jvm_options: Sequence[str], conf_files: Mapping[str, str] | None = None,
+) -> StockProcess:
+    classpath = stock_classpath()
+    home = home.absolute()
+    for sub in ("conf", "logs"):
+        (home / sub).mkdir(parents=True, exist_ok=True)
+    (home / "conf" / f"logback_{name}.xml").write_text(
+        _LOGBACK.format(log=home / "logs" / f"{name}.log"))
+    for file_name, text in (conf_files or {}).items():
+        target = home / "conf" / file_name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    conf = home / f"{name}.conf"
+    conf.write_text("".join(f"{key}={_property(value)}\n" for key, value in properties.items()))
+    output = home / f"{name}.out"
+    command = ["java", *jvm_options, *JAVA_OPENS, f"-Duser.home={home}", "-cp", classpath,
+               main_class, "-c", str(conf)]
+    with output.open("wb") as sink:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=home,
+            env={**os.environ, "ROCKETMQ_HOME": str(home)}, preexec_fn=_die_with_parent,
+        )
+    return StockProcess(name, addr, home, process, output)
+
+
+def _property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed must not leave a JVM behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wait_until(condition: Callable[[], bool], started: StockProcess) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, struct.error):        # not up yet: try again
+            if condition():
+                return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.process.wait(POLL_INTERVAL_S)
+            raise StockError(f"stock {started.name} ended at start:\n{started.tail()}")
+    text = started.tail()
+    started.stop()
+    raise StockError(f"stock {started.name} not ready after {START_TIMEOUT_S} s:\n{text}")
+
+
+# -- the pair --------------------------------------------------------------------------------------
+
+
+@dataclass
+class StockCluster:
+    """A stock name server with one stock master broker."""
+
+    namesrv: StockProcess
+    broker: StockProcess
+    store: Path
+    processes: list[StockProcess] = field(default_factory=list)
+
+    @property
+    def namesrv_addr(self) -> str:
+        return self.namesrv.addr
+
+    @property
+    def broker_addr(self) -> str:
+        return self.broker.addr
+
+    @property
+    def broker_pid(self) -> int:
+        return self.broker.pid
+
+
+@contextlib.contextmanager
+def stock_cluster(
+    tmp_path: Path, broker_properties: Mapping[str, object] | None = None, *,
+    namesrv_properties: Mapping[str, object] | None = None,
+    jvm_options: Sequence[str] = BROKER_HEAP, conf_files: Mapping[str, str] | None = None,
+) -> Iterator[StockCluster]:
+    """
+    Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.
+
+    Both are stopped at the end, the broker first and cleanly, so that its store can be read
+    afterwards (`cluster.store`). Raises StockError when either does not come up.
+    """
+    processes: list[StockProcess] = []
+    try:
+        namesrv = start_namesrv(tmp_path / "stock-namesrv", namesrv_properties)
+        processes.append(namesrv)
+        broker = start_broker(tmp_path / "stock-broker", namesrv.addr, broker_properties,
+                              jvm_options=jvm_options, conf_files=conf_files)
+        processes.append(broker)
+        given = (broker_properties or {}).get("storePathRootDir", broker.home / "store")
+        yield StockCluster(namesrv, broker, Path(str(given)), processes)
+    finally:
+        for started in reversed(processes):
+            started.stop()
