@@ -1,0 +1,127 @@
+"""
+What the broker's rules need from the rest of the process: the store, the shared tables, the
+connections, the appender, the name servers. The coordinator gives real ones, tests give fakes.
+
+All of these are called from one thread. None of them may block for longer than a disk read.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from mqcore.broker.groups import GroupConfig
+from mqcore.broker.registration import Registration
+from mqcore.broker.subscriptions import Subscription
+from mqcore.broker.topics import TopicConfig
+
+
+class QueueEntry(NamedTuple):
+    """One consume queue entry (store.md 3.1)."""
+
+    position: int                # commit log position of the record
+    size: int                    # bytes of the record
+    tag_code: int                # Java string hash of the tags; a delivery time in the delay topic
+
+
+class StoreReader(Protocol):
+    """Reads of the store as it is dispatched now."""
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """(first offset, next offset) of a queue; None when it has no consume queue at all."""
+        ...
+
+    def log_range(self) -> tuple[int, int]:
+        """(first position, next position) of the commit log, in bytes."""
+        ...
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
+        """The entry at a queue offset; None outside the range."""
+        ...
+
+    def record(self, position: int) -> bytes | None:
+        """The whole record that starts at `position`; None when there is none (or a blank)."""
+        ...
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored, ms since 1970; -1 when there is none."""
+        ...
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The queue offset nearest to a store time (broker.md 10.2, store.md 3.5); 0 when empty."""
+        ...
+
+    def in_memory(self, position: int) -> bool:
+        """False when a record lies further behind the log's end than the 40 % rule (broker.md 6.2)."""
+        ...
+
+
+class Tables(Protocol):
+    """The copies in shared memory that serving processes read. Every call may be repeated."""
+
+    def publish_topic(self, topic: TopicConfig) -> None:
+        """A topic is new or has changed."""
+        ...
+
+    def remove_topic(self, name: str) -> None: ...
+
+    def publish_group(self, group: GroupConfig) -> None:
+        """A group's config is new or has changed."""
+        ...
+
+    def remove_group(self, name: str) -> None: ...
+
+    def publish_subscription(
+        self, group: str, topic: str, subscription: Subscription | None, message_model: str
+    ) -> None:
+        """
+        An online group's subscription of a topic is new or has changed; None: it is gone.
+
+        message_model is that of the whole group, "CLUSTERING" or "BROADCASTING".
+        """
+        ...
+
+
+class Connections(Protocol):
+    """The connections of all serving processes; bits 48 to 55 of an id are the serving index."""
+
+    def send(self, connection: int, frame: bytes) -> None:
+        """Queue one whole frame, with its length word; an id that is gone is ignored."""
+        ...
+
+    def close(self, connection: int) -> None: ...
+
+
+class Appender(Protocol):
+    """Stores messages of the broker's own making, like producers' but without an answer."""
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: Mapping[str, str],
+        *,
+        born_ms: int,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> None: ...
+
+
+class Registrar(Protocol):
+    """Sends REGISTER_BROKER (103) to every name server at once (broker.md 1.5)."""
+
+    def register(
+        self,
+        registration: Registration,
+        *,
+        one_way: bool,
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """
+        Start a registration and return.
+
+        done  called exactly once when all have answered or register_timeout_ms has passed (also
+              when there is no name server at all); it may be called before `register` returns.
+        """
+        ...

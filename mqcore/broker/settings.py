@@ -1,0 +1,249 @@
+"""
+Every setting of the broker: its name, type, bounds and default, and the four places it may come from.
+
+Later wins: the defaults (config/broker.toml shows the same values, a test compares them), the file
+given with -c (ours in TOML, or a stock broker.conf), MQCORE_SECTION_KEY environment variables,
+`--set section.key=value`. docs/configuration.md describes each key.
+
+Stock names and defaults: broker.md 15 (RocketMQ 4.9.8: BrokerConfig, MessageStoreConfig,
+NettyServerConfig).
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+MIB = 1 << 20
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+RingBytes = Annotated[int, Meta(ge=4096, le=1 << 30)]
+Name = Annotated[str, Meta(max_length=127)]
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the text names where it came from, its key, its value, what was expected."""
+
+
+class BrokerSettings(Struct, frozen=True, kw_only=True):
+    """Who this broker is, and how it treats clients."""
+
+    name: Name = ""                                   # "" = host name (filled in by load)
+    cluster: Annotated[str, Meta(min_length=1, max_length=127)] = "DefaultCluster"
+    id: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] = 0
+    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_port: Port = 10911
+    fast_port_enable: bool = True
+    advertised_ip: str = ""                           # "" = first address found (filled in by load)
+    permission: Annotated[int, Meta(ge=0, le=6)] = 6
+    namesrv_addrs: tuple[str, ...] = ()
+    register_interval_ms: Annotated[int, Meta(ge=10_000, le=60_000)] = 30_000
+    register_timeout_ms: Positive = 6_000
+    force_register: bool = True
+    auto_create_topic: bool = True
+    auto_create_group: bool = True
+    default_topic_queue_count: Annotated[int, Meta(ge=1, le=65535)] = 8
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    trace_topic_name: Annotated[str, Meta(min_length=1, max_length=127)] = "RMQ_SYS_TRACE_TOPIC"
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    reject_transaction_message: bool = False
+    accept_sends_from_ms: Annotated[int, Meta(ge=0)] = 0
+    sql_filter_enable: bool = False
+    notify_consumers_enable: bool = True
+    long_polling_enable: bool = True
+    short_polling_ms: Positive = 1_000
+    client_expiry_ms: Positive = 120_000
+    queue_lock_expiry_ms: Positive = 60_000
+    offsets_persist_interval_ms: Positive = 5_000
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """Where the messages are, how they reach the disk, and what one pull may take."""
+
+    path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/store"
+    flush: Literal["async", "sync", "transient-pool"] = "async"
+    segment_size_bytes: Annotated[int, Meta(ge=4096, le=(1 << 31) - 4096)] = 1 << 30
+    queue_file_entry_count: Annotated[int, Meta(ge=1, le=100_000_000)] = 300_000
+    index_enable: bool = True
+    index_slot_count: Annotated[int, Meta(ge=1, le=80_000_000)] = 5_000_000
+    index_entry_count: Annotated[int, Meta(ge=2, le=80_000_000)] = 20_000_000
+    flush_interval_ms: Positive = 500
+    flush_least_pages: Count = 4
+    flush_thorough_interval_ms: Positive = 10_000
+    commit_interval_ms: Positive = 200
+    commit_least_pages: Count = 4
+    commit_thorough_interval_ms: Positive = 200
+    queue_flush_interval_ms: Positive = 1_000
+    queue_flush_least_pages: Count = 2
+    queue_flush_thorough_interval_ms: Positive = 60_000
+    sync_flush_timeout_ms: Positive = 5_000
+    transient_pool_segment_count: Annotated[int, Meta(ge=1, le=64)] = 5
+    recovery_check_crc: bool = True
+    message_size_max_bytes: Annotated[int, Meta(ge=10, le=15 * MIB)] = 4 * MIB
+    transfer_memory_bytes_max: Positive = 262_144
+    transfer_memory_count_max: Positive = 32
+    transfer_disk_bytes_max: Positive = 65_536
+    transfer_disk_count_max: Positive = 8
+    memory_ratio_percent: Annotated[int, Meta(ge=0, le=100)] = 40
+
+
+class ProcessSettings(Struct, frozen=True, kw_only=True):
+    """How many processes work, and the bounds of what they share."""
+
+    serving_count: Annotated[int, Meta(ge=0, le=64)] = 0
+    append_ring_size_bytes: RingBytes = 16 * MIB
+    append_result_ring_size_bytes: RingBytes = MIB
+    request_ring_size_bytes: RingBytes = 16 * MIB
+    reply_ring_size_bytes: RingBytes = 32 * MIB
+    arrival_ring_size_bytes: RingBytes = MIB
+    topic_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
+    queue_count_max: Annotated[int, Meta(ge=2_048, le=4_000_000)] = 131_072
+    group_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
+    subscription_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 65_536
+    connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    connection_idle_ms: Positive = 120_000
+    connection_output_bytes_max: Annotated[int, Meta(ge=MIB, le=1 << 30)] = 64 * MIB
+    held_pull_count_max: Positive = 100_000
+    frame_size_max_bytes: Annotated[int, Meta(ge=65_536, le=16 * MIB)] = 16 * MIB
+    stop_timeout_ms: Positive = 5_000
+
+
+class NamesrvSettings(Struct, frozen=True, kw_only=True):
+    """The name server that `mqcore up` runs beside the broker."""
+
+    embedded: bool = True
+    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_port: Port = 9876
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    """What the processes write about themselves."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: str = ""                                    # "" = standard error
+    format: Literal["text", "json"] = "text"
+
+
+class StockReport(Struct, frozen=True, kw_only=True):
+    """What a stock broker.conf held that has no effect here."""
+
+    unknown: tuple[str, ...] = ()           # not a key of 4.9.8
+    without_effect: tuple[str, ...] = ()    # a key of 4.9.8 that nothing here listens to
+
+    def warning(self) -> str:
+        """One line for the log, "" when there is nothing to say."""
+        parts = []
+        if self.unknown:
+            parts.append("unknown keys: " + ", ".join(self.unknown))
+        if self.without_effect:
+            parts.append("keys without effect here: " + ", ".join(self.without_effect))
+        return "; ".join(parts)
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings of one broker. The first five fields are the sections of the TOML file."""
+
+    broker: BrokerSettings = BrokerSettings()
+    store: StoreSettings = StoreSettings()
+    processes: ProcessSettings = ProcessSettings()
+    namesrv: NamesrvSettings = NamesrvSettings()
+    log: LogSettings = LogSettings()
+    file: str = ""                          # the file that was given, "" when none
+    stock: StockReport = StockReport()
+
+    @property
+    def advertised_addr(self) -> str:
+        """`ip:port` that name servers hand to clients, and the store host of messages."""
+        return f"{self.broker.advertised_ip}:{self.broker.listen_port}"
+
+    @property
+    def fast_port(self) -> int | None:
+        """The "VIP" port, listen_port - 2 (broker.md 1.1); None when switched off."""
+        return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
+
+    @property
+    def config_dir(self) -> Path:
+        """The folder of topics.json, subscriptionGroup.json, consumerOffset.json (store.md 1)."""
+        return Path(self.store.path) / "config"
+
+
+SECTIONS: dict[str, type[Struct]] = {
+    "broker": BrokerSettings,
+    "store": StoreSettings,
+    "processes": ProcessSettings,
+    "namesrv": NamesrvSettings,
+    "log": LogSettings,
+}
+
+
+def load(
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> Settings:
+    """
+    Settings from the defaults, then `path`, then `environment`, then `overrides`.
+
+    path         a TOML file, or a stock broker.conf (Java properties)
+    environment  MQCORE_SECTION_KEY variables, and stock's NAMESRV_ADDR below the file; others ignored
+    overrides    "section.key=value" texts of the command line
+
+    Empty name, advertised_ip are filled in, "~" in paths is expanded. Raises SettingsError.
+    """
+    from mqcore.broker import settings_sources as sources
+
+    environment = os.environ if environment is None else environment
+    values = sources.Values(SECTIONS)
+    sources.read_stock_environment(values, environment)
+    report = sources.read_file(values, path) if path is not None else StockReport()
+    sources.read_environment(values, environment)
+    sources.read_overrides(values, overrides)
+    settings = Settings(
+        broker=BrokerSettings(**values.section("broker")),
+        store=StoreSettings(**values.section("store")),
+        processes=ProcessSettings(**values.section("processes")),
+        namesrv=NamesrvSettings(**values.section("namesrv")),
+        log=LogSettings(**values.section("log")),
+        file=str(path) if path is not None else "",
+        stock=report,
+    )
+    sources.check(settings, values)
+    return _filled(settings)
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """section -> key -> default value, as config/broker.toml must show them."""
+    return {
+        section: {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in ((key, getattr(kind(), key)) for key in kind.__struct_fields__)
+        }
+        for section, kind in SECTIONS.items()
+    }
+
+
+def _filled(settings: Settings) -> Settings:
+    from mqcore.broker import settings_sources as sources
+
+    broker = replace(
+        settings.broker,
+        name=settings.broker.name or sources.host_name(),
+        advertised_ip=settings.broker.advertised_ip or sources.first_address(),
+    )
+    store = replace(settings.store, path=_expanded(settings.store.path))
+    log = settings.log
+    if log.file:
+        log = replace(log, file=_expanded(log.file))
+    return replace(settings, broker=broker, store=store, log=log)
+
+
+def _expanded(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

@@ -1,0 +1,249 @@
+"""
+Reads a stock broker.conf: Java properties whose keys are those of RocketMQ 4.9.8 (broker.md 15).
+
+A key with a counterpart sets it, a key that asks for something that would be dangerous to ignore is
+refused, every other key is reported once: as unknown, or as known and without effect. RocketMQ's
+misspelled names live in these tables and nowhere else.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mqcore.broker.settings import SettingsError, StockReport
+
+if TYPE_CHECKING:
+    from mqcore.broker.settings_sources import Values
+
+QUEUE_ENTRY_SIZE = 20        # mappedFileSizeConsumeQueue counts bytes, ours counts entries
+
+# stock key -> "section.key"; the value is taken as it is
+RENAMED = {
+    "brokerName": "broker.name",
+    "brokerClusterName": "broker.cluster",
+    "brokerId": "broker.id",
+    "listenPort": "broker.listen_port",
+    "brokerIP1": "broker.advertised_ip",
+    "brokerPermission": "broker.permission",
+    "namesrvAddr": "broker.namesrv_addrs",
+    "registerBrokerTimeoutMills": "broker.register_timeout_ms",
+    "forceRegister": "broker.force_register",
+    "autoCreateTopicEnable": "broker.auto_create_topic",
+    "autoCreateSubscriptionGroup": "broker.auto_create_group",
+    "defaultTopicQueueNums": "broker.default_topic_queue_count",
+    "clusterTopicEnable": "broker.cluster_topic_enable",
+    "brokerTopicEnable": "broker.broker_topic_enable",
+    "traceTopicEnable": "broker.trace_topic_enable",
+    "msgTraceTopicName": "broker.trace_topic_name",
+    "regionId": "broker.region_id",
+    "traceOn": "broker.trace_on",
+    "rejectTransactionMessage": "broker.reject_transaction_message",
+    "startAcceptSendRequestTimeStamp": "broker.accept_sends_from_ms",
+    "enablePropertyFilter": "broker.sql_filter_enable",
+    "notifyConsumerIdsChangedEnable": "broker.notify_consumers_enable",
+    "longPollingEnable": "broker.long_polling_enable",
+    "shortPollingTimeMills": "broker.short_polling_ms",
+    "flushConsumerOffsetInterval": "broker.offsets_persist_interval_ms",
+    "storePathRootDir": "store.path",
+    "mappedFileSizeCommitLog": "store.segment_size_bytes",
+    "messageIndexEnable": "store.index_enable",
+    "maxHashSlotNum": "store.index_slot_count",
+    "maxIndexNum": "store.index_entry_count",
+    "flushIntervalCommitLog": "store.flush_interval_ms",
+    "flushCommitLogLeastPages": "store.flush_least_pages",
+    "flushCommitLogThoroughInterval": "store.flush_thorough_interval_ms",
+    "commitIntervalCommitLog": "store.commit_interval_ms",
+    "commitCommitLogLeastPages": "store.commit_least_pages",
+    "commitCommitLogThoroughInterval": "store.commit_thorough_interval_ms",
+    "flushIntervalConsumeQueue": "store.queue_flush_interval_ms",
+    "flushConsumeQueueLeastPages": "store.queue_flush_least_pages",
+    "flushConsumeQueueThoroughInterval": "store.queue_flush_thorough_interval_ms",
+    "syncFlushTimeout": "store.sync_flush_timeout_ms",
+    "transientStorePoolSize": "store.transient_pool_segment_count",
+    "checkCRCOnRecover": "store.recovery_check_crc",
+    "maxMessageSize": "store.message_size_max_bytes",
+    "maxTransferBytesOnMessageInMemory": "store.transfer_memory_bytes_max",
+    "maxTransferCountOnMessageInMemory": "store.transfer_memory_count_max",
+    "maxTransferBytesOnMessageInDisk": "store.transfer_disk_bytes_max",
+    "maxTransferCountOnMessageInDisk": "store.transfer_disk_count_max",
+    "accessMessageInMemoryMaxRatio": "store.memory_ratio_percent",
+}
+
+
+def _whole_number(source: str, key: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise SettingsError(f'{source}: {key} = "{text}": expected a whole number') from None
+
+
+def _register_interval(source: str, key: str, text: str) -> int:
+    """Stock clamps the period to 10..60 s instead of refusing it (broker.md 1.3)."""
+    return min(max(_whole_number(source, key, text), 10_000), 60_000)
+
+
+def _queue_file_entries(source: str, key: str, text: str) -> int:
+    """Bytes rounded up to whole entries, as MessageStoreConfig does."""
+    return -(-_whole_number(source, key, text) // QUEUE_ENTRY_SIZE)
+
+
+def _idle_ms(source: str, key: str, text: str) -> int:
+    return _whole_number(source, key, text) * 1000
+
+
+CONVERTED: dict[str, tuple[str, Callable[[str, str, str], Any]]] = {
+    "registerNameServerPeriod": ("broker.register_interval_ms", _register_interval),
+    "mappedFileSizeConsumeQueue": ("store.queue_file_entry_count", _queue_file_entries),
+    "serverChannelMaxIdleTimeSeconds": ("processes.connection_idle_ms", _idle_ms),
+}
+
+# two stock keys that make one setting together
+FLUSH_KEYS = ("flushDiskType", "transientStorePoolEnable")
+
+# key -> (the only harmless value, why another one is refused instead of ignored)
+REFUSED = {
+    "brokerRole": ("ASYNC_MASTER", "replication is not supported yet"),
+    "enableDLegerCommitLog": ("false", "DLedger is not supported"),
+    "aclEnable": ("false", "access control is not supported yet"),
+    "duplicationEnable": ("false", "a duplicated commit log is not supported"),
+    "messageStorePlugIn": ("", "store plug-ins are Java classes"),
+}
+
+WITHOUT_EFFECT = frozenset("""
+    brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
+    compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
+    transactionTimeOut transactionCheckMax transactionCheckInterval storeReplyMessageEnable
+    filterSupportRetry enableCalcFilterBitMap expectConsumerNumUseFilter
+    maxErrorRateOfBloomFilter filterDataCleanTimeSpan enableDetailStat autoDeleteUnusedStats
+    commercialBaseCount commercialEnable commercialTimerCount commercialTransCount
+    commercialBigCount highSpeedMode maxDelayTime filterServerNums
+    flushConsumerOffsetHistoryInterval sendMessageThreadPoolNums putMessageFutureThreadPoolNums
+    pullMessageThreadPoolNums processReplyMessageThreadPoolNums queryMessageThreadPoolNums
+    adminBrokerThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
+    heartbeatThreadPoolNums endTransactionThreadPoolNums sendThreadPoolQueueCapacity
+    putThreadPoolQueueCapacity replyThreadPoolQueueCapacity pullThreadPoolQueueCapacity
+    endTransactionPoolQueueCapacity queryThreadPoolQueueCapacity heartbeatThreadPoolQueueCapacity
+    clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
+    brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue
+    waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue transferMsgByHeap
+    slaveReadEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    serverWorkerThreads serverSelectorThreads serverCallbackExecutorThreads
+    serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
+    serverSocketRcvBufSize serverSocketBacklog serverPooledByteBufAllocatorEnable
+    useEpollNativeSelector clientWorkerThreads clientCallbackExecutorThreads
+    clientOnewaySemaphoreValue clientAsyncSemaphoreValue connectTimeoutMillis
+    channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
+    clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout useTLS
+    storePathCommitLog readOnlyCommitLogStorePaths storePathDLedgerCommitLog
+    enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
+    flushCommitLogTimed useReentrantLockWhenPutMessage osPageCacheBusyTimeOutMills
+    fastFailIfNoBufferInStorePool warmMapedFileEnable flushLeastPagesWhenWarmMapedFile
+    debugLockEnable messageIndexSafe maxMsgsNumBatch defaultQueryMaxNum putMsgIndexHightWater
+    diskFallRecorded fileReservedTime deleteWhen diskMaxUsedSpaceRatio cleanFileForciblyEnable
+    cleanResourceInterval deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+    destroyMapedFileIntervalForcibly redeleteHangedFileInterval messageDelayLevel
+    flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked enableLmq
+    enableMultiDispatch maxLmqConsumeQueueNum haListenPort haMasterAddress
+    haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haSlaveFallbehindMax
+    slaveTimeout offsetCheckInSlave dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
+    isEnableBatchPush enableBatchPush
+""".split())
+
+
+def read(values: Values, source: str, raw: bytes) -> StockReport:
+    """
+    Put the settings of a stock broker.conf into `values`.
+
+    source  the file's name, for messages. Raises SettingsError for a value of the wrong kind (stock
+    skips it silently) and for a feature that must not be ignored.
+    """
+    entries = parse_properties(raw)
+    unknown, without_effect = [], []
+    for key, text in entries.items():
+        if key in RENAMED:
+            _put(values, RENAMED[key], text, source, key)
+        elif key in CONVERTED:
+            target, converter = CONVERTED[key]
+            _put(values, target, str(converter(source, key, text)), source, key)
+        elif key in REFUSED:
+            harmless, reason = REFUSED[key]
+            if text.lower() != harmless.lower():
+                raise SettingsError(f'{source}: {key} = "{text}": {reason}; expected "{harmless}"')
+        elif key in WITHOUT_EFFECT:
+            without_effect.append(key)
+        elif key not in FLUSH_KEYS:
+            unknown.append(key)
+    _put_flush(values, entries, source)
+    return StockReport(unknown=tuple(unknown), without_effect=tuple(without_effect))
+
+
+def _put(values: Values, target: str, text: str, source: str, shown: str) -> None:
+    section, _, key = target.partition(".")
+    values.put(section, key, text, source, as_text=True, shown=shown)
+
+
+def _put_flush(values: Values, entries: dict[str, str], source: str) -> None:
+    """The transient pool has an effect only with ASYNC_FLUSH (TransientStorePool, broker.md 15)."""
+    if not any(key in entries for key in FLUSH_KEYS):
+        return
+    flush_type = entries.get("flushDiskType", "ASYNC_FLUSH")
+    pool = entries.get("transientStorePoolEnable", "false").lower()
+    if flush_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        raise SettingsError(
+            f'{source}: flushDiskType = "{flush_type}": expected "ASYNC_FLUSH" or "SYNC_FLUSH"'
+        )
+    if pool not in ("true", "false"):
+        raise SettingsError(
+            f'{source}: transientStorePoolEnable = "{pool}": expected true or false'
+        )
+    if flush_type == "SYNC_FLUSH":
+        flush = "sync"
+    else:
+        flush = "transient-pool" if pool == "true" else "async"
+    _put(values, "store.flush", flush, source, "flushDiskType")
+
+
+def parse_properties(raw: bytes) -> dict[str, str]:
+    """
+    Key and value of each line of a Java properties file (Latin-1, backslash escapes, # and !
+    comments, `=`, `:` or blanks between key and value, a backslash at the end continues a line).
+    """
+    entries = {}
+    for line in _logical_lines(raw.decode("latin-1")):
+        match = re.match(r"((?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", line, re.S)
+        if match is not None and match[1]:
+            entries[_unescaped(match[1])] = _unescaped(match[2]).strip()
+    return entries
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    joined = ""
+    for line in re.split(r"\r\n|\n|\r", text):
+        line = line.lstrip(" \t\f")
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        trailing = len(joined) - len(joined.rstrip("\\"))
+        if trailing % 2:
+            joined = joined[:-1]
+            continue
+        lines.append(joined)
+        joined = ""
+    if joined:
+        lines.append(joined)
+    return lines
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescaped(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        if match[1]:
+            return chr(int(match[1], 16))
+        return _ESCAPES.get(match[2], match[2])
+
+    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", one, text, flags=re.S)
