@@ -33,7 +33,6 @@ RESERVED = frozenset((
     "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE",
     "INNER_MULTI_QUEUE_OFFSET",
 ))
-)
 
 
 def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
