@@ -1,0 +1,415 @@
+# Every byte layout in the project, declared once.
+#
+# Part 1, store files and wire: fixed by RocketMQ 4.9.8; big-endian, unaligned. Frozen.
+# Part 2, shared memory: ours; native byte order, cache-line aligned, lives as long as one run.
+#         Any change here raises SHM_LAYOUT_VERSION: a process that maps another one will not start.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #define mq_layout_assert(condition) do { _Static_assert(condition, #condition); } while (0)
+    """
+    void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
+
+# == Part 1: files and wire ========================================================================
+
+# -- Commit log record (store.md 2.1); B = body, T = topic, P = properties; both hosts IPv4 --------
+#
+#  0     4       8        12       16    20        28        36       40      48    56      64
+#  | size | magic | crc    | queue  | flag | queue   | log     | sys    | born  | born | store | store
+#  | i32  | i32   | i32    | id     | i32  | offset  | positn. | flag   | time  | host | time  | host
+#                                           i64       i64       i32      i64     8/20   i64     8/20
+#  then (72 with two IPv4 hosts; each IPv6 host moves what follows by 12):
+#  | reconsume times i32 | prepared position i64 | B i32, body | T i8, topic | P i16, properties |
+cdef enum:
+    RECORD_SIZE = 0
+    RECORD_MAGIC = 4
+    RECORD_BODY_CRC = 8
+    RECORD_QUEUE_ID = 12
+    RECORD_FLAG = 16
+    RECORD_QUEUE_OFFSET = 20
+    RECORD_LOG_POSITION = 28
+    RECORD_SYS_FLAG = 36
+    RECORD_BORN_TIME = 40
+    RECORD_BORN_HOST = 48
+    HOST_V4_SIZE = 8
+    HOST_V6_SIZE = 20
+    HOST_V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
+    # distances from the end of the born host
+    RECORD_STORE_TIME_AFTER_BORN_HOST = 0
+    RECORD_STORE_HOST_AFTER_BORN_HOST = 8
+    # distances from the end of the store host
+    RECORD_RECONSUME_TIMES_AFTER_HOSTS = 0
+    RECORD_PREPARED_POSITION_AFTER_HOSTS = 4
+    RECORD_BODY_LENGTH_AFTER_HOSTS = 12
+    RECORD_BODY_AFTER_HOSTS = 16
+    RECORD_FIXED_SIZE = 91               # everything but B, T and P, two IPv4 hosts
+    BLANK_SIZE_MIN = 8                   # size and magic: what always stays free in a segment
+
+    TOPIC_LENGTH_MAX = 127
+    PROPERTIES_LENGTH_MAX = 32767
+
+    SYS_FLAG_COMPRESSED = 0x1
+    SYS_FLAG_MULTI_TAGS = 0x2
+    SYS_FLAG_TRANSACTION_MASK = 0xC
+    SYS_FLAG_PREPARED = 0x4
+    SYS_FLAG_COMMIT = 0x8
+    SYS_FLAG_ROLLBACK = 0xC
+    SYS_FLAG_BORN_HOST_V6 = 0x10
+    SYS_FLAG_STORE_HOST_V6 = 0x20
+
+cdef enum:
+    MAGIC_MESSAGE = -626843481           # 0xDAA320A7
+    MAGIC_BLANK = -875286124             # 0xCBD43194
+
+# -- Item of a batch body (store.md 2.10): size, magic, crc, flag, B, body, P, properties ----------
+cdef enum:
+    BATCH_ITEM_SIZE = 0
+    BATCH_ITEM_FLAG = 12
+    BATCH_ITEM_BODY_LENGTH = 16
+    BATCH_ITEM_BODY = 20
+    BATCH_ITEM_FIXED_SIZE = 22           # everything but body and properties
+
+# -- Consume queue entry, 20 bytes (store.md 3.1) --------------------------------------------------
+#
+#    0               8           12              20
+#    | i64           | i32       | i64            |
+#    | log position  | rec. size | tag code       |
+cdef enum:
+    CQ_ENTRY_LOG_POSITION = 0
+    CQ_ENTRY_RECORD_SIZE = CQ_ENTRY_LOG_POSITION + 8
+    CQ_ENTRY_TAG_CODE = CQ_ENTRY_RECORD_SIZE + 4
+    CQ_ENTRY_SIZE = CQ_ENTRY_TAG_CODE + 8
+    CQ_FILLER_RECORD_SIZE = 0x7FFFFFFF   # a filler entry: position 0, this size, tag code 0
+
+# -- Index file (store.md 4.1): header, slots of i32, entries of 20 bytes --------------------------
+#
+#    0            8          16           24         32          36            40
+#    | begin time | end time | begin pos. | end pos. | slots used | next entry |
+#
+#    entry: 0 key hash i32 | 4 log position i64 | 12 seconds since begin i32 | 16 previous entry i32
+cdef enum:
+    INDEX_BEGIN_TIME = 0
+    INDEX_END_TIME = 8
+    INDEX_BEGIN_POSITION = 16
+    INDEX_END_POSITION = 24
+    INDEX_SLOTS_USED = 32
+    INDEX_NEXT_ENTRY = 36
+    INDEX_HEADER_SIZE = 40
+    INDEX_SLOT_SIZE = 4
+    INDEX_ENTRY_KEY_HASH = 0
+    INDEX_ENTRY_LOG_POSITION = 4
+    INDEX_ENTRY_SECONDS = 12
+    INDEX_ENTRY_PREVIOUS = 16
+    INDEX_ENTRY_SIZE = 20
+
+# -- Checkpoint, one page (store.md 5) -------------------------------------------------------------
+cdef enum:
+    CHECKPOINT_LOG_TIME = 0
+    CHECKPOINT_QUEUES_TIME = 8
+    CHECKPOINT_INDEX_TIME = 16
+    CHECKPOINT_SIZE = 4096
+
+# -- Wire (remoting.md 1.1): length i32, codec u8 and header length u24, header, body --------------
+cdef enum:
+    FRAME_LENGTH_SIZE = 4
+    FRAME_HEADER_WORD = 4
+    FRAME_HEADER = 8                     # where the header starts
+    FRAME_LENGTH_MAX = 16777212          # length word; the whole frame is four bytes longer
+
+# == Part 2: shared memory =========================================================================
+
+cdef enum:
+    SHM_LAYOUT_VERSION = 1
+    CACHE_LINE = 64
+    CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
+
+    SERVING_COUNT_MAX = 16
+    SLOT_SUPERVISOR = 0
+    SLOT_WRITER = 1
+    SLOT_DISPATCHER = 2
+    SLOT_COORDINATOR = 3
+    SLOT_NAMESRV = 4
+    SLOT_SERVING = 8                     # serving process i has slot SLOT_SERVING + i
+    SLOT_COUNT = SLOT_SERVING + SERVING_COUNT_MAX
+
+    PRODUCER_COORDINATOR = SERVING_COUNT_MAX      # who appends: serving 0..15, then these
+    PRODUCER_COUNT = SERVING_COUNT_MAX + 1
+
+    GROUP_LENGTH_MAX = 255
+    SUBSCRIPTION_CODE_COUNT_MAX = 240
+
+cdef enum WorkerState:
+    WORKER_ABSENT = 0
+    WORKER_STARTING = 1
+    WORKER_RUNNING = 2
+    WORKER_STOPPED = 3
+
+# -- Ring cursors, three cache-line pairs ----------------------------------------------------------
+cdef struct RingCursors "mq_ring_cursors":
+    int64_t tail                         # bytes published so far; the producer alone stores it
+    uint8_t tail_pad[120]
+    int64_t head                         # bytes consumed so far; the consumer alone stores it
+    uint8_t head_pad[120]
+    int32_t producer_waits               # the producer sets it when full; the consumer takes it back
+    uint8_t waits_pad[124]
+
+# Every ring record: this header, then `length` bytes, rounded up to 8.
+cdef struct RingRecord "mq_ring_record":
+    int32_t length                       # negative: padding to the end of the buffer
+    int32_t kind                         # what the payload is: see the ring's own declaration
+
+# -- One worker: its doorbell, its life, its figures -----------------------------------------------
+cdef struct WorkerSlot "mq_worker_slot":
+    int32_t asleep                       # the worker sets it before it sleeps; who wakes it takes it
+    int32_t bell                         # eventfd, inherited by every process; the supervisor
+    uint8_t bell_pad[120]
+    int32_t state                        # WorkerState; the worker (the supervisor when it died)
+    int32_t stop_requested               # the supervisor
+    int32_t incarnation                  # how often it was started; the supervisor
+    int32_t pid                          # the supervisor
+    int64_t beat_ms                      # when it last turned, wall clock; the worker
+    int64_t started_ms                   # the supervisor
+    int64_t figures[12]                  # see the FIGURE_ names; the worker
+
+cdef enum:
+    FIGURE_COUNT = 12
+    # serving
+    FIGURE_CONNECTIONS = 0
+    FIGURE_SENDS = 1
+    FIGURE_PULLS = 2
+    FIGURE_PULLED_MESSAGES = 3
+    FIGURE_HELD_PULLS = 4
+    FIGURE_FORWARDED = 5
+    FIGURE_BAD_FRAMES = 6
+    FIGURE_BYTES_IN = 7
+    FIGURE_BYTES_OUT = 8
+    FIGURE_REFUSED = 9
+    # writer
+    FIGURE_APPENDS = 0
+    FIGURE_APPENDED_BYTES = 1
+    FIGURE_FLUSHES = 2
+    FIGURE_BATCHES = 3
+    # dispatcher
+    FIGURE_DISPATCHED = 0
+    FIGURE_KEYS = 1
+
+# -- Positions: the writer's words, then the dispatcher's ------------------------------------------
+cdef struct LogState "mq_log_state":
+    int64_t published                    # readers may read below it; the writer
+    int64_t flushed                      # on disk below it; the writer
+    int64_t first                        # start of the first segment; the writer
+    int32_t refusal                      # why writes are refused now, Refusal; the writer
+    int32_t pad
+    int64_t last_store_time_ms           # store time of the last record; the writer
+    uint8_t writer_pad[88]
+    int64_t dispatched                   # queues and index hold every record below it; dispatcher
+    int32_t queue_error                  # errno of the last failed queue or index write, or 0
+    uint8_t dispatcher_pad[116]
+
+cdef enum Refusal:
+    REFUSAL_NONE = 0
+    REFUSAL_DISK_FULL = 1
+    REFUSAL_FLUSH_FAILED = 2
+    REFUSAL_WRITE_FAILED = 3
+    REFUSAL_QUEUE_FAILED = 4
+
+# -- Topics, groups, subscriptions: written by the coordinator, copied out under `sequence` --------
+cdef struct TopicEntry "mq_topic_entry":
+    int32_t sequence                     # odd while the coordinator writes
+    int32_t live
+    uint64_t hash
+    int32_t read_queues
+    int32_t write_queues
+    int32_t perm
+    int32_t flags                        # TOPIC_ bits
+    uint8_t name_length
+    uint8_t name[127]
+
+cdef enum:
+    TOPIC_MULTI_TAG = 1                  # filter type MULTI_TAG
+    TOPIC_SEND_ASKS = 2                  # each send is the coordinator's decision (forbidden, retry)
+    TOPIC_NEVER = 0
+
+cdef struct GroupEntry "mq_group_entry":
+    int32_t sequence
+    int32_t live
+    uint64_t hash
+    int32_t flags                        # GROUP_ bits
+    uint8_t name_length
+    uint8_t name[255]
+    uint8_t pad[12]
+
+cdef enum:
+    GROUP_CONSUME_ENABLED = 1
+    GROUP_PULL_ASKS = 2                  # broadcasting though the group forbids it: ask the coordinator
+
+cdef struct SubscriptionEntry "mq_subscription_entry":
+    int32_t sequence
+    int32_t live
+    uint64_t hash
+    int64_t version                      # subVersion of the client's subscription
+    int32_t kind                         # SUBSCRIPTION_
+    int32_t code_count
+    int32_t codes[240]
+    uint8_t group_length
+    uint8_t topic_length
+    uint8_t group[255]
+    uint8_t topic[127]
+
+cdef enum:
+    SUBSCRIPTION_ALL = 0
+    SUBSCRIPTION_TAGS = 1
+    SUBSCRIPTION_OTHER = 2               # an expression that serving does not evaluate yet
+
+# -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
+cdef struct QueueEntry "mq_queue_entry":
+    int64_t next_offset                  # of the next record of the queue; the writer
+    uint64_t hash                        # the writer, once
+    int32_t queue_id                     # the writer, once
+    uint8_t topic_length                 # the writer, once
+    uint8_t topic[127]                   # the writer, once
+    uint8_t writer_pad[40]
+    int64_t max_offset                   # entries readable below it; the dispatcher
+    int64_t min_offset                   # the dispatcher
+    uint8_t dispatcher_pad[48]
+
+# -- The head of the segment -----------------------------------------------------------------------
+cdef struct RingPlace "mq_ring_place":
+    int64_t start                        # of its cursors, from the head; 0: there is no such ring
+    int64_t capacity
+
+cdef struct ShmHead "mq_shm_head":
+    int64_t magic
+    int32_t layout_version
+    int32_t head_size
+    int32_t slot_size
+    int32_t queue_entry_size
+    int64_t total_size
+    int64_t run_id
+    int32_t serving_count
+    int32_t message_size_max             # run-time copies of settings that native code reads
+    int64_t segment_size
+    int64_t slots_start
+    int64_t log_state_start
+    int64_t topics_start
+    int64_t topic_index_start
+    int32_t topic_capacity               # a power of two; the index has twice as many places
+    int32_t topic_count                  # the coordinator
+    int64_t groups_start
+    int64_t group_index_start
+    int32_t group_capacity
+    int32_t group_count                  # the coordinator
+    int64_t subscriptions_start
+    int64_t subscription_index_start
+    int32_t subscription_capacity
+    int32_t subscription_count           # the coordinator
+    int64_t queues_start
+    int64_t queue_index_start
+    int32_t queue_capacity
+    int32_t queue_count                  # the writer
+    int64_t interest_start               # u8 [serving][queue]: that process holds pulls on it
+    RingPlace appends[17]                # producer -> writer
+    RingPlace append_results[17]         # writer -> producer
+    RingPlace arrivals[16]               # dispatcher -> serving
+    RingPlace requests[16]               # serving -> coordinator
+    RingPlace answers[16]                # coordinator -> serving
+
+cdef enum:
+    SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1
+
+cdef extern from *:
+    size_t RING_HEAD_OFFSET "offsetof(struct mq_ring_cursors, head)"
+    size_t SLOT_STATE_OFFSET "offsetof(struct mq_worker_slot, state)"
+    size_t LOG_DISPATCHED_OFFSET "offsetof(struct mq_log_state, dispatched)"
+    size_t QUEUE_MAX_OFFSET "offsetof(struct mq_queue_entry, max_offset)"
+
+# -- Records of `appends`: kind APPEND_RECORDS; this head, then whole commit log records ------------
+cdef struct AppendHead "mq_append_head":
+    uint64_t connection                  # who waits for the answer: serving's own words, returned
+    int32_t opaque                       #   in the result untouched
+    int32_t producer_incarnation
+    uint64_t queue_hash                  # of topic and queue id
+    int32_t queue_id
+    int32_t record_count                 # records of one batch lie end to end
+    int32_t bytes_total                  # of all records
+    uint16_t request_flags               # REQUEST_ bits; returned
+    uint8_t transaction_type             # the sys flag's two bits
+    uint8_t topic_length                 # topic of the first record, for the queue's name
+    int32_t topic_start                  # from the first record's start
+    int32_t pad
+
+cdef enum:
+    APPEND_RECORDS = 1
+    REQUEST_BINARY = 1                   # answer with the ROCKETMQ codec
+    REQUEST_ONEWAY = 2
+    REQUEST_WAITS = 4                    # WAIT is not false
+    REQUEST_BATCH = 8
+
+# -- Records of `append_results`: kind RESULT_; then for a batch the positions i64[record_count] ---
+cdef struct AppendResult "mq_append_result":
+    uint64_t connection
+    int32_t opaque
+    int32_t producer_incarnation
+    int64_t queue_offset                 # of the first record
+    int64_t log_position                 # of the first record
+    int32_t queue_id
+    int32_t record_count
+    int32_t status                       # PutStatus
+    uint16_t request_flags
+    uint16_t pad
+
+cdef enum:
+    RESULT_PUT = 1
+
+cdef enum PutStatus:
+    PUT_OK = 0
+    PUT_FLUSH_TIMEOUT = 1
+    PUT_CREATE_FILE_FAILED = 2
+    PUT_MESSAGE_ILLEGAL = 3
+    PUT_SERVICE_NOT_AVAILABLE = 4        # refused: LogState.refusal says why
+    PUT_UNKNOWN_ERROR = 5
+    PUT_WRITER_RESTARTED = 6             # in flight when the writer died: stored or not is unknown
+    PUT_QUEUE_TABLE_FULL = 7
+
+# -- Records of `arrivals`: kind ARRIVAL_QUEUE --------------------------------------------------------
+cdef struct Arrival "mq_arrival":
+    int32_t queue                        # index in the queue table
+    int32_t pad
+    int64_t max_offset
+
+cdef enum:
+    ARRIVAL_QUEUE = 1
+
+# -- Records of `requests` (serving -> coordinator) and `answers` (back) ---------------------------
+#    A payload longer than one record travels in parts: all but the last carry PART_MORE.
+cdef struct ForwardHead "mq_forward_head":
+    uint64_t connection
+    int32_t parked                       # id of the parked request, 0: none
+    int32_t body_size                    # of the body that stayed behind
+    uint8_t address[16]                  # peer, IPv4 in the first four
+    uint16_t port
+    uint8_t address_is_v6
+    uint8_t fast_port
+    int32_t part                         # PART_MORE or 0
+
+cdef enum:
+    PART_MORE = 1
+    FORWARD_FRAME = 1                    # a frame without its length word
+    FORWARD_CLOSED = 2                   # the connection is gone
+    FORWARD_COMMITS = 3                  # offsets that came with pulls: OffsetCommit[]
+    FORWARD_HELLO = 4                    # a new incarnation: earlier connections are gone
+    ANSWER_FRAME = 1                     # a frame with its length word, for that connection
+    ANSWER_REDO = 2                      # run the parked request; payload: a new header or nothing
+    ANSWER_CLOSE = 3                     # close the connection
+    ANSWER_DROP = 4                      # forget the parked request: it was answered
+
+cdef struct OffsetCommit "mq_offset_commit":
+    int64_t offset
+    int32_t queue_id
+    uint8_t group_length
+    uint8_t topic_length
+    uint8_t group[255]
+    uint8_t topic[127]

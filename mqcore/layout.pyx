@@ -1,0 +1,44 @@
+"""Proves the layouts when it is compiled, and shows their numbers to tests and tools."""
+
+
+cdef void _prove_layouts() noexcept nogil:
+    layout_assert(CQ_ENTRY_SIZE == 20)
+    layout_assert(INDEX_ENTRY_PREVIOUS + 4 == INDEX_ENTRY_SIZE)
+    layout_assert(INDEX_NEXT_ENTRY + 4 == INDEX_HEADER_SIZE)
+    layout_assert(RECORD_BORN_HOST + 2 * HOST_V4_SIZE + 8 + RECORD_BODY_AFTER_HOSTS + 1 + 2
+                  == RECORD_FIXED_SIZE)
+    layout_assert(BATCH_ITEM_BODY + 2 == BATCH_ITEM_FIXED_SIZE)
+    layout_assert(sizeof(RingCursors) == 3 * CACHE_LINE_PAIR)
+    layout_assert(RING_HEAD_OFFSET == CACHE_LINE_PAIR)
+    layout_assert(sizeof(RingRecord) == 8)
+    layout_assert(sizeof(WorkerSlot) == 2 * CACHE_LINE_PAIR)
+    layout_assert(SLOT_STATE_OFFSET == CACHE_LINE_PAIR)
+    layout_assert(sizeof(LogState) == 2 * CACHE_LINE_PAIR)
+    layout_assert(LOG_DISPATCHED_OFFSET == CACHE_LINE_PAIR)
+    layout_assert(sizeof(TopicEntry) == 160)
+    layout_assert(sizeof(GroupEntry) == 288)
+    layout_assert(sizeof(QueueEntry) == 256)
+    layout_assert(QUEUE_MAX_OFFSET == 192)
+    layout_assert(sizeof(AppendHead) == 48)
+    layout_assert(sizeof(AppendResult) == 48)
+    layout_assert(sizeof(Arrival) == 16)
+    layout_assert(sizeof(ForwardHead) == 40)
+    layout_assert(sizeof(OffsetCommit) == 400)
+    layout_assert(PRODUCER_COUNT == 17)
+
+
+def numbers() -> dict[str, int]:
+    """Sizes and magics by name, for tests and tools."""
+    return {
+        "CQ_ENTRY_SIZE": CQ_ENTRY_SIZE,
+        "INDEX_HEADER_SIZE": INDEX_HEADER_SIZE,
+        "INDEX_ENTRY_SIZE": INDEX_ENTRY_SIZE,
+        "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
+        "MAGIC_MESSAGE": MAGIC_MESSAGE,
+        "MAGIC_BLANK": MAGIC_BLANK,
+        "CHECKPOINT_SIZE": CHECKPOINT_SIZE,
+        "RING_CURSORS_SIZE": sizeof(RingCursors),
+        "RING_HEAD_OFFSET": RING_HEAD_OFFSET,
+        "SHM_LAYOUT_VERSION": SHM_LAYOUT_VERSION,
+        "SHM_HEAD_SIZE": sizeof(ShmHead),
+    }

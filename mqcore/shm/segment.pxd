@@ -1,0 +1,52 @@
+# The one shared memory segment of a run: who finds what where.
+#
+# The supervisor creates and unlinks it; every other process inherits the mapping by fork, or attaches
+# read-only by name (tools). Nothing in it is trusted further than its owner (layout.pxd names them).
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from mqcore.layout cimport (
+    GroupEntry,
+    LogState,
+    QueueEntry,
+    RingPlace,
+    ShmHead,
+    SubscriptionEntry,
+    TopicEntry,
+    WorkerSlot,
+)
+from mqcore.shm.ring cimport Ring
+
+
+cdef struct Shm:                  # resolved addresses in one process
+    uint8_t* base
+    ShmHead* head
+    WorkerSlot* slots
+    LogState* log
+    TopicEntry* topics
+    int32_t* topic_index
+    GroupEntry* groups
+    int32_t* group_index
+    SubscriptionEntry* subscriptions
+    int32_t* subscription_index
+    QueueEntry* queues
+    int32_t* queue_index
+    uint8_t* interest
+
+
+cdef class Segment:
+    cdef Shm shm
+    cdef object mapping
+    cdef readonly str name
+    cdef readonly bint owner
+
+
+cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
+cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
+
+# -- doorbells: sleep and wake ----------------------------------------------------------------------
+#    A process that is about to sleep calls doorbell_arm, looks at its rings once more, and sleeps in
+#    epoll on its eventfd. Who has published something for it calls doorbell_ring: a system call only
+#    if the other sleeps, and only one of several callers makes it.
+cdef void doorbell_arm(WorkerSlot* slot) noexcept nogil
+cdef void doorbell_disarm(WorkerSlot* slot) noexcept nogil
+cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil

@@ -1,0 +1,313 @@
+"""Creates, attaches and removes the shared memory segment; rings doorbells."""
+import mmap
+import os
+
+import posix_ipc
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from mqcore.atomics cimport (
+    exchange_i32,
+    full_fence,
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+)
+from mqcore.layout cimport (
+    CACHE_LINE_PAIR,
+    FIGURE_COUNT,
+    PRODUCER_COORDINATOR,
+    PRODUCER_COUNT,
+    SERVING_COUNT_MAX,
+    SHM_LAYOUT_VERSION,
+    SHM_MAGIC,
+    SLOT_COUNT,
+    GroupEntry,
+    LogState,
+    QueueEntry,
+    RingCursors,
+    RingPlace,
+    ShmHead,
+    SubscriptionEntry,
+    TopicEntry,
+    WorkerSlot,
+)
+from mqcore.shm.ring cimport Ring, ring_open_consumer, ring_open_producer
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t sys_write "write"(int fd, const void* data, size_t size)
+
+
+class LayoutError(RuntimeError):
+    """The segment was made by another version of mqcore."""
+
+
+cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
+    cdef ShmHead* head = <ShmHead*>base
+    shm.base = base
+    shm.head = head
+    shm.slots = <WorkerSlot*>(base + head.slots_start)
+    shm.log = <LogState*>(base + head.log_state_start)
+    shm.topics = <TopicEntry*>(base + head.topics_start)
+    shm.topic_index = <int32_t*>(base + head.topic_index_start)
+    shm.groups = <GroupEntry*>(base + head.groups_start)
+    shm.group_index = <int32_t*>(base + head.group_index_start)
+    shm.subscriptions = <SubscriptionEntry*>(base + head.subscriptions_start)
+    shm.subscription_index = <int32_t*>(base + head.subscription_index_start)
+    shm.queues = <QueueEntry*>(base + head.queues_start)
+    shm.queue_index = <int32_t*>(base + head.queue_index_start)
+    shm.interest = base + head.interest_start
+
+
+cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:
+    ring_open_producer(ring, <RingCursors*>(shm.base + place.start), place.capacity)
+
+
+cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:
+    ring_open_consumer(ring, <RingCursors*>(shm.base + place.start), place.capacity)
+
+
+cdef void doorbell_arm(WorkerSlot* slot) noexcept nogil:
+    store_i32_release(&slot.asleep, 1)
+    full_fence()                       # then the caller looks at its rings once more
+
+
+cdef void doorbell_disarm(WorkerSlot* slot) noexcept nogil:
+    store_i32_release(&slot.asleep, 0)
+
+
+cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil:
+    cdef int64_t one = 1
+    full_fence()                       # what we published comes before our look at `asleep`
+    if load_i32_acquire(&slot.asleep) and exchange_i32(&slot.asleep, 0):
+        # a full counter (EAGAIN) means that it is rung already: nothing is lost
+        sys_write(slot.bell, &one, 8)
+
+
+cdef int64_t place(int64_t* end, int64_t size):
+    """The next place of `size` bytes in the segment, on a pair of cache lines of its own."""
+    cdef int64_t start = (end[0] + CACHE_LINE_PAIR - 1) // CACHE_LINE_PAIR * CACHE_LINE_PAIR
+    end[0] = start + size
+    return start
+
+
+cdef int32_t power_of_two(int64_t at_least):
+    cdef int64_t value = 64
+    while value < at_least:
+        value *= 2
+    return <int32_t>value
+
+
+cdef void place_ring(RingPlace* ring, int64_t* end, int64_t capacity):
+    ring.capacity = capacity
+    ring.start = place(end, sizeof(RingCursors) + capacity)
+
+
+cdef class Segment:
+    """
+    One run's shared memory. Make it with `create` (supervisor) or `attach` (tools, by name).
+
+    Sizes are in entries (topics, groups, subscriptions, queues) and bytes (everything with _bytes).
+    """
+
+    @staticmethod
+    def create(str name, *, int run_id, int serving_count, int64_t segment_size,
+               int64_t message_bytes_max, int64_t topics=16384, int64_t groups=16384,
+               int64_t subscriptions=32768, int64_t queues=262144) -> Segment:
+        """
+        Create the segment `name` (a leading slash, no other) and lay it out.
+
+        Raises posix_ipc.ExistentialError when the name is taken, OSError when memory is refused.
+        """
+        cdef Segment segment = Segment.__new__(Segment)
+        cdef ShmHead head
+        memset(&head, 0, sizeof(head))
+        plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues)
+        head.run_id = run_id
+        head.segment_size = segment_size
+        head.message_size_max = <int32_t>message_bytes_max
+        memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=head.total_size)
+        try:
+            segment.map(memory.fd, head.total_size, mmap.PROT_READ | mmap.PROT_WRITE)
+        finally:
+            memory.close_fd()
+        segment.name = name
+        segment.owner = True
+        (<ShmHead*>segment.shm.base)[0] = head
+        resolve(&segment.shm, segment.shm.base)
+        return segment
+
+    @staticmethod
+    def attach(str name) -> Segment:
+        """
+        Map an existing segment to look at it. Raises posix_ipc.ExistentialError when there is none,
+        LayoutError when it was made by another version.
+        """
+        cdef Segment segment = Segment.__new__(Segment)
+        memory = posix_ipc.SharedMemory(name)
+        try:
+            if memory.size < <int64_t>sizeof(ShmHead):
+                raise LayoutError(f"{name}: {memory.size} bytes are no segment")
+            segment.map(memory.fd, memory.size, mmap.PROT_READ | mmap.PROT_WRITE)
+        finally:
+            memory.close_fd()
+        cdef ShmHead* head = <ShmHead*>segment.shm.base
+        if (head.magic != SHM_MAGIC or head.layout_version != SHM_LAYOUT_VERSION
+                or head.head_size != <int32_t>sizeof(ShmHead)
+                or head.queue_entry_size != <int32_t>sizeof(QueueEntry)
+                or head.total_size != <int64_t>len(segment.mapping)):
+            raise LayoutError(f"{name}: made by another version of mqcore (layout "
+                              f"{head.layout_version}, expected {SHM_LAYOUT_VERSION})")
+        segment.name = name
+        resolve(&segment.shm, segment.shm.base)
+        return segment
+
+    def map(self, int fd, int64_t size, int protection) -> None:
+        self.mapping = mmap.mmap(fd, size, mmap.MAP_SHARED, protection)
+        cdef uint8_t[::1] view = self.mapping
+        self.shm.base = &view[0]
+
+    def unlink(self) -> None:
+        """Remove the name; who has it mapped keeps it until its end."""
+        posix_ipc.unlink_shared_memory(self.name)
+
+    # -- worker slots, for the supervisor and for tools --------------------------------------------
+
+    def make_bells(self) -> None:
+        """Give every slot an eventfd; forked processes inherit them."""
+        for slot in range(SLOT_COUNT):
+            self.shm.slots[slot].bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def bell(self, int slot) -> int:
+        """The eventfd of a slot, for an event loop."""
+        return self.shm.slots[slot].bell
+
+    def ring_bell(self, int slot) -> None:
+        """Wake the process of `slot` if it sleeps."""
+        doorbell_ring(&self.shm.slots[slot])
+
+    def arm(self, int slot) -> None:
+        """Declare that the process of `slot` is about to sleep."""
+        doorbell_arm(&self.shm.slots[slot])
+
+    def disarm(self, int slot) -> None:
+        """Declare that the process of `slot` is awake."""
+        doorbell_disarm(&self.shm.slots[slot])
+
+    def started(self, int slot, int pid, int64_t now_ms) -> None:
+        """The supervisor has started (or forked, in the child) the process of `slot`."""
+        self.shm.slots[slot].pid = pid
+        self.shm.slots[slot].started_ms = now_ms
+
+    def begin_incarnation(self, int slot) -> int:
+        """Before a start: counts it, clears the stop word, and marks the slot as starting."""
+        self.shm.slots[slot].incarnation += 1
+        self.shm.slots[slot].stop_requested = 0
+        store_i32_release(&self.shm.slots[slot].state, 1)
+        return self.shm.slots[slot].incarnation
+
+    def set_state(self, int slot, int state) -> None:
+        """WORKER_ABSENT 0, STARTING 1, RUNNING 2, STOPPED 3."""
+        store_i32_release(&self.shm.slots[slot].state, state)
+        doorbell_ring(&self.shm.slots[0])
+
+    def state(self, int slot) -> int:
+        return load_i32_acquire(&self.shm.slots[slot].state)
+
+    def incarnation(self, int slot) -> int:
+        return self.shm.slots[slot].incarnation
+
+    def request_stop(self, int slot) -> None:
+        """Ask the process of `slot` to stop, and wake it."""
+        cdef int64_t one = 1
+        store_i32_release(&self.shm.slots[slot].stop_requested, 1)
+        sys_write(self.shm.slots[slot].bell, &one, 8)
+
+    def stop_requested(self, int slot) -> bool:
+        return load_i32_acquire(&self.shm.slots[slot].stop_requested) != 0
+
+    def beat(self, int slot, int64_t now_ms) -> None:
+        self.shm.slots[slot].beat_ms = now_ms
+
+    def slot(self, int slot) -> dict[str, int]:
+        """What the slot says now: state, pid, incarnation, beat_ms, started_ms, figures (list)."""
+        cdef WorkerSlot* s = &self.shm.slots[slot]
+        return {
+            "state": load_i32_acquire(&s.state), "pid": s.pid, "incarnation": s.incarnation,
+            "beat_ms": s.beat_ms, "started_ms": s.started_ms,
+            "figures": [s.figures[i] for i in range(FIGURE_COUNT)],
+        }
+
+    # -- positions and queues, for Python parts ----------------------------------------------------
+
+    def log_state(self) -> dict[str, int]:
+        """published, flushed, first, dispatched: positions in bytes; refusal, queue_error: codes."""
+        return {
+            "published": load_i64_acquire(&self.shm.log.published),
+            "flushed": load_i64_acquire(&self.shm.log.flushed),
+            "first": load_i64_acquire(&self.shm.log.first),
+            "dispatched": load_i64_acquire(&self.shm.log.dispatched),
+            "refusal": self.shm.log.refusal, "queue_error": self.shm.log.queue_error,
+        }
+
+    @property
+    def run_id(self) -> int:
+        return self.shm.head.run_id
+
+    @property
+    def serving_count(self) -> int:
+        return self.shm.head.serving_count
+
+    @property
+    def size(self) -> int:
+        """Bytes of address space; memory is taken only where something was written."""
+        return self.shm.head.total_size
+
+
+cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t topics,
+          int64_t groups, int64_t subscriptions, int64_t queues):
+    """Fill `head` with the place of everything."""
+    cdef int64_t end = sizeof(ShmHead)
+    cdef int i
+    cdef int64_t append_bytes = 1 << 20
+    if not 1 <= serving_count <= SERVING_COUNT_MAX:
+        raise ValueError(f"serving_count: expected 1 to {SERVING_COUNT_MAX}, got {serving_count}")
+    while append_bytes < 2 * (message_bytes_max + 131072):     # R5, with head and properties
+        append_bytes *= 2
+    head.magic = SHM_MAGIC
+    head.layout_version = SHM_LAYOUT_VERSION
+    head.head_size = sizeof(ShmHead)
+    head.slot_size = sizeof(WorkerSlot)
+    head.queue_entry_size = sizeof(QueueEntry)
+    head.serving_count = serving_count
+    head.topic_capacity = power_of_two(topics)
+    head.group_capacity = power_of_two(groups)
+    head.subscription_capacity = power_of_two(subscriptions)
+    head.queue_capacity = power_of_two(queues)
+    head.slots_start = place(&end, SLOT_COUNT * sizeof(WorkerSlot))
+    head.log_state_start = place(&end, sizeof(LogState))
+    head.topics_start = place(&end, head.topic_capacity * <int64_t>sizeof(TopicEntry))
+    head.topic_index_start = place(&end, head.topic_capacity * 8)
+    head.groups_start = place(&end, head.group_capacity * <int64_t>sizeof(GroupEntry))
+    head.group_index_start = place(&end, head.group_capacity * 8)
+    head.subscriptions_start = place(
+        &end, head.subscription_capacity * <int64_t>sizeof(SubscriptionEntry))
+    head.subscription_index_start = place(&end, head.subscription_capacity * 8)
+    head.queues_start = place(&end, head.queue_capacity * <int64_t>sizeof(QueueEntry))
+    head.queue_index_start = place(&end, head.queue_capacity * 8)
+    head.interest_start = place(&end, serving_count * <int64_t>head.queue_capacity)
+    for i in range(serving_count):
+        place_ring(&head.appends[i], &end, append_bytes)
+        place_ring(&head.append_results[i], &end, 1 << 22)
+        place_ring(&head.arrivals[i], &end, 1 << 18)
+        place_ring(&head.requests[i], &end, 1 << 20)
+        place_ring(&head.answers[i], &end, 1 << 20)
+    place_ring(&head.appends[PRODUCER_COORDINATOR], &end, append_bytes)
+    place_ring(&head.append_results[PRODUCER_COORDINATOR], &end, 1 << 18)
+    head.total_size = (end + 4095) // 4096 * 4096
+
+
+def stale_segments(str prefix) -> list[str]:
+    """Names (with slash) of the segments in /dev/shm that start with `prefix` (without slash)."""
+    return [f"/{name}" for name in sorted(os.listdir("/dev/shm")) if name.startswith(prefix)]

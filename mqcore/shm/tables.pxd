@@ -1,0 +1,65 @@
+# Topics, groups, subscriptions and queues in shared memory.
+#
+# Each table is an array of entries in order of creation, and an index: open addressing with linear
+# probing, places of i32 holding entry number + 1, 0 = free. Entries are never moved or taken out of
+# the index; a removed topic keeps its place with live = 0 and is revived by name.
+#
+#   T1  One process writes a table: the coordinator topics, groups and subscriptions; the writer queues.
+#   T2  An entry is complete before its index place is stored (release).
+#   T3  A change of an entry makes `sequence` odd, writes, and makes it even again; a reader that saw
+#       an odd or a changed sequence reads again. Queues have no sequence: their words are single.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from mqcore.shm.segment cimport Shm
+
+
+cdef struct TopicView:             # a consistent copy
+    int32_t read_queues
+    int32_t write_queues
+    int32_t perm
+    int32_t flags
+
+cdef struct SubscriptionView:
+    int64_t version
+    int32_t kind
+    int32_t code_count
+    int32_t codes[240]
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    /* Names are short: eight bytes a step; not for untrusted tables without a bound on probing. */
+    static inline uint64_t mq_name_hash(const uint8_t *name, int32_t length, uint64_t seed) {
+      uint64_t hash = seed ^ (0x9E3779B97F4A7C15ull * (uint64_t)(length + 1)), word;
+      while (length >= 8) {
+        memcpy(&word, name, 8);
+        hash = (hash ^ word) * 0xff51afd7ed558ccdull;
+        hash ^= hash >> 32;
+        name += 8;
+        length -= 8;
+      }
+      word = 0;
+      memcpy(&word, name, (size_t)length);
+      hash = (hash ^ word) * 0xc4ceb9fe1a85ec53ull;
+      return hash ^ (hash >> 29);
+    }
+    """
+    uint64_t name_hash "mq_name_hash"(const uint8_t* name, int32_t length, uint64_t seed) noexcept nogil
+
+
+cdef inline uint64_t queue_hash(uint64_t topic_hash, int32_t queue_id) noexcept nogil:
+    cdef uint64_t hash = (topic_hash + <uint64_t>queue_id) * <uint64_t>0x9E3779B97F4A7C15
+    return hash ^ (hash >> 32)
+
+
+cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash,
+                     TopicView* view) noexcept nogil
+cdef int32_t group_find(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil  # flags, or -1
+cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length,
+                            const uint8_t* topic, int32_t topic_length,
+                            SubscriptionView* view) noexcept nogil
+cdef int32_t queue_find(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
+                        uint64_t hash) noexcept nogil                       # entry number, or -1
+cdef int32_t queue_find_or_add(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
+                               uint64_t hash) noexcept nogil                # writer only; -1: full

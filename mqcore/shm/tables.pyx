@@ -1,0 +1,381 @@
+"""The tables of tables.pxd; their writer for the coordinator; a look at queues for Python parts."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from mqcore.atomics cimport (
+    acquire_fence,
+    load_i32_acquire,
+    load_i64_acquire,
+    release_fence,
+    store_i32_release,
+)
+from mqcore.layout cimport (
+    GROUP_CONSUME_ENABLED,
+    GROUP_LENGTH_MAX,
+    GROUP_PULL_ASKS,
+    SUBSCRIPTION_ALL,
+    SUBSCRIPTION_CODE_COUNT_MAX,
+    SUBSCRIPTION_OTHER,
+    SUBSCRIPTION_TAGS,
+    TOPIC_LENGTH_MAX,
+    TOPIC_MULTI_TAG,
+    TOPIC_SEND_ASKS,
+    GroupEntry,
+    QueueEntry,
+    SubscriptionEntry,
+    TopicEntry,
+)
+from mqcore.shm.segment cimport Segment, Shm
+
+
+class TableFullError(RuntimeError):
+    """A table in shared memory has no place left; names the setting that gives it more."""
+
+
+cdef int32_t topic_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
+    cdef int32_t mask = shm.head.topic_capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    cdef int32_t number
+    cdef TopicEntry* entry
+    while True:
+        number = load_i32_acquire(&shm.topic_index[at])                  # T2
+        if number == 0:
+            return -1
+        entry = &shm.topics[number - 1]
+        if entry.hash == hash and entry.name_length == length and memcmp(entry.name, name, length) == 0:
+            return number - 1
+        at = (at + 1) & mask
+
+
+cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash,
+                     TopicView* view) noexcept nogil:
+    cdef int32_t number = topic_number(shm, name, length, hash)
+    cdef TopicEntry* entry
+    cdef int32_t before, live
+    if number < 0:
+        return False
+    entry = &shm.topics[number]
+    while True:                                                          # T3
+        before = load_i32_acquire(&entry.sequence)
+        if before & 1:
+            continue
+        live = entry.live
+        view.read_queues = entry.read_queues
+        view.write_queues = entry.write_queues
+        view.perm = entry.perm
+        view.flags = entry.flags
+        acquire_fence()
+        if load_i32_acquire(&entry.sequence) == before:
+            return live
+
+
+cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
+    cdef int32_t mask = shm.head.group_capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    cdef int32_t number
+    cdef GroupEntry* entry
+    while True:
+        number = load_i32_acquire(&shm.group_index[at])
+        if number == 0:
+            return -1
+        entry = &shm.groups[number - 1]
+        if entry.hash == hash and entry.name_length == length and memcmp(entry.name, name, length) == 0:
+            return number - 1
+        at = (at + 1) & mask
+
+
+cdef int32_t group_find(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil:
+    cdef int32_t number = group_number(shm, name, length, name_hash(name, length, 0))
+    if number < 0 or not load_i32_acquire(&shm.groups[number].live):
+        return -1
+    return load_i32_acquire(&shm.groups[number].flags)
+
+
+cdef int32_t subscription_number(Shm* shm, const uint8_t* group, int32_t group_length,
+                                 const uint8_t* topic, int32_t topic_length,
+                                 uint64_t hash) noexcept nogil:
+    cdef int32_t mask = shm.head.subscription_capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    cdef int32_t number
+    cdef SubscriptionEntry* entry
+    while True:
+        number = load_i32_acquire(&shm.subscription_index[at])
+        if number == 0:
+            return -1
+        entry = &shm.subscriptions[number - 1]
+        if (entry.hash == hash and entry.group_length == group_length
+                and entry.topic_length == topic_length
+                and memcmp(entry.group, group, group_length) == 0
+                and memcmp(entry.topic, topic, topic_length) == 0):
+            return number - 1
+        at = (at + 1) & mask
+
+
+cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length,
+                            const uint8_t* topic, int32_t topic_length,
+                            SubscriptionView* view) noexcept nogil:
+    cdef uint64_t hash = name_hash(topic, topic_length, name_hash(group, group_length, 0))
+    cdef int32_t number = subscription_number(shm, group, group_length, topic, topic_length, hash)
+    cdef SubscriptionEntry* entry
+    cdef int32_t before, live
+    if number < 0:
+        return False
+    entry = &shm.subscriptions[number]
+    while True:                                                          # T3
+        before = load_i32_acquire(&entry.sequence)
+        if before & 1:
+            continue
+        live = entry.live
+        view.version = entry.version
+        view.kind = entry.kind
+        view.code_count = min(max(entry.code_count, 0), SUBSCRIPTION_CODE_COUNT_MAX)
+        memcpy(view.codes, entry.codes, view.code_count * sizeof(int32_t))
+        acquire_fence()
+        if load_i32_acquire(&entry.sequence) == before:
+            return live
+
+
+cdef int32_t queue_find(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
+                        uint64_t hash) noexcept nogil:
+    cdef int32_t mask = shm.head.queue_capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    cdef int32_t number
+    cdef QueueEntry* entry
+    while True:
+        number = load_i32_acquire(&shm.queue_index[at])
+        if number == 0:
+            return -1
+        entry = &shm.queues[number - 1]
+        if (entry.hash == hash and entry.queue_id == queue_id and entry.topic_length == length
+                and memcmp(entry.topic, topic, length) == 0):
+            return number - 1
+        at = (at + 1) & mask
+
+
+cdef int32_t queue_find_or_add(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
+                               uint64_t hash) noexcept nogil:
+    cdef int32_t number = queue_find(shm, topic, length, queue_id, hash)
+    cdef int32_t mask = shm.head.queue_capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    cdef QueueEntry* entry
+    if number >= 0:
+        return number
+    if shm.head.queue_count >= shm.head.queue_capacity:
+        return -1
+    number = shm.head.queue_count
+    entry = &shm.queues[number]
+    entry.hash = hash
+    entry.queue_id = queue_id
+    entry.topic_length = <uint8_t>length
+    memcpy(entry.topic, topic, length)
+    entry.next_offset = 0
+    while shm.queue_index[at] != 0:
+        at = (at + 1) & mask
+    store_i32_release(&shm.head.queue_count, number + 1)
+    store_i32_release(&shm.queue_index[at], number + 1)                  # T2
+    return number
+
+
+cdef bytes name_bytes(str what, str name, int length_max):
+    raw = name.encode()
+    if not 1 <= len(raw) <= length_max:
+        raise ValueError(f"{what}: expected 1 to {length_max} bytes, got {len(raw)}")
+    return raw
+
+
+cdef void open_entry(int32_t* sequence) noexcept nogil:
+    store_i32_release(sequence, sequence[0] | 1)     # a writer that died in between left it odd
+    release_fence()
+
+
+cdef void close_entry(int32_t* sequence) noexcept nogil:
+    store_i32_release(sequence, (sequence[0] | 1) + 1)
+
+
+cdef void index_add(int32_t* index, int32_t capacity, uint64_t hash, int32_t number) noexcept nogil:
+    cdef int32_t mask = capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    while index[at] != 0:
+        at = (at + 1) & mask
+    store_i32_release(&index[at], number + 1)                            # T2
+
+
+cdef class TableWriter:
+    """The coordinator's pen for topics, groups and subscriptions. All calls are idempotent (T1)."""
+    cdef Segment segment
+    cdef Shm* shm
+
+    def __init__(self, Segment segment):
+        self.segment = segment
+        self.shm = &segment.shm
+
+    def publish_topic(self, str name, *, int read_queues, int write_queues, int perm,
+                      bint multi_tag=False, bint send_asks=False) -> None:
+        """Show a topic to the serving processes. send_asks: each send is decided by the coordinator."""
+        raw = name_bytes("topic", name, TOPIC_LENGTH_MAX)
+        cdef const uint8_t* text = raw
+        cdef int32_t length = <int32_t>len(raw)
+        cdef uint64_t hash = name_hash(text, length, 0)
+        cdef int32_t number = topic_number(self.shm, text, length, hash)
+        cdef bint fresh = number < 0
+        if fresh:
+            if self.shm.head.topic_count >= self.shm.head.topic_capacity:
+                raise TableFullError("no room for another topic: raise processes.topic_count_max")
+            number = self.shm.head.topic_count
+        cdef TopicEntry* entry = &self.shm.topics[number]
+        open_entry(&entry.sequence)
+        entry.hash = hash
+        entry.name_length = <uint8_t>length
+        memcpy(entry.name, text, length)
+        entry.read_queues = read_queues
+        entry.write_queues = write_queues
+        entry.perm = perm
+        entry.flags = (TOPIC_MULTI_TAG if multi_tag else 0) | (TOPIC_SEND_ASKS if send_asks else 0)
+        entry.live = 1
+        close_entry(&entry.sequence)
+        if fresh:
+            self.shm.head.topic_count = number + 1
+            index_add(self.shm.topic_index, self.shm.head.topic_capacity, hash, number)
+
+    def remove_topic(self, str name) -> None:
+        """Hide a topic: serving processes ask the coordinator about it from now on."""
+        raw = name_bytes("topic", name, TOPIC_LENGTH_MAX)
+        cdef const uint8_t* text = raw
+        cdef int32_t number = topic_number(self.shm, text, <int32_t>len(raw),
+                                           name_hash(text, <int32_t>len(raw), 0))
+        if number >= 0:
+            open_entry(&self.shm.topics[number].sequence)
+            self.shm.topics[number].live = 0
+            close_entry(&self.shm.topics[number].sequence)
+
+    def publish_group(self, str name, *, bint consume_enabled=True, bint pull_asks=False) -> None:
+        """Show a subscription group. pull_asks: each of its pulls is decided by the coordinator."""
+        raw = name_bytes("group", name, GROUP_LENGTH_MAX)
+        cdef const uint8_t* text = raw
+        cdef int32_t length = <int32_t>len(raw)
+        cdef uint64_t hash = name_hash(text, length, 0)
+        cdef int32_t number = group_number(self.shm, text, length, hash)
+        cdef bint fresh = number < 0
+        if fresh:
+            if self.shm.head.group_count >= self.shm.head.group_capacity:
+                raise TableFullError("no room for another group: raise processes.group_count_max")
+            number = self.shm.head.group_count
+        cdef GroupEntry* entry = &self.shm.groups[number]
+        entry.hash = hash
+        entry.name_length = <uint8_t>length
+        memcpy(entry.name, text, length)
+        store_i32_release(&entry.flags, (GROUP_CONSUME_ENABLED if consume_enabled else 0)
+                          | (GROUP_PULL_ASKS if pull_asks else 0))
+        store_i32_release(&entry.live, 1)
+        if fresh:
+            self.shm.head.group_count = number + 1
+            index_add(self.shm.group_index, self.shm.head.group_capacity, hash, number)
+
+    def remove_group(self, str name) -> None:
+        """Hide a group; its pulls go to the coordinator from now on."""
+        raw = name_bytes("group", name, GROUP_LENGTH_MAX)
+        cdef const uint8_t* text = raw
+        cdef int32_t number = group_number(self.shm, text, <int32_t>len(raw),
+                                           name_hash(text, <int32_t>len(raw), 0))
+        if number >= 0:
+            store_i32_release(&self.shm.groups[number].live, 0)
+
+    def publish_subscription(self, str group, str topic, *, int64_t version, codes=None,
+                             bint other=False) -> None:
+        """
+        Show what a group wants of a topic: codes = tag codes (None: everything), other = an
+        expression that the serving processes do not evaluate. More codes than an entry holds are
+        shown as "everything": clients check tags again themselves.
+        """
+        raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
+        raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
+        cdef const uint8_t* g = raw_group
+        cdef const uint8_t* t = raw_topic
+        cdef int32_t glen = <int32_t>len(raw_group), tlen = <int32_t>len(raw_topic)
+        cdef uint64_t hash = name_hash(t, tlen, name_hash(g, glen, 0))
+        cdef int32_t number = subscription_number(self.shm, g, glen, t, tlen, hash)
+        cdef bint fresh = number < 0
+        if fresh:
+            if self.shm.head.subscription_count >= self.shm.head.subscription_capacity:
+                raise TableFullError(
+                    "no room for another subscription: raise processes.subscription_count_max")
+            number = self.shm.head.subscription_count
+        cdef SubscriptionEntry* entry = &self.shm.subscriptions[number]
+        wanted = list(codes) if codes is not None else []
+        open_entry(&entry.sequence)
+        entry.hash = hash
+        entry.group_length = <uint8_t>glen
+        entry.topic_length = <uint8_t>tlen
+        memcpy(entry.group, g, glen)
+        memcpy(entry.topic, t, tlen)
+        entry.version = version
+        entry.kind = SUBSCRIPTION_ALL
+        entry.code_count = 0
+        if other:
+            entry.kind = SUBSCRIPTION_OTHER
+        elif codes is not None and len(wanted) <= SUBSCRIPTION_CODE_COUNT_MAX:
+            entry.kind = SUBSCRIPTION_TAGS
+            for i, code in enumerate(wanted):
+                entry.codes[i] = code
+            entry.code_count = <int32_t>len(wanted)
+        entry.live = 1
+        close_entry(&entry.sequence)
+        if fresh:
+            self.shm.head.subscription_count = number + 1
+            index_add(self.shm.subscription_index, self.shm.head.subscription_capacity, hash, number)
+
+    def remove_subscription(self, str group, str topic) -> None:
+        """Forget what a group wants of a topic."""
+        raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
+        raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
+        cdef const uint8_t* g = raw_group
+        cdef const uint8_t* t = raw_topic
+        cdef int32_t glen = <int32_t>len(raw_group), tlen = <int32_t>len(raw_topic)
+        cdef int32_t number = subscription_number(
+            self.shm, g, glen, t, tlen, name_hash(t, tlen, name_hash(g, glen, 0)))
+        if number >= 0:
+            open_entry(&self.shm.subscriptions[number].sequence)
+            self.shm.subscriptions[number].live = 0
+            close_entry(&self.shm.subscriptions[number].sequence)
+
+    def clear(self) -> None:
+        """Hide everything: a new coordinator publishes what it has loaded."""
+        for number in range(self.shm.head.topic_count):
+            open_entry(&self.shm.topics[number].sequence)
+            self.shm.topics[number].live = 0
+            close_entry(&self.shm.topics[number].sequence)
+        for number in range(self.shm.head.group_count):
+            store_i32_release(&self.shm.groups[number].live, 0)
+
+
+cdef class QueueTable:
+    """A look at the queues: names, the writer's next offsets, the dispatcher's ranges."""
+    cdef Segment segment
+    cdef Shm* shm
+
+    def __init__(self, Segment segment):
+        self.segment = segment
+        self.shm = &segment.shm
+
+    def range(self, str topic, int queue_id):
+        """(min, max) of a queue as consumers see it, or None when it never had a message."""
+        raw = topic.encode()
+        cdef const uint8_t* text = raw
+        cdef int32_t length = <int32_t>len(raw)
+        cdef int32_t number
+        if not 1 <= length <= TOPIC_LENGTH_MAX:
+            return None
+        number = queue_find(self.shm, text, length, queue_id, queue_hash(name_hash(text, length, 0), queue_id))
+        if number < 0:
+            return None
+        cdef QueueEntry* entry = &self.shm.queues[number]
+        return (load_i64_acquire(&entry.min_offset), load_i64_acquire(&entry.max_offset))
+
+    def all(self) -> list[tuple[str, int, int, int]]:
+        """(topic, queue id, min, max) of every queue."""
+        result = []
+        for number in range(load_i32_acquire(&self.shm.head.queue_count)):
+            entry = &self.shm.queues[number]
+            result.append(((<bytes>entry.topic[:entry.topic_length]).decode(), entry.queue_id,
+                           load_i64_acquire(&entry.min_offset), load_i64_acquire(&entry.max_offset)))
+        return result
