@@ -1,0 +1,332 @@
+"""Topic configurations, routes and registration bodies: what brokers, name servers and clients
+tell each other about topics (remoting.md 4.7, 5.4)."""
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqcore.wire import fastjson
+
+SINGLE_TAG = "SINGLE_TAG"
+MULTI_TAG = "MULTI_TAG"
+SYS_FLAG_UNIT = 0x1
+SYS_FLAG_UNIT_SUB = 0x2
+
+_FILTER_TYPES = (SINGLE_TAG, MULTI_TAG)
+_INFLATED_SIZE_MAX = 64 * 1024 * 1024
+_TOPIC_COUNT_MAX = 1_000_000
+_INT = struct.Struct(">i")
+
+
+class BodyError(ValueError):
+    """A body does not have the shape that its code asks for; the text names the field."""
+
+
+@dataclass(slots=True, frozen=True)
+class DataVersion:
+    """The version of a table; two are equal when both fields are."""
+
+    counter: int = 0
+    timestamp: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {"counter": self.counter, "timestamp": self.timestamp}
+
+    @classmethod
+    def from_json(cls, value: Any, where: str = "dataVersion") -> DataVersion:
+        """Read the JSON object; a missing one is version 0/0. Raises BodyError."""
+        members = _members(value, where)
+        return cls(
+            _number(members.get("counter"), f"{where}.counter"),
+            _number(members.get("timestamp"), f"{where}.timestamp"),
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class TopicConfig:
+    """One topic of a broker."""
+
+    name: str
+    read_queue_count: int = 16
+    write_queue_count: int = 16
+    perm: int = 6
+    filter_type: str = SINGLE_TAG
+    sys_flag: int = 0
+    order: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "order": self.order, "perm": self.perm, "readQueueNums": self.read_queue_count,
+            "topicFilterType": self.filter_type, "topicName": self.name,
+            "topicSysFlag": self.sys_flag, "writeQueueNums": self.write_queue_count,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, value: Any) -> TopicConfig:
+        """Read one entry of a topic table; raises BodyError."""
+        where = f"topicConfigTable.{name}"
+        members = _members(value, where)
+        return cls(
+            name=name,
+            read_queue_count=_number(members.get("readQueueNums"), f"{where}.readQueueNums", 16),
+            write_queue_count=_number(members.get("writeQueueNums"), f"{where}.writeQueueNums", 16),
+            perm=_number(members.get("perm"), f"{where}.perm", 6),
+            filter_type=_filter_type(members.get("topicFilterType")),
+            sys_flag=_number(members.get("topicSysFlag"), f"{where}.topicSysFlag"),
+            order=members.get("order") in (True, "true"),
+        )
+
+
+def _filter_type(value: Any) -> str:
+    if isinstance(value, int) and value in (0, 1):
+        return _FILTER_TYPES[value]
+    name = str(value).upper()
+    return name if name in _FILTER_TYPES else SINGLE_TAG
+
+
+def _members(value: Any, where: str) -> dict[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BodyError(f"{where}: expected an object")
+    return value
+
+
+def _number(value: Any, where: str, missing: int = 0) -> int:
+    if value is None:
+        return missing
+    if isinstance(value, str) and len(value) <= 20:
+        try:
+            return int(value)
+        except ValueError:
+            value = None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise BodyError(f"{where}: expected a number")
+    return int(value)
+
+
+# -- registration (103) ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class TopicTable:
+    """All topics of a broker, or one changed topic, with the table's version."""
+
+    version: DataVersion = field(default_factory=DataVersion)
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """TopicConfigSerializeWrapper."""
+        return {
+            "dataVersion": self.version.as_json(),
+            "topicConfigTable": {name: topic.as_json() for name, topic in self.topics.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> TopicTable:
+        """Read TopicConfigSerializeWrapper; raises BodyError."""
+        members = _members(value, "topicConfigSerializeWrapper")
+        table = _members(members.get("topicConfigTable"), "topicConfigTable")
+        if len(table) > _TOPIC_COUNT_MAX:
+            raise BodyError(f"topicConfigTable: more than {_TOPIC_COUNT_MAX} topics")
+        topics = {str(name): TopicConfig.from_json(str(name), item) for name, item in table.items()}
+        return cls(DataVersion.from_json(members.get("dataVersion")), topics)
+
+
+def encode_registration(table: TopicTable, *, compressed: bool = False) -> bytes:
+    """The body of REGISTER_BROKER (remoting.md 4.7.1); the compressed form loses flags."""
+    if not compressed:
+        return fastjson.dumps(
+            {"filterServerList": [], "topicConfigSerializeWrapper": table.as_json()}
+        )
+    parts = [_sized(fastjson.dumps(table.version.as_json())), _INT.pack(len(table.topics))]
+    for topic in table.topics.values():
+        text = (f"{topic.name} {topic.read_queue_count} {topic.write_queue_count} {topic.perm}"
+                f" {topic.filter_type}")
+        parts.append(_sized(text.encode()))
+    parts.append(_sized(b"[]"))
+    return zlib.compress(b"".join(parts), 9)
+
+
+def _sized(text: bytes) -> bytes:
+    return _INT.pack(len(text)) + text
+
+
+def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) -> TopicTable:
+    """Read the body of REGISTER_BROKER; `bare` is the form of senders before 3.0.11.
+
+    No body is an empty table with version 0/0. Raises BodyError.
+    """
+    if not body:
+        return TopicTable()
+    if compressed:
+        return _decode_compressed(_inflated(body))
+    try:
+        document = fastjson.loads(body)
+    except fastjson.JsonError as error:
+        raise BodyError(f"registration body: {error}") from error
+    if bare:
+        return TopicTable.from_json(document)
+    members = _members(document, "registration body")
+    return TopicTable.from_json(members.get("topicConfigSerializeWrapper"))
+
+
+def _inflated(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(body, _INFLATED_SIZE_MAX)
+    except zlib.error as error:
+        raise BodyError(f"compressed registration body: {error}") from error
+    if not stream.eof:
+        raise BodyError(f"compressed registration body: cut off or over {_INFLATED_SIZE_MAX} bytes")
+    return plain
+
+
+class _Parts:
+    """Walks the length-prefixed parts of a compressed registration."""
+
+    def __init__(self, plain: bytes) -> None:
+        self._plain = plain
+        self._position = 0
+
+    def number(self) -> int:
+        if self._position + _INT.size > len(self._plain):
+            raise BodyError("compressed registration body: cut off")
+        (value,) = _INT.unpack_from(self._plain, self._position)
+        self._position += _INT.size
+        return int(value)
+
+    def text(self) -> str:
+        length = self.number()
+        end = self._position + length
+        if length < 0 or end > len(self._plain):
+            raise BodyError(f"compressed registration body: length {length} exceeds the body")
+        piece = self._plain[self._position:end]
+        self._position = end
+        return piece.decode("utf-8", "replace")
+
+
+def _decode_compressed(plain: bytes) -> TopicTable:
+    parts = _Parts(plain)
+    try:
+        version = DataVersion.from_json(fastjson.loads(parts.text()))
+    except fastjson.JsonError as error:
+        raise BodyError(f"compressed registration body: dataVersion: {error}") from error
+    count = parts.number()
+    if not 0 <= count <= _TOPIC_COUNT_MAX:
+        raise BodyError(f"compressed registration body: topic count {count}")
+    topics = {}
+    for _ in range(count):
+        text = parts.text()
+        tokens = text.split(" ")
+        if len(tokens) != 5:
+            raise BodyError(f"compressed registration body: topic {text[:64]!r}: expected 5 parts")
+        name = tokens[0]
+        topics[name] = TopicConfig(
+            name=name, read_queue_count=_number(tokens[1], f"{name}.readQueueNums"),
+            write_queue_count=_number(tokens[2], f"{name}.writeQueueNums"),
+            perm=_number(tokens[3], f"{name}.perm"), filter_type=_filter_type(tokens[4]),
+        )
+    return TopicTable(version, topics)
+
+
+# -- routes (105) ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class QueueData:
+    """The queues of one topic on one broker."""
+
+    broker_name: str
+    read_queue_count: int
+    write_queue_count: int
+    perm: int
+    sys_flag: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "brokerName": self.broker_name, "perm": self.perm,
+            "readQueueNums": self.read_queue_count, "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queue_count,
+        }
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerData:
+    """The addresses of one broker name by broker id."""
+
+    cluster: str
+    broker_name: str
+    addresses: dict[int, str]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "brokerAddrs": dict(self.addresses), "brokerName": self.broker_name,
+            "cluster": self.cluster,
+        }
+
+
+@dataclass(slots=True, frozen=True)
+class TopicRoute:
+    """Where a topic is (TopicRouteData)."""
+
+    queues: tuple[QueueData, ...]
+    brokers: tuple[BrokerData, ...]
+    order_conf: str | None = None
+
+    def encode(self, *, strict: bool) -> bytes:
+        """The body of the answer to 105, in one of its two styles (remoting.md 4.7.2)."""
+        return fastjson.dumps({
+            "brokerDatas": [broker.as_json() for broker in self.brokers],
+            "filterServerTable": {},
+            "orderTopicConf": self.order_conf,
+            "queueDatas": [queue.as_json() for queue in self.queues],
+        }, strict=strict)
+
+
+def decode_route(body: bytes) -> TopicRoute:
+    """Read TopicRouteData in either style; raises BodyError."""
+    try:
+        members = _members(fastjson.loads(body), "route")
+    except fastjson.JsonError as error:
+        raise BodyError(f"route: {error}") from error
+    order_conf = members.get("orderTopicConf")
+    return TopicRoute(
+        tuple(_queue_data(item) for item in _items(members, "queueDatas")),
+        tuple(decode_broker_data(item) for item in _items(members, "brokerDatas")),
+        str(order_conf) if order_conf else None,
+    )
+
+
+def _items(members: dict[Any, Any], name: str) -> list[Any]:
+    value = members.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise BodyError(f"{name}: expected an array")
+    return value
+
+
+def _queue_data(value: Any) -> QueueData:
+    members = _members(value, "queueDatas")
+    return QueueData(
+        broker_name=str(members.get("brokerName", "")),
+        read_queue_count=_number(members.get("readQueueNums"), "readQueueNums"),
+        write_queue_count=_number(members.get("writeQueueNums"), "writeQueueNums"),
+        perm=_number(members.get("perm"), "perm"),
+        sys_flag=_number(members.get("topicSysFlag"), "topicSysFlag"),
+    )
+
+
+def decode_broker_data(value: Any) -> BrokerData:
+    """Read one BrokerData object, with quoted or bare broker ids; raises BodyError."""
+    members = _members(value, "brokerDatas")
+    addresses = _members(members.get("brokerAddrs"), "brokerAddrs")
+    return BrokerData(
+        cluster=str(members.get("cluster", "")), broker_name=str(members.get("brokerName", "")),
+        addresses={_number(key, "brokerAddrs"): str(item) for key, item in addresses.items()},
+    )
