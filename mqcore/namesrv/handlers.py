@@ -1,0 +1,239 @@
+"""What each request code means to a name server (remoting.md 4.7, broker.md 13).
+
+Pure apart from the key-value and runtime files: a request and `now_ms` in, a response out.
+RocketMQ 4.9.8: DefaultRequestProcessor.
+"""
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
+from mqcore.namesrv.routes import BrokerIdentity, RouteTables
+from mqcore.namesrv.runtime import NotSettable, RuntimeConfig
+from mqcore.wire import fastjson
+from mqcore.wire.codes import RequestCode, ResponseCode, version_ordinal
+from mqcore.wire.command import Command, response
+from mqcore.wire.topics import DataVersion, decode_registration
+
+_STRICT_ROUTE_VERSION = version_ordinal("4.9.4")        # from here on clients read strict JSON
+_REGISTRATION_BODY_VERSION = version_ordinal("3.0.11")  # before: the bare topic table
+
+Handler = Callable[[Command, int, int], Command]
+
+
+class BadField(ValueError):
+    """A header field is missing or is not what it should be; the text names it."""
+
+
+def _need(request: Command, name: str) -> str:
+    value = (request.ext or {}).get(name)
+    if value is None:
+        raise BadField(f"header field {name}: expected a value, found none")
+    return value
+
+
+def _need_number(request: Command, name: str, bits: int) -> int:
+    text = _need(request, name)
+    try:
+        value = int(text) if len(text) <= 20 else None
+    except ValueError:
+        value = None
+    if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise BadField(f"header field {name} = {text[:32]!r}: expected a {bits}-bit number")
+    return value
+
+
+def _flag(request: Command, name: str) -> bool:
+    return ((request.ext or {}).get(name) or "").lower() == "true"
+
+
+def _identity(request: Command) -> BrokerIdentity:
+    return BrokerIdentity(
+        cluster=_need(request, "clusterName"), name=_need(request, "brokerName"),
+        address=_need(request, "brokerAddr"), broker_id=_need_number(request, "brokerId", 64),
+    )
+
+
+class Handlers:
+    """Answers requests from the three tables that it is given."""
+
+    def __init__(self, routes: RouteTables, key_values: KeyValues, runtime: RuntimeConfig) -> None:
+        self.routes = routes
+        self._key_values = key_values
+        self._runtime = runtime
+        code = RequestCode
+        self._by_code: dict[int, Handler] = {
+            code.PUT_KV_CONFIG: self._put_kv,
+            code.GET_KV_CONFIG: self._get_kv,
+            code.DELETE_KV_CONFIG: self._delete_kv,
+            code.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+            code.REGISTER_BROKER: self._register,
+            code.UNREGISTER_BROKER: self._unregister,
+            code.QUERY_DATA_VERSION: self._query_version,
+            code.GET_ROUTEINFO_BY_TOPIC: self._route,
+            code.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            code.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            code.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            code.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            code.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            code.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_only_topics,
+            code.UPDATE_NAMESRV_CONFIG: self._update_config,
+            code.GET_NAMESRV_CONFIG: self._get_config,
+        }
+
+    def handle(self, request: Command, connection: int, now_ms: int) -> Command:
+        """The response to a request that came over `connection` (a number) at `now_ms`.
+
+        A peer's mistake is answered with code 1 and a remark that names it. Stock gives no answer
+        at all to an unknown code; a caller then waits for its timeout, so this one gets code 3.
+        """
+        handler = self._by_code.get(request.code)
+        if handler is None:
+            return response(
+                request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {request.code} not supported",
+            )
+        try:
+            return handler(request, connection, now_ms)
+        except (ValueError, OSError) as error:      # bad fields, bad bodies, full tables, the disk
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+
+    # -- key-values -------------------------------------------------------------------------------
+
+    def _put_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+        self._key_values.put(
+            _need(request, "namespace"), _need(request, "key"), _need(request, "value")
+        )
+        return response(request, ResponseCode.SUCCESS)
+
+    def _get_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+        namespace, key = _need(request, "namespace"), _need(request, "key")
+        value = self._key_values.get(namespace, key)
+        if value is None:
+            return response(
+                request, ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {namespace} Key: {key}", {},
+            )
+        return response(request, ResponseCode.SUCCESS, ext={"value": value})
+
+    def _delete_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+        self._key_values.delete(_need(request, "namespace"), _need(request, "key"))
+        return response(request, ResponseCode.SUCCESS)
+
+    def _list_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+        namespace = _need(request, "namespace")
+        table = self._key_values.namespace(namespace)
+        if table is None:
+            return response(
+                request, ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return response(request, ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
+
+    # -- brokers ----------------------------------------------------------------------------------
+
+    def _register(self, request: Command, connection: int, now_ms: int) -> Command:
+        who = _identity(request)
+        if (request.ext or {}).get("bodyCrc32") is not None:
+            crc = _need_number(request, "bodyCrc32", 32)
+            if crc != 0 and crc != zlib.crc32(request.body) & 0x7FFF_FFFF:
+                raise BadField("header field bodyCrc32: does not match the body")
+        table = decode_registration(
+            request.body, compressed=_flag(request, "compressed"),
+            bare=request.version < _REGISTRATION_BODY_VERSION,
+        )
+        ha_address = (request.ext or {}).get("haServerAddr") or ""
+        master = self.routes.register(who, ha_address, table, connection, now_ms)
+        order_topics = self._key_values.namespace(ORDER_TOPICS)
+        return response(
+            request, ResponseCode.SUCCESS,
+            ext={"haServerAddr": master.ha_address, "masterAddr": master.address},
+            body=b"" if order_topics is None else fastjson.dumps({"table": order_topics}),
+        )
+
+    def _unregister(self, request: Command, connection: int, now_ms: int) -> Command:
+        self.routes.unregister(_identity(request))
+        return response(request, ResponseCode.SUCCESS)
+
+    def _query_version(self, request: Command, connection: int, now_ms: int) -> Command:
+        version = DataVersion.from_json(fastjson.loads(request.body or b"{}"))
+        changed, stored = self.routes.query_version(_identity(request).address, version, now_ms)
+        return response(
+            request, ResponseCode.SUCCESS, ext={"changed": "true" if changed else "false"},
+            body=b"" if stored is None else fastjson.dumps(stored.as_json()),
+        )
+
+    def _wipe_write_perm(self, request: Command, connection: int, now_ms: int) -> Command:
+        count = self.routes.set_writable(_need(request, "brokerName"), writable=False)
+        return response(request, ResponseCode.SUCCESS, ext={"wipeTopicCount": str(count)})
+
+    def _add_write_perm(self, request: Command, connection: int, now_ms: int) -> Command:
+        count = self.routes.set_writable(_need(request, "brokerName"), writable=True)
+        return response(request, ResponseCode.SUCCESS, ext={"addTopicCount": str(count)})
+
+    # -- routes and lists -------------------------------------------------------------------------
+
+    def _route(self, request: Command, connection: int, now_ms: int) -> Command:
+        topic = _need(request, "topic")
+        route = self.routes.route(topic)
+        if route is None:
+            return response(
+                request, ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        if self._runtime.settings.order_message_enable:
+            route = replace(route, order_conf=self._key_values.get(ORDER_TOPICS, topic))
+        strict = request.version >= _STRICT_ROUTE_VERSION or _flag(
+            request, "acceptStandardJsonOnly"
+        )
+        return response(request, ResponseCode.SUCCESS, body=route.encode(strict=strict))
+
+    def _cluster_info(self, request: Command, connection: int, now_ms: int) -> Command:
+        return response(
+            request, ResponseCode.SUCCESS, body=fastjson.dumps(self.routes.cluster_info())
+        )
+
+    def _all_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+        return _topic_list(request, self.routes.topic_names())
+
+    def _topics_of_cluster(self, request: Command, connection: int, now_ms: int) -> Command:
+        return _topic_list(request, self.routes.topics_of_cluster(_need(request, "cluster")))
+
+    def _system_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+        names, broker_address = self.routes.system_names()
+        return _topic_list(request, names, broker_address)
+
+    def _unit_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+        return _topic_list(request, self.routes.unit_topics(unit=True, subscribed=None))
+
+    def _unit_sub_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+        return _topic_list(request, self.routes.unit_topics(unit=None, subscribed=True))
+
+    def _unit_sub_only_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+        return _topic_list(request, self.routes.unit_topics(unit=False, subscribed=True))
+
+    def _delete_topic(self, request: Command, connection: int, now_ms: int) -> Command:
+        self.routes.delete_topic(_need(request, "topic"), (request.ext or {}).get("clusterName"))
+        return response(request, ResponseCode.SUCCESS)
+
+    # -- configuration ----------------------------------------------------------------------------
+
+    def _update_config(self, request: Command, connection: int, now_ms: int) -> Command:
+        try:
+            self._runtime.update(request.body)
+        except NotSettable as error:
+            return response(request, ResponseCode.NO_PERMISSION, str(error))
+        return response(request, ResponseCode.SUCCESS)
+
+    def _get_config(self, request: Command, connection: int, now_ms: int) -> Command:
+        return response(request, ResponseCode.SUCCESS, body=self._runtime.text().encode())
+
+
+def _topic_list(request: Command, names: list[str], broker_address: str | None = None) -> Command:
+    body = fastjson.dumps({"brokerAddr": broker_address, "topicList": names})
+    return response(request, ResponseCode.SUCCESS, body=body)

@@ -1,0 +1,245 @@
+"""The route tables of a name server: who has which topic, and who is alive.
+
+Plain data and rules, no clock and no sockets: `now_ms` and the number of the connection are
+arguments (broker.md 13; RocketMQ 4.9.8: RouteInfoManager). One thread uses it.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE
+from mqcore.wire.topics import (
+    SYS_FLAG_UNIT,
+    SYS_FLAG_UNIT_SUB,
+    BrokerData,
+    DataVersion,
+    QueueData,
+    TopicRoute,
+    TopicTable,
+)
+
+
+class TableFull(ValueError):
+    """A registration would exceed the limit on topics or brokers; nothing of it was applied."""
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerIdentity:
+    """Who a broker says it is, in 103, 104 and 322."""
+
+    cluster: str
+    name: str
+    address: str
+    broker_id: int
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """What is known of one registered address."""
+
+    seen_ms: int
+    version: DataVersion
+    connection: int
+    ha_address: str
+
+
+@dataclass(slots=True, frozen=True)
+class MasterAddresses:
+    """What a slave learns about its master when it registers; None when there is none alive."""
+
+    address: str | None = None
+    ha_address: str | None = None
+
+
+class RouteTables:
+    """All that brokers registered.
+
+    A master's topics are upserted and never removed by a registration: only 216 and the end of the
+    broker name remove them (broker.md 13.3, 13.5).
+    """
+
+    def __init__(self, *, topic_count_max: int = 100_000, broker_count_max: int = 10_000) -> None:
+        self._topic_count_max = topic_count_max
+        self._broker_count_max = broker_count_max
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[str, LiveBroker] = {}
+
+    # -- what brokers do --------------------------------------------------------------------------
+
+    def register(
+        self, who: BrokerIdentity, ha_address: str, table: TopicTable, connection: int, now_ms: int,
+    ) -> MasterAddresses:
+        """Apply REGISTER_BROKER; `connection` is the one whose end takes the broker away.
+
+        Raises TableFull.
+        """
+        self._check_room(who, table)
+        self._clusters.setdefault(who.cluster, set()).add(who.name)
+        broker = self._brokers.get(who.name)
+        if broker is None:
+            broker = self._brokers[who.name] = BrokerData(who.cluster, who.name, {})
+        for broker_id, address in list(broker.addresses.items()):
+            if address == who.address and broker_id != who.broker_id:
+                del broker.addresses[broker_id]         # the same broker in another role
+        first_time = who.broker_id not in broker.addresses
+        broker.addresses[who.broker_id] = who.address
+        known = self._live.get(who.address)
+        changed = known is None or known.version != table.version
+        if who.broker_id == MASTER_ID and (first_time or changed):
+            self._upsert_topics(who.name, table)
+        self._live[who.address] = LiveBroker(now_ms, table.version, connection, ha_address)
+        if who.broker_id == MASTER_ID:
+            return MasterAddresses()
+        master = broker.addresses.get(MASTER_ID)
+        master_live = self._live.get(master) if master is not None else None
+        if master_live is None:
+            return MasterAddresses()
+        return MasterAddresses(master, master_live.ha_address)
+
+    def _check_room(self, who: BrokerIdentity, table: TopicTable) -> None:
+        if who.address not in self._live and len(self._live) >= self._broker_count_max:
+            raise TableFull(f"more than {self._broker_count_max} brokers")
+        new_count = sum(1 for name in table.topics if name not in self._topics)
+        if who.broker_id == MASTER_ID and len(self._topics) + new_count > self._topic_count_max:
+            raise TableFull(f"more than {self._topic_count_max} topics")
+
+    def _upsert_topics(self, broker_name: str, table: TopicTable) -> None:
+        for name, topic in table.topics.items():
+            self._topics.setdefault(name, {})[broker_name] = QueueData(
+                broker_name, topic.read_queue_count, topic.write_queue_count, topic.perm,
+                topic.sys_flag,
+            )
+
+    def query_version(
+        self, address: str, version: DataVersion, now_ms: int
+    ) -> tuple[bool, DataVersion | None]:
+        """QUERY_DATA_VERSION (322): whether to register, and the version stored here if any."""
+        live = self._live.get(address)
+        if live is None:
+            return True, None
+        if live.version == version:
+            live.seen_ms = now_ms
+            return False, live.version
+        return True, live.version
+
+    def unregister(self, who: BrokerIdentity) -> None:
+        """UNREGISTER_BROKER (104); a broker that is not known is no error."""
+        self._live.pop(who.address, None)
+        broker = self._brokers.get(who.name)
+        if broker is not None:
+            broker.addresses.pop(who.broker_id, None)
+            self._drop_if_empty(broker)
+
+    # -- who is alive -----------------------------------------------------------------------------
+
+    def connection_closed(self, connection: int) -> list[str]:
+        """Drop the brokers that registered over this connection; returns their addresses."""
+        gone = [addr for addr, live in self._live.items() if live.connection == connection]
+        for address in gone:
+            self._remove_address(address)
+        return gone
+
+    def expire(self, now_ms: int, silence_max_ms: int) -> list[tuple[str, int]]:
+        """Drop brokers that were silent for longer; returns (address, connection) to close."""
+        gone = [
+            (address, live.connection) for address, live in self._live.items()
+            if live.seen_ms + silence_max_ms < now_ms
+        ]
+        for address, _ in gone:
+            self._remove_address(address)
+        return gone
+
+    def _remove_address(self, address: str) -> None:
+        self._live.pop(address, None)
+        for broker in list(self._brokers.values()):
+            for broker_id, held in list(broker.addresses.items()):
+                if held == address:
+                    del broker.addresses[broker_id]
+            self._drop_if_empty(broker)
+
+    def _drop_if_empty(self, broker: BrokerData) -> None:
+        """A name without addresses leaves its cluster and all topics; empty ones vanish."""
+        if broker.addresses:
+            return
+        self._brokers.pop(broker.broker_name, None)
+        for cluster, names in list(self._clusters.items()):
+            names.discard(broker.broker_name)
+            if not names:
+                del self._clusters[cluster]
+        for topic, queues in list(self._topics.items()):
+            queues.pop(broker.broker_name, None)
+            if not queues:
+                del self._topics[topic]
+
+    # -- what clients and tools ask ---------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Queues and brokers of a topic; None when it or all of its brokers are unknown."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        brokers = tuple(self._brokers[name] for name in queues if name in self._brokers)
+        return TopicRoute(tuple(queues.values()), brokers) if brokers else None
+
+    def cluster_info(self) -> dict[str, Any]:
+        """The members of ClusterInfo (106)."""
+        return {
+            "brokerAddrTable": {name: broker.as_json() for name, broker in self._brokers.items()},
+            "clusterAddrTable": {name: sorted(names) for name, names in self._clusters.items()},
+        }
+
+    def topic_names(self) -> list[str]:
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics that a broker of the cluster has; none when the cluster is unknown (224)."""
+        names = self._clusters.get(cluster, set())
+        return [topic for topic, queues in self._topics.items() if names & queues.keys()]
+
+    def system_names(self) -> tuple[list[str], str | None]:
+        """Cluster and broker names, and the address of some broker (304)."""
+        address = next(
+            (addr for broker in self._brokers.values() for addr in broker.addresses.values()), None
+        )
+        return [*self._clusters, *self._brokers], address
+
+    def unit_topics(self, *, unit: bool | None, subscribed: bool | None) -> list[str]:
+        """Topics by the unit bits of their first queue entry; None: the bit does not matter."""
+        found = []
+        for topic, queues in self._topics.items():
+            flags = next(iter(queues.values())).sys_flag
+            has_unit, has_sub = bool(flags & SYS_FLAG_UNIT), bool(flags & SYS_FLAG_UNIT_SUB)
+            if unit in (None, has_unit) and subscribed in (None, has_sub):
+                found.append(topic)
+        return found
+
+    # -- what administrators change ---------------------------------------------------------------
+
+    def set_writable(self, broker_name: str, *, writable: bool) -> int:
+        """ADD (327) or WIPE (205) the write permission on one broker; returns how many topics.
+
+        Holds until the broker registers with a changed version.
+        """
+        count = 0
+        for queues in self._topics.values():
+            queue = queues.get(broker_name)
+            if queue is None:
+                continue
+            perm = PERM_READ | PERM_WRITE if writable else queue.perm & ~PERM_WRITE
+            queues[broker_name] = replace(queue, perm=perm)
+            count += 1
+        return count
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """DELETE_TOPIC_IN_NAMESRV (216): in one cluster, or everywhere."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return
+        if cluster:
+            for name in self._clusters.get(cluster, set()):
+                queues.pop(name, None)
+        if not cluster or not queues:
+            del self._topics[topic]

@@ -1,0 +1,77 @@
+"""The few settings of a name server that UPDATE_NAMESRV_CONFIG (318) may change.
+
+Only what is in SETTABLE: paths, addresses and limits are the business of whoever starts the
+process, not of whoever reaches its port.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from mqcore.namesrv.files import write_atomically
+from mqcore.namesrv.settings import NamesrvSettings, parse_properties, stock_view
+from mqcore.wire import fastjson
+
+SETTABLE = {"orderMessageEnable": "order_message_enable", "productEnvName": "product_env_name"}
+_STOCK_BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+
+
+class NotSettable(ValueError):
+    """The request names a key that may not be changed this way; nothing was changed."""
+
+
+class RuntimeConfig:
+    """The settings in force: those given at start, with changes from 318 on top."""
+
+    def __init__(self, settings: NamesrvSettings) -> None:
+        """Loads earlier changes; raises ValueError, naming the file, when it holds others."""
+        self._path: Path = settings.runtime_file
+        self.settings = settings
+        if self._path.exists():
+            self._load()
+
+    def _load(self) -> None:
+        try:
+            changes = fastjson.loads(self._path.read_bytes())
+        except fastjson.JsonError as error:
+            raise ValueError(f"{self._path}: {error}") from error
+        if not isinstance(changes, dict) or not changes.keys() <= SETTABLE.keys():
+            raise ValueError(f"{self._path}: expected an object with keys of {sorted(SETTABLE)}")
+        self.settings = _changed(self.settings, {k: str(v) for k, v in changes.items()})
+
+    def text(self) -> str:
+        """`key=value` lines for 319."""
+        return "".join(f"{key}={value}\n" for key, value in stock_view(self.settings).items())
+
+    def update(self, body: bytes) -> None:
+        """Apply the properties text of 318. Keys that do not exist are left out, as in stock.
+
+        Raises NotSettable, ValueError for a bad line or value, OSError when disk refuses.
+        """
+        asked = parse_properties(body.decode("utf-8"))
+        known = stock_view(self.settings)
+        for key in asked:
+            if key in _STOCK_BLACK_LIST or (key in known and key not in SETTABLE):
+                raise NotSettable(f"{key} cannot be changed while the name server runs")
+        changes = {key: value for key, value in asked.items() if key in SETTABLE}
+        if not changes:
+            return
+        settings = _changed(self.settings, changes)
+        view = stock_view(settings)
+        write_atomically(self._path, fastjson.dumps({key: view[key] for key in SETTABLE}))
+        self.settings = settings
+
+
+def _changed(settings: NamesrvSettings, changes: dict[str, str]) -> NamesrvSettings:
+    fields: dict[str, str | bool] = {}
+    for key, value in changes.items():
+        if key == "orderMessageEnable":
+            if value.lower() not in ("true", "false"):
+                raise ValueError(f"{key}={value}: expected true or false")
+            fields[SETTABLE[key]] = value.lower() == "true"
+        else:
+            if len(value) > 255:
+                raise ValueError(f"{key}: expected at most 255 characters")
+            fields[SETTABLE[key]] = value
+    return replace(settings, **fields)

@@ -1,0 +1,222 @@
+"""The name server's sockets: frames in, responses out, brokers dropped when they fall silent.
+
+One asyncio loop. Every connection has bounds: the frame it may send, the answers that may wait for
+it (reading stops until they are gone), the time it may be idle. A frame that cannot be read closes
+that connection alone, with one line in the log.
+"""
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+import time
+from collections.abc import Callable
+
+from mqcore.namesrv.handlers import Handlers
+from mqcore.namesrv.kv import KeyValues
+from mqcore.namesrv.routes import RouteTables
+from mqcore.namesrv.runtime import RuntimeConfig
+from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.wire.codes import LENGTH_WORD_SIZE, ResponseCode
+from mqcore.wire.command import Command, FrameError, decode, encode, response
+
+_BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
+_LISTEN_BACKLOG = 1024
+
+log = logging.getLogger("namesrv")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def open_sockets(settings: NamesrvSettings) -> list[socket.socket]:
+    """Listening sockets for the address in `settings`; raises OSError when it is taken."""
+    family = socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET
+    listener = socket.create_server(
+        (settings.listen_host, settings.listen_port), family=family, backlog=_LISTEN_BACKLOG
+    )
+    return [listener]
+
+
+class NameServer:
+    """The tables and the open connections of one name server."""
+
+    def __init__(self, settings: NamesrvSettings, now_ms: Callable[[], int] = _now_ms) -> None:
+        """Loads the key-value and runtime files; raises ValueError or OSError when it cannot."""
+        self.settings = settings
+        self.now_ms = now_ms
+        self.routes = RouteTables(
+            topic_count_max=settings.topic_count_max, broker_count_max=settings.broker_count_max
+        )
+        key_values = KeyValues(settings.kv_file, entry_count_max=settings.kv_entry_count_max)
+        self.handlers = Handlers(self.routes, key_values, RuntimeConfig(settings))
+        self.connections: dict[int, Connection] = {}
+        self.numbers = itertools.count(1)
+        self.refused_count = 0
+
+    def scan(self) -> None:
+        """Drop silent brokers and idle connections; the server calls it every scan interval."""
+        now_ms = self.now_ms()
+        for address, number in self.routes.expire(now_ms, self.settings.broker_timeout_ms):
+            log.warning("broker %s was silent too long and is dropped", address)
+            connection = self.connections.get(number)
+            if connection is not None:
+                connection.close("its broker was silent too long")
+        for connection in list(self.connections.values()):
+            if connection.active_ms + self.settings.connection_idle_ms < now_ms:
+                connection.close("idle")
+        if self.refused_count:
+            log.warning("%d connections refused: more than %d", self.refused_count,
+                        self.settings.connection_count_max)
+            self.refused_count = 0
+
+    def answer(self, request: Command, connection: int) -> Command:
+        """The response to a request; our own mistakes are logged and answered with code 1."""
+        try:
+            return self.handlers.handle(request, connection, self.now_ms())
+        except Exception as error:      # the connection boundary: one peer's request, one answer
+            log.exception("request %d failed", request.code)
+            return response(request, ResponseCode.SYSTEM_ERROR, f"internal error: {error!r}")
+
+
+class Connection(asyncio.Protocol):
+    """One peer: splits its bytes into frames and answers them in order."""
+
+    def __init__(self, server: NameServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._input = bytearray()
+        self._paused = False
+        self._peer = "?"
+        self.number = next(server.numbers)
+        self.active_ms = server.now_ms()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if len(self._server.connections) >= self._server.settings.connection_count_max:
+            self._server.refused_count += 1
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=self._server.settings.connection_output_bytes_max)
+        self._server.connections[self.number] = self
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._input.clear()
+        self._server.connections.pop(self.number, None)
+        for address in self._server.routes.connection_closed(self.number):
+            log.warning("broker %s is dropped: its connection ended", address)
+
+    def pause_writing(self) -> None:
+        """The peer does not read its answers: no more of its requests until it does."""
+        self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._work()
+        if self._transport is not None and not self._paused:
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self.active_ms = self._server.now_ms()
+        self._input += data
+        self._work()
+
+    def close(self, reason: str) -> None:
+        """End this connection alone."""
+        if self._transport is not None and not self._transport.is_closing():
+            log.info("connection %s closed: %s", self._peer, reason)
+            self._transport.abort()
+
+    def _work(self) -> None:
+        """Answer the whole frames in the input, as far as the peer takes the answers."""
+        answers: list[bytes] = []
+        answers_size = 0
+        start = 0
+        while not self._paused and self._transport is not None:
+            end = self._frame_end(start)
+            if end is None:
+                break
+            answer = self._answer(bytes(self._input[start + LENGTH_WORD_SIZE:end]))
+            start = end
+            if answer is not None:
+                answers.append(answer)
+                answers_size += len(answer)
+            if answers_size >= _BATCH_BYTES:
+                self._write(answers)
+                answers, answers_size = [], 0
+        if answers:
+            self._write(answers)
+        del self._input[:start]
+
+    def _frame_end(self, start: int) -> int | None:
+        """Where the frame at `start` ends; None when it is not all there or not acceptable."""
+        available = len(self._input) - start
+        if available < LENGTH_WORD_SIZE or self._transport is None:
+            return None
+        if self._transport.is_closing():
+            return None
+        length = int.from_bytes(self._input[start:start + LENGTH_WORD_SIZE], "big", signed=True)
+        length_max = self._server.settings.frame_size_max_bytes - LENGTH_WORD_SIZE
+        if not 0 <= length <= length_max:
+            self.close(f"frame length {length}: expected at most {length_max}")
+            return None
+        end = start + LENGTH_WORD_SIZE + length
+        return end if end <= len(self._input) else None
+
+    def _answer(self, frame: bytes) -> bytes | None:
+        try:
+            request = decode(frame)
+        except FrameError as error:
+            self.close(f"bad frame: {error}")
+            return None
+        if request.is_response:
+            return None
+        answer = self._server.answer(request, self.number)
+        if request.is_oneway:
+            return None
+        try:
+            return encode(answer)
+        except FrameError as error:
+            return encode(response(request, ResponseCode.SYSTEM_ERROR, f"the answer: {error}"))
+
+    def _write(self, answers: list[bytes]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(answers))
+
+
+async def serve(
+    settings: NamesrvSettings, sockets: list[socket.socket], *, on_ready: Callable[[], None],
+    stopping: asyncio.Event, now_ms: Callable[[], int] = _now_ms,
+) -> None:
+    """Serve on listening `sockets` until `stopping` is set; then close every connection.
+
+    `on_ready` is called once connections are accepted. The sockets belong to the server from here
+    on. Raises ValueError or OSError when the files of the name server cannot be read.
+    """
+    server = NameServer(settings, now_ms)
+    loop = asyncio.get_running_loop()
+    listeners = [
+        await loop.create_server(lambda: Connection(server), sock=listener) for listener in sockets
+    ]
+    try:
+        on_ready()
+        while not stopping.is_set():
+            try:
+                await asyncio.wait_for(stopping.wait(), settings.scan_interval_ms / 1000)
+            except TimeoutError:
+                server.scan()
+    finally:
+        for listener in listeners:
+            listener.close()
+        for connection in list(server.connections.values()):
+            connection.close("the name server stops")
+        for listener in listeners:
+            await listener.wait_closed()

@@ -1,0 +1,161 @@
+"""
+Every setting of the name server: name, type, bounds, default.
+
+config/namesrv.toml shows the same values; a test compares them. A stock namesrv.conf (Java
+properties) is read too: keys that mean something here are mapped, the others are reported.
+"""
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict
+
+MIB = 1 << 20
+Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
+
+_STOCK_KEYS = {
+    "listenPort": "listen_port",
+    "kvConfigPath": "kv_config_path",
+    "orderMessageEnable": "order_message_enable",
+    "productEnvName": "product_env_name",
+}
+_STOCK_IDLE = "serverChannelMaxIdleTimeSeconds"
+_STOCK_WITHOUT_EFFECT = frozenset({
+    "rocketmqHome", "configStorePath", "clusterTest", "configBlackList", "serverWorkerThreads",
+    "serverCallbackExecutorThreads", "serverSelectorThreads", "serverOnewaySemaphoreValue",
+    "serverAsyncSemaphoreValue", "serverSocketSndBufSize", "serverSocketRcvBufSize",
+    "writeBufferHighWaterMark", "writeBufferLowWaterMark", "serverSocketBacklog",
+    "serverPooledByteBufAllocatorEnable", "useEpollNativeSelector",
+})
+_TOML_SECTION = re.compile(r"^\s*\[", re.MULTILINE)
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the text names the file, the key, the value and what was expected."""
+
+
+class NamesrvSettings(Struct, frozen=True, kw_only=True):
+    """Section [namesrv]."""
+
+    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_port: Annotated[int, Meta(ge=0, le=65535)] = 9876
+    kv_config_path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/namesrv/kvConfig.json"
+    runtime_config_path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/namesrv/runtime.json"
+    order_message_enable: bool = False
+    product_env_name: Annotated[str, Meta(max_length=255)] = "center"
+    broker_timeout_ms: Positive = 120_000
+    scan_interval_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 10_000
+    connection_idle_ms: Positive = 120_000
+    connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    connection_output_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = MIB
+    frame_size_max_bytes: Annotated[int, Meta(ge=65_536, le=16 * MIB)] = 16 * MIB
+    topic_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
+    broker_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    kv_entry_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
+
+    @property
+    def kv_file(self) -> Path:
+        return Path(self.kv_config_path).expanduser()
+
+    @property
+    def runtime_file(self) -> Path:
+        return Path(self.runtime_config_path).expanduser()
+
+
+def load(path: Path | None = None) -> tuple[NamesrvSettings, list[str]]:
+    """Settings from a file, TOML or a stock namesrv.conf, over the defaults.
+
+    Returns them and the stock keys that have no effect here. Raises SettingsError.
+    """
+    if path is None:
+        return NamesrvSettings(), []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read: {error}") from error
+    if path.suffix == ".toml" or _TOML_SECTION.search(text):
+        return _from_toml(text, str(path)), []
+    return _from_stock(text, str(path))
+
+
+def _from_toml(text: str, source: str) -> NamesrvSettings:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{source}: not TOML: {error}") from error
+    for section in document:
+        if section != "namesrv":
+            raise SettingsError(f"{source}: {section}: expected only the section [namesrv]")
+    values = document.get("namesrv", {})
+    if not isinstance(values, dict):
+        raise SettingsError(f"{source}: namesrv: expected a section")
+    return _checked(values, source)
+
+
+def _checked(
+    values: Mapping[str, Any], source: str, *, strict: bool = True
+) -> NamesrvSettings:
+    types = get_type_hints(NamesrvSettings, include_extras=True)
+    fields: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in NamesrvSettings.__struct_fields__:
+            raise SettingsError(f"{source}: namesrv.{key} = {value!r}: expected a known key")
+        try:
+            fields[key] = convert(value, types[key], strict=strict)
+        except ValidationError as error:
+            raise SettingsError(f"{source}: namesrv.{key} = {value!r}: {error}") from error
+    return NamesrvSettings(**fields)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """`key=value` lines; blank lines and lines that start with # or ! are left out.
+
+    Raises ValueError, naming the line, for one without a separator.
+    """
+    values = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, found, value = stripped.partition("=")
+        if not found or not key.strip():
+            raise ValueError(f"line {number}: expected key=value, found {stripped[:80]!r}")
+        values[key.strip()] = value.strip()
+    return values
+
+
+def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
+    try:
+        stock = parse_properties(text)
+    except ValueError as error:
+        raise SettingsError(f"{source}: {error}") from error
+    mapped: dict[str, Any] = {}
+    ignored = []
+    for key, value in stock.items():
+        if key == _STOCK_IDLE:
+            if not value.isascii() or not value.isdigit():
+                raise SettingsError(f"{source}: {key} = {value!r}: expected seconds")
+            mapped["connection_idle_ms"] = int(value) * 1000
+        elif key in _STOCK_KEYS:
+            mapped[_STOCK_KEYS[key]] = value
+        else:
+            ignored.append(key if key in _STOCK_WITHOUT_EFFECT else f"{key} (unknown)")
+    return _checked(mapped, source, strict=False), ignored
+
+
+def stock_view(settings: NamesrvSettings) -> dict[str, str]:
+    """The settings as GET_NAMESRV_CONFIG shows them: stock names where there is one."""
+    names = {ours: stock for stock, ours in _STOCK_KEYS.items()}
+    shown = {}
+    for key, value in asdict(settings).items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if key == "connection_idle_ms":
+            shown[_STOCK_IDLE] = str(value // 1000)
+        else:
+            shown[names.get(key, key)] = text
+    return shown

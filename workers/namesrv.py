@@ -1,0 +1,65 @@
+"""
+The name server process: tells clients where topics are, and keeps their key-values.
+
+Reads     registrations of brokers, requests of clients and tools
+Owns      its listening sockets, kvConfig.json, runtime.json; shares no memory with anyone
+Wakes     nobody
+Restarts  with the key-values of its files; brokers register again within one interval (30 s)
+"""
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+
+from mqcore.namesrv.server import open_sockets, serve
+from mqcore.namesrv.settings import NamesrvSettings
+
+TURN_INTERVAL_S = 1.0
+
+
+def run(
+    settings: NamesrvSettings,
+    listen_sockets: list[socket.socket] | None = None,
+    stop_requested: Callable[[], bool] | None = None,
+    ready_callback: Callable[[], None] | None = None,
+) -> None:
+    """Run a name server in this process until SIGTERM, SIGINT or `stop_requested()`.
+
+    listen_sockets   bound and listening; None opens the address in `settings`
+    stop_requested   asked once a second, for a parent that stops its children through memory
+    ready_callback   called once connections are accepted
+
+    Raises OSError when the address is taken, ValueError when a file of it cannot be read.
+    """
+    sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
+    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing))
+
+
+def _nothing() -> None:
+    """A ready callback for callers that do not wait."""
+
+
+async def _run(
+    settings: NamesrvSettings, sockets: list[socket.socket],
+    stop_requested: Callable[[], bool] | None, on_ready: Callable[[], None],
+) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    watching = None
+    if stop_requested is not None:
+        watching = asyncio.create_task(_watch(stop_requested, stopping))
+    try:
+        await serve(settings, sockets, on_ready=on_ready, stopping=stopping)
+    finally:
+        if watching is not None:
+            watching.cancel()
+
+
+async def _watch(stop_requested: Callable[[], bool], stopping: asyncio.Event) -> None:
+    while not stop_requested():
+        await asyncio.sleep(TURN_INTERVAL_S)
+    stopping.set()
