@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.registration import Registration
-from mqcore.broker.subscriptions import Subscription
 from mqcore.broker.topics import TopicConfig
+from mqcore.wire.tags import Subscription
 
 
 class QueueEntry(NamedTuple):
@@ -51,12 +51,16 @@ class StoreReader(Protocol):
         ...
 
     def in_memory(self, position: int) -> bool:
-        """False when a record lies further behind the log's end than the 40 % rule (broker.md 6.2)."""
+        """False when a record lies too far behind the log's end: the 40 % rule (broker.md 6.2)."""
         ...
 
 
 class Tables(Protocol):
-    """The copies in shared memory that serving processes read. Every call may be repeated."""
+    """
+    The copies in shared memory that serving processes read. Every call may be repeated.
+
+    publish_* raise mqcore.broker.topics.TablesFull when there is no room for a new name.
+    """
 
     def publish_topic(self, topic: TopicConfig) -> None:
         """A topic is new or has changed."""
@@ -106,6 +110,14 @@ class Appender(Protocol):
         sys_flag: int = 0,
         reconsume_times: int = 0,
     ) -> None: ...
+
+
+class Figures(Protocol):
+    """What the processes count and measure, for GET_BROKER_RUNTIME_INFO (remoting.md 5.5)."""
+
+    def runtime(self) -> Mapping[str, str]:
+        """Keys as stock names them (putTps, getTransferedTps, ...); only what is really known."""
+        ...
 
 
 class Registrar(Protocol):

@@ -1,5 +1,5 @@
 """
-Every setting of the broker: its name, type, bounds and default, and the four places it may come from.
+Every setting of the broker: its name, type, bounds, default, and the places it may come from.
 
 Later wins: the defaults (config/broker.toml shows the same values, a test compares them), the file
 given with -c (ours in TOML, or a stock broker.conf), MQCORE_SECTION_KEY environment variables,
@@ -27,7 +27,7 @@ Name = Annotated[str, Meta(max_length=127)]
 
 
 class SettingsError(ValueError):
-    """A setting is wrong; the text names where it came from, its key, its value, what was expected."""
+    """A setting is wrong; the text names its source, its key, its value, what was expected."""
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,6 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     trace_on: bool = True
     reject_transaction_message: bool = False
     accept_sends_from_ms: Annotated[int, Meta(ge=0)] = 0
-    sql_filter_enable: bool = False
     notify_consumers_enable: bool = True
     long_polling_enable: bool = True
     short_polling_ms: Positive = 1_000
@@ -193,7 +192,7 @@ def load(
     Settings from the defaults, then `path`, then `environment`, then `overrides`.
 
     path         a TOML file, or a stock broker.conf (Java properties)
-    environment  MQCORE_SECTION_KEY variables, and stock's NAMESRV_ADDR below the file; others ignored
+    environment  MQCORE_SECTION_KEY variables, and stock's NAMESRV_ADDR below the file
     overrides    "section.key=value" texts of the command line
 
     Empty name, advertised_ip are filled in, "~" in paths is expanded. Raises SettingsError.

@@ -40,7 +40,6 @@ RENAMED = {
     "traceOn": "broker.trace_on",
     "rejectTransactionMessage": "broker.reject_transaction_message",
     "startAcceptSendRequestTimeStamp": "broker.accept_sends_from_ms",
-    "enablePropertyFilter": "broker.sql_filter_enable",
     "notifyConsumerIdsChangedEnable": "broker.notify_consumers_enable",
     "longPollingEnable": "broker.long_polling_enable",
     "shortPollingTimeMills": "broker.short_polling_ms",
@@ -110,7 +109,7 @@ REFUSED = {
     "messageStorePlugIn": ("", "store plug-ins are Java classes"),
 }
 
-WITHOUT_EFFECT = frozenset("""
+_WITHOUT_EFFECT_NAMES = """
     brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
     transactionTimeOut transactionCheckMax transactionCheckInterval storeReplyMessageEnable
@@ -148,8 +147,9 @@ WITHOUT_EFFECT = frozenset("""
     enableMultiDispatch maxLmqConsumeQueueNum haListenPort haMasterAddress
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haSlaveFallbehindMax
     slaveTimeout offsetCheckInSlave dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
-    isEnableBatchPush enableBatchPush
-""".split())
+    isEnableBatchPush enableBatchPush enablePropertyFilter
+"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT_NAMES.split())
 
 
 def read(values: Values, source: str, raw: bytes) -> StockReport:

@@ -1,0 +1,116 @@
+"""
+config/*.json of the store directory: RocketMQ's own text, read tolerantly and replaced safely.
+
+store.md 12.1 (RocketMQ 4.9.8: ConfigManager, MixAll, RemotingSerializable). Written: tabs, one
+field a line, maps with integer keys bare and on one line. A file is written beside the old one,
+flushed, and renamed over it; the old content stays as `.bak`.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mqcore.wire import fastjson
+
+
+Item = TypeVar("Item")
+
+
+class ConfigFileError(Exception):
+    """A file of the store's config folder cannot be used; the text names it."""
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """
+    The object in `path`, or in `path`.bak when `path` is missing, empty or unreadable as JSON.
+
+    None when there is neither. Raises ConfigFileError when all that is there is unusable.
+    """
+    value = _read(path)
+    if isinstance(value, dict):
+        return value
+    backup = _read(_beside(path, ".bak"))
+    if isinstance(backup, dict):
+        return backup
+    trouble = backup or value
+    if trouble is None:
+        return None
+    raise ConfigFileError(trouble)
+
+
+def entries(path: Path, table: Any, parse: Callable[[str, Any], Item]) -> dict[str, Item]:
+    """
+    Each member of an object read from `path`, parsed. Raises ConfigFileError naming the member.
+
+    table  the object; anything else counts as empty
+    parse  takes name and value, raises TypeError or ValueError for a value of the wrong kind
+    """
+    parsed = {}
+    for name, value in (table if isinstance(table, dict) else {}).items():
+        try:
+            parsed[str(name)] = parse(str(name), value)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigFileError(f"{path}: entry {name}: {error}") from error
+    return parsed
+
+
+def save(path: Path, value: dict[str, Any]) -> None:
+    """Replace the file, keeping its last content as `.bak`. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path, ".tmp")
+    _write(temporary, pretty(value).encode("utf-8"))
+    if path.exists():
+        kept = _beside(path, ".bak.tmp")
+        _write(kept, path.read_bytes())
+        os.replace(kept, _beside(path, ".bak"))
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def pretty(value: Any, depth: int = 0) -> str:
+    """Text in fastjson's pretty form."""
+    tabs = "\t" * depth
+    if isinstance(value, dict) and value:
+        if all(isinstance(key, int) for key in value):
+            inner = ",".join(f"{key}:{pretty(value[key], depth + 1)}" for key in value)
+            return f"{{{inner}\n{tabs}}}"
+        lines = [
+            f"{tabs}\t{fastjson.quote(str(key))}:{pretty(item, depth + 1)}"
+            for key, item in value.items() if item is not None
+        ]
+        return "{\n" + ",\n".join(lines) + f"\n{tabs}}}"
+    return fastjson.dumps(value).decode("utf-8")
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _read(path: Path) -> dict[str, Any] | str | None:
+    """The object; a text that says what is wrong; None when missing or empty."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if not raw.strip():
+        return None
+    try:
+        value = fastjson.loads(raw)
+    except fastjson.JsonError as error:
+        return f"{path}: not JSON: {error}"
+    if not isinstance(value, dict):
+        return f"{path}: expected a JSON object"
+    return value
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

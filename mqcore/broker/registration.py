@@ -1,0 +1,68 @@
+"""
+What this broker tells name servers about itself (REGISTER_BROKER, 103).
+
+broker.md 1.5, remoting.md 4.7.1 (RocketMQ 4.9.8: BrokerController, BrokerOuterAPI,
+RegisterBrokerBody). The body is always sent uncompressed: the compressed form loses flags.
+"""
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mqcore.wire import fastjson
+
+if TYPE_CHECKING:
+    from mqcore.broker.settings import Settings
+    from mqcore.broker.topics import TopicConfig
+    from mqcore.broker.versions import DataVersion
+
+
+@dataclass(slots=True, frozen=True)
+class Registration:
+    """Header fields and body of one REGISTER_BROKER request; the same for every name server."""
+
+    ext: dict[str, str | None]
+    body: bytes
+
+
+def build(
+    settings: Settings, version: DataVersion, topics: Iterable[TopicConfig]
+) -> Registration:
+    """
+    A registration of `topics` under the whole table's data version.
+
+    A broker that lacks read or write shows every topic with its own permission instead (1.5).
+    """
+    broker = settings.broker
+    if broker.permission != 6:
+        topics = [
+            replace(topic, perm=broker.permission, order=False, sys_flag=0,
+                    filter_type="SINGLE_TAG")
+            for topic in topics
+        ]
+    body = fastjson.dumps({
+        "filterServerList": [],
+        "topicConfigSerializeWrapper": {
+            "dataVersion": version.as_json(),
+            "topicConfigTable": {topic.name: topic.as_json() for topic in topics},
+        },
+    })
+    ext: dict[str, str | None] = {
+        **identity(settings),
+        "haServerAddr": f"{broker.advertised_ip}:{broker.listen_port + 1}",
+        "compressed": "false",
+        "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+    }
+    return Registration(ext, body)
+
+
+def identity(settings: Settings) -> dict[str, str | None]:
+    """The fields that name this broker: of 103, of UNREGISTER_BROKER (104), of 322."""
+    return {
+        "brokerName": settings.broker.name,
+        "brokerAddr": settings.advertised_addr,
+        "clusterName": settings.broker.cluster,
+        "brokerId": str(settings.broker.id),
+    }

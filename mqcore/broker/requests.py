@@ -1,0 +1,134 @@
+"""What goes into the rules and what comes out: Request, Answer, Redo, and the header fields."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqcore.wire import fastjson
+from mqcore.wire.codes import ResponseCode
+from mqcore.wire.command import Command, encode, response
+
+I32_MIN, I32_MAX = -(1 << 31), (1 << 31) - 1
+I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
+
+# What a fresh 4.9.8 response says; some handlers leave it on successes (remoting.md 2.4).
+REMARK_LEFT_OVER = "not set any response code"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, with what is known of the connection it came by."""
+
+    connection: int              # id; bits 48 to 55 are the index of the serving process
+    remote: str                  # "ip:port"
+    command: Command
+    now_ms: int
+    fast_port: bool = False
+    body_size: int = 0           # bytes of the body; sends come without it
+
+
+@dataclass(slots=True)
+class Answer:
+    """A response. ext None: no extFields at all, as 4.9.8 answers where a code has no header."""
+
+    code: int
+    remark: str | None = None
+    ext: dict[str, str | None] | None = None
+    body: bytes = b""
+
+
+@dataclass(slots=True, frozen=True)
+class Redo:
+    """
+    The serving process that asked may run the request itself now: the tables have what it missed.
+
+    topic, queue_id: store the message there instead of where the request says (a message that was
+    retried too often goes to the dead letter queue). It must not ask about the same request twice.
+    """
+
+    topic: str | None = None
+    queue_id: int | None = None
+
+
+REDO = Redo()
+Outcome = Answer | Redo | None             # None: no response, or it is sent later by itself
+
+
+class FieldError(ValueError):
+    """A request lacks a field or has a wrong one; the text names it and what was expected."""
+
+
+@dataclass(slots=True)
+class Fields:
+    """The extFields of a request, read by type (remoting.md 4.0)."""
+
+    ext: dict[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, command: Command) -> Fields:
+        return cls(command.ext or {})
+
+    def text(self, name: str) -> str:
+        """A field that must be there; it may be empty."""
+        value = self.ext.get(name)
+        if value is None:
+            raise FieldError(f"header field {name} is missing: expected text")
+        return value
+
+    def text_or(self, name: str, default: str) -> str:
+        value = self.ext.get(name)
+        return default if value is None else value
+
+    def i32(self, name: str) -> int:
+        return self._number(name, I32_MIN, I32_MAX)
+
+    def i64(self, name: str) -> int:
+        return self._number(name, I64_MIN, I64_MAX)
+
+    def i32_or(self, name: str, default: int) -> int:
+        if self.ext.get(name) is None:
+            return default
+        return self.i32(name)
+
+    def boolean(self, name: str) -> bool:
+        """True only for the text `true` in any letter case; absent is false."""
+        return (self.ext.get(name) or "").lower() == "true"
+
+    def _number(self, name: str, low: int, high: int) -> int:
+        value = self.ext.get(name)
+        if value is None:
+            raise FieldError(f"header field {name} is missing: expected a whole number")
+        try:
+            number = int(value) if len(value) <= 20 else None
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:
+            raise FieldError(
+                f"header field {name} is {value[:40]!r}: expected a whole number"
+                f" from {low} to {high}"
+            )
+        return number
+
+
+def body_object(command: Command, what: str) -> dict[str, object]:
+    """The JSON object of a request's body; raises FieldError when there is none."""
+    try:
+        value = fastjson.loads(command.body) if command.body else None
+    except fastjson.JsonError as error:
+        raise FieldError(f"body: {error}; expected {what} as JSON") from error
+    if not isinstance(value, dict):
+        raise FieldError(f"body: expected {what} as a JSON object")
+    return value
+
+
+def refused(code: ResponseCode, remark: str) -> Answer:
+    """An answer without header that says why."""
+    return Answer(code, remark)
+
+
+def answer_frame(request: Request, answer: Answer) -> bytes | None:
+    """The whole frame of an answer; None for a one-way request, which gets none."""
+    if request.command.is_oneway:
+        return None
+    return encode(
+        response(request.command, answer.code, answer.remark, answer.ext, answer.body)
+    )

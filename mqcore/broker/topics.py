@@ -1,0 +1,280 @@
+"""
+The topics of this broker: built-in ones, creation by sends and by hand, deletion, order flags.
+
+broker.md 9.1 to 9.4, 9.6, remoting.md 6.8 (RocketMQ 4.9.8: TopicConfigManager, TopicValidator).
+State in memory, persisted as config/topics.json.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mqcore.broker import config_file
+from mqcore.broker.settings import BrokerSettings
+from mqcore.broker.versions import DataVersion
+from mqcore.wire.codes import PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, TEMPLATE_TOPIC
+
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
+SYS_FLAG_UNIT, SYS_FLAG_UNIT_SUB = 1, 2
+TOPIC_LENGTH_MAX = 127
+QUEUES_OF_A_TOPIC_MAX = 65_535
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_QUEUE_COUNT = 18
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SYSTEM_PREFIX = "rmq_sys_"
+SEND_FORBIDDEN = frozenset((
+    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
+))
+SYSTEM_TOPICS = SEND_FORBIDDEN | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class TablesFull(Exception):
+    """The shared tables have no room for one more name; the text says which setting to raise."""
+
+
+@dataclass(slots=True, frozen=True)
+class TopicConfig:
+    """One topic (broker.md 9.2)."""
+
+    name: str
+    read_queues: int = 16
+    write_queues: int = 16
+    perm: int = PERM_READ_WRITE
+    filter_type: str = SINGLE_TAG
+    sys_flag: int = 0
+    order: bool = False
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
+    @property
+    def inheritable(self) -> bool:
+        return bool(self.perm & PERM_INHERIT)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "order": self.order, "perm": self.perm, "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type, "topicName": self.name,
+            "topicSysFlag": self.sys_flag, "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, value: dict[str, Any]) -> TopicConfig:
+        """Read one; missing fields keep their defaults."""
+        return cls(
+            name=name,
+            read_queues=int(value.get("readQueueNums", 16)),
+            write_queues=int(value.get("writeQueueNums", 16)),
+            perm=int(value.get("perm", PERM_READ_WRITE)),
+            filter_type=filter_type(value.get("topicFilterType")) or SINGLE_TAG,
+            sys_flag=int(value.get("topicSysFlag", 0)),
+            order=value.get("order") is True,
+        )
+
+
+def filter_type(value: Any) -> str | None:
+    """SINGLE_TAG or MULTI_TAG from a name or an ordinal; None for anything else."""
+    if value in (0, "0"):
+        return SINGLE_TAG
+    if value in (1, "1"):
+        return MULTI_TAG
+    return value if value in (SINGLE_TAG, MULTI_TAG) else None
+
+
+def name_trouble(name: str) -> str | None:
+    """Why a topic may not have this name (TopicValidator); None when it may."""
+    if not name.strip():
+        return "the topic is blank: expected a name"
+    if _LEGAL.fullmatch(name) is None:
+        return f"the topic {name[:160]!r} has a character outside %|a-zA-Z0-9_-"
+    if len(name) > TOPIC_LENGTH_MAX:
+        return f"the topic has {len(name)} characters: expected at most {TOPIC_LENGTH_MAX}"
+    return None
+
+
+class TopicTable:
+    """
+    All topics. `publish` and `withdraw` keep the shared tables in step; `publish` may raise
+    TablesFull, then nothing has changed. `dirty` and `unregistered` say what is left to do.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        path: Path,
+        publish: Callable[[TopicConfig], None],
+        withdraw: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._path = path
+        self._publish = publish
+        self._withdraw = withdraw
+        self._topics: dict[str, TopicConfig] = {}
+        self._own_system_topics = frozenset((
+            settings.cluster, settings.name, f"{settings.cluster}_REPLY_TOPIC",
+            *((settings.trace_topic_name,) if settings.trace_topic_enable else ()),
+        ))
+        self.version = DataVersion(0)
+        self.dirty = False                 # the file is older than the table
+        self.unregistered = False          # name servers do not know the table yet
+
+    def load(self, now_ms: int) -> None:
+        """Built-in topics, then those of the file over them; publishes all."""
+        self.version = DataVersion(now_ms)
+        self._topics = {topic.name: topic for topic in self._built_in()}
+        stored = config_file.load(self._path)
+        if stored is not None:
+            self.version = DataVersion.from_json(stored.get("dataVersion"), self.version)
+            self._topics |= config_file.entries(
+                self._path, stored.get("topicConfigTable"), TopicConfig.from_json
+            )
+        for topic in self._topics.values():
+            self._publish(topic)
+
+    def persist(self) -> None:
+        """Write config/topics.json. Raises OSError."""
+        config_file.save(self._path, self.as_json())
+        self.dirty = False
+
+    def as_json(self) -> dict[str, Any]:
+        """TopicConfigSerializeWrapper (remoting.md 5.4)."""
+        return {
+            "dataVersion": self.version.as_json(),
+            "topicConfigTable": {name: topic.as_json() for name, topic in self._topics.items()},
+        }
+
+    def get(self, name: str) -> TopicConfig | None:
+        return self._topics.get(name)
+
+    def all(self) -> list[TopicConfig]:
+        return list(self._topics.values())
+
+    def is_system(self, name: str) -> bool:
+        """True for a name that admin requests may not create or delete (broker.md 9.3)."""
+        return (
+            name in SYSTEM_TOPICS
+            or name in self._own_system_topics
+            or name.startswith(SYSTEM_PREFIX)
+        )
+
+    def create_from_template(
+        self, name: str, template: str, queue_count: int, unit_mode: bool, now_ms: int
+    ) -> TopicConfig | None:
+        """
+        The topic made because a message for it arrived (broker.md 9.2); None when it may not be.
+
+        queue_count is the sender's wish; the template's write queues bound it.
+        """
+        pattern = self._topics.get(template)
+        if pattern is None or not pattern.inheritable:
+            return None
+        if template == TEMPLATE_TOPIC and not self._settings.auto_create_topic:
+            return None
+        queues = max(min(queue_count, pattern.write_queues), 0)
+        return self._add(
+            TopicConfig(
+                name, queues, queues, pattern.perm & ~PERM_INHERIT, pattern.filter_type,
+                _unit_flags(name, unit_mode),
+            ),
+            now_ms,
+        )
+
+    def create_on_demand(
+        self, name: str, queue_count: int, now_ms: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """A retry, dead letter or transaction topic: the one there is, else a new one, RW."""
+        found = self._topics.get(name)
+        if found is not None:
+            return found
+        return self._add(TopicConfig(name, queue_count, queue_count, sys_flag=sys_flag), now_ms)
+
+    def update(self, topic: TopicConfig, now_ms: int) -> None:
+        """Create or replace a topic by request (17). Raises TablesFull."""
+        self._put(topic, now_ms)
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a topic; it stays registered with name servers (broker.md 9.6)."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self._withdraw(name)
+        self._changed(now_ms)
+        return True
+
+    def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
+        """order = true for the topics named by a registration reply, false for all others (9.4)."""
+        changed = [
+            replace(topic, order=topic.name in ordered)
+            for topic in self._topics.values() if topic.order != (topic.name in ordered)
+        ]
+        for topic in changed:
+            self._topics[topic.name] = topic
+            self._publish(topic)
+        if changed:
+            self._changed(now_ms)
+
+    def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
+        if not 0 < len(topic.name.encode()) <= TOPIC_LENGTH_MAX:
+            return None
+        try:
+            self._put(topic, now_ms)
+        except TablesFull:
+            return None
+        self.unregistered = True
+        return topic
+
+    def _put(self, topic: TopicConfig, now_ms: int) -> None:
+        self._publish(topic)
+        self._topics[topic.name] = topic
+        self._changed(now_ms)
+
+    def _changed(self, now_ms: int) -> None:
+        self.version = self.version.next(now_ms)
+        self.dirty = True
+
+    def _built_in(self) -> list[TopicConfig]:
+        """The table of broker.md 9.2."""
+        settings = self._settings
+        inherit = PERM_READ_WRITE | PERM_INHERIT
+        topics = [_fixed(SELF_TEST_TOPIC, 1)]
+        if settings.auto_create_topic:
+            topics.append(_fixed(TEMPLATE_TOPIC, settings.default_topic_queue_count, inherit))
+        topics += [
+            _fixed(BENCHMARK_TOPIC, 1024),
+            _fixed(
+                settings.cluster, 16, inherit if settings.cluster_topic_enable else PERM_INHERIT
+            ),
+            _fixed(settings.name, 1, inherit if settings.broker_topic_enable else PERM_INHERIT),
+            _fixed(OFFSET_MOVED_TOPIC, 1),
+            _fixed(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT),
+        ]
+        if settings.trace_topic_enable:
+            topics.append(_fixed(settings.trace_topic_name, 1))
+        topics.append(_fixed(f"{settings.cluster}_REPLY_TOPIC", 1))
+        return topics
+
+
+def _fixed(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queues, queues, perm)
+
+
+def _unit_flags(name: str, unit_mode: bool) -> int:
+    if not unit_mode:
+        return 0
+    return SYS_FLAG_UNIT_SUB if name.startswith(RETRY_PREFIX) else SYS_FLAG_UNIT
