@@ -72,7 +72,7 @@ def loads(text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_
         raise JsonError(f"more than {count_max} values")
     try:
         return _DECODER.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Reader(raw.decode("utf-8", "replace"), count_max).document()
 
 
