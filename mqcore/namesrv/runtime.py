@@ -50,7 +50,7 @@ class RuntimeConfig:
         Raises NotSettable, ValueError for a bad line or value, OSError when disk refuses.
         """
         asked = parse_properties(body.decode("utf-8"))
-        known = stock_view(self.settings)
+        known = stock_view(self.settings).keys() | set(NamesrvSettings.__struct_fields__)
         for key in asked:
             if key in _STOCK_BLACK_LIST or (key in known and key not in SETTABLE):
                 raise NotSettable(f"{key} cannot be changed while the name server runs")

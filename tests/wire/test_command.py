@@ -34,7 +34,7 @@ def expected_language(header):
 
 
 def without_nulls(command):
-    """Null values and an empty map do not survive encoding, by the protocol; no language is JAVA."""
+    """Null values and an empty map are not encoded, by the protocol; no language is JAVA."""
     ext = {name: value for name, value in (command.ext or {}).items() if value is not None}
     language = command.language
     if language is None and command.codec == Codec.JSON:

@@ -1,0 +1,136 @@
+"""The route tables keep the rules of broker.md 13."""
+import pytest
+
+from mqcore.namesrv.routes import BrokerIdentity, RouteTables, TableFull
+from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable
+
+A = BrokerIdentity("C", "broker-a", "10.0.0.1:10911", 0)
+A_SLAVE = BrokerIdentity("C", "broker-a", "10.0.0.2:10911", 1)
+B = BrokerIdentity("C", "broker-b", "10.0.0.3:10911", 0)
+
+
+def table(*names, counter=1, **fields):
+    return TopicTable(DataVersion(counter, 5), {n: TopicConfig(n, **fields) for n in names})
+
+
+def registered(*brokers):
+    routes = RouteTables()
+    for connection, (who, topics) in enumerate(brokers, 1):
+        routes.register(who, who.address + "2", topics, connection, 0)
+    return routes
+
+
+def test_topics_missing_from_a_later_registration_stay():
+    routes = registered((A, table("T", "U")), (A, table("U", counter=2)))
+
+    assert routes.route("T") is not None
+
+
+def test_a_registration_with_the_same_version_changes_no_topic():
+    routes = registered((A, table("T", perm=6)), (A, table("T", perm=2)))
+
+    assert routes.route("T").queues[0].perm == 6
+
+
+def test_a_slave_brings_no_topics_and_learns_its_master():
+    routes = registered((A, table("T")))
+    master = routes.register(A_SLAVE, "", table("X"), 2, 0)
+
+    assert routes.route("X") is None
+    assert (master.address, master.ha_address) == (A.address, A.address + "2")
+    assert routes.route("T").brokers[0].addresses == {0: A.address, 1: A_SLAVE.address}
+
+
+def test_a_broker_that_changes_its_role_leaves_its_old_id():
+    routes = registered((A, table("T")), (A_SLAVE, table()))
+    promoted = BrokerIdentity("C", "broker-a", A_SLAVE.address, 0)
+    routes.register(promoted, "", table(counter=2), 3, 0)
+
+    assert routes.route("T").brokers[0].addresses == {0: A_SLAVE.address}
+
+
+def test_a_closed_connection_takes_its_broker_out_of_every_route():
+    routes = registered((A, table("T")), (B, table("T", "U")))
+
+    assert routes.connection_closed(2) == [B.address]
+    assert [queue.broker_name for queue in routes.route("T").queues] == ["broker-a"]
+    assert routes.route("U") is None
+    assert routes.cluster_info()["clusterAddrTable"] == {"C": ["broker-a"]}
+
+
+def test_a_slave_that_stays_keeps_the_topics_of_its_name():
+    routes = registered((A, table("T")), (A_SLAVE, table()))
+    routes.connection_closed(1)
+
+    assert routes.route("T").brokers[0].addresses == {1: A_SLAVE.address}
+
+
+def test_a_broker_is_dropped_only_after_the_silence_is_exceeded():
+    routes = registered((A, table("T")))
+
+    assert routes.expire(120_000, 120_000) == []
+    assert routes.expire(120_001, 120_000) == [(A.address, 1)]
+    assert routes.route("T") is None
+
+
+def test_an_unchanged_version_query_keeps_a_broker_alive():
+    routes = registered((A, table("T")))
+
+    assert routes.query_version(A.address, DataVersion(1, 5), 100_000) == (
+        False, DataVersion(1, 5)
+    )
+    assert routes.expire(120_001, 120_000) == []
+    assert routes.query_version(A.address, DataVersion(2, 5), 200_000) == (True, DataVersion(1, 5))
+    assert routes.query_version("nobody:1", DataVersion(), 0) == (True, None)
+
+
+def test_unregistering_the_last_address_removes_the_name():
+    routes = registered((A, table("T")))
+    routes.unregister(A)
+    routes.unregister(A)
+
+    assert routes.route("T") is None
+    assert routes.system_names() == ([], None)
+
+
+def test_write_permission_is_wiped_and_added_until_the_next_changed_registration():
+    routes = registered((A, table("T", perm=7)))
+
+    assert routes.set_writable("broker-a", writable=False) == 1
+    assert routes.route("T").queues[0].perm == 5
+    assert routes.set_writable("broker-a", writable=True) == 1
+    assert routes.route("T").queues[0].perm == 6
+    routes.register(A, "", table("T", perm=7, counter=2), 1, 0)
+    assert routes.route("T").queues[0].perm == 7
+    assert routes.set_writable("broker-z", writable=True) == 0
+
+
+def test_a_topic_is_deleted_in_one_cluster_or_everywhere():
+    other = BrokerIdentity("D", "broker-d", "10.0.0.9:1", 0)
+    routes = registered((A, table("T")), (other, table("T")))
+
+    routes.delete_topic("T", "C")
+    assert [queue.broker_name for queue in routes.route("T").queues] == ["broker-d"]
+    assert routes.topics_of_cluster("C") == []
+    routes.delete_topic("T")
+    assert routes.topic_names() == []
+
+
+@pytest.mark.parametrize(("unit", "subscribed", "names"), [
+    (True, None, ["t1", "t3"]), (None, True, ["t2", "t3"]), (False, True, ["t2"]),
+])
+def test_unit_lists_go_by_the_flags_of_the_topic(unit, subscribed, names):
+    topics = {f"t{flags}": TopicConfig(f"t{flags}", sys_flag=flags) for flags in range(4)}
+    routes = registered((A, TopicTable(DataVersion(1, 1), topics)))
+
+    assert routes.unit_topics(unit=unit, subscribed=subscribed) == names
+
+
+def test_a_registration_beyond_a_limit_changes_nothing():
+    routes = RouteTables(topic_count_max=1, broker_count_max=1)
+    with pytest.raises(TableFull, match="topics"):
+        routes.register(A, "", table("T", "U"), 1, 0)
+    assert routes.system_names() == ([], None)
+    routes.register(A, "", table("T"), 1, 0)
+    with pytest.raises(TableFull, match="brokers"):
+        routes.register(B, "", table(), 2, 0)
