@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from mqcore.wire import fastjson
 
-
 Item = TypeVar("Item")
 
 
@@ -47,13 +46,21 @@ def entries(path: Path, table: Any, parse: Callable[[str, Any], Item]) -> dict[s
     table  the object; anything else counts as empty
     parse  takes name and value, raises TypeError or ValueError for a value of the wrong kind
     """
-    parsed = {}
+    items = {}
     for name, value in (table if isinstance(table, dict) else {}).items():
         try:
-            parsed[str(name)] = parse(str(name), value)
+            items[str(name)] = parse(str(name), value)
         except (TypeError, ValueError, AttributeError) as error:
             raise ConfigFileError(f"{path}: entry {name}: {error}") from error
-    return parsed
+    return items
+
+
+def parsed(path: Path, value: Any, parse: Callable[[Any], Item]) -> Item:
+    """One value read from `path`, parsed. Raises ConfigFileError."""
+    try:
+        return parse(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigFileError(f"{path}: {error}") from error
 
 
 def save(path: Path, value: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ persisted as config/subscriptionGroup.json.
 """
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 
 from mqcore.broker import config_file
 from mqcore.broker.settings import BrokerSettings
-from mqcore.broker.topics import TablesFull
-from mqcore.broker.versions import DataVersion
+from mqcore.broker.topics import TablesFull, next_version
+from mqcore.wire.topics import DataVersion
 
 GROUP_LENGTH_MAX = 255             # bytes; what clients allow (remoting.md 6.8)
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_log = logging.getLogger(__name__)
 BUILT_IN = (
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
     "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
@@ -82,22 +84,26 @@ class GroupTable:
         self._publish = publish
         self._withdraw = withdraw
         self._groups: dict[str, GroupConfig] = {}
-        self.version = DataVersion(0)
+        self.version = DataVersion()
         self.dirty = False
 
     def load(self, now_ms: int) -> None:
         """Built-in groups, then those of the file over them; publishes all."""
-        self.version = DataVersion(now_ms)
+        self.version = DataVersion(timestamp=now_ms)
         self._groups = {name: GroupConfig(name) for name in BUILT_IN}
         stored = config_file.load(self._path)
         if stored is not None:
-            self.version = DataVersion.from_json(stored.get("dataVersion"), self.version)
+            self.version = config_file.parsed(
+                self._path, stored.get("dataVersion"), DataVersion.from_json
+            )
             self._groups |= config_file.entries(
                 self._path, stored.get("subscriptionGroupTable"), GroupConfig.from_json
             )
         for group in self._groups.values():
-            if group.name:         # a stock broker keeps a nameless one for clients that send ""
+            if _fits(group.name):
                 self._publish(group)
+            elif group.name:       # a stock broker keeps a nameless one for clients that send ""
+                _log.warning("%s: group %.40s... is too long to be used", self._path, group.name)
 
     def persist(self) -> None:
         """Write config/subscriptionGroup.json. Raises OSError."""
@@ -126,7 +132,7 @@ class GroupTable:
             return found
         if not (self._settings.auto_create_group or name.startswith(SYSTEM_GROUP_PREFIX)):
             return None
-        if not 0 < len(name.encode()) <= GROUP_LENGTH_MAX:
+        if not _fits(name):
             return None
         try:
             return self.update(GroupConfig(name), now_ms)
@@ -137,7 +143,7 @@ class GroupTable:
         """Create or replace a group. Raises TablesFull."""
         self._publish(group)
         self._groups[group.name] = group
-        self.version = self.version.next(now_ms)
+        self.version = next_version(self.version, now_ms)
         self.dirty = True
         return group
 
@@ -146,6 +152,10 @@ class GroupTable:
         if self._groups.pop(name, None) is None:
             return False
         self._withdraw(name)
-        self.version = self.version.next(now_ms)
+        self.version = next_version(self.version, now_ms)
         self.dirty = True
         return True
+
+
+def _fits(name: str) -> bool:
+    return 0 < len(name.encode("utf-8", "replace")) <= GROUP_LENGTH_MAX

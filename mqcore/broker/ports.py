@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.registration import Registration
-from mqcore.broker.topics import TopicConfig
 from mqcore.wire.tags import Subscription
+from mqcore.wire.topics import TopicConfig
 
 
 class QueueEntry(NamedTuple):

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mqcore.wire import fastjson
+from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable, encode_registration
 
 if TYPE_CHECKING:
     from mqcore.broker.settings import Settings
-    from mqcore.broker.topics import TopicConfig
-    from mqcore.broker.versions import DataVersion
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,17 +36,13 @@ def build(
     broker = settings.broker
     if broker.permission != 6:
         topics = [
-            replace(topic, perm=broker.permission, order=False, sys_flag=0,
-                    filter_type="SINGLE_TAG")
+            TopicConfig(
+                topic.name, topic.read_queue_count, topic.write_queue_count, broker.permission
+            )
             for topic in topics
         ]
-    body = fastjson.dumps({
-        "filterServerList": [],
-        "topicConfigSerializeWrapper": {
-            "dataVersion": version.as_json(),
-            "topicConfigTable": {topic.name: topic.as_json() for topic in topics},
-        },
-    })
+    table = TopicTable(version, {topic.name: topic for topic in topics})
+    body = encode_registration(table)
     ext: dict[str, str | None] = {
         **identity(settings),
         "haServerAddr": f"{broker.advertised_ip}:{broker.listen_port + 1}",

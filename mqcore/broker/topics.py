@@ -6,20 +6,26 @@ State in memory, persisted as config/topics.json.
 """
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mqcore.broker import config_file
 from mqcore.broker.settings import BrokerSettings
-from mqcore.broker.versions import DataVersion
 from mqcore.wire.codes import PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, TEMPLATE_TOPIC
+from mqcore.wire.topics import (
+    MULTI_TAG,
+    SINGLE_TAG,
+    SYS_FLAG_UNIT,
+    SYS_FLAG_UNIT_SUB,
+    DataVersion,
+    TopicConfig,
+)
 
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
-SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
-SYS_FLAG_UNIT, SYS_FLAG_UNIT_SUB = 1, 2
 TOPIC_LENGTH_MAX = 127
 QUEUES_OF_A_TOPIC_MAX = 65_535
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -37,6 +43,7 @@ SEND_FORBIDDEN = frozenset((
     OFFSET_MOVED_TOPIC,
 ))
 SYSTEM_TOPICS = SEND_FORBIDDEN | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+_log = logging.getLogger(__name__)
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -44,49 +51,13 @@ class TablesFull(Exception):
     """The shared tables have no room for one more name; the text says which setting to raise."""
 
 
-@dataclass(slots=True, frozen=True)
-class TopicConfig:
-    """One topic (broker.md 9.2)."""
+def is_readable(topic: TopicConfig) -> bool:
+    return bool(topic.perm & PERM_READ)
 
-    name: str
-    read_queues: int = 16
-    write_queues: int = 16
-    perm: int = PERM_READ_WRITE
-    filter_type: str = SINGLE_TAG
-    sys_flag: int = 0
-    order: bool = False
 
-    @property
-    def readable(self) -> bool:
-        return bool(self.perm & PERM_READ)
-
-    @property
-    def writable(self) -> bool:
-        return bool(self.perm & PERM_WRITE)
-
-    @property
-    def inheritable(self) -> bool:
-        return bool(self.perm & PERM_INHERIT)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "order": self.order, "perm": self.perm, "readQueueNums": self.read_queues,
-            "topicFilterType": self.filter_type, "topicName": self.name,
-            "topicSysFlag": self.sys_flag, "writeQueueNums": self.write_queues,
-        }
-
-    @classmethod
-    def from_json(cls, name: str, value: dict[str, Any]) -> TopicConfig:
-        """Read one; missing fields keep their defaults."""
-        return cls(
-            name=name,
-            read_queues=int(value.get("readQueueNums", 16)),
-            write_queues=int(value.get("writeQueueNums", 16)),
-            perm=int(value.get("perm", PERM_READ_WRITE)),
-            filter_type=filter_type(value.get("topicFilterType")) or SINGLE_TAG,
-            sys_flag=int(value.get("topicSysFlag", 0)),
-            order=value.get("order") is True,
-        )
+def next_version(version: DataVersion, now_ms: int) -> DataVersion:
+    """The version after a change (broker.md 1.5)."""
+    return DataVersion(counter=version.counter + 1, timestamp=now_ms)
 
 
 def filter_type(value: Any) -> str | None:
@@ -131,20 +102,26 @@ class TopicTable:
             settings.cluster, settings.name, f"{settings.cluster}_REPLY_TOPIC",
             *((settings.trace_topic_name,) if settings.trace_topic_enable else ()),
         ))
-        self.version = DataVersion(0)
+        self.version = DataVersion()
         self.dirty = False                 # the file is older than the table
         self.unregistered = False          # name servers do not know the table yet
 
     def load(self, now_ms: int) -> None:
         """Built-in topics, then those of the file over them; publishes all."""
-        self.version = DataVersion(now_ms)
+        self.version = DataVersion(timestamp=now_ms)
         self._topics = {topic.name: topic for topic in self._built_in()}
         stored = config_file.load(self._path)
         if stored is not None:
-            self.version = DataVersion.from_json(stored.get("dataVersion"), self.version)
-            self._topics |= config_file.entries(
-                self._path, stored.get("topicConfigTable"), TopicConfig.from_json
+            self.version = config_file.parsed(
+                self._path, stored.get("dataVersion"), DataVersion.from_json
             )
+            for topic in config_file.entries(
+                self._path, stored.get("topicConfigTable"), TopicConfig.from_json
+            ).values():
+                if _fits(topic.name):
+                    self._topics[topic.name] = topic
+                else:
+                    _log.warning("%s: topic %.40s... is too long, ignored", self._path, topic.name)
         for topic in self._topics.values():
             self._publish(topic)
 
@@ -183,11 +160,11 @@ class TopicTable:
         queue_count is the sender's wish; the template's write queues bound it.
         """
         pattern = self._topics.get(template)
-        if pattern is None or not pattern.inheritable:
+        if pattern is None or not pattern.perm & PERM_INHERIT:
             return None
         if template == TEMPLATE_TOPIC and not self._settings.auto_create_topic:
             return None
-        queues = max(min(queue_count, pattern.write_queues), 0)
+        queues = max(min(queue_count, pattern.write_queue_count), 0)
         return self._add(
             TopicConfig(
                 name, queues, queues, pattern.perm & ~PERM_INHERIT, pattern.filter_type,
@@ -230,7 +207,7 @@ class TopicTable:
             self._changed(now_ms)
 
     def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
-        if not 0 < len(topic.name.encode()) <= TOPIC_LENGTH_MAX:
+        if not _fits(topic.name):
             return None
         try:
             self._put(topic, now_ms)
@@ -245,7 +222,7 @@ class TopicTable:
         self._changed(now_ms)
 
     def _changed(self, now_ms: int) -> None:
-        self.version = self.version.next(now_ms)
+        self.version = next_version(self.version, now_ms)
         self.dirty = True
 
     def _built_in(self) -> list[TopicConfig]:
@@ -272,6 +249,11 @@ class TopicTable:
 
 def _fixed(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queues, queues, perm)
+
+
+def _fits(name: str) -> bool:
+    """True when a record has room for the topic's name: its length is one byte (store.md 2.1)."""
+    return 0 < len(name.encode("utf-8", "replace")) <= TOPIC_LENGTH_MAX
 
 
 def _unit_flags(name: str, unit_mode: bool) -> int:

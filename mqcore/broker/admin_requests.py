@@ -1,0 +1,128 @@
+"""
+Topics by request, whole tables for slaves and tools, one message by position, runtime figures.
+
+broker.md 9.6, 10.2, remoting.md 4.4, 4.6, 5.5 (RocketMQ 4.9.8: AdminBrokerProcessor,
+QueryMessageProcessor).
+"""
+from __future__ import annotations
+
+import shutil
+
+from mqcore.broker.core import Core
+from mqcore.broker.requests import Answer, FieldError, Fields, Request, refused
+from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
+from mqcore.wire import fastjson
+from mqcore.wire.codes import VERSION_4_9_8, ResponseCode, version_text
+from mqcore.wire.records import RecordError, decode_record
+from mqcore.wire.topics import TopicConfig
+
+PERM_MAX = 0xF
+GIB = 1 << 30
+
+
+def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
+    """
+    The topic that UPDATE_AND_CREATE_TOPIC (17) asks for, or the refusal.
+
+    The order field is ignored: the order flag comes from the name server (9.4).
+    """
+    fields = Fields.of(request.command)
+    name = fields.text("topic")
+    trouble = name_trouble(name)
+    if trouble is not None:
+        return refused(ResponseCode.SYSTEM_ERROR, trouble)
+    if core.topics.is_system(name):
+        return refused(
+            ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic."
+        )
+    tags = filter_type(fields.text("topicFilterType"))
+    if tags is None:
+        raise FieldError("header field topicFilterType: expected SINGLE_TAG or MULTI_TAG")
+    return TopicConfig(
+        name,
+        _bounded(fields, "readQueueNums", QUEUES_OF_A_TOPIC_MAX),
+        _bounded(fields, "writeQueueNums", QUEUES_OF_A_TOPIC_MAX),
+        _bounded(fields, "perm", PERM_MAX),
+        tags,
+        fields.i32_or("topicSysFlag", 0),
+    )
+
+
+def _bounded(fields: Fields, name: str, most: int) -> int:
+    value = fields.i32(name)
+    if not 0 <= value <= most:
+        raise FieldError(f"header field {name} is {value}: expected 0 to {most}")
+    return value
+
+
+def all_topics(core: Core, request: Request) -> Answer:
+    """GET_ALL_TOPIC_CONFIG (21)."""
+    return Answer(ResponseCode.SUCCESS, ext={}, body=fastjson.dumps(core.topics.as_json()))
+
+
+def all_groups(core: Core, request: Request) -> Answer:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(core.groups.as_json()))
+
+
+def all_offsets(core: Core, request: Request) -> Answer:
+    """GET_ALL_CONSUMER_OFFSET (43)."""
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(core.offsets.as_json()))
+
+
+def view_message(core: Core, request: Request) -> Answer:
+    """VIEW_MESSAGE_BY_ID (33): the record at a commit log position, as it is stored."""
+    position = Fields.of(request.command).i64("offset")
+    record = core.ports.store.record(position) if position >= 0 else None
+    if record is None:
+        return refused(ResponseCode.SYSTEM_ERROR, f"there is no message at position {position}")
+    return Answer(ResponseCode.SUCCESS, body=record)
+
+
+def runtime_info(core: Core, request: Request) -> Answer:
+    """GET_BROKER_RUNTIME_INFO (28): what is known, and nothing else."""
+    low, high = core.ports.store.log_range()
+    table = {
+        "brokerVersionDesc": version_text(VERSION_4_9_8),
+        "brokerVersion": str(VERSION_4_9_8),
+        "bootTimestamp": str(core.started_ms),
+        "runtime": _duration(request.now_ms - core.started_ms),
+        "startAcceptSendRequestTimeStamp": str(core.settings.broker.accept_sends_from_ms),
+        "commitLogMinOffset": str(low),
+        "commitLogMaxOffset": str(high),
+        "earliestMessageTimeStamp": str(_earliest_ms(core, low)),
+        **_disk(core.settings.store.path),
+        **core.ports.figures.runtime(),
+    }
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
+
+
+def _earliest_ms(core: Core, position: int) -> int:
+    """When the first message of the log was stored; -1 for an empty log."""
+    record = core.ports.store.record(position)
+    if record is None:
+        return -1
+    try:
+        return decode_record(record).store_timestamp_ms
+    except RecordError:
+        return -1
+
+
+def _disk(path: str) -> dict[str, str]:
+    """How full the disk of the store is: a fraction, and the sizes for people."""
+    usage = shutil.disk_usage(path)
+    ratio = f"{(usage.total - usage.free) / usage.total:.2f}"
+    return {
+        "commitLogDiskRatio": ratio,
+        f"commitLogDiskRatio_{path}/commitlog": ratio,
+        "consumeQueueDiskRatio": ratio,
+        "commitLogDirCapacity":
+            f"Total : {usage.total / GIB:.1f} GiB, Free : {usage.free / GIB:.1f} GiB.",
+    }
+
+
+def _duration(elapsed_ms: int) -> str:
+    minutes, seconds = divmod(max(elapsed_ms, 0) // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

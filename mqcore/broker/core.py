@@ -1,0 +1,75 @@
+"""What every rule works on: the settings, the tables, and the ports to the rest of the process."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcore.broker.clients import ClientTables
+from mqcore.broker.groups import GroupTable
+from mqcore.broker.locks import LockTable
+from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.ports import (
+    Appender,
+    Connections,
+    Figures,
+    Registrar,
+    StoreReader,
+    Tables,
+)
+from mqcore.broker.settings import Settings
+from mqcore.broker.topics import TopicTable
+from mqcore.wire.codes import PERM_READ, PERM_WRITE
+
+
+@dataclass(slots=True)
+class Ports:
+    """The other side of the rules (mqcore.broker.ports)."""
+
+    store: StoreReader
+    tables: Tables
+    connections: Connections
+    appender: Appender
+    registrar: Registrar
+    figures: Figures
+
+
+@dataclass(slots=True)
+class Core:
+    settings: Settings
+    ports: Ports
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTables
+    locks: LockTable
+    started_ms: int = 0
+
+    @classmethod
+    def make(cls, settings: Settings, ports: Ports) -> Core:
+        """Empty tables over the files of the store's config folder."""
+        folder = settings.config_dir
+        tables = ports.tables
+        return cls(
+            settings=settings,
+            ports=ports,
+            topics=TopicTable(
+                settings.broker, folder / "topics.json", tables.publish_topic,
+                tables.remove_topic,
+            ),
+            groups=GroupTable(
+                settings.broker, folder / "subscriptionGroup.json", tables.publish_group,
+                tables.remove_group,
+            ),
+            offsets=OffsetTable(folder / "consumerOffset.json"),
+            clients=ClientTables(
+                tables.publish_subscription, settings.processes.subscription_count_max
+            ),
+            locks=LockTable(settings.broker.queue_lock_expiry_ms),
+        )
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.settings.broker.permission & PERM_READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.settings.broker.permission & PERM_WRITE)

@@ -1,0 +1,233 @@
+"""
+The broker: every request that serving processes do not answer by themselves, and what happens by
+the clock.
+
+broker.md 1 to 10 (RocketMQ 4.9.8: BrokerController and its processors). One object in one thread;
+the coordinator feeds it requests, ticks and ends of connections. `docs/architecture.md` says how
+the frames come and go.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from mqcore.broker import admin_requests, client_requests, offset_requests, registration
+from mqcore.broker.core import Core, Ports
+from mqcore.broker.pull_rules import handle_pull
+from mqcore.broker.registration import Registration
+from mqcore.broker.requests import (
+    REMARK_LEFT_OVER,
+    Answer,
+    FieldError,
+    Outcome,
+    Request,
+    answer_frame,
+)
+from mqcore.broker.send_rules import handle_send
+from mqcore.broker.settings import Settings
+from mqcore.broker.topics import TablesFull
+from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.topics import TopicConfig
+
+EXPIRY_INTERVAL_MS = 10_000
+OFFSETS_FIRST_PERSIST_MS = 10_000
+CHANGE_GAP_MS = 200                   # bursts of new topics are written and registered together
+FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
+PERSIST_RETRY_MS = 5_000              # after the disk refused a file
+SERVING_SHIFT, SERVING_MASK = 48, 0xFF
+
+_log = logging.getLogger(__name__)
+
+_HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
+    RequestCode.SEND_MESSAGE: handle_send,
+    RequestCode.SEND_MESSAGE_V2: handle_send,
+    RequestCode.SEND_BATCH_MESSAGE: handle_send,
+    RequestCode.PULL_MESSAGE: handle_pull,
+    RequestCode.QUERY_CONSUMER_OFFSET: offset_requests.query_consumer_offset,
+    RequestCode.UPDATE_CONSUMER_OFFSET: offset_requests.update_consumer_offset,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_requests.search_offset,
+    RequestCode.GET_MAX_OFFSET: offset_requests.max_offset,
+    RequestCode.GET_MIN_OFFSET: offset_requests.min_offset,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: offset_requests.earliest_store_time,
+    RequestCode.HEART_BEAT: client_requests.heartbeat,
+    RequestCode.UNREGISTER_CLIENT: client_requests.unregister,
+    RequestCode.CHECK_CLIENT_CONFIG: client_requests.check_client,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: client_requests.consumer_list,
+    RequestCode.LOCK_BATCH_MQ: client_requests.lock_queues,
+    RequestCode.UNLOCK_BATCH_MQ: client_requests.unlock_queues,
+    RequestCode.GET_ALL_TOPIC_CONFIG: admin_requests.all_topics,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin_requests.all_groups,
+    RequestCode.GET_ALL_CONSUMER_OFFSET: admin_requests.all_offsets,
+    RequestCode.VIEW_MESSAGE_BY_ID: admin_requests.view_message,
+    RequestCode.GET_BROKER_RUNTIME_INFO: admin_requests.runtime_info,
+}
+
+
+class Broker:
+    """
+    All rules together. Call `load` once, then `handle`, `connection_closed` and `tick` (at least
+    every 100 ms) as things happen, `close` at the end.
+    """
+
+    def __init__(self, settings: Settings, ports: Ports) -> None:
+        self.core = Core.make(settings, ports)
+        self._next_change_ms = 0           # when new topics may be written and registered again
+        self._next_persist_ms = 0
+        self._next_expiry_ms = 0
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> None:
+        """
+        Read the store's config folder and publish topics and groups.
+
+        Raises ConfigFileError for a file that is unusable, backup included, and TablesFull.
+        """
+        core = self.core
+        core.started_ms = now_ms
+        core.topics.load(now_ms)
+        core.groups.load(now_ms)
+        core.offsets.load()
+        self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
+        self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: changed tables, offsets, clients that fell silent."""
+        core = self.core
+        self._settle(now_ms)
+        if now_ms >= self._next_persist_ms:
+            self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
+            self._try_persist(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
+            core.locks.expire(now_ms)
+            for connection in core.clients.expired(now_ms - core.settings.broker.client_expiry_ms):
+                core.ports.connections.close(connection)
+                self.connection_closed(connection)
+
+    def close(self) -> None:
+        """Write every table that has changed. Raises OSError."""
+        for table in (self.core.topics, self.core.groups, self.core.offsets):
+            if table.dirty:
+                table.persist()
+
+    # -- connections --------------------------------------------------------------------------
+
+    def connection_closed(self, connection: int) -> None:
+        """A connection ended: its client leaves its groups, the other members are told."""
+        client_requests.notify(self.core, self.core.clients.connection_closed(connection))
+
+    def connections_lost(self, serving_index: int) -> None:
+        """A serving process ended, and all of its connections with it."""
+        lost = [
+            connection for connection in self.core.clients.connections()
+            if connection >> SERVING_SHIFT & SERVING_MASK == serving_index
+        ]
+        changed: set[str] = set()
+        for connection in lost:
+            changed.update(self.core.clients.connection_closed(connection))
+        client_requests.notify(self.core, sorted(changed))
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Outcome:
+        """
+        Decide about one request.
+
+        Returns the answer; Redo for a send or pull that its serving process may run now; None when
+        there is no answer, or when it goes out through `Connections.send` later.
+        """
+        code = request.command.code
+        if code == RequestCode.PULL_MESSAGE and request.fast_port:       # broker.md 1.1
+            return _not_supported(code)
+        try:
+            if code == RequestCode.UPDATE_AND_CREATE_TOPIC:
+                return self._update_topic(request)
+            handler = _HANDLERS.get(code)
+            outcome = handler(self.core, request) if handler else _not_supported(code)
+        except FieldError as error:
+            outcome = Answer(ResponseCode.SYSTEM_ERROR, str(error))
+        self._settle(request.now_ms)
+        return outcome
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """A pull that a serving process answered carried this commit (broker.md 6.4)."""
+        return self.core.offsets.commit(group, topic, queue_id, offset)
+
+    # -- registration -------------------------------------------------------------------------
+
+    def registration(self) -> Registration:
+        """What name servers have to know now: for the start and for each interval."""
+        core = self.core
+        return registration.build(core.settings, core.topics.version, core.topics.all())
+
+    def apply_order_table(self, ordered: Collection[str], now_ms: int) -> None:
+        """The topics of a registration reply's ORDER_TOPIC_CONFIG table (broker.md 9.4)."""
+        self.core.topics.apply_order(ordered, now_ms)
+        self._settle(now_ms)
+
+    def _update_topic(self, request: Request) -> Answer | None:
+        """UPDATE_AND_CREATE_TOPIC (17): answered once the name servers know the topic."""
+        core = self.core
+        topic = admin_requests.topic_from_request(core, request)
+        if isinstance(topic, Answer):
+            return topic
+        try:
+            core.topics.update(topic, request.now_ms)
+        except TablesFull as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+        try:
+            core.topics.persist()
+        except OSError as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, f"the topic cannot be saved: {error}")
+
+        def answer() -> None:
+            frame = answer_frame(request, Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER))
+            if frame is not None:
+                core.ports.connections.send(request.connection, frame)
+
+        core.ports.registrar.register(
+            self._registration_of(topic), one_way=False, done=answer
+        )
+        return None
+
+    def _registration_of(self, topic: TopicConfig) -> Registration:
+        """
+        A registration after one topic changed.
+
+        4.9.8 sends that topic alone; a name server that has just restarted then takes the new
+        version for the whole table (broker.md 1.5 [Q]). A table that is not large goes whole.
+        """
+        core = self.core
+        if len(core.topics.all()) <= FULL_REGISTRATION_TOPICS_MAX:
+            core.topics.unregistered = False
+            return self.registration()
+        return registration.build(core.settings, core.topics.version, [topic])
+
+    def _settle(self, now_ms: int) -> None:
+        """Write and register what has changed, at most once in CHANGE_GAP_MS."""
+        core = self.core
+        if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
+            return
+        if now_ms < self._next_change_ms:
+            return
+        self._next_change_ms = now_ms + CHANGE_GAP_MS
+        if core.topics.dirty or core.groups.dirty:
+            self._try_persist(now_ms)
+        if core.topics.unregistered:
+            core.topics.unregistered = False
+            core.ports.registrar.register(self.registration(), one_way=True)
+
+    def _try_persist(self, now_ms: int) -> None:
+        """Write what has changed; a disk that refuses is asked again later, nothing is lost."""
+        try:
+            self.close()
+        except OSError as error:
+            self._next_change_ms = now_ms + PERSIST_RETRY_MS
+            _log.error("the tables cannot be saved, next try in %d ms: %s", PERSIST_RETRY_MS, error)
+
+
+def _not_supported(code: int) -> Answer:
+    return Answer(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
+    )

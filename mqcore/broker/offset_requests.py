@@ -1,0 +1,77 @@
+"""
+Offsets of consumers and bounds of queues.
+
+broker.md 7.4, 10.2 (RocketMQ 4.9.8: ConsumerManageProcessor, AdminBrokerProcessor).
+"""
+from __future__ import annotations
+
+from mqcore.broker.core import Core
+from mqcore.broker.requests import Answer, Fields, Request
+from mqcore.wire.codes import ResponseCode
+
+NO_STORE_TIME = -1
+
+
+def query_consumer_offset(core: Core, request: Request) -> Answer:
+    """QUERY_CONSUMER_OFFSET (14)."""
+    fields = Fields.of(request.command)
+    group, topic, queue_id = _consumer_queue(fields)
+    offset = core.offsets.query(group, topic, queue_id, core.ports.store)
+    if offset is None:
+        return Answer(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"group {group} has no offset for queue {queue_id} of topic {topic}", {},
+        )
+    return _offset(offset)
+
+
+def update_consumer_offset(core: Core, request: Request) -> Answer:
+    """UPDATE_CONSUMER_OFFSET (15)."""
+    fields = Fields.of(request.command)
+    group, topic, queue_id = _consumer_queue(fields)
+    if not core.offsets.commit(group, topic, queue_id, fields.i64("commitOffset")):
+        return Answer(
+            ResponseCode.SYSTEM_ERROR, "the broker has no room for more consumer offsets", {}
+        )
+    return Answer(ResponseCode.SUCCESS, ext={})
+
+
+def search_offset(core: Core, request: Request) -> Answer:
+    """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+    fields = Fields.of(request.command)
+    topic, queue_id = _queue(fields)
+    return _offset(core.ports.store.offset_by_time(topic, queue_id, fields.i64("timestamp")))
+
+
+def max_offset(core: Core, request: Request) -> Answer:
+    """GET_MAX_OFFSET (30): the next offset to be written; 0 for an unknown queue."""
+    bounds = core.ports.store.queue_range(*_queue(Fields.of(request.command)))
+    return _offset(bounds[1] if bounds is not None else 0)
+
+
+def min_offset(core: Core, request: Request) -> Answer:
+    """GET_MIN_OFFSET (31); 0 for an unknown queue."""
+    bounds = core.ports.store.queue_range(*_queue(Fields.of(request.command)))
+    return _offset(bounds[0] if bounds is not None else 0)
+
+
+def earliest_store_time(core: Core, request: Request) -> Answer:
+    """GET_EARLIEST_MSG_STORETIME (32); -1 for a queue without messages."""
+    topic, queue_id = _queue(Fields.of(request.command))
+    bounds = core.ports.store.queue_range(topic, queue_id)
+    stored_ms = NO_STORE_TIME
+    if bounds is not None and bounds[0] < bounds[1]:
+        stored_ms = core.ports.store.store_time(topic, queue_id, bounds[0])
+    return Answer(ResponseCode.SUCCESS, ext={"timestamp": str(stored_ms)})
+
+
+def _consumer_queue(fields: Fields) -> tuple[str, str, int]:
+    return fields.text("consumerGroup"), fields.text("topic"), fields.i32("queueId")
+
+
+def _queue(fields: Fields) -> tuple[str, int]:
+    return fields.text("topic"), fields.i32("queueId")
+
+
+def _offset(offset: int) -> Answer:
+    return Answer(ResponseCode.SUCCESS, ext={"offset": str(offset)})

@@ -1,0 +1,196 @@
+"""
+Which pulls are refused, and which have an offset outside their queue.
+
+broker.md 6.1, 6.2, 6.4 (RocketMQ 4.9.8: PullMessageProcessor). Serving processes answer regular
+pulls themselves and ask about all others; the answer is a refusal, 21 for an offset that is out of
+range, or Redo once the group is there.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqcore.broker.core import Core
+from mqcore.broker.groups import GroupConfig
+from mqcore.broker.requests import REDO, Answer, FieldError, Fields, Outcome, Request
+from mqcore.broker.subscriptions import BROADCASTING
+from mqcore.broker.topics import OFFSET_MOVED_TOPIC, is_readable
+from mqcore.wire import fastjson
+from mqcore.wire.codes import ResponseCode
+from mqcore.wire.properties import KEYS, TAGS
+from mqcore.wire.tags import EXPRESSION_TAG, parse_subscription
+
+FLAG_COMMIT_OFFSET = 0x1
+FLAG_SUSPEND = 0x2
+FLAG_SUBSCRIPTION = 0x4
+
+NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+
+
+@dataclass(slots=True, frozen=True)
+class PullHeader:
+    """The header of PULL_MESSAGE (remoting.md 4.2.1)."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    sys_flag: int
+    commit_offset: int
+    expression: str | None
+    expression_type: str
+    version_ms: int
+
+    @classmethod
+    def read(cls, fields: Fields) -> PullHeader:
+        """Raises FieldError for a field that is missing or no number."""
+        fields.i32("maxMsgNums")
+        fields.i64("suspendTimeoutMillis")
+        return cls(
+            group=fields.text("consumerGroup"),
+            topic=fields.text("topic"),
+            queue_id=fields.i32("queueId"),
+            offset=fields.i64("queueOffset"),
+            sys_flag=fields.i32("sysFlag"),
+            commit_offset=fields.i64("commitOffset"),
+            expression=fields.ext.get("subscription"),
+            expression_type=fields.text_or("expressionType", "") or EXPRESSION_TAG,
+            version_ms=fields.i64("subVersion"),
+        )
+
+
+def pull_asks(group: GroupConfig, *, readable: bool) -> bool:
+    """
+    True when every pull of a group has to be decided here, not by a serving process alone.
+
+    readable: the broker's own permission. Besides these: anything unknown or out of range, a
+    subscription that is missing, older than the request or no tag expression.
+    """
+    return not (readable and group.consume_enable and group.consume_broadcast_enable)
+
+
+def handle_pull(core: Core, request: Request) -> Outcome:
+    """Decide about one pull. A refusal has an empty header, as 4.9.8 sends it."""
+    try:
+        header = PullHeader.read(Fields.of(request.command))
+    except FieldError as error:
+        return Answer(ResponseCode.SYSTEM_ERROR, str(error), {})
+    refusal = _refusal(core, header, request.now_ms)
+    if refusal is not None:
+        code, remark = refusal
+        return Answer(code, remark, {})
+    return _moved(core, header, request) or REDO
+
+
+def _refusal(
+    core: Core, header: PullHeader, now_ms: int
+) -> tuple[ResponseCode, str] | None:
+    """The first rule of 6.1 that says no."""
+    if not core.readable:
+        return ResponseCode.NO_PERMISSION, (
+            f"the broker {core.settings.advertised_addr} is not readable"
+        )
+    group = core.groups.find_or_create(header.group, now_ms)
+    if group is None:
+        return ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, (
+            f"consumer group {header.group} does not exist"
+        )
+    if not group.consume_enable:
+        return ResponseCode.NO_PERMISSION, f"consumer group {header.group} may not consume"
+    topic = core.topics.get(header.topic)
+    if topic is None:
+        return ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist"
+    if not is_readable(topic):
+        return ResponseCode.NO_PERMISSION, f"topic {header.topic} is not readable"
+    if not 0 <= header.queue_id < topic.read_queue_count:
+        return ResponseCode.SYSTEM_ERROR, (
+            f"queue {header.queue_id} of topic {header.topic}:"
+            f" expected 0 to {topic.read_queue_count - 1}"
+        )
+    if header.sys_flag & FLAG_SUBSCRIPTION:
+        expression_type, refusal = _given_expression(header)
+    else:
+        expression_type, refusal = _known_expression(core, header, group)
+    if refusal is None and expression_type != EXPRESSION_TAG:
+        return ResponseCode.SYSTEM_ERROR, (
+            f"filter expressions of type {expression_type} are not enabled on this broker"
+        )
+    return refusal
+
+
+def _given_expression(header: PullHeader) -> tuple[str, tuple[ResponseCode, str] | None]:
+    """The request brings its own subscription (6.1 step 5)."""
+    if header.expression_type == EXPRESSION_TAG:
+        try:
+            parse_subscription(header.topic, header.expression)
+        except ValueError as error:
+            return EXPRESSION_TAG, (ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+    return header.expression_type, None
+
+
+def _known_expression(
+    core: Core, header: PullHeader, group: GroupConfig
+) -> tuple[str, tuple[ResponseCode, str] | None]:
+    """The subscription is the one of the group's heartbeats (6.1 step 6)."""
+    online = core.clients.consumers.get(header.group)
+    if online is None:
+        return EXPRESSION_TAG, (
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            f"consumer group {header.group} has sent no heartbeat",
+        )
+    if online.message_model == BROADCASTING and not group.consume_broadcast_enable:
+        return EXPRESSION_TAG, (
+            ResponseCode.NO_PERMISSION, f"consumer group {header.group} may not broadcast"
+        )
+    subscription = online.subscriptions.get(header.topic)
+    if subscription is None:
+        return EXPRESSION_TAG, (
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            f"consumer group {header.group} does not subscribe topic {header.topic}",
+        )
+    if subscription.version_ms < header.version_ms:
+        return EXPRESSION_TAG, (
+            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+        )
+    return subscription.expression_type, None
+
+
+def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
+    """21 when the offset lies outside the queue (6.2, 6.4); None when it does not."""
+    low, high = core.ports.store.queue_range(header.topic, header.queue_id) or (0, 0)
+    if high == 0:
+        if header.offset == 0:
+            return None
+        status, begin = NO_MESSAGE_IN_QUEUE, 0
+    elif header.offset < low:
+        status, begin = OFFSET_TOO_SMALL, low
+    elif header.offset > high:
+        status, begin = OFFSET_OVERFLOW_BADLY, high
+    else:
+        return None
+    _append_event(core, header, begin, request.now_ms)
+    if header.sys_flag & FLAG_COMMIT_OFFSET:
+        core.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset)
+    return Answer(ResponseCode.PULL_OFFSET_MOVED, status, {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(begin),
+        "minOffset": str(low),
+        "maxOffset": str(high),
+    })
+
+
+def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> None:
+    """Tell whoever watches OFFSET_MOVED_EVENT that a group's offset had to move (6.4)."""
+    body = fastjson.dumps({
+        "consumerGroup": header.group,
+        "messageQueue": {
+            "brokerName": core.settings.broker.name, "queueId": header.queue_id,
+            "topic": header.topic,
+        },
+        "offsetNew": begin,
+        "offsetRequest": header.offset,
+    })
+    core.ports.appender.append(
+        OFFSET_MOVED_TOPIC, 0, body, {KEYS: header.group, TAGS: header.group}, born_ms=now_ms
+    )
