@@ -1,0 +1,87 @@
+package mqcore.interop;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+
+/** A push consumer that writes every message it gets as a JSON line and ends after `--count`. */
+final class Consume {
+    private final Lines lines;
+    private final CountDownLatch missing;
+    private final boolean rejectsOnce;
+    private final Set<String> rejected = ConcurrentHashMap.newKeySet();
+
+    private Consume(Lines lines, int count, boolean rejectsOnce) {
+        this.lines = lines;
+        this.missing = new CountDownLatch(count);
+        this.rejectsOnce = rejectsOnce;
+    }
+
+    /** Returns the exit code: 0, or 3 when fewer than `--count` messages came in `--timeout` s. */
+    static int run(Options options) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
+        consumer.setNamesrvAddr(options.text("namesrv"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(4);
+        consumer.setConsumeThreadMax(4);
+        consumer.setMaxReconsumeTimes(options.number("max-reconsume", -1));
+        if (options.flag("broadcast")) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+        for (String topic : options.text("topic").split(",")) {
+            if (options.flag("sql")) {
+                consumer.subscribe(topic, MessageSelector.bySql(options.text("sql")));
+            } else {
+                consumer.subscribe(topic, options.text("expression", "*"));
+            }
+        }
+        try (Lines lines = new Lines(options.text("out"))) {
+            Consume consume = new Consume(lines, options.number("count", 1), options.flag("reject-once"));
+            consume.listen(consumer, options.flag("orderly"));
+            consumer.start();
+            System.out.println("ready");
+            boolean all = consume.missing.await(options.number("timeout", 60), TimeUnit.SECONDS);
+            Thread.sleep(options.number("linger-ms", 1000));        // room for what must not come
+            consumer.shutdown();
+            return all ? 0 : 3;
+        }
+    }
+
+    private void listen(DefaultMQPushConsumer consumer, boolean orderly) {
+        if (orderly) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                acceptAll(messages) ? ConsumeOrderlyStatus.SUCCESS
+                    : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                acceptAll(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                    : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
+    }
+
+    private boolean acceptAll(List<MessageExt> messages) {
+        boolean accepted = true;
+        for (MessageExt message : messages) {       // one a call: consumeMessageBatchMaxSize is 1
+            accepted &= !rejectsOnce || !rejected.add(message.getUserProperty("mid"));
+            Map<String, Object> line = Lines.describe(message);
+            line.put("accepted", accepted);
+            lines.write(line);
+            if (accepted) {
+                missing.countDown();
+            }
+        }
+        return accepted;
+    }
+}

@@ -1,0 +1,80 @@
+"""
+The brokers under test and the programs that talk to them.
+
+Every test that asks for `cluster` runs against mqcore. MQCORE_TEST_STOCK=1 runs it against the
+stock Java broker as well, MQCORE_TEST_STOCK=only against that one alone: it proves the programs
+and the expectations themselves.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.interop.runner import Programs
+from tests.interop.toolchain import unavailable
+from tests.support.mqcore_process import mqcore_up
+from tests.support.stock import StockError, have_stock, stock_cluster
+
+_CHOICE = os.environ.get("MQCORE_TEST_STOCK", "")
+BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
+
+# The same for both, in each one's words.
+MQCORE_SETTINGS: dict[str, object] = {}
+STOCK_PROPERTIES: dict[str, object] = {
+    "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 20_000 * 20,
+    "maxHashSlotNum": 50_000, "maxIndexNum": 200_000,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A name server with one broker."""
+
+    kind: str                   # "mqcore" or "stock"
+    namesrv_addr: str
+    broker_addr: str
+
+
+@pytest.fixture(scope="session", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+            ) -> Iterator[Cluster]:
+    """The broker under test, shared by the session: tests use topics and groups of their own."""
+    folder = tmp_path_factory.mktemp(f"{request.param}-cluster")
+    if request.param == "mqcore":
+        with mqcore_up(folder, MQCORE_SETTINGS) as broker:
+            yield Cluster("mqcore", broker.namesrv_addr, broker.broker_addr)
+        return
+    if not have_stock():
+        unavailable("needs java, and mvn or an earlier download of the stock broker")
+    try:
+        running = stock_cluster(folder, STOCK_PROPERTIES)
+        with running as stock:
+            yield Cluster("stock", stock.namesrv_addr, stock.broker_addr)
+    except StockError as error:
+        unavailable(str(error))
+
+
+@pytest.fixture(scope="session")
+def session_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """Programs of fixtures that live as long as the session."""
+    programs = Programs(tmp_path_factory.mktemp("programs"))
+    yield programs
+    programs.stop()
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    """Programs of one test: what still runs at its end is killed."""
+    started = Programs(tmp_path)
+    yield started
+    started.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.interop)

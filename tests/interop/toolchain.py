@@ -1,0 +1,165 @@
+"""
+Builds the client programs below tests/interop/clients, each once, into the test cache.
+
+A build lives in a folder named by a hash of its sources, so an edit makes a new one. A missing tool
+or a failed set-up skips the tests that need it; with CI=true in the environment it fails them.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.support.stock import CACHE, JAVA_OPENS
+
+SOURCES = Path(__file__).parent / "clients"
+BUILD_TIMEOUT_S = 600
+JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
+               *JAVA_OPENS)
+
+
+class SetupError(RuntimeError):
+    """A client program could not be built on this machine."""
+
+
+def in_ci() -> bool:
+    """Whether a missing tool is a failure (CI=true) instead of a skip."""
+    return os.environ.get("CI", "").lower() in ("1", "true")
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip the calling test because `reason`; in CI, fail it."""
+    if in_ci():
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@functools.cache
+def command_of(client: str) -> tuple[str, ...] | SetupError:
+    """The command line that starts the program of `client`, built if need be, or why there is none."""
+    try:
+        return _BUILDERS[client]()
+    except SetupError as error:
+        return error
+
+
+def require_client(client: str) -> tuple[str, ...]:
+    """The command line of `client`, or the end of the calling test (see `unavailable`)."""
+    found = command_of(client)
+    if isinstance(found, SetupError):
+        unavailable(f"no {client} client: {found}")
+    return found
+
+
+# -- one builder for each client -------------------------------------------------------------------
+
+
+def _java() -> tuple[str, ...]:
+    java = _tool("java")
+    folder = _built("java", _build_java)
+    classpath = os.pathsep.join([str(folder / "interop-clients.jar"), str(folder / "lib" / "*")])
+    return (java, *JVM_OPTIONS, "-cp", classpath, "mqcore.interop.Main")
+
+
+def _build_java(source: Path, target: Path) -> None:
+    libraries = target / "lib"
+    _run([_tool("mvn"), "-B", "-q", "package", "dependency:copy-dependencies",
+          "-DincludeScope=runtime", f"-DoutputDirectory={libraries}"], source)
+    shutil.copy(source / "target" / "interop-clients.jar", target)
+
+
+def _go() -> tuple[str, ...]:
+    return (str(_built("go", _build_go) / "client"),)
+
+
+def _build_go(source: Path, target: Path) -> None:
+    _run([_tool("go"), "build", "-mod=readonly", "-o", str(target / "client"), "."], source)
+
+
+def _node() -> tuple[str, ...]:
+    return (_tool("node"), str(_built("node", _build_node) / "client.js"))
+
+
+def _build_node(source: Path, target: Path) -> None:
+    _run([_tool("npm"), "ci", "--no-audit", "--no-fund"], source)
+    shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+
+
+def _cpp() -> tuple[str, ...]:
+    folder = _built("python", _build_cpp)
+    return (str(folder / "venv" / "bin" / "python"), str(SOURCES / "python" / "client.py"))
+
+
+def _build_cpp(source: Path, target: Path) -> None:
+    """A virtual environment knows its own path, so this one cannot be moved: see _built."""
+    _run([sys.executable, "-m", "venv", str(target / "venv")], source)
+    python = str(target / "venv" / "bin" / "python")
+    _run([python, "-m", "pip", "install", "-q", "-r", "requirements.txt"], source)
+    _run([python, "-c", "import rocketmq.client"], source)
+
+
+_BUILDERS: dict[str, Callable[[], tuple[str, ...]]] = {
+    "java": _java, "go": _go, "cpp": _cpp, "node": _node,
+}
+
+
+# -- the cache -------------------------------------------------------------------------------------
+
+
+def _built(name: str, build: Callable[[Path, Path], None]) -> Path:
+    """
+    The finished build of clients/`name`: a folder that holds the file `finished`.
+
+    Built in a copy of the sources, so that the working tree stays clean. Two runs at once may both
+    build: each writes the same files, and the marker comes last.
+    """
+    folder = CACHE / f"interop-{name}-{_fingerprint(SOURCES / name)}"
+    marker = folder / "finished"
+    if marker.exists():
+        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="building-") as scratch:
+        source = Path(scratch, "source")
+        shutil.copytree(SOURCES / name, source, ignore=shutil.ignore_patterns("node_modules",
+                                                                               "target"))
+        folder.mkdir(exist_ok=True)
+        build(source, folder)
+    marker.touch()
+    return folder
+
+
+def _fingerprint(source: Path) -> str:
+    digest = hashlib.sha256(sys.version.encode())
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        relative = file.relative_to(source)
+        if {"node_modules", "target", "__pycache__"} & set(relative.parts):
+            continue
+        digest.update(f"{relative}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise SetupError(f"{name} is not installed")
+    return found
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True,
+                             timeout=BUILD_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(f"{command[0]} took more than {BUILD_TIMEOUT_S} s") from error
+    if run.returncode:
+        raise SetupError(f"{' '.join(command)} failed:\n{(run.stdout + run.stderr)[-3000:]}")

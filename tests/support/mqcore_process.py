@@ -1,0 +1,235 @@
+"""
+The mqcore broker and name server as processes under test.
+
+    with mqcore_up(tmp_path, {"store.flush": "sync"}) as broker:
+        broker.namesrv_addr, broker.broker_addr, broker.pid
+
+Starts `mqcore up` on free ports with a store below `tmp_path`, waits for its line `mqcore ready`,
+and at the end asks it to stop (SIGTERM) and checks that it did: exit code 0 within STOP_TIMEOUT_S,
+no process of its own left, nothing new left in /dev/shm.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.support.stock import free_broker_port, free_port
+
+START_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 5
+KILL_TIMEOUT_S = 10
+POLL_INTERVAL_S = 0.02
+PR_SET_PDEATHSIG = 1
+SHARED_MEMORY = Path("/dev/shm")
+READY = re.compile(r"^mqcore ready\b.*$", re.MULTILINE)
+
+# Small files: a test's store costs megabytes, not gigabytes.
+SMALL_STORE: dict[str, object] = {
+    "store.segment_size_bytes": 64 << 20,
+    "store.queue_file_entry_count": 20_000,
+    "store.index_slot_count": 50_000,
+    "store.index_entry_count": 200_000,
+}
+
+
+class MqcoreError(AssertionError):
+    """mqcore did not start, or did not stop as it should."""
+
+
+@dataclass
+class MqcoreProcess:
+    """A running `mqcore` command: the supervisor, parent of all its processes."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    output: Path
+    broker_addr: str = ""
+    namesrv_addr: str = ""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def processes(self) -> list[psutil.Process]:
+        """The supervisor and everything below it that still runs."""
+        try:
+            top = psutil.Process(self.pid)
+            return [top, *top.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def tail(self) -> str:
+        """The end of its output, for a failure's message."""
+        return self.output.read_text(errors="replace")[-4000:]
+
+    def stop(self) -> None:
+        """Stop it cleanly; MqcoreError unless it exits with 0 in time and leaves no process."""
+        family = self.processes()
+        self.process.terminate()
+        try:
+            code = self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            self._kill(family)
+            raise MqcoreError(f"no end within {STOP_TIMEOUT_S} s of SIGTERM\n{self.tail()}") from error
+        _, alive = psutil.wait_procs(family, timeout=1)
+        if alive:
+            self._kill(alive)
+            raise MqcoreError(f"left running: {alive}\n{self.tail()}")
+        if code != 0:
+            raise MqcoreError(f"ended with {code}\n{self.tail()}")
+
+    def kill(self) -> None:
+        """End the supervisor and all its processes at once, as a power cut would."""
+        self._kill(self.processes())
+
+    def _kill(self, family: list[psutil.Process]) -> None:
+        for one in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        psutil.wait_procs(family, timeout=KILL_TIMEOUT_S)
+        if self.process.poll() is None:
+            self.process.wait(KILL_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def mqcore_up(
+    folder: Path, settings: Mapping[str, object] | None = None, *, namesrv_addr: str | None = None,
+) -> Iterator[MqcoreProcess]:
+    """
+    Run `mqcore up`: a broker, with its own name server unless `namesrv_addr` names another one.
+
+    settings: `section.key` to value, as for --set, on top of free ports, 127.0.0.1, a store at
+    `folder/store` and SMALL_STORE. Raises MqcoreError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    given: dict[str, object] = {
+        **SMALL_STORE,
+        "broker.name": "mqcore-a",
+        "broker.listen_host": "127.0.0.1",
+        "broker.advertised_ip": "127.0.0.1",
+        "broker.listen_port": free_broker_port(),
+        "store.path": folder / "store",
+        "namesrv.embedded": namesrv_addr is None,
+        "namesrv.listen_host": "127.0.0.1",
+        "namesrv.listen_port": free_port(),
+    }
+    if namesrv_addr is not None:
+        given["broker.namesrv_addrs"] = [namesrv_addr]
+    given.update(settings or {})
+    config = folder / "broker.toml"
+    config.write_text(_toml(given), encoding="utf-8")
+    started = start(["up", "-c", str(config)], folder)
+    started.broker_addr = f"127.0.0.1:{given['broker.listen_port']}"
+    started.namesrv_addr = namesrv_addr or f"127.0.0.1:{given['namesrv.listen_port']}"
+    with _running(started):
+        yield started
+
+
+@contextlib.contextmanager
+def mqcore_namesrv(folder: Path) -> Iterator[MqcoreProcess]:
+    """Run `mqcore namesrv` alone on a free port."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    config = folder / "namesrv.toml"
+    config.write_text(_toml({
+        "namesrv.listen_host": "127.0.0.1", "namesrv.listen_port": port,
+        "namesrv.kv_config_path": folder / "kvConfig.json",
+    }), encoding="utf-8")
+    started = start(["namesrv", "-c", str(config)], folder)
+    started.namesrv_addr = f"127.0.0.1:{port}"
+    with _running(started):
+        yield started
+
+
+def start(arguments: list[str], folder: Path) -> MqcoreProcess:
+    """Start the `mqcore` command with `arguments`; its output goes to `folder/mqcore.out`."""
+    output = folder / "mqcore.out"
+    with output.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mqcore.admin.cli", *arguments], stdin=subprocess.DEVNULL,
+            stdout=sink, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    return MqcoreProcess(process, folder, output)
+
+
+@contextlib.contextmanager
+def _running(started: MqcoreProcess) -> Iterator[None]:
+    """Wait for the start; at the end of the block stop and check, or after an error only end it."""
+    shared_before = _shared_names()
+    try:
+        _wait_ready(started)
+        yield
+    except BaseException:
+        started.kill()
+        raise
+    started.stop()
+    left = {name for name in _shared_names() - shared_before if _belongs_to(name, started.pid)}
+    if left:
+        raise MqcoreError(f"left in {SHARED_MEMORY}: {sorted(left)}")
+
+
+def _wait_ready(started: MqcoreProcess) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not READY.search(started.tail()):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = started.process.wait(POLL_INTERVAL_S)
+            raise MqcoreError(f"mqcore ended with {code} at start:\n{started.tail()}")
+        if time.monotonic() > deadline:
+            raise MqcoreError(f"not ready after {START_TIMEOUT_S} s:\n{started.tail()}")
+
+
+def _shared_names() -> set[str]:
+    return set(os.listdir(SHARED_MEMORY)) if SHARED_MEMORY.is_dir() else set()
+
+
+def _belongs_to(name: str, pid: int) -> bool:
+    """Other brokers may run beside this one: theirs is not ours to complain about."""
+    return name.startswith("mqcore") and (str(pid) in name or not _other_supervisors())
+
+
+def _other_supervisors() -> bool:
+    return any(
+        "mqcore" in (process.info["name"] or "") or "mqcore.admin.cli" in (process.info["cmdline"] or ())
+        for process in psutil.process_iter(["name", "cmdline"]) if process.pid != os.getpid()
+    )
+
+
+def _toml(settings: Mapping[str, object]) -> str:
+    """`section.key` settings as a TOML file."""
+    sections: dict[str, list[str]] = {}
+    for path, value in settings.items():
+        section, key = path.split(".", 1)
+        sections.setdefault(section, []).append(f"{key} = {_toml_value(value)}")
+    return "\n".join(f"[{name}]\n" + "\n".join(lines) + "\n" for name, lines in sections.items())
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed must not leave a broker behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
