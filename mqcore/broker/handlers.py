@@ -34,6 +34,7 @@ OFFSETS_FIRST_PERSIST_MS = 10_000
 CHANGE_GAP_MS = 200                   # bursts of new topics are written and registered together
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
 PERSIST_RETRY_MS = 5_000              # after the disk refused a file
+TIMER_MS_MAX = 600_000
 SERVING_SHIFT, SERVING_MASK = 48, 0xFF
 
 _log = logging.getLogger(__name__)
@@ -95,10 +96,10 @@ class Broker:
         """Do what is due: changed tables, offsets, clients that fell silent."""
         core = self.core
         self._settle(now_ms)
-        if now_ms >= self._next_persist_ms:
+        if _due(self._next_persist_ms, now_ms):
             self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
             self._try_persist(now_ms)
-        if now_ms >= self._next_expiry_ms:
+        if _due(self._next_expiry_ms, now_ms):
             self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
             core.locks.expire(now_ms)
             for connection in core.clients.expired(now_ms - core.settings.broker.client_expiry_ms):
@@ -209,7 +210,7 @@ class Broker:
         core = self.core
         if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
             return
-        if now_ms < self._next_change_ms:
+        if not _due(self._next_change_ms, now_ms):
             return
         self._next_change_ms = now_ms + CHANGE_GAP_MS
         if core.topics.dirty or core.groups.dirty:
@@ -225,6 +226,11 @@ class Broker:
         except OSError as error:
             self._next_change_ms = now_ms + PERSIST_RETRY_MS
             _log.error("the tables cannot be saved, next try in %d ms: %s", PERSIST_RETRY_MS, error)
+
+
+def _due(at_ms: int, now_ms: int) -> bool:
+    """True when the time has come, or the clock was set back by more than any timer here waits."""
+    return not 0 < at_ms - now_ms <= TIMER_MS_MAX
 
 
 def _not_supported(code: int) -> Answer:

@@ -2,8 +2,8 @@
 Which sends are refused, and what a refused or unusual one needs before it can be stored.
 
 broker.md 2.2 steps 1 to 13, 2.5 (RocketMQ 4.9.8: SendMessageProcessor,
-AbstractSendMessageProcessor). Serving processes store regular messages themselves and ask about all others; the answer is a
-refusal, or Redo once topics and groups are there.
+AbstractSendMessageProcessor). Serving processes store regular messages themselves and ask about all
+others; the answer is a refusal, or Redo once topics and groups are there.
 """
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def send_asks(topic: TopicConfig, *, writable: bool) -> bool:
     """
     True when every send to a topic has to be decided here, not by a serving process alone.
 
-    writable: the broker's own permission. Besides these: an unknown topic, a queue out of range, a transactional or delayed message.
+    writable: the broker's own permission. Besides these: an unknown topic, a queue out of range, a
+    transactional or delayed message.
     """
     return (
         topic.name in SEND_FORBIDDEN

@@ -61,7 +61,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     short_polling_ms: Positive = 1_000
     client_expiry_ms: Positive = 120_000
     queue_lock_expiry_ms: Positive = 60_000
-    offsets_persist_interval_ms: Positive = 5_000
+    offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 5_000
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):

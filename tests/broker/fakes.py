@@ -1,0 +1,213 @@
+"""In-memory stand-ins for the ports, and short ways to make a broker and its requests."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqcore.broker.core import Ports
+from mqcore.broker.groups import GroupConfig
+from mqcore.broker.handlers import Broker
+from mqcore.broker.ports import QueueEntry
+from mqcore.broker.registration import Registration
+from mqcore.broker.requests import Request
+from mqcore.broker.settings import Settings, load
+from mqcore.broker.topics import TablesFull
+from mqcore.wire import fastjson
+from mqcore.wire.command import Command, decode
+from mqcore.wire.tags import Subscription
+from mqcore.wire.topics import TopicConfig
+
+NOW_MS = 1_795_000_000_000
+
+
+@dataclass
+class FakeStore:
+    """Queues as (first, next) offsets; entry n of a queue lies at position n * 100."""
+
+    queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    records: dict[int, bytes] = field(default_factory=dict)
+    store_times: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    by_time: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    in_memory_from: int = 0
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        return self.queues.get((topic, queue_id))
+
+    def log_range(self) -> tuple[int, int]:
+        return (min(self.records, default=0), max(self.records, default=0))
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
+        low, high = self.queues.get((topic, queue_id), (0, 0))
+        return QueueEntry(offset * 100, 100, 0) if low <= offset < high else None
+
+    def record(self, position: int) -> bytes | None:
+        return self.records.get(position)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        return self.store_times.get((topic, queue_id, offset), -1)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        return self.by_time.get((topic, queue_id, timestamp_ms), 0)
+
+    def in_memory(self, position: int) -> bool:
+        return position >= self.in_memory_from
+
+
+@dataclass
+class FakeTables:
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    groups: dict[str, GroupConfig] = field(default_factory=dict)
+    subscriptions: dict[tuple[str, str], tuple[Subscription, str]] = field(default_factory=dict)
+    topic_count_max: int = 1_000_000
+
+    def publish_topic(self, topic: TopicConfig) -> None:
+        if topic.name not in self.topics and len(self.topics) >= self.topic_count_max:
+            raise TablesFull("no room for another topic: raise processes.topic_count_max")
+        self.topics[topic.name] = topic
+
+    def remove_topic(self, name: str) -> None:
+        self.topics.pop(name, None)
+
+    def publish_group(self, group: GroupConfig) -> None:
+        self.groups[group.name] = group
+
+    def remove_group(self, name: str) -> None:
+        self.groups.pop(name, None)
+
+    def publish_subscription(
+        self, group: str, topic: str, subscription: Subscription | None, message_model: str
+    ) -> None:
+        if subscription is None:
+            self.subscriptions.pop((group, topic), None)
+        else:
+            self.subscriptions[group, topic] = (subscription, message_model)
+
+
+@dataclass
+class FakeConnections:
+    sent: list[tuple[int, Command]] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+
+    def send(self, connection: int, frame: bytes) -> None:
+        self.sent.append((connection, decode(frame[4:])))
+
+    def close(self, connection: int) -> None:
+        self.closed.append(connection)
+
+    def told(self) -> list[tuple[int, str | None]]:
+        """(connection, group) of each notice that members changed; forgets them."""
+        notices = [
+            (connection, (command.ext or {}).get("consumerGroup"))
+            for connection, command in self.sent if command.code == 40
+        ]
+        self.sent.clear()
+        return notices
+
+
+@dataclass
+class FakeAppender:
+    appended: list[tuple[str, int, bytes, dict[str, str]]] = field(default_factory=list)
+
+    def append(
+        self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], *,
+        born_ms: int, flag: int = 0, sys_flag: int = 0, reconsume_times: int = 0,
+    ) -> None:
+        self.appended.append((topic, queue_id, body, dict(properties)))
+
+
+@dataclass
+class FakeRegistrar:
+    """Keeps what was registered; `finish` answers for the name servers."""
+
+    registered: list[tuple[Registration, bool]] = field(default_factory=list)
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def register(
+        self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None
+    ) -> None:
+        self.registered.append((registration, one_way))
+        if done is not None:
+            self.waiting.append(done)
+
+    def finish(self) -> None:
+        for done in self.waiting:
+            done()
+        self.waiting.clear()
+
+    def topics(self) -> list[list[str]]:
+        """The topic names of each registration so far."""
+        tables = [fastjson.loads(item.body) for item, _ in self.registered]
+        return [
+            sorted(table["topicConfigSerializeWrapper"]["topicConfigTable"]) for table in tables
+        ]
+
+
+@dataclass
+class FakeFigures:
+    figures: dict[str, str] = field(default_factory=dict)
+
+    def runtime(self) -> Mapping[str, str]:
+        return self.figures
+
+
+@dataclass
+class Bench:
+    """A loaded broker with its fakes."""
+
+    broker: Broker
+    store: FakeStore
+    tables: FakeTables
+    connections: FakeConnections
+    appender: FakeAppender
+    registrar: FakeRegistrar
+    figures: FakeFigures
+    now_ms: int = NOW_MS
+
+    def ask(
+        self, code: int, ext: Mapping[str, object] | None = None, body: object = b"", *,
+        connection: int = 1, version: int = 409, fast_port: bool = False, body_size: int = 0,
+    ) -> object:
+        """The outcome of one request; a body that is not bytes is sent as JSON."""
+        raw = body if isinstance(body, bytes) else fastjson.dumps(body)
+        fields = None if ext is None else {key: str(value) for key, value in ext.items()}
+        command = Command(code, version=version, opaque=7, ext=fields, body=raw)
+        return self.broker.handle(Request(
+            connection, f"10.0.0.{connection & 0xFF}:4000", command, self.now_ms,
+            fast_port=fast_port, body_size=body_size,
+        ))
+
+    def heartbeat(
+        self, group: str, topics: Mapping[str, int] | None = None, *, connection: int = 1,
+        client_id: str | None = None, model: object = "CLUSTERING", expression: str = "*",
+    ) -> object:
+        """A consumer's heartbeat; topics = topic -> subVersion."""
+        return self.ask(34, None, {
+            "clientID": client_id or f"client-{connection}",
+            "consumerDataSet": [{
+                "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
+                "subscriptionDataSet": [
+                    {"topic": topic, "subString": expression, "subVersion": version}
+                    for topic, version in (topics or {}).items()
+                ],
+            }],
+        }, connection=connection)
+
+
+def settings_in(folder: Path, *overrides: str) -> Settings:
+    """Settings of broker-a at 127.0.0.2:40911 with its store in `folder`."""
+    return load(None, {}, [
+        f"store.path={folder}", "broker.name=broker-a", "broker.advertised_ip=127.0.0.2",
+        "broker.listen_port=40911", *overrides,
+    ])
+
+
+def make_bench(settings: Settings) -> Bench:
+    """A broker that has loaded what lies in its store folder."""
+    Path(settings.store.path).mkdir(parents=True, exist_ok=True)
+    store, tables, connections = FakeStore(), FakeTables(), FakeConnections()
+    appender, registrar, figures = FakeAppender(), FakeRegistrar(), FakeFigures()
+    broker = Broker(settings, Ports(store, tables, connections, appender, registrar, figures))
+    broker.load(NOW_MS)
+    return Bench(broker, store, tables, connections, appender, registrar, figures)

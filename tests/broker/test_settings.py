@@ -1,0 +1,158 @@
+"""Settings come from four places in a fixed order, and a wrong one is named exactly."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mqcore.broker.settings import SECTIONS, SettingsError, defaults, load
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "config" / "broker.toml"
+
+
+def test_the_shipped_file_holds_every_key_with_its_default() -> None:
+    assert tomllib.loads(SHIPPED.read_text()) == defaults()
+
+
+def test_the_shipped_file_explains_every_key_above_it() -> None:
+    lines = SHIPPED.read_text().splitlines()
+    bare = [
+        line for before, line in zip(lines, lines[1:], strict=False)
+        if re.match(r"[a-z_]+ = ", line) and not before.startswith("#")
+        and not re.match(r"(transfer|topic|queue|group|subscription)_", line)
+    ]
+    assert bare == []
+
+
+def test_the_document_describes_every_key_with_its_default() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    described = set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| `([^`]*)` \|", text, re.M))
+    shown = {
+        (f"{section}.{key}", _toml(value))
+        for section, keys in defaults().items() for key, value in keys.items()
+    }
+    assert described == shown
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def test_the_shipped_file_changes_nothing(tmp_path: Path) -> None:
+    given, none = load(SHIPPED, {}), load(None, {})
+
+    assert [getattr(given, name) for name in SECTIONS] == [
+        getattr(none, name) for name in SECTIONS
+    ]
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text('[store]\nflush = "sync"\nflush_interval_ms = 1\n[log]\nlevel = "debug"\n')
+    environment = {"MQCORE_STORE_FLUSH_INTERVAL_MS": "2", "MQCORE_LOG_LEVEL": "error"}
+
+    settings = load(file, environment, ["log.level=warning"])
+
+    assert (settings.store.flush, settings.store.flush_interval_ms, settings.log.level) == (
+        "sync", 2, "warning"
+    )
+
+
+def test_texts_become_numbers_booleans_and_lists() -> None:
+    settings = load(None, {
+        "MQCORE_BROKER_LISTEN_PORT": "20911", "MQCORE_BROKER_TRACE_ON": "false",
+        "MQCORE_BROKER_NAMESRV_ADDRS": "a:9876;b:9877",
+    })
+
+    assert settings.broker.listen_port == 20911
+    assert settings.broker.trace_on is False
+    assert settings.broker.namesrv_addrs == ("a:9876", "b:9877")
+
+
+def test_environment_names_outside_the_sections_are_not_ours() -> None:
+    assert load(None, {"MQCORE_TEST_STOCK": "1", "MQCORE_BUILD_ONLY": "x"}) == load(None, {})
+
+
+def test_stock_environment_gives_name_servers_below_any_other_place() -> None:
+    stock = {"NAMESRV_ADDR": "a:9876"}
+
+    assert load(None, stock).broker.namesrv_addrs == ("a:9876",)
+    overridden = load(None, stock, ["broker.namesrv_addrs=b:1"])
+    assert overridden.broker.namesrv_addrs == ("b:1",)
+
+
+def test_what_is_empty_is_filled_in() -> None:
+    settings = load(None, {}, ["store.path=~/x"])
+
+    assert settings.broker.name
+    assert re.fullmatch(r"\d+\.\d+\.\d+\.\d+", settings.broker.advertised_ip)
+    assert settings.store.path == str(Path.home() / "x")
+    assert settings.advertised_addr == f"{settings.broker.advertised_ip}:10911"
+    assert settings.fast_port == 10909
+
+
+@pytest.mark.parametrize(("override", "text"), [
+    ("store.flush=fast", 'store.flush = "fast": expected one of "async", "sync", "transient-pool"'),
+    ("broker.listen_port=0", 'listen_port = "0": expected a whole number from 1 to 65535'),
+    ("broker.listen_port=2", "expected 3 or more"),
+    ("broker.trace_on=maybe", 'trace_on = "maybe": expected true or false'),
+    ("broker.permission=3", "permission = 3: expected 2 (write), 4 (read) or 6 (both)"),
+    ("broker.namesrv_addrs=a:1;b", "expected host:port in each entry"),
+    ("broker.advertised_ip=here", 'advertised_ip = "here": expected an IPv4 address'),
+    ("store.segment_size_bytes=4096", "expected more than 4259848"),
+    ("store.segment_size_bytes=1073741825", "expected a multiple of 4096"),
+    ("processes.append_ring_size_bytes=5000", "expected a power of two"),
+    ("processes.append_ring_size_bytes=4096", "two of the largest records"),
+    ("namesrv.listen_port=10911", "namesrv.listen_port = 10911"),
+    ("store.flushh=sync", "unknown key store.flushh; expected one of path, flush"),
+    ("stor.flush=sync", "unknown section [stor]; expected one of broker, store"),
+    ("flush=sync", "--set flush=sync: expected section.key=value"),
+])
+def test_a_wrong_setting_is_named_with_what_was_expected(override: str, text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(None, {}, [override])
+
+    assert text in str(caught.value)
+    assert str(caught.value).startswith(f"--set {override}")
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    ("[broker]\nlisten_port = \"x\"\n", 'broker.listen_port = "x": expected a whole number'),
+    ("[broker]\nnames = 1\n", "unknown key broker.names"),
+    ("[brokers]\nname = 1\n", "unknown section [brokers]"),
+    ("name = 1\n[broker]\n", "key name stands outside a section"),
+    ("[broker\n", "not a TOML file"),
+    ("[store]\nsegment_size_bytes = 8192\n", "store.segment_size_bytes = 8192: expected more"),
+])
+def test_a_wrong_file_is_named_with_the_key(tmp_path: Path, content: str, text: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(content)
+
+    with pytest.raises(SettingsError) as caught:
+        load(file, {})
+
+    assert str(caught.value).startswith(f"{file}: ")
+    assert text in str(caught.value)
+
+
+def test_a_file_that_is_missing_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"/nowhere\.toml: cannot be read"):
+        load(Path("/nowhere.toml"), {})
+
+
+def test_importing_settings_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, mqcore.broker.settings as s; s.load(None, {});"
+        "print([m for m in ('numpy', 'click', 'asyncio', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
