@@ -203,8 +203,9 @@ cdef struct LogState "mq_log_state":
     int64_t first                        # start of the first segment; the writer
     int32_t refusal                      # why writes are refused now, Refusal; the writer
     int32_t pad
-    int64_t last_store_time_ms           # store time of the last record; the writer
-    uint8_t writer_pad[88]
+    int64_t last_store_time_ms           # store time of the last published record; the writer
+    int64_t flushed_store_time_ms        # store time of the last record known on disk; the writer
+    uint8_t writer_pad[80]
     int64_t dispatched                   # queues and index hold every record below it; dispatcher
     int32_t queue_error                  # errno of the last failed queue or index write, or 0
     uint8_t dispatcher_pad[116]

@@ -1,0 +1,65 @@
+# The append service: the only writer of the commit log.
+#
+# A turn takes records from every `appends` ring, gives them offset, position and store time, gathers
+# them in `staging`, writes that with one pwrite, makes it durable as the flush mode asks, and only
+# then publishes the position and the results.
+#
+#   A1  A result is published after its record is in the file (async), on disk (sync), or in the pool
+#       (transient-pool); never after a write or sync that failed.
+#   A2  `published` moves over whole records only, after A1, and never back.
+#   A3  A batch lies in one segment. Every segment ends with a blank record of at least eight bytes.
+#   A4  When a write fails, the queue offsets it had used are given back and its results say so.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.layout cimport RingPlace
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+from mqcore.store.flush cimport FlushService
+
+cdef enum FlushMode:
+    FLUSH_ASYNC = 0
+    FLUSH_SYNC = 1
+    FLUSH_TRANSIENT_POOL = 2
+
+cdef struct UsedOffset:
+    int32_t queue
+    int64_t offset                    # what next_offset was before
+
+cdef struct Appender:
+    Shm* shm
+    FlushService* service             # NULL in sync mode
+    int flush_mode
+    int64_t segment_size
+    int fd                            # of the segment that is written, -1: none yet
+    int64_t base                      # where that segment starts
+    int64_t position                  # end of what is in the file
+    uint8_t* staging
+    int64_t staging_capacity
+    int64_t staged                    # bytes in staging, to be written at position
+    int64_t commit_least_bytes        # transient-pool: write when so much is staged ...
+    int64_t commit_interval_ms        # ... or so long after the last write
+    int64_t committed_ms
+    int64_t last_store_time_ms
+    int64_t sync_timeout_ms
+    int64_t probe_ms                  # when a full disk is looked at again
+    UsedOffset* used
+    int32_t used_count
+    int32_t used_capacity
+    int producers
+    int producer[17]                  # number of each producer that there is
+    Ring appends[17]
+    Ring results[17]
+    int64_t result_kept[17]           # results below it belong to records that are in the file
+    int failure                       # errno of the last write, sync or file that failed
+    int64_t appends_count
+    int64_t bytes_count
+    int64_t batches_count
+    int64_t flushes_count
+    char folder[4096]
+
+cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char* folder,
+                       int flush_mode, int64_t end) noexcept nogil     # 0 or errno
+cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil  # records taken
+cdef bint appender_has_work(Appender* a) noexcept nogil
+cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil   # writes and syncs the rest
+cdef void appender_drop_requests(Appender* a) noexcept nogil            # after a writer that died

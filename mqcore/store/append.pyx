@@ -1,0 +1,435 @@
+"""The append service (append.pxd has its rules)."""
+from libc.errno cimport ENOSPC, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, memset, strncpy
+
+from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.clock cimport steady_ms
+from mqcore.endian cimport load_i32, store_i32, store_i64
+from mqcore.layout cimport (
+    BLANK_SIZE_MIN,
+    MAGIC_BLANK,
+    PRODUCER_COORDINATOR,
+    PRODUCER_COUNT,
+    PUT_CREATE_FILE_FAILED,
+    PUT_FLUSH_TIMEOUT,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_QUEUE_TABLE_FULL,
+    PUT_SERVICE_NOT_AVAILABLE,
+    PUT_WRITER_RESTARTED,
+    REFUSAL_DISK_FULL,
+    REFUSAL_FLUSH_FAILED,
+    REFUSAL_NONE,
+    REFUSAL_WRITE_FAILED,
+    RESULT_PUT,
+    SLOT_COORDINATOR,
+    SLOT_DISPATCHER,
+    SLOT_SERVING,
+    SYS_FLAG_COMMIT,
+    AppendHead,
+    AppendResult,
+    QueueEntry,
+    RingRecord,
+)
+from mqcore.shm.ring cimport (
+    Ring,
+    ring_claim,
+    ring_commit,
+    ring_has_room,
+    ring_is_empty,
+    ring_next,
+    ring_publish,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
+from mqcore.shm.tables cimport queue_find_or_add
+from mqcore.store.flush cimport FlushService, flush_hand_over
+from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.log_view cimport LOG_PATH_MAX, segment_path
+from mqcore.store.record cimport record_place
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_CLOEXEC
+    int O_RDONLY
+    int fallocate(int fd, int mode, long offset, long length)
+
+cdef extern from "<unistd.h>" nogil:
+    int dup(int fd)
+
+cdef extern from "<errno.h>" nogil:
+    int EDQUOT
+
+cdef enum:
+    TURN_BYTES_MAX = 1 << 20          # what one turn stages before it writes
+    RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
+    PROBE_INTERVAL_MS = 200
+    PROBE_BYTES = 1 << 20
+    KEEP_SIZE = 1                     # FALLOC_FL_KEEP_SIZE
+    USED_CAPACITY = 65536
+
+
+cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char* folder,
+                       int flush_mode, int64_t end) noexcept nogil:
+    cdef int i
+    memset(a, 0, sizeof(Appender))
+    a.shm = shm
+    a.service = service
+    a.flush_mode = flush_mode
+    a.segment_size = shm.head.segment_size
+    a.fd = -1
+    a.base = -1
+    a.position = end
+    a.last_store_time_ms = shm.log.last_store_time_ms
+    a.staging_capacity = 2 * TURN_BYTES_MAX + 2 * <int64_t>shm.head.message_size_max
+    a.staging = <uint8_t*>malloc(a.staging_capacity)
+    a.used_capacity = USED_CAPACITY
+    a.used = <UsedOffset*>malloc(sizeof(UsedOffset) * USED_CAPACITY)
+    if a.staging == NULL or a.used == NULL:
+        return 12
+    strncpy(a.folder, folder, LOG_PATH_MAX - 32)
+    for i in range(PRODUCER_COUNT):
+        if shm.head.appends[i].start == 0:
+            continue
+        a.producer[a.producers] = i
+        shm_consumer(shm, &shm.head.appends[i], &a.appends[a.producers])
+        shm_producer(shm, &shm.head.append_results[i], &a.results[a.producers])
+        a.result_kept[a.producers] = a.results[a.producers].position
+        a.producers += 1
+    if end > 0 and end % a.segment_size:
+        return open_segment(a, end // a.segment_size * a.segment_size)
+    return 0
+
+
+cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
+    """Make or open the segment at base and write there from now on; 0 or errno."""
+    cdef char path[LOG_PATH_MAX]
+    cdef int fd, folder, copy
+    segment_path(path, a.folder, base)
+    fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    if fd < 0:
+        return errno
+    if store_io().truncate(fd, a.segment_size) != 0:
+        store_io().close_file(fd)
+        return errno
+    if a.flush_mode == FLUSH_SYNC:
+        folder = store_io().open_file(a.folder, O_RDONLY | O_CLOEXEC, 0)
+        if folder < 0 or store_io().sync_data(folder) != 0:      # the name must survive too
+            store_io().close_file(fd)
+            return errno
+        store_io().close_file(folder)
+    if a.service != NULL:
+        copy = dup(fd)
+        if copy < 0 or not flush_hand_over(a.service, copy, base):
+            store_io().close_file(fd)
+            return 11                                            # EAGAIN: the disk is far behind
+    if a.fd >= 0:
+        store_io().close_file(a.fd)
+    a.fd = fd
+    a.base = base
+    return 0
+
+
+cdef void fail_results(Appender* a, int status) noexcept nogil:
+    """Results of records that did not get into the file: say so (A4)."""
+    cdef int p
+    cdef Ring* ring
+    cdef int64_t at, index
+    cdef RingRecord* head
+    for p in range(a.producers):
+        ring = &a.results[p]
+        at = a.result_kept[p]
+        while at < ring.position:
+            index = at & (ring.capacity - 1)
+            head = <RingRecord*>(ring.bytes + index)
+            if head.length < 0:
+                at += ring.capacity - index
+                continue
+            (<AppendResult*>(<uint8_t*>head + sizeof(RingRecord))).status = status
+            at += (sizeof(RingRecord) + head.length + 7) & ~<int64_t>7
+        a.result_kept[p] = ring.position
+
+
+cdef void give_back_offsets(Appender* a) noexcept nogil:
+    while a.used_count > 0:                                      # newest first
+        a.used_count -= 1
+        store_i64_release(&a.shm.queues[a.used[a.used_count].queue].next_offset,
+                          a.used[a.used_count].offset)
+
+
+cdef void refuse(Appender* a, int error, int otherwise) noexcept nogil:
+    a.failure = error
+    if error == ENOSPC or error == EDQUOT:
+        a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
+        store_i32_release(&a.shm.log.refusal, REFUSAL_DISK_FULL)
+    else:
+        store_i32_release(&a.shm.log.refusal, otherwise)
+
+
+cdef bint commit(Appender* a) noexcept nogil:
+    """Write what is staged. On failure the staged records of this turn never were."""
+    cdef int error, p
+    if a.staged == 0:
+        return True
+    error = write_all_at(a.fd, a.staging, a.staged, a.position - a.base)
+    if error:
+        refuse(a, error, REFUSAL_WRITE_FAILED)
+        if a.flush_mode != FLUSH_TRANSIENT_POOL:
+            give_back_offsets(a)
+            fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+            a.staged = 0
+        return False
+    a.position += a.staged
+    a.staged = 0
+    a.used_count = 0
+    for p in range(a.producers):
+        a.result_kept[p] = a.results[p].position
+    return True
+
+
+cdef bint roll(Appender* a) noexcept nogil:
+    """Close the segment with a blank record and begin the next one (A3)."""
+    cdef uint8_t blank[8]
+    cdef int64_t rest = a.base + a.segment_size - a.position
+    cdef int error = 0
+    if not commit(a):
+        return False
+    if a.fd >= 0:
+        rest = a.base + a.segment_size - a.position
+        if rest > 0:
+            store_i32(blank, <int32_t>rest)
+            store_i32(blank + 4, MAGIC_BLANK)
+            error = write_all_at(a.fd, blank, BLANK_SIZE_MIN, a.position - a.base)
+            if error == 0 and a.flush_mode == FLUSH_SYNC and store_io().sync_data(a.fd) != 0:
+                refuse(a, errno, REFUSAL_FLUSH_FAILED)
+                return False
+    if error == 0:
+        error = open_segment(a, a.base + a.segment_size if a.fd >= 0
+                             else a.position // a.segment_size * a.segment_size)
+    if error:
+        refuse(a, error, REFUSAL_WRITE_FAILED)
+        return False
+    a.position = a.base if a.position < a.base else a.position
+    return True
+
+
+cdef inline bint fits_segment(Appender* a, int64_t size) noexcept nogil:
+    return (a.fd >= 0 and
+            a.position + a.staged + size + BLANK_SIZE_MIN <= a.base + a.segment_size)
+
+
+cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, AppendResult* result,
+               int64_t* positions) noexcept nogil:
+    """Give the records of one request their places; PutStatus."""
+    cdef uint8_t* target
+    cdef int32_t number, i, size, queue
+    cdef int64_t done = 0, offset
+    cdef QueueEntry* entry
+    if load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE:
+        return PUT_SERVICE_NOT_AVAILABLE
+    if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
+        return PUT_MESSAGE_ILLEGAL
+    if a.staged + head.bytes_total > a.staging_capacity and not commit(a):
+        return PUT_SERVICE_NOT_AVAILABLE
+    if not fits_segment(a, head.bytes_total) and not roll(a):
+        return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
+                else PUT_CREATE_FILE_FAILED)
+    queue = queue_find_or_add(a.shm, records + head.topic_start, head.topic_length, head.queue_id,
+                              head.queue_hash)
+    if queue < 0:
+        return PUT_QUEUE_TABLE_FULL
+    entry = &a.shm.queues[queue]
+    target = a.staging + a.staged
+    memcpy(target, records, head.bytes_total)
+    offset = entry.next_offset if head.transaction_type in (0, SYS_FLAG_COMMIT) else 0
+    result.queue_offset = offset
+    result.log_position = a.position + a.staged
+    for i in range(head.record_count):
+        size = load_i32(target + done)
+        record_place(target + done, offset + i, a.position + a.staged + done, a.last_store_time_ms)
+        if positions != NULL:
+            positions[i] = a.position + a.staged + done
+        done += size
+    if head.transaction_type in (0, SYS_FLAG_COMMIT):
+        if a.flush_mode != FLUSH_TRANSIENT_POOL and a.used_count < a.used_capacity:
+            a.used[a.used_count].queue = queue
+            a.used[a.used_count].offset = offset
+            a.used_count += 1
+        store_i64_release(&entry.next_offset, offset + head.record_count)
+    a.staged += done
+    a.appends_count += head.record_count
+    a.bytes_count += done
+    return PUT_OK
+
+
+cdef int64_t take(Appender* a, int p) noexcept nogil:
+    """Stage what one producer has, within limits; requests taken."""
+    cdef Ring* ring = &a.appends[p]
+    cdef AppendHead* head
+    cdef AppendResult* result
+    cdef uint8_t* record
+    cdef uint8_t* place
+    cdef int32_t length, kind, result_length
+    cdef int64_t before, taken = 0, bytes = 0
+    while a.staged < TURN_BYTES_MAX and bytes < RING_BYTES_MAX and a.used_count < a.used_capacity:
+        before = ring.position
+        length = ring_next(ring, &record, &kind)
+        if length < 0:
+            break
+        head = <AppendHead*>record
+        result_length = sizeof(AppendResult)
+        if head.record_count > 1:
+            result_length += 8 * head.record_count
+        place = ring_claim(&a.results[p], result_length)
+        if place == NULL:
+            ring_wait_for_room(&a.results[p])
+            place = ring_claim(&a.results[p], result_length)
+            if place == NULL:
+                ring.position = before                       # the producer is slow: not our wait
+                break
+        result = <AppendResult*>place
+        result.connection = head.connection
+        result.opaque = head.opaque
+        result.producer_incarnation = head.producer_incarnation
+        result.queue_id = head.queue_id
+        result.record_count = head.record_count
+        result.request_flags = head.request_flags
+        result.queue_offset = 0
+        result.log_position = 0
+        result.status = stage(a, head, record + sizeof(AppendHead), result,
+                              <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
+                              else NULL)
+        ring_commit(&a.results[p], RESULT_PUT, result_length)
+        if result.status != PUT_OK and a.staged == 0:
+            a.result_kept[p] = a.results[p].position         # already says what it is
+        taken += 1
+        bytes += length
+    return taken
+
+
+cdef bint make_durable(Appender* a) noexcept nogil:
+    """Sync mode: the file reaches the disk before anybody hears of it (A1)."""
+    cdef int64_t began_ms = steady_ms()
+    cdef int p
+    a.flushes_count += 1
+    if store_io().sync_data(a.fd) != 0:
+        refuse(a, errno, REFUSAL_FLUSH_FAILED)
+        store_i32_release(&a.shm.log.refusal, REFUSAL_FLUSH_FAILED)     # final, whatever errno
+        for p in range(a.producers):
+            a.result_kept[p] = a.results[p].cursors.tail
+        fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+        return False
+    if steady_ms() - began_ms >= a.sync_timeout_ms:
+        for p in range(a.producers):
+            a.result_kept[p] = a.results[p].cursors.tail
+        fail_results(a, PUT_FLUSH_TIMEOUT)
+    store_i64_release(&a.shm.log.flushed_store_time_ms, a.last_store_time_ms)
+    store_i64_release(&a.shm.log.flushed, a.position)
+    return True
+
+
+cdef void publish(Appender* a) noexcept nogil:
+    if a.shm.log.published != a.position:
+        store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)
+        store_i64_release(&a.shm.log.published, a.position)             # A2
+
+
+cdef inline int slot_of(int producer) noexcept nogil:
+    return SLOT_COORDINATOR if producer == PRODUCER_COORDINATOR else SLOT_SERVING + producer
+
+
+cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
+    cdef int p
+    cdef int64_t taken = 0, position = a.position
+    if now_ms > a.last_store_time_ms:
+        a.last_store_time_ms = now_ms                        # never back, as store.md 2.7 has it
+    if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL and steady_ms() >= a.probe_ms:
+        probe_disk(a)
+    for p in range(a.producers):
+        taken += take(a, p)
+    if a.flush_mode == FLUSH_TRANSIENT_POOL:
+        if a.staged >= a.commit_least_bytes or (
+                a.staged and now_ms - a.committed_ms >= a.commit_interval_ms):
+            a.committed_ms = now_ms
+            commit(a)
+    else:
+        commit(a)
+    if a.flush_mode == FLUSH_SYNC and a.position != position and not make_durable(a):
+        a.position = position                                # nothing of it was published
+    publish(a)
+    if taken:
+        a.batches_count += 1
+    for p in range(a.producers):
+        a.result_kept[p] = a.results[p].position
+        if ring_publish(&a.results[p]):
+            doorbell_ring(&a.shm.slots[slot_of(a.producer[p])])
+        if ring_release(&a.appends[p]):
+            doorbell_ring(&a.shm.slots[slot_of(a.producer[p])])
+    if a.position != position:
+        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+    return taken
+
+
+cdef void probe_disk(Appender* a) noexcept nogil:
+    """After a full disk: is there room for the next megabyte? Then take writes again."""
+    cdef int64_t at = a.position - a.base
+    a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
+    if a.fd >= 0 and fallocate(a.fd, KEEP_SIZE, at, min(PROBE_BYTES, a.segment_size - at)) != 0:
+        if errno == ENOSPC or errno == EDQUOT:
+            return
+    store_i32_release(&a.shm.log.refusal, REFUSAL_NONE)
+
+
+cdef bint appender_has_work(Appender* a) noexcept nogil:
+    cdef int p
+    for p in range(a.producers):
+        if not ring_is_empty(&a.appends[p]):
+            return True
+    return False
+
+
+cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil:
+    cdef int64_t position = a.position
+    commit(a)
+    if a.fd >= 0 and a.position != position and a.flush_mode == FLUSH_SYNC:
+        make_durable(a)
+    publish(a)
+    doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+
+
+cdef void appender_drop_requests(Appender* a) noexcept nogil:
+    """
+    What was in flight when an earlier writer died: whether it is in the log is not known here, so
+    each is answered as such, once, and none is appended a second time.
+    """
+    cdef int p
+    cdef Ring* ring
+    cdef AppendHead* head
+    cdef AppendResult* result
+    cdef uint8_t* record
+    cdef int32_t kind
+    for p in range(a.producers):
+        ring = &a.appends[p]
+        while ring_next(ring, &record, &kind) >= 0:
+            head = <AppendHead*>record
+            result = <AppendResult*>ring_claim(&a.results[p], sizeof(AppendResult))
+            if result == NULL:
+                continue                                     # its client runs into its time-out
+            result.connection = head.connection
+            result.opaque = head.opaque
+            result.producer_incarnation = head.producer_incarnation
+            result.queue_offset = 0
+            result.log_position = 0
+            result.queue_id = head.queue_id
+            result.record_count = 1
+            result.status = PUT_WRITER_RESTARTED
+            result.request_flags = head.request_flags
+            ring_commit(&a.results[p], RESULT_PUT, sizeof(AppendResult))
+        a.result_kept[p] = a.results[p].position
+        ring_publish(&a.results[p])
+        ring_release(ring)
+        doorbell_ring(&a.shm.slots[slot_of(a.producer[p])])

@@ -1,0 +1,145 @@
+"""The writer process's native loop around the append service, and its flush thread's."""
+import os
+
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+
+from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.layout cimport (
+    FIGURE_APPENDED_BYTES,
+    FIGURE_APPENDS,
+    FIGURE_BATCHES,
+    FIGURE_FLUSHES,
+    REFUSAL_FLUSH_FAILED,
+    SLOT_WRITER,
+    WorkerSlot,
+)
+from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm
+from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.store.append cimport (
+    FLUSH_ASYNC,
+    FLUSH_SYNC,
+    FLUSH_TRANSIENT_POOL,
+    Appender,
+    appender_drop_requests,
+    appender_finish,
+    appender_has_work,
+    appender_open,
+    appender_turn,
+)
+from mqcore.store.flush cimport FlushService, flush_run, flush_service_open
+
+cdef extern from "<sys/mman.h>" nogil:
+    int mlock(const void* address, size_t length)
+
+MODES = {"async": FLUSH_ASYNC, "sync": FLUSH_SYNC, "transient-pool": FLUSH_TRANSIENT_POOL}
+
+
+cdef class AppendLoop:
+    """
+    The writer process's work, without the GIL.
+
+    end: position in bytes where the log ends (from recovery); mode: "async", "sync" or
+    "transient-pool"; the intervals in ms, least sizes in bytes. Raises OSError.
+    """
+    cdef Segment segment
+    cdef Appender* a
+    cdef FlushService* service
+    cdef Waiter waiter
+    cdef readonly bint pool_locked
+
+    def __cinit__(self, Segment segment not None, bytes log_folder, str mode, int64_t end, *,
+                  int64_t flush_interval_ms, int64_t flush_least_bytes,
+                  int64_t flush_thorough_interval_ms, int64_t sync_timeout_ms,
+                  int64_t commit_interval_ms, int64_t commit_least_bytes):
+        cdef Shm* shm = &segment.shm
+        self.segment = segment
+        self.a = <Appender*>malloc(sizeof(Appender))
+        self.service = NULL
+        if self.a == NULL:
+            raise MemoryError
+        os.makedirs(os.fsdecode(log_folder), exist_ok=True)
+        if MODES[mode] != FLUSH_SYNC:
+            self.service = <FlushService*>malloc(sizeof(FlushService))
+            if self.service == NULL:
+                raise MemoryError
+            flush_service_open(self.service, shm.log, shm.head.segment_size, flush_interval_ms,
+                               flush_least_bytes, flush_thorough_interval_ms)
+        error = appender_open(self.a, shm, self.service, log_folder, MODES[mode], end)
+        if error:
+            raise OSError(error, f"commit log cannot be opened: {os.strerror(error)}",
+                          os.fsdecode(log_folder))
+        self.a.sync_timeout_ms = sync_timeout_ms
+        self.a.commit_interval_ms = commit_interval_ms
+        self.a.commit_least_bytes = commit_least_bytes
+        if MODES[mode] == FLUSH_TRANSIENT_POOL:
+            self.pool_locked = mlock(self.a.staging, self.a.staging_capacity) == 0
+        error = waiter_open(&self.waiter, shm.slots[SLOT_WRITER].bell)
+        if error:
+            raise OSError(error, "epoll")
+
+    def publish_start(self, int64_t flushed) -> None:
+        """Show readers where the log ends; flushed: up to where it is known to be on disk."""
+        store_i64_release(&self.segment.shm.log.flushed, flushed)
+        store_i64_release(&self.segment.shm.log.published, self.a.position)
+
+    def drop_requests(self) -> None:
+        """Answer what an earlier writer left in the rings: it is not appended again."""
+        appender_drop_requests(self.a)
+
+    def run(self, int64_t slice_ms) -> None:
+        """Append and sleep for `slice_ms`, or until a stop is asked for and nothing is waiting."""
+        cdef int64_t end_ms = steady_ms() + slice_ms
+        cdef WorkerSlot* slot = &self.segment.shm.slots[SLOT_WRITER]
+        cdef int64_t taken, timeout_ms
+        with nogil:
+            while True:
+                taken = appender_turn(self.a, wall_ms())
+                self.report(slot)
+                if steady_ms() >= end_ms:
+                    break
+                if taken > 0:
+                    continue
+                if load_i32_acquire(&slot.stop_requested):
+                    break
+                timeout_ms = end_ms - steady_ms()
+                if self.a.staged and timeout_ms > self.a.commit_interval_ms:
+                    timeout_ms = self.a.commit_interval_ms
+                doorbell_arm(slot)
+                if not appender_has_work(self.a):
+                    waiter_sleep(&self.waiter, <int>timeout_ms)
+                doorbell_disarm(slot)
+
+    cdef void report(self, WorkerSlot* slot) noexcept nogil:
+        slot.figures[FIGURE_APPENDS] = self.a.appends_count
+        slot.figures[FIGURE_APPENDED_BYTES] = self.a.bytes_count
+        slot.figures[FIGURE_BATCHES] = self.a.batches_count
+        slot.figures[FIGURE_FLUSHES] = self.a.flushes_count + (
+            self.service.flushes if self.service != NULL else 0)
+        slot.beat_ms = wall_ms()
+
+    def has_work(self) -> bool:
+        """Whether a request waits in a ring."""
+        return appender_has_work(self.a)
+
+    def finish(self) -> None:
+        """Write what is staged; in sync mode also to disk. For the end, when no producer is left."""
+        with nogil:
+            appender_finish(self.a, wall_ms())
+
+    def refusal(self) -> tuple[int, int]:
+        """(Refusal, errno of what failed last)."""
+        return (load_i32_acquire(&self.segment.shm.log.refusal), self.a.failure if self.service == NULL
+                or self.segment.shm.log.refusal != REFUSAL_FLUSH_FAILED else self.service.failure)
+
+    def run_flush_service(self) -> None:
+        """The flush thread's whole life, in the async modes: until stop_flush_service."""
+        if self.service != NULL:
+            with nogil:
+                flush_run(self.service)
+
+    def stop_flush_service(self) -> None:
+        """Ask the flush thread for its last sync."""
+        if self.service != NULL:
+            store_i32_release(&self.service.stop, 1)

@@ -1,0 +1,58 @@
+# Dispatch: gives every published record its consume queue entry and its index keys, in log order,
+# and tells the serving processes which queues grew (store.md 8).
+#
+#   D1  `dispatched` moves after all entries and keys below it are written; a dispatcher that starts
+#       again repeats what lies behind it, and repeating writes the same bytes or nothing.
+#   D2  A queue's max_offset moves after its entries are in the file (C2), before anybody is told.
+#   D3  Serving i is told of a queue when interest[i][queue] is set; it sets that word, then looks at
+#       max_offset; we store max_offset, then look at the word: one of us sees the other.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+from mqcore.store.consume_queue cimport QueueFiles
+from mqcore.store.index_file cimport KeyIndex
+from mqcore.store.log_view cimport LogView
+
+cdef enum:
+    BATCH_RECORDS_MAX = 8192
+
+cdef struct PendingEntry:
+    int32_t queue
+    int32_t next                      # of the same queue in this batch, -1: last
+    int64_t offset
+    uint8_t bytes[20]
+
+cdef struct TouchedQueue:
+    int32_t queue
+    int32_t first                     # pending entries of this batch, as a chain
+    int32_t last
+
+cdef enum DispatchFailure:
+    DISPATCH_WELL = 0
+    DISPATCH_BAD_RECORD = 1           # failure_position, failure_detail = ParseResult
+    DISPATCH_UNKNOWN_QUEUE = 2        # failure_position
+    DISPATCH_LOG_UNREADABLE = 3       # failure_detail = errno
+    DISPATCH_IO = 4                   # failure_detail = errno; may pass, retried
+
+cdef struct Dispatcher:
+    Shm* shm
+    LogView log
+    QueueFiles queues
+    KeyIndex index
+    bint index_enabled
+    Ring arrivals[16]
+    PendingEntry* pending
+    int32_t pending_count
+    TouchedQueue* touched
+    int32_t touched_count
+    int32_t* touched_at               # by queue number: place in touched + 1, 0: not in this batch
+    int64_t position
+    int64_t last_store_time_ms
+    int64_t records_count
+    int failure
+    int failure_detail
+    int64_t failure_position
+
+cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil        # records, or -1: d.failure
+cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil

@@ -1,0 +1,419 @@
+"""Dispatch (dispatch.pxd has its rules), and the process's native loop around it."""
+from libc.errno cimport ENOSPC
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from mqcore.atomics cimport (
+    full_fence,
+    load_i32_acquire,
+    load_i64_acquire,
+    load_u8_acquire,
+    store_i32_release,
+    store_i64_release,
+)
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.layout cimport (
+    ARRIVAL_QUEUE,
+    CQ_ENTRY_SIZE,
+    FIGURE_DISPATCHED,
+    FIGURE_KEYS,
+    SLOT_DISPATCHER,
+    SLOT_SERVING,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_TRANSACTION_MASK,
+    Arrival,
+    QueueEntry,
+)
+from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
+from mqcore.shm.segment cimport (
+    Segment,
+    Shm,
+    doorbell_arm,
+    doorbell_disarm,
+    doorbell_ring,
+    shm_producer,
+)
+from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.store.consume_queue cimport (
+    QueueItem,
+    entry_encode,
+    queue_files_close,
+    queue_files_open,
+    queue_fill,
+    queue_sync,
+    queue_write,
+)
+from mqcore.store.index_file cimport (
+    index_add,
+    index_close,
+    index_end,
+    index_hash,
+    index_open,
+    index_sync,
+    index_use,
+)
+from mqcore.store.log_view cimport log_at, log_next_use, log_view_close, log_view_open
+from mqcore.store.record cimport (
+    PARSE_BLANK,
+    PARSE_RECORD,
+    PropertyItem,
+    RecordView,
+    item_is,
+    property_next,
+    record_parse,
+    tag_code,
+)
+
+cdef enum:
+    GATHER_ENTRIES = 1024
+    BATCH_BYTES_MAX = 4 << 20
+
+
+cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_t length,
+                  bint maybe_there) noexcept nogil:
+    """Each word of KEYS, split at single blanks."""
+    cdef int32_t start = 0, i
+    cdef int error
+    for i in range(length + 1):
+        if i < length and keys[i] != 32:
+            continue
+        if i > start:
+            error = index_add(
+                &d.index, index_hash(record.topic, record.topic_length, keys + start, i - start),
+                record.log_position, record.store_time_ms, maybe_there)
+            if error:
+                return error
+        start = i + 1
+    return 0
+
+
+cdef int index_record(Dispatcher* d, RecordView* record, const PropertyItem* unique,
+                      const PropertyItem* keys) noexcept nogil:
+    cdef int64_t end = index_end(&d.index)
+    cdef bint maybe_there = record.log_position == end                   # I2
+    cdef int error
+    if record.log_position < end:
+        return 0
+    if record.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK:
+        return 0
+    if unique.value_length > 0:
+        error = index_add(
+            &d.index, index_hash(record.topic, record.topic_length, unique.value,
+                                 unique.value_length),
+            record.log_position, record.store_time_ms, maybe_there)
+        if error:
+            return error
+    if keys.value_length > 0:
+        return add_keys(d, record, keys.value, keys.value_length, maybe_there)
+    return 0
+
+
+cdef bint queue_record(Dispatcher* d, RecordView* record, int64_t tags) noexcept nogil:
+    """Note the record's entry for the end of the batch; False: no such queue."""
+    cdef uint64_t topic = name_hash(record.topic, record.topic_length, 0)
+    cdef int32_t queue = queue_find(d.shm, record.topic, record.topic_length, record.queue_id,
+                                    queue_hash(topic, record.queue_id))
+    cdef PendingEntry* entry
+    cdef TouchedQueue* touched
+    cdef QueueItem item
+    if queue < 0:
+        return False
+    entry = &d.pending[d.pending_count]
+    entry.queue = queue
+    entry.next = -1
+    entry.offset = record.queue_offset
+    item.log_position = record.log_position
+    item.record_size = record.size
+    item.tag_code = tags
+    entry_encode(entry.bytes, &item)
+    if d.touched_at[queue] == 0:
+        touched = &d.touched[d.touched_count]
+        d.touched_count += 1
+        d.touched_at[queue] = d.touched_count
+        touched.queue = queue
+        touched.first = d.pending_count
+    else:
+        touched = &d.touched[d.touched_at[queue] - 1]
+        d.pending[touched.last].next = d.pending_count
+    touched.last = d.pending_count
+    d.pending_count += 1
+    return True
+
+
+cdef int write_queue(Dispatcher* d, TouchedQueue* touched) noexcept nogil:
+    """The batch's entries of one queue into its files, then its max_offset (D2); 0 or errno."""
+    cdef uint8_t gathered[GATHER_ENTRIES * CQ_ENTRY_SIZE]
+    cdef QueueEntry* queue = &d.shm.queues[touched.queue]
+    cdef int64_t known = queue.max_offset
+    cdef int64_t next_offset = known
+    cdef int32_t at = touched.first, count = 0
+    cdef int error = 0
+    while at >= 0:
+        if d.pending[at].offset >= next_offset:            # below: dispatched before (D1)
+            if d.pending[at].offset > next_offset:
+                error = write_gap(d, touched.queue, next_offset - count, count, gathered,
+                                  d.pending[at].offset)
+                if error:
+                    return error
+                if known == 0 and count == 0:
+                    store_i64_release(&queue.min_offset, d.pending[at].offset)
+                count = 0
+                next_offset = d.pending[at].offset
+            memcpy(gathered + count * CQ_ENTRY_SIZE, d.pending[at].bytes, CQ_ENTRY_SIZE)
+            count += 1
+            next_offset += 1
+        at = d.pending[at].next
+        if count == GATHER_ENTRIES or (at < 0 and count > 0):
+            error = queue_write(&d.queues, touched.queue, next_offset - count, count, gathered)
+            if error:
+                return error
+            count = 0
+    if next_offset != known:
+        store_i64_release(&queue.max_offset, next_offset)
+    return 0
+
+
+cdef int write_gap(Dispatcher* d, int32_t queue, int64_t first, int32_t count,
+                   const uint8_t* gathered, int64_t end) noexcept nogil:
+    """
+    The log has no record for the offsets in between: what lies before them is written, and they
+    become fillers from the start of end's file on, so that numbering stays right (store.md 3.3).
+    """
+    cdef int64_t from_offset = first + count
+    cdef int64_t file_first = end // d.queues.file_entries * d.queues.file_entries
+    cdef int error = queue_write(&d.queues, queue, first, count, gathered) if count else 0
+    if error:
+        return error
+    if from_offset == 0:
+        from_offset = file_first
+    return queue_fill(&d.queues, queue, from_offset, end)
+
+
+cdef void tell(Dispatcher* d) noexcept nogil:
+    """Arrivals to whoever holds pulls on a queue that grew (D3)."""
+    cdef int i
+    cdef int32_t t, queue
+    cdef Arrival* arrival
+    full_fence()
+    for i in range(d.shm.head.serving_count):
+        for t in range(d.touched_count):
+            queue = d.touched[t].queue
+            if not load_u8_acquire(&d.shm.interest[<int64_t>i * d.shm.head.queue_capacity + queue]):
+                continue
+            arrival = <Arrival*>ring_claim(&d.arrivals[i], sizeof(Arrival))
+            if arrival == NULL:        # that process looks at all it holds once a second itself
+                break
+            arrival.queue = queue
+            arrival.pad = 0
+            arrival.max_offset = d.shm.queues[queue].max_offset
+            ring_commit(&d.arrivals[i], ARRIVAL_QUEUE, sizeof(Arrival))
+        if ring_publish(&d.arrivals[i]):
+            doorbell_ring(&d.shm.slots[SLOT_SERVING + i])
+
+
+cdef int end_batch(Dispatcher* d) noexcept nogil:
+    cdef int32_t t
+    cdef int error = 0
+    for t in range(d.touched_count):
+        if error == 0:
+            error = write_queue(d, &d.touched[t])
+        d.touched_at[d.touched[t].queue] = 0
+    d.pending_count = 0
+    if error:
+        d.touched_count = 0
+        return error
+    store_i64_release(&d.shm.log.dispatched, d.position)                 # D1
+    tell(d)
+    d.touched_count = 0
+    return 0
+
+
+cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
+    """Keys at once, the queue entry noted; 0 or a DispatchFailure."""
+    cdef PropertyItem item, unique, keys
+    cdef const uint8_t* at = record.properties
+    cdef const uint8_t* end = record.properties + record.properties_length
+    cdef int64_t tags = 0
+    cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
+    unique.value_length = 0
+    keys.value_length = 0
+    while property_next(&at, end, &item):
+        if item_is(&item, "TAGS", 4):
+            tags = tag_code(item.value, item.value_length)
+        elif item_is(&item, "UNIQ_KEY", 8):
+            unique = item
+        elif item_is(&item, "KEYS", 4):
+            keys = item
+    if (kind == 0 or kind == SYS_FLAG_COMMIT) and not queue_record(d, record, tags):
+        d.failure_position = record.log_position
+        return DISPATCH_UNKNOWN_QUEUE
+    if d.index_enabled:
+        d.failure_detail = index_record(d, record, &unique, &keys)
+        if d.failure_detail:
+            return DISPATCH_IO
+    d.last_store_time_ms = record.store_time_ms
+    return 0
+
+
+cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
+    cdef int64_t published = load_i64_acquire(&d.shm.log.published)
+    cdef int64_t began = d.position, available, count = 0
+    cdef const uint8_t* slice
+    cdef RecordView record
+    cdef int result
+    log_next_use(&d.log)
+    d.failure = DISPATCH_WELL
+    while (d.position < published and d.pending_count < BATCH_RECORDS_MAX
+           and d.position - began < BATCH_BYTES_MAX):
+        available = min(published,
+                        (d.position // d.log.segment_size + 1) * d.log.segment_size) - d.position
+        slice = log_at(&d.log, d.position, available, published)
+        if slice == NULL:
+            d.failure = DISPATCH_LOG_UNREADABLE
+            d.failure_detail = d.log.failure
+            break
+        result = record_parse(slice, available, &record)
+        if result == PARSE_BLANK:
+            d.position = (d.position // d.log.segment_size + 1) * d.log.segment_size
+            continue
+        if result != PARSE_RECORD or record.log_position != d.position:
+            d.failure = DISPATCH_BAD_RECORD
+            d.failure_detail = result
+            break
+        d.failure = one_record(d, &record)
+        if d.failure:
+            break
+        d.position += record.size
+        count += 1
+    if d.failure == DISPATCH_BAD_RECORD or d.failure == DISPATCH_LOG_UNREADABLE:
+        d.failure_position = d.position
+    result = end_batch(d)
+    if result:
+        d.failure = DISPATCH_IO
+        d.failure_detail = result
+        d.position = began             # entries that did get into the file are written once more
+        return -1
+    d.records_count += count
+    return -1 if d.failure else count
+
+
+cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
+    return load_i64_acquire(&d.shm.log.published) > d.position
+
+
+cdef class DispatchLoop:
+    """
+    The dispatcher process's work, without the GIL.
+
+    segment: the run's shared memory; log_folder, queue_folder, index_folder: where the files are;
+    file_entries: entries of a consume queue file; index_slots, index_entries: of an index file.
+    """
+    cdef Segment segment
+    cdef Dispatcher d
+    cdef Waiter waiter
+    cdef object newest_index
+
+    def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder,
+                  bytes index_folder, *, int64_t file_entries, int32_t index_slots,
+                  int32_t index_entries, bint index_enabled=True, newest_index=None,
+                  int32_t open_files_max=4096):
+        cdef Shm* shm = &segment.shm
+        cdef int i
+        self.segment = segment
+        memset(&self.d, 0, sizeof(Dispatcher))
+        self.d.shm = shm
+        self.d.index_enabled = index_enabled
+        log_view_open(&self.d.log, shm.log, log_folder, shm.head.segment_size)
+        self.d.pending = <PendingEntry*>malloc(sizeof(PendingEntry) * BATCH_RECORDS_MAX)
+        self.d.touched = <TouchedQueue*>malloc(sizeof(TouchedQueue) * BATCH_RECORDS_MAX)
+        self.d.touched_at = <int32_t*>calloc(shm.head.queue_capacity, sizeof(int32_t))
+        if self.d.pending == NULL or self.d.touched == NULL or self.d.touched_at == NULL:
+            raise MemoryError
+        if queue_files_open(&self.d.queues, shm.queues, shm.head.queue_capacity, queue_folder,
+                            file_entries, open_files_max, True):
+            raise MemoryError
+        index_open(&self.d.index, index_folder, index_slots, index_entries)
+        if newest_index is not None and index_enabled:
+            error = index_use(&self.d.index, newest_index)
+            if error:
+                raise OSError(error, "index file cannot be used", newest_index)
+        for i in range(shm.head.serving_count):
+            shm_producer(shm, &shm.head.arrivals[i], &self.d.arrivals[i])
+        self.d.position = load_i64_acquire(&shm.log.dispatched)
+        error = waiter_open(&self.waiter, shm.slots[SLOT_DISPATCHER].bell)
+        if error:
+            raise OSError(error, "epoll")
+
+    def run(self, int64_t slice_ms) -> int:
+        """
+        Dispatch and sleep for `slice_ms`, or until a stop is asked for or something fails; returns a
+        DispatchFailure (0: none). After 4 (I/O) it may be called again; after the others not.
+        """
+        cdef int64_t end_ms = steady_ms() + slice_ms
+        cdef int64_t count = 0
+        with nogil:
+            while steady_ms() < end_ms:
+                count = dispatch_turn(&self.d)
+                if count < 0:
+                    break
+                self.report()
+                if count > 0:
+                    continue
+                if load_i32_acquire(&self.d.shm.slots[SLOT_DISPATCHER].stop_requested):
+                    break
+                doorbell_arm(&self.d.shm.slots[SLOT_DISPATCHER])
+                if not dispatch_has_work(&self.d):
+                    waiter_sleep(&self.waiter, <int>(end_ms - steady_ms()))
+                doorbell_disarm(&self.d.shm.slots[SLOT_DISPATCHER])
+        store_i32_release(&self.d.shm.log.queue_error,
+                          self.d.failure_detail if self.d.failure == DISPATCH_IO else 0)
+        return self.d.failure
+
+    cdef void report(self) noexcept nogil:
+        self.d.shm.slots[SLOT_DISPATCHER].figures[FIGURE_DISPATCHED] = self.d.records_count
+        self.d.shm.slots[SLOT_DISPATCHER].figures[FIGURE_KEYS] = self.d.index.keys_count
+        self.d.shm.slots[SLOT_DISPATCHER].beat_ms = wall_ms()
+
+    def failure(self) -> tuple[int, int, int]:
+        """(DispatchFailure, detail, position in bytes) of the last run."""
+        return (self.d.failure, self.d.failure_detail, self.d.failure_position)
+
+    def has_work(self) -> bool:
+        """Whether published records wait."""
+        return dispatch_has_work(&self.d)
+
+    def sync(self) -> tuple[int, int]:
+        """
+        Bring queues and index to disk; for a thread beside `run`. Returns (position, store time in
+        ms) up to which everything dispatched is on disk now. Raises OSError.
+        """
+        cdef int64_t position = load_i64_acquire(&self.d.shm.log.dispatched)
+        cdef int64_t time_ms = self.d.last_store_time_ms
+        cdef int32_t queue, count = load_i32_acquire(&self.d.shm.head.queue_count)
+        cdef int error = 0
+        with nogil:
+            for queue in range(count):
+                error = queue_sync(&self.d.queues, queue)
+                if error:
+                    break
+        if error:
+            raise OSError(error, "sync of a consume queue failed")
+        return (position, time_ms)
+
+    def close(self) -> None:
+        """Sync the index and let go of all files."""
+        error = index_sync(&self.d.index)
+        index_close(&self.d.index)
+        queue_files_close(&self.d.queues)
+        log_view_close(&self.d.log)
+        free(self.d.pending)
+        free(self.d.touched)
+        free(self.d.touched_at)
+        self.d.pending = NULL
+        self.d.touched = NULL
+        self.d.touched_at = NULL
+        if error:
+            raise OSError(error, "sync of the key index failed")

@@ -1,0 +1,35 @@
+# The flush service of the async modes: one thread of the writer process that brings the commit log
+# to disk behind the appends.
+#
+#   F1  The appender hands over a descriptor for each segment it begins, in order; the service closes it.
+#   F2  `flushed` only follows a successful sync of every byte below it. A failed sync is final:
+#       the log refuses writes from then on, and nothing is retried (store.md 7, architecture 5.3).
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.layout cimport LogState
+
+cdef enum:
+    HANDOVER_PLACES = 16
+
+cdef struct Handover:
+    int fd
+    int64_t base
+
+cdef struct FlushService:
+    LogState* state
+    int64_t segment_size
+    int64_t interval_ms
+    int64_t least_bytes
+    int64_t thorough_interval_ms
+    Handover segments[16]
+    int32_t handed                    # the appender
+    int32_t taken                     # the service
+    int32_t stop                      # the process
+    int64_t flushes
+    int failure                       # errno of the sync that failed
+
+cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
+                             int64_t interval_ms, int64_t least_bytes,
+                             int64_t thorough_interval_ms) noexcept nogil
+cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil
+cdef void flush_run(FlushService* service) noexcept nogil           # until stop; then a last sync

@@ -1,0 +1,89 @@
+"""The async flush service."""
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.atomics cimport (
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+)
+from mqcore.clock cimport steady_ms
+from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
+from mqcore.store.io cimport store_io
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef enum:
+    STOP_LOOK_MS = 20                 # how long a stop may go unseen
+
+
+cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
+                             int64_t interval_ms, int64_t least_bytes,
+                             int64_t thorough_interval_ms) noexcept nogil:
+    service.state = state
+    service.segment_size = segment_size
+    service.interval_ms = interval_ms
+    service.least_bytes = least_bytes
+    service.thorough_interval_ms = thorough_interval_ms
+    service.handed = 0
+    service.taken = 0
+    service.stop = 0
+    service.flushes = 0
+    service.failure = 0
+
+
+cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil:
+    cdef Handover* place = &service.segments[service.handed % HANDOVER_PLACES]
+    if service.handed - load_i32_acquire(&service.taken) >= HANDOVER_PLACES:
+        return False
+    place.fd = fd
+    place.base = base
+    store_i32_release(&service.handed, service.handed + 1)               # F1
+    return True
+
+
+cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
+    """Sync every segment with bytes below target; the ones left behind are closed."""
+    cdef Handover* segment
+    while service.taken < load_i32_acquire(&service.handed):
+        segment = &service.segments[service.taken % HANDOVER_PLACES]
+        if segment.base >= target:
+            return True
+        service.flushes += 1
+        if store_io().sync_data(segment.fd) != 0:
+            service.failure = errno
+            store_i32_release(&service.state.refusal, REFUSAL_FLUSH_FAILED)   # F2
+            return False
+        if target < segment.base + service.segment_size:
+            return True
+        store_io().close_file(segment.fd)
+        store_i32_release(&service.taken, service.taken + 1)
+    return True
+
+
+cdef void flush_run(FlushService* service) noexcept nogil:
+    cdef int64_t last_ms = steady_ms()
+    cdef int64_t thorough_ms = last_ms
+    cdef int64_t now_ms, target, target_time_ms
+    cdef bint stopping = False
+    while not stopping:
+        stopping = load_i32_acquire(&service.stop) != 0
+        now_ms = steady_ms()
+        if not stopping and now_ms - last_ms < service.interval_ms:
+            usleep(1000 * <unsigned int>min(service.interval_ms - (now_ms - last_ms), STOP_LOOK_MS))
+            continue
+        last_ms = now_ms
+        target_time_ms = load_i64_acquire(&service.state.last_store_time_ms)
+        target = load_i64_acquire(&service.state.published)
+        if target == service.state.flushed:
+            continue
+        if (not stopping and target - service.state.flushed < service.least_bytes
+                and now_ms - thorough_ms < service.thorough_interval_ms):
+            continue
+        if not sync_up_to(service, target):
+            return
+        thorough_ms = now_ms
+        store_i64_release(&service.state.flushed_store_time_ms, target_time_ms)
+        store_i64_release(&service.state.flushed, target)

@@ -1,0 +1,74 @@
+"""System calls behind store_io."""
+from libc.errno cimport EINTR, ENOSPC, errno
+from libc.stdint cimport int64_t, uint8_t
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int fd, const void* data, size_t size, long offset)
+    ssize_t pread(int fd, void* data, size_t size, long offset)
+    int fdatasync(int fd)
+    int ftruncate(int fd, long size)
+    int close(int fd)
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char* path, int flags, ...)
+
+
+cdef int real_open(const char* path, int flags, int mode) noexcept nogil:
+    return c_open(path, flags, mode)
+
+
+cdef ssize_t real_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
+    return pwrite(fd, data, size, offset)
+
+
+cdef ssize_t real_read(int fd, void* data, size_t size, int64_t offset) noexcept nogil:
+    return pread(fd, data, size, offset)
+
+
+cdef int real_sync(int fd) noexcept nogil:
+    return fdatasync(fd)
+
+
+cdef int real_truncate(int fd, int64_t size) noexcept nogil:
+    return ftruncate(fd, size)
+
+
+cdef int real_close(int fd) noexcept nogil:
+    return close(fd)
+
+
+cdef StoreIo real_io
+real_io.open_file = real_open
+real_io.write_at = real_write
+real_io.read_at = real_read
+real_io.sync_data = real_sync
+real_io.truncate = real_truncate
+real_io.close_file = real_close
+
+cdef StoreIo* current = &real_io
+
+
+cdef StoreIo* store_io() noexcept nogil:
+    return current
+
+
+cdef void io_replace(StoreIo* other) noexcept nogil:
+    global current
+    current = other if other != NULL else &real_io
+
+
+cdef int write_all_at(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
+    cdef const uint8_t* at = <const uint8_t*>data
+    cdef ssize_t written
+    while size > 0:
+        written = current.write_at(fd, at, size, offset)
+        if written < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        if written == 0:
+            return ENOSPC
+        at += written
+        size -= written
+        offset += written
+    return 0

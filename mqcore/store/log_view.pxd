@@ -1,0 +1,37 @@
+# The commit log as readers see it: segments mapped on first touch, read-only, bounded by what the
+# writer has published.
+#
+#   L1  Only bytes in [first, published) are handed out, and never across a segment's end.
+#   L2  An address that log_at has given stays good until log_next_use was called and another
+#       segment took its place: callers use it within one request.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.layout cimport LogState
+
+cdef enum:
+    LOG_VIEW_PLACES = 1024           # mapped segments at a time; a power of two
+    LOG_PATH_MAX = 4096
+
+cdef struct MappedSegment:
+    int64_t base                     # position of its first byte; -1: nothing here
+    const uint8_t* bytes
+    int64_t use                      # the request that used it last
+
+cdef struct LogView:
+    LogState* state
+    int64_t segment_size
+    int64_t use
+    int failure                      # errno of the last segment that could not be mapped
+    MappedSegment places[1024]
+    char folder[4096]
+
+cdef void log_view_open(LogView* view, LogState* state, const char* folder,
+                        int64_t segment_size) noexcept nogil
+cdef void log_view_close(LogView* view) noexcept nogil
+cdef inline void log_next_use(LogView* view) noexcept nogil:
+    view.use += 1
+# NULL: outside [first, end), across a segment's end, or not to be mapped (view.failure).
+cdef const uint8_t* log_at(LogView* view, int64_t position, int64_t size, int64_t end) noexcept nogil
+# The segment's bytes from position on, whatever is published: for the writer's recovery.
+cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil
+cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil

@@ -1,0 +1,84 @@
+"""Maps commit log segments for reading."""
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.string cimport strncpy
+
+from mqcore.atomics cimport load_i64_acquire
+from mqcore.layout cimport LogState
+from mqcore.store.io cimport store_io
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
+    int munmap(void* address, size_t length)
+    int PROT_READ
+    int MAP_SHARED
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_CLOEXEC
+
+
+cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil:
+    snprintf(path, LOG_PATH_MAX, "%s/%020lld", folder, <long long>base)
+
+
+cdef void log_view_open(LogView* view, LogState* state, const char* folder,
+                        int64_t segment_size) noexcept nogil:
+    cdef int i
+    view.state = state
+    view.segment_size = segment_size
+    view.use = 1
+    view.failure = 0
+    strncpy(view.folder, folder, LOG_PATH_MAX - 32)
+    view.folder[LOG_PATH_MAX - 32] = 0
+    for i in range(LOG_VIEW_PLACES):
+        view.places[i].base = -1
+        view.places[i].bytes = NULL
+        view.places[i].use = 0
+
+
+cdef void log_view_close(LogView* view) noexcept nogil:
+    cdef int i
+    for i in range(LOG_VIEW_PLACES):
+        if view.places[i].bytes != NULL:
+            munmap(<void*>view.places[i].bytes, view.segment_size)
+            view.places[i].bytes = NULL
+            view.places[i].base = -1
+
+
+cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil:
+    cdef int64_t number = position // view.segment_size
+    cdef int64_t base = number * view.segment_size
+    cdef MappedSegment* place = &view.places[number & (LOG_VIEW_PLACES - 1)]
+    cdef char path[LOG_PATH_MAX]
+    cdef void* bytes
+    cdef int fd
+    if place.base != base:
+        if place.bytes != NULL and place.use == view.use:              # L2
+            return NULL
+        segment_path(path, view.folder, base)
+        fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
+        if fd < 0:
+            view.failure = errno
+            return NULL
+        bytes = mmap(NULL, view.segment_size, PROT_READ, MAP_SHARED, fd, 0)
+        if <long>bytes == -1:
+            view.failure = errno
+            store_io().close_file(fd)
+            return NULL
+        store_io().close_file(fd)
+        if place.bytes != NULL:
+            munmap(<void*>place.bytes, view.segment_size)
+        place.base = base
+        place.bytes = <const uint8_t*>bytes
+    place.use = view.use
+    return place.bytes + (position - base)
+
+
+cdef const uint8_t* log_at(LogView* view, int64_t position, int64_t size, int64_t end) noexcept nogil:
+    if position < load_i64_acquire(&view.state.first) or size < 0 or position + size > end:   # L1
+        return NULL
+    if position % view.segment_size + size > view.segment_size:
+        return NULL
+    return log_segment(view, position)

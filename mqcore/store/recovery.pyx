@@ -1,0 +1,404 @@
+"""
+Recovery, run by the writer before anybody reads (store.md 9): where the log ends, which queues there
+are, where dispatch goes on.
+
+After a clean stop the consume queues say where the log's last record lies, and only what follows is
+read. After an unclean one every record from the checkpoint's segment on is read and checked, and
+dispatch repeats them. A torn tail is cut at the exact record: it is reported, never served.
+"""
+import os
+import shutil
+from dataclasses import dataclass
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from mqcore.atomics cimport load_i64_acquire, store_i64_release
+from mqcore.layout cimport (
+    CQ_ENTRY_SIZE,
+    CQ_FILLER_RECORD_SIZE,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_TRANSACTION_MASK,
+    TOPIC_LENGTH_MAX,
+    QueueEntry,
+)
+from mqcore.shm.segment cimport Segment, Shm
+from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
+from mqcore.store.consume_queue cimport QueueItem, entry_decode
+from mqcore.store.log_view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
+from mqcore.store.record cimport (
+    PARSE_BAD_CRC,
+    PARSE_BAD_MAGIC,
+    PARSE_BAD_POSITION,
+    PARSE_BLANK,
+    PARSE_RECORD,
+    RecordView,
+    record_check,
+    record_parse,
+)
+
+
+class DamagedStoreError(RuntimeError):
+    """The store cannot be opened as it is; the text names file, position and what was found."""
+
+
+@dataclass
+class Recovered:
+    """What recovery found; positions in bytes."""
+
+    first: int                 # start of the first segment
+    end: int                   # end of the last whole record
+    dispatch_from: int         # records from here on are dispatched (again)
+    records_checked: int
+    queues: int
+    torn: str                  # why reading ended at `end`; empty: nothing lies behind it
+    last_store_time_ms: int
+
+
+REASONS = {
+    PARSE_BAD_MAGIC: "no record magic", PARSE_BAD_CRC: "wrong body CRC",
+    PARSE_BAD_POSITION: "a record of another position", -2: "sizes that do not fit",
+}
+
+
+def segments(str folder, int64_t segment_size) -> list[int]:
+    """
+    Start positions of the log's segments, ascending. Raises DamagedStoreError for a foreign file, a
+    wrong length or a gap.
+    """
+    starts = []
+    if not os.path.isdir(folder):
+        return starts
+    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+        if not (entry.name.isdigit() and len(entry.name) == 20):
+            raise DamagedStoreError(f"{entry.path}: not a commit log segment (20 digits expected)")
+        size = entry.stat().st_size
+        if size == 0:
+            os.unlink(entry.path)              # made, not yet given its length, when all ended
+            continue
+        if size != segment_size:
+            raise DamagedStoreError(
+                f"{entry.path}: {size} bytes, expected {segment_size} (store.segment_size_bytes)")
+        starts.append(int(entry.name))
+    for before, after in zip(starts, starts[1:], strict=False):
+        if after != before + segment_size:
+            raise DamagedStoreError(f"{folder}: no segment between {before:020d} and {after:020d}")
+    return starts
+
+
+cdef class Recovery:
+    """
+    One recovery of one store into the shared memory of a run that is about to start.
+
+    log_folder, queue_folder: where the files are; file_entries: entries of a consume queue file.
+    """
+    cdef Segment segment
+    cdef Shm* shm
+    cdef LogView* log
+    cdef str log_folder
+    cdef str queue_folder
+    cdef int64_t file_entries
+    cdef int64_t records
+    cdef int64_t last_time_ms
+
+    def __cinit__(self, Segment segment not None, str log_folder, str queue_folder,
+                  int64_t file_entries):
+        self.segment = segment
+        self.shm = &segment.shm
+        self.log_folder = log_folder
+        self.queue_folder = queue_folder
+        self.file_entries = file_entries
+        self.log = <LogView*>malloc(sizeof(LogView))
+        if self.log == NULL:
+            raise MemoryError
+        folder = os.fsencode(log_folder)
+        log_view_open(self.log, self.shm.log, folder, self.shm.head.segment_size)
+
+    def __dealloc__(self):
+        if self.log != NULL:
+            log_view_close(self.log)
+            free(self.log)
+
+    def open_store(self, *, bint clean, int64_t checkpoint_ms) -> Recovered:
+        """
+        Recover the whole store: a start of the broker.
+
+        clean: no abort file was there; checkpoint_ms: store time up to which queues and log were on
+        disk at the last checkpoint, 0: unknown. Raises DamagedStoreError.
+        """
+        starts = segments(self.log_folder, self.shm.head.segment_size)
+        cdef int64_t first = starts[0] if starts else 0
+        cdef int64_t indexed_end, replay
+        cdef int64_t limit = self.segments_end(starts)
+        store_i64_release(&self.shm.log.first, first)
+        if not starts:
+            shutil.rmtree(self.queue_folder, ignore_errors=True)     # they point nowhere (9.3)
+            return self.finish(0, 0, 0, 0, "")
+        indexed_end = self.load_queues(limit)
+        if clean and first <= indexed_end <= limit:
+            replay = indexed_end
+        elif clean or indexed_end <= first:
+            replay = first
+        else:
+            replay = self.checkpointed_segment(starts, checkpoint_ms)
+        end, torn = self.walk(max(replay, first), limit, True)
+        if torn and end + 8 < limit and self.good_record_follows(end, limit):
+            raise DamagedStoreError(
+                f"{self.log_folder}/{end // self.shm.head.segment_size * self.shm.head.segment_size:020d}"
+                f": at {end % self.shm.head.segment_size} (log position {end}) there is {torn}, and "
+                "whole records follow it: this is damage, not a torn tail. `mqcore verify` shows it.")
+        queues = self.cut_queues(end)
+        self.drop_segments(starts, end)
+        return self.finish(first, end, min(replay, end), queues, torn)
+
+    def open_tail(self) -> Recovered:
+        """
+        Recover what a dead writer left in a run that goes on: the log behind `published`, and the
+        queues' next offsets from what is dispatched and what is not yet.
+        """
+        cdef int64_t dispatched = load_i64_acquire(&self.shm.log.dispatched)
+        cdef int64_t published = load_i64_acquire(&self.shm.log.published)
+        cdef int64_t limit
+        cdef int32_t number
+        starts = segments(self.log_folder, self.shm.head.segment_size)
+        limit = self.segments_end(starts)
+        for number in range(self.shm.head.queue_count):
+            store_i64_release(&self.shm.queues[number].next_offset,
+                              load_i64_acquire(&self.shm.queues[number].max_offset))
+        self.walk(dispatched, published, False)
+        end, torn = self.walk(published, limit, True) if limit else (0, "")
+        self.drop_segments(starts, end)
+        return self.finish(self.shm.log.first, end, dispatched, self.shm.head.queue_count, torn)
+
+    cdef int64_t segments_end(self, list starts):
+        return <int64_t>max(starts) + self.shm.head.segment_size if starts else 0
+
+    def finish(self, int64_t first, int64_t end, int64_t dispatch_from, int queues,
+               str torn) -> Recovered:
+        return Recovered(first=first, end=end, dispatch_from=dispatch_from,
+                         records_checked=self.records, queues=queues, torn=torn,
+                         last_store_time_ms=self.last_time_ms)
+
+    def walk(self, int64_t position, int64_t limit, bint check) -> tuple[int, str]:
+        """
+        Read records from `position` up to `limit`, raising each queue's next offset over them.
+        Returns (end of the last whole record, why it ended there or "").
+        """
+        cdef RecordView record
+        cdef const uint8_t* at
+        cdef int64_t size = self.shm.head.segment_size, available
+        cdef int result = PARSE_RECORD
+        while position < limit:
+            log_next_use(self.log)
+            at = log_segment(self.log, position)
+            if at == NULL:
+                raise OSError(self.log.failure, "commit log segment cannot be mapped")
+            available = min((position // size + 1) * size, limit) - position
+            with nogil:
+                while available > 0:
+                    if check:
+                        result = record_check(at, available, position, &record)
+                    else:
+                        result = record_parse(at, available, &record)
+                    if result != PARSE_RECORD:
+                        break
+                    self.note(&record)
+                    at += record.size
+                    position += record.size
+                    available -= record.size
+            if result == PARSE_BLANK:
+                if (position // size + 1) * size >= limit:
+                    # the last segment is closed and no next one was begun: stand behind it
+                    return (position // size + 1) * size if limit % size == 0 else position, ""
+                position = (position // size + 1) * size
+            elif result != PARSE_RECORD:
+                return position, self.what_is_there(position, result)
+        return position, ""
+
+    cdef void note(self, RecordView* record) noexcept nogil:
+        cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
+        cdef int32_t number
+        cdef uint64_t hash
+        self.records += 1
+        self.last_time_ms = max(self.last_time_ms, record.store_time_ms)
+        if kind != 0 and kind != SYS_FLAG_COMMIT:
+            return
+        hash = queue_hash(name_hash(record.topic, record.topic_length, 0), record.queue_id)
+        number = queue_find_or_add(self.shm, record.topic, record.topic_length, record.queue_id, hash)
+        if number >= 0 and self.shm.queues[number].next_offset <= record.queue_offset:
+            store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
+
+    def what_is_there(self, int64_t position, int result) -> str:
+        """Empty for untouched zeros, else the reason in words."""
+        cdef int64_t size = self.shm.head.segment_size
+        cdef const uint8_t* at = log_segment(self.log, position)
+        cdef int64_t i, available = (position // size + 1) * size - position
+        if at != NULL:
+            for i in range(min(available, 64)):
+                if at[i] != 0:
+                    return REASONS.get(result, "something unreadable")
+        return ""
+
+    def good_record_follows(self, int64_t position, int64_t limit) -> bool:
+        """Whether a whole, checked record of a later position lies within the next 8 MiB."""
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int64_t stop = min(position + (8 << 20), (position // size + 1) * size, limit)
+        cdef const uint8_t* at = log_segment(self.log, position)
+        cdef RecordView record
+        cdef int64_t i
+        cdef bint found = False
+        if at == NULL:
+            return False
+        with nogil:
+            for i in range(1, stop - position - 8):
+                if record_check(at + i, (position // size + 1) * size - position - i, position + i,
+                                &record) == PARSE_RECORD:
+                    found = True
+                    break
+        return found
+
+    def checkpointed_segment(self, list starts, int64_t checkpoint_ms) -> int:
+        """The last segment whose first record is not younger than the checkpoint (store.md 9.4)."""
+        cdef RecordView record
+        cdef const uint8_t* at
+        for start in reversed(starts):
+            log_next_use(self.log)
+            at = log_segment(self.log, start)
+            if (at != NULL and record_parse(at, self.shm.head.segment_size, &record) == PARSE_RECORD
+                    and 0 < record.store_time_ms <= checkpoint_ms - 3000):
+                return start
+        return starts[0]
+
+    def drop_segments(self, list starts, int64_t end) -> None:
+        """Remove segments that hold nothing: made ahead, or wholly behind a cut."""
+        for start in starts:
+            if start >= end and start != 0:
+                os.unlink(os.path.join(self.log_folder, f"{start:020d}"))
+
+    # -- consume queues ----------------------------------------------------------------------------
+
+    def load_queues(self, int64_t limit) -> int:
+        """Enter every queue found on disk into the table; returns the end of the last entry's record."""
+        cdef int64_t indexed_end = 0
+        if not os.path.isdir(self.queue_folder):
+            return 0
+        for topic in os.scandir(self.queue_folder):
+            if not topic.is_dir() or not 1 <= len(os.fsencode(topic.name)) <= TOPIC_LENGTH_MAX:
+                continue
+            for queue in os.scandir(topic.path):
+                if queue.name.isdigit() and queue.is_dir():
+                    indexed_end = max(indexed_end, self.load_queue(topic.name, queue, limit))
+        return indexed_end
+
+    def load_queue(self, str topic, queue, int64_t limit) -> int:
+        """One queue's range from its files; returns the end of its last entry's record."""
+        files = sorted((int(f.name), f.path) for f in os.scandir(queue.path) if f.name.isdigit())
+        cdef QueueEntry* entry = self.enter(topic, int(queue.name))
+        cdef int64_t last_end = 0, first_index, count
+        for start, path in reversed(files):
+            first_index = start // CQ_ENTRY_SIZE
+            count, last_end = self.valid_entries(path, limit)
+            if count or path == files[0][1]:
+                store_i64_release(&entry.max_offset, first_index + count)
+                break
+        if files:
+            store_i64_release(&entry.min_offset, self.first_entry(*files[0]))
+        return last_end
+
+    cdef QueueEntry* enter(self, str topic, int32_t queue_id) except NULL:
+        raw = os.fsencode(topic)
+        cdef const uint8_t* name = raw
+        cdef int32_t length = <int32_t>len(raw)
+        cdef int32_t number = queue_find_or_add(self.shm, name, length, queue_id,
+                                                queue_hash(name_hash(name, length, 0), queue_id))
+        if number < 0:
+            raise DamagedStoreError(
+                f"{self.queue_folder}: more queues than processes.queue_count_max")
+        return &self.shm.queues[number]
+
+    def valid_entries(self, str path, int64_t limit) -> tuple[int, int]:
+        """(entries at the start of a file that point below limit, end of the last one's record)."""
+        cdef int64_t low = 0, high = self.file_entries, middle
+        cdef int64_t last_end = 0
+        cdef QueueItem item
+        cdef const uint8_t* entry
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
+            while low < high:                  # entries before the end are whole, behind it zero
+                middle = (low + high) // 2
+                raw = os.pread(fd, CQ_ENTRY_SIZE, middle * CQ_ENTRY_SIZE)
+                if len(raw) < CQ_ENTRY_SIZE:
+                    high = middle
+                    continue
+                entry = raw
+                item = entry_decode(entry)
+                if item.record_size > 0 and (item.record_size == CQ_FILLER_RECORD_SIZE
+                                             or item.log_position + item.record_size <= limit):
+                    low = middle + 1
+                else:
+                    high = middle
+            if low:
+                raw = os.pread(fd, CQ_ENTRY_SIZE, (low - 1) * CQ_ENTRY_SIZE)
+                entry = raw
+                item = entry_decode(entry)
+                if item.record_size != CQ_FILLER_RECORD_SIZE:
+                    last_end = item.log_position + item.record_size
+        return low, last_end
+
+    def first_entry(self, int64_t start, str path) -> int:
+        """Queue offset of the first entry of the first file that points into the log."""
+        cdef int64_t first = self.shm.log.first
+        cdef QueueItem item
+        cdef const uint8_t* entry
+        cdef int64_t i
+        with open(path, "rb", buffering=0) as file:
+            raw = os.pread(file.fileno(), self.file_entries * CQ_ENTRY_SIZE, 0)
+        entry = raw
+        for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
+            item = entry_decode(entry + i * CQ_ENTRY_SIZE)
+            if item.record_size <= 0:
+                break
+            if item.record_size != CQ_FILLER_RECORD_SIZE and item.log_position >= first:
+                return start // CQ_ENTRY_SIZE + i
+        return start // CQ_ENTRY_SIZE
+
+    def cut_queues(self, int64_t end) -> int:
+        """Take entries that point behind the log's end out of the queues; returns the queue count."""
+        cdef int32_t number
+        cdef QueueEntry* entry
+        for number in range(self.shm.head.queue_count):
+            entry = &self.shm.queues[number]
+            topic = (<bytes>entry.topic[:entry.topic_length])
+            folder = os.path.join(os.fsencode(self.queue_folder), topic,
+                                  str(entry.queue_id).encode())
+            if os.path.isdir(folder):
+                self.cut_queue(number, os.fsdecode(folder), end)
+            if entry.next_offset < entry.max_offset:
+                store_i64_release(&entry.next_offset, entry.max_offset)
+        return self.shm.head.queue_count
+
+    def cut_queue(self, int32_t number, str folder, int64_t end) -> None:
+        cdef QueueEntry* entry = &self.shm.queues[number]
+        cdef int64_t count, max_offset = 0
+        for name in sorted((f.name for f in os.scandir(folder) if f.name.isdigit()), reverse=True):
+            path = os.path.join(folder, name)
+            count, _ = self.valid_entries(path, end)
+            if count == 0 and int(name) // CQ_ENTRY_SIZE >= entry.max_offset > 0:
+                os.unlink(path)
+                continue
+            max_offset = int(name) // CQ_ENTRY_SIZE + count
+            self.zero_behind(path, count)
+            if count:
+                break
+        store_i64_release(&entry.max_offset, max_offset)
+        if entry.min_offset > max_offset:
+            store_i64_release(&entry.min_offset, max_offset)
+
+    def zero_behind(self, str path, int64_t count) -> None:
+        """Bytes behind the last valid entry must be zero: they would count as entries next time."""
+        cdef int64_t used = count * CQ_ENTRY_SIZE, size = self.file_entries * CQ_ENTRY_SIZE
+        with open(path, "r+b", buffering=0) as file:
+            behind = os.pread(file.fileno(), CQ_ENTRY_SIZE, used)
+            if behind.count(0) != len(behind):
+                os.ftruncate(file.fileno(), used)
+            os.ftruncate(file.fileno(), size)
