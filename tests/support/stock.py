@@ -234,7 +234,8 @@ class StockProcess:
     def tail(self) -> str:
         """The end of its output and log, for a failure's message."""
         files = (self.output, self.home / "logs" / f"{self.name}.log")
-        return "\n".join(file.read_text(errors="replace")[-1500:] for file in files if file.exists())
+        found = (file for file in files if file.exists())
+        return "\n".join(file.read_text(errors="replace")[-1500:] for file in found)
 
 
 def start_namesrv(

@@ -1,0 +1,199 @@
+"""
+The few blocking requests around a measurement: routes, topics, offsets, heartbeats.
+
+One socket, one request at a time. The measured connections are made here too and then handed to
+the native engines.
+"""
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+from mqcore.wire import fastjson
+from mqcore.wire.codes import FRAME_LENGTH_MAX, RequestCode, ResponseCode
+from mqcore.wire.command import Command, Ext, decode, encode, request
+from mqcore.wire.ids import client_id
+
+TIMEOUT_S = 10.0
+STORED_TIMEOUT_S = 5.0
+STORED_POLL_S = 0.05
+PERM_READ_WRITE = 6
+_LENGTH = struct.Struct(">i")
+
+
+class BenchError(RuntimeError):
+    """The broker or name server cannot be measured as asked; the text says what it answered."""
+
+
+def parse_addr(addr: str) -> tuple[str, int]:
+    """`host:port` as a pair; raises ValueError that names the address."""
+    host, separator, port = addr.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ValueError(f"address {addr!r}: expected host:port")
+    return host.strip("[]"), int(port)
+
+
+def connect(addr: str) -> socket.socket:
+    """A blocking TCP connection without Nagle's delay; raises BenchError when nobody listens."""
+    try:
+        sock = socket.create_connection(parse_addr(addr), timeout=TIMEOUT_S)
+    except OSError as error:
+        raise BenchError(f"cannot connect to {addr}: {error}") from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def invoke_on(sock: socket.socket, command: Command) -> Command:
+    """Send one request and wait for its answer; requests of the peer to us are skipped."""
+    sock.sendall(encode(command))
+    while True:
+        (length,) = _LENGTH.unpack(_read_exactly(sock, _LENGTH.size))
+        if not 4 <= length <= FRAME_LENGTH_MAX:
+            raise BenchError(f"frame length {length}: expected 4 to {FRAME_LENGTH_MAX}")
+        answer = decode(_read_exactly(sock, length))
+        if answer.is_response and answer.opaque == command.opaque:
+            return answer
+
+
+def _read_exactly(sock: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        try:
+            part = sock.recv(min(size, 1 << 20))
+        except TimeoutError as error:
+            raise BenchError(f"no answer within {TIMEOUT_S:g} s") from error
+        if not part:
+            raise BenchError("the peer closed the connection")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def call(addr: str, code: int, ext: Ext | None = None, body: bytes = b"") -> Command:
+    """One request on a connection of its own; raises BenchError unless the answer's code is 0."""
+    with connect(addr) as sock:
+        answer = invoke_on(sock, request(code, ext, body))
+    if answer.code:
+        raise BenchError(f"{addr} answered request {code} with {answer.code}: {answer.remark}")
+    return answer
+
+
+@dataclass(frozen=True)
+class Target:
+    """One broker and how many queues it has for the topic."""
+
+    addr: str
+    topic: str
+    queue_count: int
+
+
+def find_target(
+    topic: str, *, broker: str | None, namesrv: str | None, queues: int, create: bool = True
+) -> Target:
+    """
+    Where to send: the broker given, or the first master that the name server knows.
+
+    create: make or change the topic so that it has `queues` queues (code 17).
+    """
+    if broker is None:
+        if namesrv is None:
+            raise BenchError("neither a broker nor a name server was given")
+        broker = _first_master(namesrv)
+    if create:
+        create_topic(broker, topic, queues)
+    return Target(broker, topic, queues)
+
+
+def _first_master(namesrv: str) -> str:
+    """The first broker with id 0 in GET_BROKER_CLUSTER_INFO (106)."""
+    info = fastjson.loads(call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    for data in (info.get("brokerAddrTable") or {}).values():
+        addrs = {str(broker_id): addr for broker_id, addr in data["brokerAddrs"].items()}
+        if "0" in addrs:
+            return str(addrs["0"])
+    raise BenchError(f"name server {namesrv} knows no master broker")
+
+
+def create_topic(broker: str, topic: str, queues: int) -> None:
+    """UPDATE_AND_CREATE_TOPIC (17) with `queues` read and write queues."""
+    call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
+        "writeQueueNums": str(queues), "perm": str(PERM_READ_WRITE),
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    })
+
+
+def queue_bounds(target: Target) -> list[tuple[int, int]]:
+    """(min, max) offset of each queue (codes 31 and 30)."""
+    bounds = []
+    for queue in range(target.queue_count):
+        ext: Ext = {"topic": target.topic, "queueId": str(queue)}
+        low, high = (
+            int((call(target.addr, code, dict(ext)).ext or {})["offset"] or 0)
+            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+        )
+        bounds.append((max(low, 0), max(high, 0)))
+    return bounds
+
+
+def stored_count(target: Target) -> int:
+    """How many messages the topic's queues hold."""
+    return sum(high - low for low, high in queue_bounds(target))
+
+
+def wait_for_stored(target: Target, total: int) -> int:
+    """
+    How many messages the queues hold once it is `total`, or after STORED_TIMEOUT_S.
+
+    Queues are built behind the commit log, so the last messages appear a little later.
+    """
+    deadline = time.monotonic() + STORED_TIMEOUT_S
+    while (found := stored_count(target)) < total and time.monotonic() < deadline:
+        time.sleep(STORED_POLL_S)
+    return found
+
+
+def heartbeat(sock: socket.socket, topic: str, *, producer: str, consumer: str | None = None,
+              version_ms: int = 0) -> None:
+    """Register this connection's client (code 34) as producer and, if given, as consumer group."""
+    data: dict[str, object] = {
+        "clientID": client_id(instance=f"bench#{sock.fileno()}#{time.monotonic_ns()}"),
+        "producerDataSet": [{"groupName": producer}], "consumerDataSet": [],
+    }
+    if consumer:
+        subscription = {
+            "classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*",
+            "subVersion": version_ms, "tagsSet": [], "topic": topic,
+        }
+        data["consumerDataSet"] = [{
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "consumeType": "CONSUME_PASSIVELY",
+            "groupName": consumer, "messageModel": "CLUSTERING",
+            "subscriptionDataSet": [subscription], "unitMode": False,
+        }]
+    answer = invoke_on(sock, request(RequestCode.HEART_BEAT, None, json.dumps(data).encode()))
+    if answer.code != ResponseCode.SUCCESS:
+        raise BenchError(f"heartbeat answered with {answer.code}: {answer.remark}")
+
+
+def open_connections(
+    target: Target, count: int, *, producer: str, consumer: str | None = None,
+    with_heartbeat: bool = True, version_ms: int = 0,
+) -> list[socket.socket]:
+    """`count` connections, registered by heartbeat and then switched to non-blocking."""
+    sockets: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            sock = connect(target.addr)
+            sockets.append(sock)
+            if with_heartbeat:
+                heartbeat(sock, target.topic, producer=producer, consumer=consumer,
+                          version_ms=version_ms)
+            sock.setblocking(False)
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
