@@ -1,0 +1,234 @@
+"""One asyncio connection to a broker or name server, over the protocol core."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from mqcore.client.errors import (
+    RemotingConnectException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+)
+from mqcore.client.protocol import ClientProtocol
+from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
+from mqcore.wire.command import Command, FrameError, encode, response
+
+CONNECT_TIMEOUT_MS = 3_000
+SERVER_REQUEST_COUNT_MAX = 64       # requests of the peer that are worked on at a time
+_OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+
+RequestHandler = Callable[[Command], Awaitable[Command | None]]
+
+log = logging.getLogger("mqcore.client")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` (the last colon counts); raises ValueError, naming it."""
+    host, found, port = address.rpartition(":")
+    if not found or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"address {address!r}: expected host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class Connection(asyncio.Protocol):
+    """Calls that wait for answers, one-way sends, and requests of the peer."""
+
+    def __init__(self, address: str, on_request: RequestHandler | None = None) -> None:
+        """Made by `open`; `on_request` answers the peer's requests (None: code 3)."""
+        self.address = address
+        self._on_request = on_request
+        self._protocol = ClientProtocol()
+        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self.local_host = ""
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, on_request: RequestHandler | None = None,
+        timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> Connection:
+        """Connect within `timeout_ms`; raises RemotingConnectException."""
+        loop = asyncio.get_running_loop()
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, on_request), host, port
+                )
+        except (OSError, TimeoutError) as error:
+            raise RemotingConnectException(f"cannot connect to {address}: {error!r}") from error
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def pending_count(self) -> int:
+        return self._protocol.pending_count
+
+    async def invoke(self, request: Command, *, timeout_ms: int = 3_000) -> Command:
+        """Send a request and wait for its answer.
+
+        Raises RemotingTimeoutException, RemotingConnectException when the connection is or gets
+        closed, RemotingTooMuchRequestException at the limit, FrameError when it does not fit.
+        """
+        started_ms = _now_ms()
+        await self._wait_until_writable(timeout_ms)
+        left_ms = timeout_ms - (_now_ms() - started_ms)
+        transport = self._open_transport()
+        frame = self._protocol.start(request, left_ms, _now_ms())
+        answer: asyncio.Future[Command] = self._loop.create_future()
+        self._waiting[request.opaque] = answer
+        transport.write(frame)
+        self._arm_timer()
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(request.opaque, None)
+            self._protocol.cancel(request.opaque)
+
+    async def send_oneway(self, request: Command, *, timeout_ms: int = 3_000) -> None:
+        """Write a request that gets no answer; raises like `invoke`, before the write."""
+        request.flag |= FLAG_ONEWAY
+        frame = encode(request)
+        await self._wait_until_writable(timeout_ms)
+        self._open_transport().write(frame)
+
+    async def close(self) -> None:
+        """Close; calls that wait fail, handlers of the peer's requests are cancelled."""
+        if self._transport is not None:
+            self._transport.close()
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what the transport calls -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_OUTPUT_BYTES_MAX)
+        name = transport.get_extra_info("sockname")
+        self.local_host = str(name[0]) if name else ""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._writable.set()            # whoever waits learns that the connection is closed
+        if self._timer is not None:
+            self._timer.cancel()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(
+                    RemotingConnectException(f"connection to {self.address} closed: {error!r}")
+                )
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for command in self._protocol.feed(data):
+                self._take(command)
+        except FrameError as error:
+            log.warning("connection to %s closed: %s", self.address, error)
+            if self._transport is not None:
+                self._transport.abort()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self._transport is None or self._transport.is_closing():
+            raise RemotingConnectException(f"connection to {self.address} is closed")
+        return self._transport
+
+    async def _wait_until_writable(self, timeout_ms: int) -> None:
+        if self._writable.is_set():
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._writable.wait()
+        except TimeoutError as error:
+            raise RemotingTooMuchRequestException(
+                f"{self.address} did not take our bytes for {timeout_ms} ms"
+            ) from error
+
+    def _take(self, command: Command) -> None:
+        if not command.is_response:
+            self._serve(command)
+        elif self._protocol.match(command):
+            answer = self._waiting.get(command.opaque)
+            if answer is not None and not answer.done():
+                answer.set_result(command)
+        else:
+            log.debug("an answer of %s with opaque %d matches no request", self.address,
+                      command.opaque)
+
+    def _serve(self, command: Command) -> None:
+        if len(self._tasks) >= SERVER_REQUEST_COUNT_MAX:
+            self._reply(command, response(command, ResponseCode.SYSTEM_BUSY, "client is busy"))
+            return
+        task = self._loop.create_task(self._handle(command))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, command: Command) -> None:
+        answer = None
+        if self._on_request is not None:
+            try:
+                answer = await self._on_request(command)
+            except Exception as error:      # the connection boundary: one request of the peer
+                log.exception("request %d of %s failed", command.code, self.address)
+                answer = response(command, ResponseCode.SYSTEM_ERROR, repr(error))
+        if answer is None:
+            answer = response(
+                command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+        self._reply(command, answer)
+
+    def _reply(self, command: Command, answer: Command) -> None:
+        answer.language = LanguageCode.PYTHON
+        if not command.is_oneway and self.is_open and self._transport is not None:
+            self._transport.write(encode(answer))
+
+    def _arm_timer(self) -> None:
+        """One timer for the earliest deadline, moved only when an earlier one comes."""
+        deadline_ms = self._protocol.next_deadline_ms()
+        if deadline_ms is None or self._transport is None:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_later(
+            max(0, deadline_ms - _now_ms()) / 1000 + 0.001, self._on_timer
+        )
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for opaque in self._protocol.expired(_now_ms()):
+            answer = self._waiting.get(opaque)
+            if answer is not None and not answer.done():
+                answer.set_exception(
+                    RemotingTimeoutException(f"no answer from {self.address} in time")
+                )
+        self._arm_timer()

@@ -1,0 +1,102 @@
+"""Connections by address: one each, opened when first needed."""
+from __future__ import annotations
+
+import asyncio
+
+from mqcore.client.connection import (
+    CONNECT_TIMEOUT_MS,
+    Connection,
+    RequestHandler,
+    split_address,
+)
+from mqcore.client.errors import MQClientException, RemotingTimeoutException
+from mqcore.wire.codes import LanguageCode, RequestCode
+from mqcore.wire.command import Command, Ext
+from mqcore.wire.command import request as make_request
+
+ADDRESS_COUNT_MAX = 1_024
+
+
+def client_request(
+    code: RequestCode, ext: Ext | None = None, body: bytes = b"", *, oneway: bool = False
+) -> Command:
+    """A request of this library: JSON header, language PYTHON, protocol version 4.9.8."""
+    command = make_request(code, ext, body, oneway=oneway)
+    command.language = LanguageCode.PYTHON
+    return command
+
+
+class ConnectionPool:
+    """Opens, shares and closes connections; calls to one address never open two at a time."""
+
+    def __init__(
+        self, on_request: RequestHandler | None = None, *,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        self._on_request = on_request
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[str, Connection] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._closed = False
+
+    def is_open(self, address: str) -> bool:
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open
+
+    async def connection(self, address: str) -> Connection:
+        """An open connection to `host:port`; raises RemotingConnectException."""
+        current = self._connections.get(address)
+        if current is not None and current.is_open:
+            return current
+        self._forget_closed()
+        if len(self._connections) >= ADDRESS_COUNT_MAX:
+            raise MQClientException(f"more than {ADDRESS_COUNT_MAX} connections")
+        async with self._locks.setdefault(address, asyncio.Lock()):
+            current = self._connections.get(address)
+            if current is None or not current.is_open:
+                if self._closed:
+                    raise MQClientException("the client is closed")
+                host, port = split_address(address)
+                current = await Connection.open(
+                    host, port, on_request=self._on_request, timeout_ms=self._connect_timeout_ms
+                )
+                self._connections[address] = current
+            return current
+
+    def _forget_closed(self) -> None:
+        for address, connection in list(self._connections.items()):
+            if not connection.is_open:
+                del self._connections[address]
+        for address, lock in list(self._locks.items()):
+            if address not in self._connections and not lock.locked():
+                del self._locks[address]
+
+    async def invoke(
+        self, address: str, command: Command, *, timeout_ms: int = 3_000,
+        close_on_timeout: bool = True,
+    ) -> Command:
+        """Call `address`. A late answer closes the connection, so that the next call starts afresh
+        (as Java's clientCloseSocketIfTimeout); long polls switch that off. Raises
+        RemotingException."""
+        connection = await self.connection(address)
+        try:
+            return await connection.invoke(command, timeout_ms=timeout_ms)
+        except RemotingTimeoutException:
+            if close_on_timeout:
+                await connection.close()
+            raise
+
+    async def send_oneway(self, address: str, command: Command, *, timeout_ms: int = 3_000) -> None:
+        """Write a request that gets no answer; raises RemotingException."""
+        connection = await self.connection(address)
+        await connection.send_oneway(command, timeout_ms=timeout_ms)
+
+    async def local_host(self, address: str) -> str:
+        """The address of this machine on the way to `address`."""
+        return (await self.connection(address)).local_host
+
+    async def close(self) -> None:
+        """Close all connections; the pool opens no new ones."""
+        self._closed = True
+        await asyncio.gather(*(c.close() for c in self._connections.values()))
+        self._connections.clear()

@@ -1,0 +1,145 @@
+"""A broker's calls to its name servers: register, unregister, ask for its version there.
+
+broker.md 1.5, RocketMQ 4.9.8: BrokerOuterAPI.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqcore.client.errors import MQBrokerException, RocketMQException
+from mqcore.client.pool import ConnectionPool
+from mqcore.wire import fastjson
+from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.command import Command, Ext, request
+from mqcore.wire.records import body_crc
+from mqcore.wire.topics import BodyError, DataVersion, TopicTable, encode_registration
+
+REGISTER_TIMEOUT_MS = 6_000
+UNREGISTER_TIMEOUT_MS = 3_000
+
+log = logging.getLogger("mqcore.client")
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerAddress:
+    """Who registers: names, the address that clients use, and the HA address."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str
+
+    def ext(self) -> Ext:
+        return {
+            "brokerName": self.name, "brokerAddr": self.address, "clusterName": self.cluster,
+            "brokerId": str(self.broker_id),
+        }
+
+
+@dataclass(slots=True, frozen=True)
+class RegisterResult:
+    """What one name server answered: a slave's master, and the order table (None: no such)."""
+
+    name_server: str
+    master_address: str | None
+    ha_address: str | None
+    order_topics: dict[str, str] | None
+
+
+class Registration:
+    """Keeps one connection to each name server: its end is how they notice ours."""
+
+    def __init__(self, pool: ConnectionPool | None = None) -> None:
+        self._pool = pool or ConnectionPool()
+
+    async def register(
+        self, name_servers: Sequence[str], who: BrokerAddress, table: TopicTable, *,
+        compressed: bool = False, oneway: bool = False, timeout_ms: int = REGISTER_TIMEOUT_MS,
+    ) -> list[RegisterResult]:
+        """Register with all name servers at once; results in the order in which they came.
+
+        A name server that fails is logged and left out: registering is repeated anyway. One-way
+        registrations return nothing. `table` is all topics, or the changed one with the new
+        version.
+        """
+        body = encode_registration(table, compressed=compressed)
+        ext: Ext = {
+            **who.ext(), "haServerAddr": who.ha_address,
+            "compressed": "true" if compressed else "false", "bodyCrc32": str(body_crc(body)),
+        }
+        results: list[RegisterResult] = []
+
+        async def one(address: str) -> None:
+            command = request(RequestCode.REGISTER_BROKER, dict(ext), body, oneway=oneway)
+            try:
+                if oneway:
+                    await self._pool.send_oneway(address, command, timeout_ms=timeout_ms)
+                else:
+                    answer = await self._pool.invoke(address, command, timeout_ms=timeout_ms)
+                    results.append(_register_result(address, answer))
+            except (RocketMQException, ValueError) as error:
+                log.warning("registering with name server %s failed: %s", address, error)
+
+        await asyncio.gather(*(one(address) for address in name_servers))
+        return results
+
+    async def needs_registration(
+        self, name_servers: Sequence[str], who: BrokerAddress, version: DataVersion, *,
+        timeout_ms: int = REGISTER_TIMEOUT_MS,
+    ) -> bool:
+        """Ask with 322 whether any name server has another version, or cannot say."""
+        body = fastjson.dumps(version.as_json())
+
+        async def one(address: str) -> bool:
+            command = request(RequestCode.QUERY_DATA_VERSION, who.ext(), body)
+            try:
+                answer = await self._pool.invoke(address, command, timeout_ms=timeout_ms)
+                if answer.code != ResponseCode.SUCCESS or not answer.body:
+                    return True
+                stored = DataVersion.from_json(fastjson.loads(answer.body))
+            except (RocketMQException, ValueError) as error:
+                log.warning("asking name server %s for our version failed: %s", address, error)
+                return True
+            return (answer.ext or {}).get("changed") != "false" or stored != version
+
+        return any(await asyncio.gather(*(one(address) for address in name_servers)))
+
+    async def unregister(
+        self, name_servers: Sequence[str], who: BrokerAddress, *,
+        timeout_ms: int = UNREGISTER_TIMEOUT_MS,
+    ) -> None:
+        """Tell all name servers that this broker goes; failures are logged."""
+        async def one(address: str) -> None:
+            try:
+                answer = await self._pool.invoke(
+                    address, request(RequestCode.UNREGISTER_BROKER, who.ext()),
+                    timeout_ms=timeout_ms,
+                )
+                if answer.code != ResponseCode.SUCCESS:
+                    raise MQBrokerException(answer.code, answer.remark, address)
+            except (RocketMQException, ValueError) as error:
+                log.warning("unregistering from name server %s failed: %s", address, error)
+
+        await asyncio.gather(*(one(address) for address in name_servers))
+
+    async def close(self) -> None:
+        """Close the connections; name servers then drop the broker."""
+        await self._pool.close()
+
+
+def _register_result(address: str, answer: Command) -> RegisterResult:
+    if answer.code != ResponseCode.SUCCESS:
+        raise MQBrokerException(answer.code, answer.remark, address)
+    ext = answer.ext or {}
+    order_topics = None
+    if answer.body:
+        document = fastjson.loads(answer.body)
+        table = document.get("table") if isinstance(document, dict) else None
+        if not isinstance(table, dict):
+            raise BodyError("registration answer: table: expected an object")
+        order_topics = {str(topic): str(value) for topic, value in table.items()}
+    return RegisterResult(address, ext.get("masterAddr"), ext.get("haServerAddr"), order_topics)

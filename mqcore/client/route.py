@@ -1,0 +1,234 @@
+"""Finding brokers: the name server client, and the routes a client knows (client.md 1.5-1.7)."""
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from mqcore.client.connection import split_address
+from mqcore.client.errors import (
+    CODE_BROKER_NOT_FOUND,
+    CODE_NO_NAME_SERVER,
+    CODE_NO_ROUTE,
+    MQBrokerException,
+    MQClientException,
+    RemotingException,
+)
+from mqcore.client.message import MessageQueue
+from mqcore.client.pool import ConnectionPool, client_request
+from mqcore.wire.codes import (
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    TEMPLATE_TOPIC,
+    RequestCode,
+    ResponseCode,
+)
+from mqcore.wire.command import Command
+from mqcore.wire.topics import BodyError, TopicRoute, decode_route
+
+TEMPLATE_QUEUE_COUNT = 4        # defaultTopicQueueNums of clients
+QUEUE_COUNT_MAX = 65_536        # of one topic; a route that claims more is not believed
+TOPIC_COUNT_MAX = 10_000
+
+
+def split_addresses(text: str | Sequence[str]) -> list[str]:
+    """`host:port;host:port` or a list, checked; raises ValueError, naming the bad one."""
+    parts = text.split(";") if isinstance(text, str) else list(text)
+    addresses = [part.strip() for part in parts if part.strip()]
+    for address in addresses:
+        split_address(address)
+    return addresses
+
+
+class NameServers:
+    """Asks one of several name servers: the same one while it answers, else the next."""
+
+    def __init__(self, addresses: str | Sequence[str], pool: ConnectionPool) -> None:
+        self._addresses = split_addresses(addresses)
+        self._pool = pool
+        self._index = random.randrange(len(self._addresses)) if self._addresses else 0
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(self._addresses)
+
+    async def invoke(self, command: Command, *, timeout_ms: int = 3_000) -> Command:
+        """The answer of the first name server that gives one; at most one pass over all.
+
+        Raises MQClientException without any address, else the last RemotingException.
+        """
+        if not self._addresses:
+            raise MQClientException("no name server address", CODE_NO_NAME_SERVER)
+        failure: RemotingException | None = None
+        for _ in self._addresses:
+            address = self._addresses[self._index % len(self._addresses)]
+            try:
+                return await self._pool.invoke(address, command, timeout_ms=timeout_ms)
+            except RemotingException as error:
+                failure = error
+                self._index += 1
+        assert failure is not None
+        raise failure
+
+    async def route(self, topic: str, *, timeout_ms: int = 3_000) -> TopicRoute | None:
+        """Where a topic is; None when no name server knows it.
+
+        Raises RemotingException, MQBrokerException for another code, BodyError.
+        """
+        request = client_request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
+        )
+        answer = await self.invoke(request, timeout_ms=timeout_ms)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise MQBrokerException(answer.code, answer.remark, "name server")
+        return decode_route(answer.body)
+
+
+def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """The queues to send to: writable, and their broker has a master (client.md 1.6).
+
+    An order configuration names the queues itself. Raises BodyError for one that is not
+    `broker:count;...` or a route that claims too many queues.
+    """
+    if route.order_conf:
+        return _ordered_queues(topic, route.order_conf)
+    masters = {b.broker_name for b in route.brokers if MASTER_ID in b.addresses}
+    counts = [
+        (queue.broker_name, queue.write_queue_count) for queue in route.queues
+        if queue.perm & PERM_WRITE and queue.broker_name in masters
+    ]
+    return _numbered(topic, sorted(counts))
+
+
+def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """The queues to read from, slaves' included; raises BodyError for too many."""
+    counts = [(q.broker_name, q.read_queue_count) for q in route.queues if q.perm & PERM_READ]
+    return _numbered(topic, sorted(counts))
+
+
+def _ordered_queues(topic: str, order_conf: str) -> list[MessageQueue]:
+    counts = []
+    for item in filter(None, order_conf.split(";")):
+        broker, _, count = item.rpartition(":")
+        if not broker or not count.isascii() or not count.isdigit():
+            raise BodyError(f"orderTopicConf {order_conf[:80]!r}: expected broker:count")
+        counts.append((broker, int(count)))
+    return _numbered(topic, counts)
+
+
+def _numbered(topic: str, counts: list[tuple[str, int]]) -> list[MessageQueue]:
+    if sum(count for _, count in counts) > QUEUE_COUNT_MAX:
+        raise BodyError(f"route of {topic}: more than {QUEUE_COUNT_MAX} queues")
+    return [MessageQueue(topic, broker, number) for broker, n in counts for number in range(n)]
+
+
+class Routes:
+    """The routes that a client asked for, kept until they are refreshed."""
+
+    def __init__(self, name_servers: NameServers, *, template_topic: str = TEMPLATE_TOPIC) -> None:
+        self._name_servers = name_servers
+        self._template_topic = template_topic
+        self._routes: dict[str, TopicRoute] = {}
+        self._from_template: set[str] = set()
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._routes)
+
+    async def refresh(self, topic: str, *, timeout_ms: int = 3_000) -> bool:
+        """Ask for a topic again; an unknown one keeps what was known. Returns whether it changed.
+
+        Raises like NameServers.route.
+        """
+        route = await self._name_servers.route(topic, timeout_ms=timeout_ms)
+        if route is None:
+            return False
+        self._from_template.discard(topic)
+        return self._keep(topic, route)
+
+    def _keep(self, topic: str, route: TopicRoute) -> bool:
+        if topic not in self._routes and len(self._routes) >= TOPIC_COUNT_MAX:
+            raise MQClientException(f"more than {TOPIC_COUNT_MAX} topics in one client")
+        changed = self._routes.get(topic) != route
+        self._routes[topic] = route
+        return changed
+
+    async def queues_to_publish(
+        self, topic: str, *, timeout_ms: int = 3_000
+    ) -> list[MessageQueue]:
+        """Queues for sending to `topic`; an unknown topic gets its template's brokers, which
+        create it on the first send (client.md 2.3).
+
+        Raises MQClientException 10005 when there is no queue, or like NameServers.route.
+        """
+        if topic not in self._routes:
+            await self.refresh(topic, timeout_ms=timeout_ms)
+        if topic not in self._routes:
+            template = await self._name_servers.route(self._template_topic, timeout_ms=timeout_ms)
+            if template is not None:
+                self._keep(topic, _limited(template))
+                self._from_template.add(topic)
+        route = self._routes.get(topic)
+        queues = publish_queues(topic, route) if route is not None else []
+        if not queues:
+            raise MQClientException(f"no route to write to topic {topic}", CODE_NO_ROUTE)
+        return queues
+
+    def is_guess(self, topic: str) -> bool:
+        """Whether the route of `topic` is its template's, because it did not exist yet."""
+        return topic in self._from_template
+
+    def queues_to_read(self, topic: str) -> list[MessageQueue]:
+        """Queues for reading a topic; none while its route is unknown."""
+        route = self._routes.get(topic)
+        return [] if route is None or topic in self._from_template else subscribe_queues(
+            topic, route
+        )
+
+    def addresses(self) -> dict[str, dict[int, str]]:
+        """All known broker names with their addresses by broker id."""
+        found: dict[str, dict[int, str]] = {}
+        for route in self._routes.values():
+            for broker in route.brokers:
+                found[broker.broker_name] = broker.addresses
+        return found
+
+    def master(self, broker_name: str) -> str:
+        """The master's address of a broker name; raises MQClientException 10003."""
+        address = self.addresses().get(broker_name, {}).get(MASTER_ID)
+        if address is None:
+            raise MQClientException(f"broker {broker_name} has no master", CODE_BROKER_NOT_FOUND)
+        return address
+
+    def reader(self, broker_name: str, broker_id: int) -> str:
+        """Where to pull: the id asked for, else the next, else any; raises like `master`."""
+        known = self.addresses().get(broker_name, {})
+        for wanted in (broker_id, broker_id + 1 if broker_id else broker_id):
+            if wanted in known:
+                return known[wanted]
+        if not known:
+            raise MQClientException(f"broker {broker_name} is unknown", CODE_BROKER_NOT_FOUND)
+        return next(iter(known.values()))
+
+    def some_broker(self, topic: str) -> str:
+        """Any broker of a topic, its master if there is one; raises MQClientException 10003."""
+        route = self._routes.get(topic)
+        brokers = [broker for broker in route.brokers if broker.addresses] if route else []
+        if not brokers:
+            raise MQClientException(f"no broker of topic {topic} is known", CODE_BROKER_NOT_FOUND)
+        addresses = random.choice(brokers).addresses
+        return addresses.get(MASTER_ID) or next(iter(addresses.values()))
+
+
+def _limited(template: TopicRoute) -> TopicRoute:
+    """The route of a topic to be created: at most four queues on each broker of its template."""
+    queues = tuple(
+        type(queue)(
+            queue.broker_name, min(TEMPLATE_QUEUE_COUNT, queue.read_queue_count),
+            min(TEMPLATE_QUEUE_COUNT, queue.read_queue_count), queue.perm, queue.sys_flag,
+        )
+        for queue in template.queues
+    )
+    return TopicRoute(queues, template.brokers)
