@@ -1,1 +1,37 @@
-"""The client side of the remoting protocol, free of I/O, with an asyncio transport."""
+"""Producers and consumers for Python applications, on asyncio."""
+from mqcore.client.consumer import ConsumeContext, ConsumeFrom, ConsumeStatus, PushConsumer
+from mqcore.client.errors import (
+    MQBrokerException,
+    MQClientException,
+    RemotingException,
+    RocketMQException,
+)
+from mqcore.client.message import (
+    Message,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+)
+from mqcore.client.producer import Producer
+
+__all__ = [
+    "ConsumeContext",
+    "ConsumeFrom",
+    "ConsumeStatus",
+    "MQBrokerException",
+    "MQClientException",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RemotingException",
+    "RocketMQException",
+    "SendResult",
+    "SendStatus",
+]

@@ -14,30 +14,12 @@ from mqcore.client.pool import ConnectionPool
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, request
-from mqcore.wire.records import body_crc
-from mqcore.wire.topics import BodyError, DataVersion, TopicTable, encode_registration
+from mqcore.wire.topics import BodyError, DataVersion
 
 REGISTER_TIMEOUT_MS = 6_000
 UNREGISTER_TIMEOUT_MS = 3_000
 
 log = logging.getLogger("mqcore.client")
-
-
-@dataclass(slots=True, frozen=True)
-class BrokerAddress:
-    """Who registers: names, the address that clients use, and the HA address."""
-
-    cluster: str
-    name: str
-    broker_id: int
-    address: str
-    ha_address: str
-
-    def ext(self) -> Ext:
-        return {
-            "brokerName": self.name, "brokerAddr": self.address, "clusterName": self.cluster,
-            "brokerId": str(self.broker_id),
-        }
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,24 +39,18 @@ class Registration:
         self._pool = pool or ConnectionPool()
 
     async def register(
-        self, name_servers: Sequence[str], who: BrokerAddress, table: TopicTable, *,
-        compressed: bool = False, oneway: bool = False, timeout_ms: int = REGISTER_TIMEOUT_MS,
+        self, name_servers: Sequence[str], ext: Ext, body: bytes, *, oneway: bool = False,
+        timeout_ms: int = REGISTER_TIMEOUT_MS,
     ) -> list[RegisterResult]:
         """Register with all name servers at once; results in the order in which they came.
 
-        A name server that fails is logged and left out: registering is repeated anyway. One-way
-        registrations return nothing. `table` is all topics, or the changed one with the new
-        version.
+        `ext` and `body` are those of REGISTER_BROKER (remoting.md 4.7.1). A name server that fails
+        is logged and left out: registering is repeated anyway. One-way calls return nothing.
         """
-        body = encode_registration(table, compressed=compressed)
-        ext: Ext = {
-            **who.ext(), "haServerAddr": who.ha_address,
-            "compressed": "true" if compressed else "false", "bodyCrc32": str(body_crc(body)),
-        }
         results: list[RegisterResult] = []
 
         async def one(address: str) -> None:
-            command = request(RequestCode.REGISTER_BROKER, dict(ext), body, oneway=oneway)
+            command = request(RequestCode.REGISTER_BROKER, ext, body, oneway=oneway)
             try:
                 if oneway:
                     await self._pool.send_oneway(address, command, timeout_ms=timeout_ms)
@@ -88,14 +64,17 @@ class Registration:
         return results
 
     async def needs_registration(
-        self, name_servers: Sequence[str], who: BrokerAddress, version: DataVersion, *,
+        self, name_servers: Sequence[str], identity: Ext, version: DataVersion, *,
         timeout_ms: int = REGISTER_TIMEOUT_MS,
     ) -> bool:
-        """Ask with 322 whether any name server has another version, or cannot say."""
+        """Ask with 322 whether any name server has another version, or cannot say.
+
+        `identity` is brokerName, brokerAddr, clusterName and brokerId.
+        """
         body = fastjson.dumps(version.as_json())
 
         async def one(address: str) -> bool:
-            command = request(RequestCode.QUERY_DATA_VERSION, who.ext(), body)
+            command = request(RequestCode.QUERY_DATA_VERSION, identity, body)
             try:
                 answer = await self._pool.invoke(address, command, timeout_ms=timeout_ms)
                 if answer.code != ResponseCode.SUCCESS or not answer.body:
@@ -109,14 +88,14 @@ class Registration:
         return any(await asyncio.gather(*(one(address) for address in name_servers)))
 
     async def unregister(
-        self, name_servers: Sequence[str], who: BrokerAddress, *,
+        self, name_servers: Sequence[str], identity: Ext, *,
         timeout_ms: int = UNREGISTER_TIMEOUT_MS,
     ) -> None:
         """Tell all name servers that this broker goes; failures are logged."""
         async def one(address: str) -> None:
             try:
                 answer = await self._pool.invoke(
-                    address, request(RequestCode.UNREGISTER_BROKER, who.ext()),
+                    address, request(RequestCode.UNREGISTER_BROKER, identity),
                     timeout_ms=timeout_ms,
                 )
                 if answer.code != ResponseCode.SUCCESS:

@@ -1,0 +1,309 @@
+"""The asyncio producer (client.md 2; RocketMQ 4.9.8: DefaultMQProducerImpl)."""
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from mqcore.client.errors import (
+    MQBrokerException,
+    MQClientException,
+    RemotingException,
+    RemotingTooMuchRequestException,
+    RocketMQException,
+)
+from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
+from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
+from mqcore.client.pool import client_request
+from mqcore.wire.codes import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    RequestCode,
+    ResponseCode,
+)
+from mqcore.wire.command import Command, Ext
+from mqcore.wire.ids import UniqueKeys
+from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, WAIT, encode_properties
+from mqcore.wire.records import (
+    TRANSACTION_PREPARED as SYS_FLAG_PREPARED,
+)
+from mqcore.wire.records import BatchItem, compress, encode_batch
+
+SEND_TIMEOUT_MS = 3_000
+RETRY_COUNT = 2
+COMPRESS_OVER_BYTES = 4_096
+MESSAGE_SIZE_MAX = 4 * 1024 * 1024
+TOPIC_LENGTH_MAX = 127
+TEMPLATE_QUEUE_COUNT = "4"
+RETRY_CODES = frozenset({
+    ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT,
+})
+_NOT_SENDABLE = frozenset({
+    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+})
+_STATUS = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_unique_keys: UniqueKeys | None = None
+
+
+def _next_unique_key(now_ms: int) -> str:
+    global _unique_keys
+    if _unique_keys is None:
+        _unique_keys = UniqueKeys()
+    return _unique_keys.next(now_ms)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Producer:
+    """Sends messages of one producer group; use it as `async with Producer(...) as producer`."""
+
+    def __init__(
+        self, group: str, *, namesrv: str | Sequence[str] | None = None,
+        send_timeout_ms: int = SEND_TIMEOUT_MS, retry_count: int = RETRY_COUNT,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        message_size_max_bytes: int = MESSAGE_SIZE_MAX, instance_name: str | None = None,
+    ) -> None:
+        """
+        namesrv            `host:port;host:port` or a list; None = the environment's NAMESRV_ADDR
+        send_timeout_ms    the budget of one send, all tries together
+        retry_count        tries after the first one that failed
+        Raises ValueError for a bad group or address.
+        """
+        self._group = check_group(group)
+        self._send_timeout_ms = send_timeout_ms
+        self._retry_count = retry_count
+        self._compress_over_bytes = compress_over_bytes
+        self._message_size_max_bytes = message_size_max_bytes
+        self._counters: dict[str, itertools.count[int]] = {}
+        self._instance = ClientInstance(
+            name_servers_from_environment() if namesrv is None else namesrv,
+            heartbeat=self._heartbeat, masters_only=True, instance_name=instance_name,
+        )
+
+    def _heartbeat(self) -> dict[str, Any]:
+        return {"consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
+
+    @property
+    def client_id(self) -> str:
+        return self._instance.client_id
+
+    async def start(self) -> None:
+        """Start the timers; connections are made when first needed. Raises MQClientException."""
+        await self._instance.start()
+
+    async def shutdown(self) -> None:
+        """Unregister from all brokers and close."""
+        if self._instance.running:
+            await self._instance.unregister(producer=self._group)
+        await self._instance.stop()
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    async def send(
+        self, message: Message, *, timeout_ms: int | None = None, queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Send one message and wait until it is stored; a given `queue` is tried once.
+
+        Raises MQClientException (local checks, no route, all tries failed), MQBrokerException,
+        RemotingException.
+        """
+        self._check(message)
+        self._give_key(message)
+        return await self._send(message.topic, [message], None, timeout_ms, queue)
+
+    async def send_batch(
+        self, messages: Sequence[Message], *, timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request: all are stored, or none is.
+
+        Raises MQClientException when they do not fit together, else like `send`.
+        """
+        body = self._batch_body(messages)
+        return await self._send(messages[0].topic, messages, body, timeout_ms, queue)
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send without an answer: nobody says whether it was stored. Raises before the write."""
+        self._check(message)
+        self._give_key(message)
+        chosen = queue or await self._choose(message.topic, None, self._send_timeout_ms)
+        address = self._instance.routes.master(chosen.broker_name)
+        command = self._request([message], None, chosen)
+        await self._instance.pool.send_oneway(
+            address, command, timeout_ms=self._send_timeout_ms
+        )
+
+    async def _send(
+        self, topic: str, messages: Sequence[Message], batch: bytes | None,
+        timeout_ms: int | None, queue: MessageQueue | None,
+    ) -> SendResult:
+        """Try until it is stored, the tries are used up or the time is over (client.md 2.7)."""
+        if queue is not None and queue.topic != topic:
+            raise MQClientException(f"queue of topic {queue.topic} for a message of {topic}")
+        budget_ms = self._send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = asyncio.get_running_loop().time() + budget_ms / 1000
+        last_broker: str | None = None
+        failure: RocketMQException | None = None
+        for _ in range(1 if queue is not None else 1 + self._retry_count):
+            left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
+            if left_ms <= 0:
+                break
+            chosen = queue or await self._choose(topic, last_broker, left_ms)
+            last_broker = chosen.broker_name
+            left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
+            try:
+                return await self._attempt(messages, batch, chosen, max(left_ms, 1))
+            except MQBrokerException as error:
+                if error.response_code not in RETRY_CODES:
+                    raise
+                failure = error
+            except (RemotingException, MQClientException) as error:
+                failure = error
+        if failure is None:
+            raise RemotingTooMuchRequestException(f"no time was left to send within {budget_ms} ms")
+        if queue is not None:
+            raise failure
+        code = getattr(failure, "response_code", -1)
+        raise MQClientException(f"sending to {topic} failed: {failure}", code) from failure
+
+    async def _attempt(
+        self, messages: Sequence[Message], batch: bytes | None, queue: MessageQueue,
+        timeout_ms: int,
+    ) -> SendResult:
+        routes = self._instance.routes
+        address = routes.master(queue.broker_name)
+        answer = await self._instance.pool.invoke(
+            address, self._request(messages, batch, queue), timeout_ms=timeout_ms
+        )
+        status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
+        if status is None:
+            raise MQBrokerException(answer.code, answer.remark, address)
+        if routes.is_guess(queue.topic):
+            await self._learn_new_topic(queue.topic)
+        return _result(status, messages, queue, answer, address)
+
+    async def _learn_new_topic(self, topic: str) -> None:
+        """The broker has just made the topic: ask for its own route, now or at the next send."""
+        try:
+            await self._instance.routes.refresh(topic, timeout_ms=self._send_timeout_ms)
+        except RemotingException:
+            return      # the message is stored; the guess still leads to a broker that has it
+
+    async def _choose(self, topic: str, last_broker: str | None, timeout_ms: int) -> MessageQueue:
+        """The next queue in turn; after a failure one of another broker if there is one."""
+        queues = await self._instance.routes.queues_to_publish(topic, timeout_ms=timeout_ms)
+        if topic not in self._counters:
+            self._counters[topic] = itertools.count(random.randrange(1 << 30))
+        for _ in queues:
+            queue = queues[next(self._counters[topic]) % len(queues)]
+            if queue.broker_name != last_broker:
+                return queue
+        return queues[next(self._counters[topic]) % len(queues)]
+
+    # -- what goes over the wire ------------------------------------------------------------------
+
+    def _check(self, message: Message) -> None:
+        """The local checks of client.md 2.2; raises MQClientException."""
+        topic, illegal = message.topic, int(ResponseCode.MESSAGE_ILLEGAL)
+        if not topic or len(topic) > TOPIC_LENGTH_MAX or not all(
+            c.isascii() and (c.isalnum() or c in "%|-_") for c in topic
+        ):
+            raise MQClientException(
+                f"topic {topic[:140]!r}: expected 1 to 127 of a-z A-Z 0-9 % | - _", illegal
+            )
+        if topic in _NOT_SENDABLE:
+            raise MQClientException(f"topic {topic} is the broker's own", illegal)
+        if not message.body or len(message.body) > self._message_size_max_bytes:
+            raise MQClientException(
+                f"body of {len(message.body)} bytes: expected 1 to {self._message_size_max_bytes}",
+                illegal,
+            )
+
+    @staticmethod
+    def _give_key(message: Message) -> None:
+        if message.unique_key is None:      # a message that is sent again keeps its key
+            message.properties[UNIQ_KEY] = _next_unique_key(_now_ms())
+
+    def _batch_body(self, messages: Sequence[Message]) -> bytes:
+        """The encoded batch; raises MQClientException when its messages do not fit together."""
+        if not messages:
+            raise MQClientException("batch: expected at least one message")
+        first = messages[0]
+        for message in messages:
+            self._check(message)
+            if (message.topic, message.wait_store) != (first.topic, first.wait_store):
+                raise MQClientException("batch: expected one topic and one wait_store")
+            if DELAY in message.properties or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                raise MQClientException("batch: expected no delay and no retry topic")
+            self._give_key(message)
+        body = encode_batch(BatchItem(m.body, m.properties, m.flag) for m in messages)
+        if len(body) > self._message_size_max_bytes:
+            raise MQClientException(
+                f"batch of {len(body)} bytes: expected at most {self._message_size_max_bytes}",
+                int(ResponseCode.MESSAGE_ILLEGAL),
+            )
+        return body
+
+    def _request(
+        self, messages: Sequence[Message], batch: bytes | None, queue: MessageQueue,
+    ) -> Command:
+        """SEND_MESSAGE_V2 (310) or SEND_BATCH_MESSAGE (320) (remoting.md 4.1)."""
+        message = messages[0]
+        sys_flag = 0
+        if batch is not None:
+            body, properties = batch, {WAIT: message.properties.get(WAIT)}
+        else:
+            body, properties = message.body, dict(message.properties)
+            if len(body) >= self._compress_over_bytes:
+                body, sys_flag = compress(body)
+            if message.properties.get(TRANSACTION_PREPARED) == "true":
+                sys_flag |= SYS_FLAG_PREPARED
+        ext: Ext = {
+            "a": self._group, "b": message.topic, "c": TEMPLATE_TOPIC, "d": TEMPLATE_QUEUE_COUNT,
+            "e": str(queue.queue_id), "f": str(sys_flag), "g": str(_now_ms()),
+            "h": str(message.flag), "i": encode_properties(properties), "j": "0", "k": "false",
+            "m": "false" if batch is None else "true", "n": queue.broker_name,
+        }
+        code = RequestCode.SEND_MESSAGE_V2 if batch is None else RequestCode.SEND_BATCH_MESSAGE
+        return client_request(code, ext, body)
+
+
+def _result(
+    status: SendStatus, messages: Sequence[Message], queue: MessageQueue, answer: Command,
+    address: str,
+) -> SendResult:
+    ext = answer.ext or {}
+    try:
+        queue_id, queue_offset = int(ext["queueId"] or ""), int(ext["queueOffset"] or "")
+    except (KeyError, ValueError) as error:
+        raise MQClientException(f"{address} stored the message without saying where") from error
+    return SendResult(
+        status=status, message_id=",".join(m.unique_key or "" for m in messages),
+        offset_message_id=ext.get("msgId") or "",
+        queue=MessageQueue(queue.topic, queue.broker_name, queue_id), queue_offset=queue_offset,
+        region_id=ext.get("MSG_REGION") or "DefaultRegion",
+    )
