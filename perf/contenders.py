@@ -1,0 +1,121 @@
+"""The brokers that perf.compare puts side by side: each one started fresh on an empty store."""
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcore.admin.bench_cpu import process_tree
+from tests.support.mqcore_process import mqcore_up
+from tests.support.stock import free_port, have_stock, stock_cluster
+
+START_TIMEOUT_S = 20
+POLL_INTERVAL_S = 0.02
+STOCK_JVM_OPTIONS = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
+# What a broker has when nobody sets anything: the stock defaults, which are ours too.
+MQCORE_STORE = {
+    "store.segment_size_bytes": 1 << 30, "store.queue_file_entry_count": 300_000,
+    "store.index_slot_count": 5_000_000, "store.index_entry_count": 20_000_000,
+}
+STOCK_FLUSH = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
+
+
+class ContenderError(RuntimeError):
+    """A broker could not be started for the comparison."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A broker that answers: where, and which process (with all below it) is to be charged."""
+
+    addr: str
+    pid: int
+    start_s: float
+
+
+@dataclass(frozen=True)
+class Contender:
+    """
+    One column of the comparison.
+
+    start: runs the broker with a flush mode on an empty folder. is_whole: it has topics, queues and
+    consumers; the yardstick program only takes sends. warmup: messages before the first measured
+    one, so that a JIT compiler has done its work.
+    """
+
+    name: str
+    start: Callable[[Path, str], AbstractContextManager[Running]]
+    is_whole: bool = True
+    warmup: int = 20_000
+
+
+@contextlib.contextmanager
+def run_mqcore(folder: Path, flush: str) -> Iterator[Running]:
+    """Our broker, as `mqcore up` runs it."""
+    began = time.monotonic()
+    with mqcore_up(folder, {**MQCORE_STORE, "store.flush": flush}) as broker:
+        yield Running(broker.broker_addr, broker.pid, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def run_stock(folder: Path, flush: str) -> Iterator[Running]:
+    """The stock Java broker with a 2 GB heap."""
+    began = time.monotonic()
+    properties = {"flushDiskType": STOCK_FLUSH[flush]}
+    with stock_cluster(folder, properties, jvm_options=STOCK_JVM_OPTIONS) as cluster:
+        yield Running(cluster.broker_addr, cluster.broker_pid, time.monotonic() - began)
+
+
+def bare_runner(
+    program: Path, mode: str
+) -> Callable[[Path, str], AbstractContextManager[Running]]:
+    """The yardstick, which only appends records and answers: `PROGRAM PORT FILE MODE`."""
+
+    @contextlib.contextmanager
+    def run(folder: Path, flush: str) -> Iterator[Running]:
+        folder.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        began = time.monotonic()
+        process = subprocess.Popen([str(program), str(port), str(folder / "log"), mode],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            _wait_for_port(port, process)
+            yield Running(f"127.0.0.1:{port}", process.pid, time.monotonic() - began)
+        finally:
+            for pid in process_tree(process.pid):       # its writer is a child of its own
+                os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+    return run
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:                                 # not yet: it fills its file first
+            if process.poll() is not None:
+                raise ContenderError(f"the yardstick ended with {process.returncode}") from None
+            time.sleep(POLL_INTERVAL_S)
+    raise ContenderError(f"the yardstick: no answer on port {port} after {START_TIMEOUT_S} s")
+
+
+def contenders(bare: Path | None, bare_mode: str, wanted: set[str]) -> list[Contender]:
+    """The columns that were asked for and can run here, ours first."""
+    found = []
+    if "mqcore" in wanted:
+        found.append(Contender("mqcore", run_mqcore))
+    if bare is not None and "bare" in wanted:
+        found.append(Contender("bare", bare_runner(bare, bare_mode), is_whole=False))
+    if "stock" in wanted and have_stock():
+        found.append(Contender("stock", run_stock, warmup=300_000))
+    return found
