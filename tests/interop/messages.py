@@ -1,5 +1,5 @@
 """
-The messages that every client sends and receives, and how a delivery is compared with what was sent.
+The messages that clients send, and how a delivery is compared with what was sent.
 
 A message is a dict as the client programs read it: mode, tags, keys, properties (with `mid`, unique
 in its run), body (base64), and if wanted delayLevel and shard.
@@ -29,20 +29,24 @@ MODES = {
 }
 CLIENTS = tuple(MODES)
 
-# The system properties that a client or broker of 4.9.8 adds; any other one that was not sent is wrong.
+# What clients and brokers of 4.9.8 add; any other property that was not sent is wrong.
 SYSTEM_PROPERTIES = frozenset({
-    "MIN_OFFSET", "MAX_OFFSET", "UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT", "DELAY", "REAL_TOPIC",
-    "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES",
-    "CONSUME_START_TIME", "MSG_REGION", "TRACE_ON", "PGROUP", "TRAN_MSG", "SHARDING_KEY", "txmode",
-    "INSTANCE_ID", "__transactionId__", "TRANSACTION_CHECK_TIMES", "BORN_TIMESTAMP",
+    "MIN_OFFSET", "MAX_OFFSET", "UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT", "DELAY",
+    "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME",
+    "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MSG_REGION", "TRACE_ON", "PGROUP", "TRAN_MSG",
+    "SHARDING_KEY", "txmode", "INSTANCE_ID", "__transactionId__", "TRANSACTION_CHECK_TIMES",
 })
 
 
-def message(mid: str, body: bytes | str, mode: str = "sync", **fields: object) -> Message:
-    """One message; `fields` may set tags, keys, delayLevel, shard and further `properties`."""
+def message(
+    mid: str, body: bytes | str, mode: str = "sync", *, properties: dict[str, str] | None = None,
+    **fields: object,
+) -> Message:
+    """One message; `fields` may set tags, keys, delayLevel and shard."""
     raw = body.encode() if isinstance(body, str) else body
-    properties = {"mid": mid, **fields.pop("properties", {})}      # type: ignore[dict-item]
-    return {"mode": mode, "body": base64.b64encode(raw).decode(), "properties": properties, **fields}
+    properties = {"mid": mid, **(properties or {})}
+    text = base64.b64encode(raw).decode()
+    return {"mode": mode, "body": text, "properties": properties, **fields}
 
 
 def plain(mids: Iterable[str], mode: str = "sync") -> list[Message]:

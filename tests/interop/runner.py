@@ -88,7 +88,7 @@ class Programs:
         """Start sending `messages` (tests/interop/messages.py) to `topic`."""
         folder = self._new_folder(f"{client}-produce")
         file = folder / "messages.json"
-        file.write_text(json.dumps([message for message in messages]), encoding="utf-8")
+        file.write_text(json.dumps(messages), encoding="utf-8")
         given = {"namesrv": namesrv, "topic": topic, "file": file, **options}
         return self._start(client, "produce", folder, given, PRODUCE_TIMEOUT_S)
 

@@ -2,8 +2,8 @@
 What one client sends, every client receives, byte for byte; and it goes on where it stopped.
 
 Each client sends to a topic of its own. The broker makes it when the first message arrives, except
-for the Node client, which refuses to send to a topic that has no route: that one is made by the Java
-client before. Then one push consumer of each client reads all these topics at once. Then each of
+for the Node client, which refuses to send to a topic without a route: the Java client makes that
+one before. Then one push consumer of each client reads all these topics at once. Then each of
 them is started anew while a second lot is sent. The programs run side by side; the tests look at
 what they saw.
 """

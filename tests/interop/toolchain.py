@@ -45,7 +45,7 @@ def unavailable(reason: str) -> NoReturn:
 
 @functools.cache
 def command_of(client: str) -> tuple[str, ...] | SetupError:
-    """The command line that starts the program of `client`, built if need be, or why there is none."""
+    """The command line that starts the program of `client`, or why there is none."""
     try:
         return _BUILDERS[client]()
     except SetupError as error:

@@ -22,8 +22,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from tests.support.stock import free_broker_port, free_port
 
 START_TIMEOUT_S = 20
@@ -65,45 +63,54 @@ class MqcoreProcess:
     def store(self) -> Path:
         return self.folder / "store"
 
-    def processes(self) -> list[psutil.Process]:
-        """The supervisor and everything below it that still runs."""
-        try:
-            top = psutil.Process(self.pid)
-            return [top, *top.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+    def family(self) -> list[int]:
+        """The process ids of the supervisor and of all that runs below it; parents come first."""
+        return _family(self.pid)
+
+    def shared_memory(self) -> set[str]:
+        """The shared memory files that it has mapped."""
+        return {path for pid in self.family() for path in _mapped(pid)}
 
     def tail(self) -> str:
         """The end of its output, for a failure's message."""
         return self.output.read_text(errors="replace")[-4000:]
 
     def stop(self) -> None:
-        """Stop it cleanly; MqcoreError unless it exits with 0 in time and leaves no process."""
-        family = self.processes()
+        """
+        Stop it cleanly.
+
+        MqcoreError unless it ends with 0 within STOP_TIMEOUT_S and leaves neither a process nor
+        shared memory.
+        """
+        family, shared = self.family(), self.shared_memory()
         self.process.terminate()
         try:
             code = self.process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired as error:
+        except subprocess.TimeoutExpired:
             self._kill(family)
-            raise MqcoreError(f"no end within {STOP_TIMEOUT_S} s of SIGTERM\n{self.tail()}") from error
-        _, alive = psutil.wait_procs(family, timeout=1)
-        if alive:
-            self._kill(alive)
-            raise MqcoreError(f"left running: {alive}\n{self.tail()}")
+            raise MqcoreError(self._said(f"no end within {STOP_TIMEOUT_S} s of SIGTERM")) from None
+        left = [pid for pid in family if _is_running(pid)]
+        if left:
+            self._kill(left)
+            raise MqcoreError(self._said(f"left running: {left}"))
         if code != 0:
-            raise MqcoreError(f"ended with {code}\n{self.tail()}")
+            raise MqcoreError(self._said(f"ended with {code}"))
+        remains = sorted(path for path in shared if Path(path).exists())
+        if remains:
+            raise MqcoreError(self._said(f"left behind: {remains}"))
 
     def kill(self) -> None:
         """End the supervisor and all its processes at once, as a power cut would."""
-        self._kill(self.processes())
+        self._kill(self.family())
 
-    def _kill(self, family: list[psutil.Process]) -> None:
-        for one in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        psutil.wait_procs(family, timeout=KILL_TIMEOUT_S)
-        if self.process.poll() is None:
-            self.process.wait(KILL_TIMEOUT_S)
+    def _kill(self, family: list[int]) -> None:
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(KILL_TIMEOUT_S)
+
+    def _said(self, what: str) -> str:
+        return f"mqcore: {what}\n{self.tail()}"
 
 
 @contextlib.contextmanager
@@ -171,17 +178,14 @@ def start(arguments: list[str], folder: Path) -> MqcoreProcess:
 @contextlib.contextmanager
 def _running(started: MqcoreProcess) -> Iterator[None]:
     """Wait for the start; at the end of the block stop and check, or after an error only end it."""
-    shared_before = _shared_names()
     try:
         _wait_ready(started)
         yield
     except BaseException:
         started.kill()
         raise
-    started.stop()
-    left = {name for name in _shared_names() - shared_before if _belongs_to(name, started.pid)}
-    if left:
-        raise MqcoreError(f"left in {SHARED_MEMORY}: {sorted(left)}")
+    if started.process.poll() is None:          # a test may have stopped or killed it
+        started.stop()
 
 
 def _wait_ready(started: MqcoreProcess) -> None:
@@ -194,20 +198,37 @@ def _wait_ready(started: MqcoreProcess) -> None:
             raise MqcoreError(f"not ready after {START_TIMEOUT_S} s:\n{started.tail()}")
 
 
-def _shared_names() -> set[str]:
-    return set(os.listdir(SHARED_MEMORY)) if SHARED_MEMORY.is_dir() else set()
+def _family(top: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):          # it ended meanwhile
+                children.setdefault(_parent(folder), []).append(int(folder.name))
+    found = [top] if _is_running(top) else []
+    for pid in found:
+        found += children.get(pid, [])
+    return found
 
 
-def _belongs_to(name: str, pid: int) -> bool:
-    """Other brokers may run beside this one: theirs is not ours to complain about."""
-    return name.startswith("mqcore") and (str(pid) in name or not _other_supervisors())
+def _parent(folder: Path) -> int:
+    return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _other_supervisors() -> bool:
-    return any(
-        "mqcore" in (process.info["name"] or "") or "mqcore.admin.cli" in (process.info["cmdline"] or ())
-        for process in psutil.process_iter(["name", "cmdline"]) if process.pid != os.getpid()
-    )
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _mapped(pid: int) -> set[str]:
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return set()
+    fields = (line.split(maxsplit=5) for line in maps.splitlines())
+    return {one[5] for one in fields if len(one) == 6 and one[5].startswith(f"{SHARED_MEMORY}/")}
 
 
 def _toml(settings: Mapping[str, object]) -> str:

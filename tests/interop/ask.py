@@ -1,0 +1,50 @@
+"""One request to a broker or name server over a plain socket, for what no client program shows."""
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import Command, decode, encode
+
+ASK_TIMEOUT_S = 5
+POLL_INTERVAL_S = 0.1
+CLIENT_VERSION = 409
+
+
+def ask(addr: str, code: int, ext: dict[str, str | None], body: bytes = b"") -> Command:
+    """Send one request to `host:port` and return the response; OSError when it does not come."""
+    host, port = addr.rsplit(":", 1)
+    request = Command(code=code, language=0, version=CLIENT_VERSION, opaque=1, flag=0, remark=None,
+                      ext=ext, body=body)
+    with socket.create_connection((host, int(port)), timeout=ASK_TIMEOUT_S) as peer:
+        peer.sendall(encode(request))
+        stream = peer.makefile("rb")
+        head = stream.read(4)
+        if len(head) < 4:
+            raise ConnectionError(f"{addr} closed the connection")
+        return decode(stream.read(struct.unpack(">I", head)[0]))
+
+
+def group_members(addr: str, group: str) -> list[str]:
+    """The client ids of a consumer group as the broker at `addr` knows them (code 38)."""
+    answer = ask(addr, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    return json.loads(answer.body)["consumerIdList"] if answer.body else []
+
+
+def committed_offset(addr: str, group: str, topic: str, queue_id: int) -> int | None:
+    """The offset that a group has committed for a queue (code 14), or None."""
+    answer = ask(addr, RequestCode.QUERY_CONSUMER_OFFSET, {
+        "consumerGroup": group, "topic": topic, "queueId": str(queue_id)})
+    return int((answer.ext or {})["offset"] or 0) if answer.code == 0 else None
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    """Return once `condition` holds; AssertionError that says `what` was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(POLL_INTERVAL_S)
