@@ -1,11 +1,12 @@
 """Producers and consumers for Python applications, on asyncio."""
-from mqcore.client.consumer import ConsumeContext, ConsumeFrom, ConsumeStatus, PushConsumer
+from mqcore.client.consumer import ConsumeFrom, PushConsumer
 from mqcore.client.errors import (
     MQBrokerException,
     MQClientException,
     RemotingException,
     RocketMQException,
 )
+from mqcore.client.listener import ConsumeContext, ConsumeStatus
 from mqcore.client.message import (
     Message,
     MessageQueue,

@@ -1,16 +1,14 @@
 """The asyncio push consumer, clustering model (client.md 4; RocketMQ 4.9.8: DefaultMQPushConsumer).
 
 Each queue that the group's shares give to this member has one pull task; messages go to the
-listener in tasks bounded by a semaphore, and a queue's offset follows the oldest unfinished message.
+listener in tasks bounded by a semaphore; a queue's offset follows its oldest unfinished message.
 """
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any
@@ -19,6 +17,7 @@ from mqcore.client import pull as pulling
 from mqcore.client.allocate import allocate_averagely
 from mqcore.client.errors import MQBrokerException, MQClientException, RocketMQException
 from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
+from mqcore.client.listener import ConsumeContext, Listener, call_listener, restore_topic
 from mqcore.client.message import MessageQueue, PullStatus, ReceivedMessage
 from mqcore.client.pool import client_request
 from mqcore.client.process_queue import ProcessQueue
@@ -26,11 +25,12 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.command import Command, response
 from mqcore.wire.fastjson import ObjectKey
-from mqcore.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from mqcore.wire.properties import ORIGIN_MESSAGE_ID
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
 from mqcore.wire.topics import BodyError
 
 REBALANCE_INTERVAL_S = 20.0
+UNKNOWN_ROUTE_S = 2.0               # while a subscribed topic has no route yet
 PERSIST_INTERVAL_S = 5.0
 RETRY_PULL_S = 1.0
 FLOW_CONTROL_S = 0.02
@@ -45,29 +45,11 @@ RECONSUME_TIMES_MAX = 16
 log = logging.getLogger("mqcore.client")
 
 
-class ConsumeStatus(Enum):
-    SUCCESS = "success"
-    RECONSUME_LATER = "later"
-
-
 class ConsumeFrom(Enum):
     """Where a group without a committed offset starts; `%RETRY%` topics always start at 0."""
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
-
-
-@dataclass(slots=True)
-class ConsumeContext:
-    """What a listener may say about a retry: 0 = the broker decides, -1 = dead letter, else level."""
-
-    queue: MessageQueue
-    delay_level: int = 0
-
-
-Listener = Callable[
-    [list[ReceivedMessage], ConsumeContext], ConsumeStatus | None | Awaitable[ConsumeStatus | None]
-]
 
 
 class PushConsumer:
@@ -190,8 +172,10 @@ class PushConsumer:
 
     async def _rebalance_loop(self) -> None:
         while True:
+            read = self._instance.routes.queues_to_read
+            all_known = all(read(topic) for topic in self._subscriptions)
             try:
-                async with asyncio.timeout(REBALANCE_INTERVAL_S):
+                async with asyncio.timeout(REBALANCE_INTERVAL_S if all_known else UNKNOWN_ROUTE_S):
                     await self._wake.wait()
             except TimeoutError:
                 log.debug("rebalancing group %s by the timer", self._group)
@@ -253,7 +237,8 @@ class PushConsumer:
         task = self._pulls.pop(queue, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
-        await self._commit(queue, held)
+        if held.has_progress:
+            await self._commit(queue, held.commit_offset)
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         committed = await pulling.committed_offset(self._instance, self._group, queue)
@@ -276,7 +261,7 @@ class PushConsumer:
                 result = await pulling.pull(
                     self._instance, self._group, queue, self._subscriptions[queue.topic],
                     held.next_offset, count_max=self._pull_batch_size, broker_id=broker_id,
-                    commit_offset=held.commit_offset or None,
+                    commit_offset=held.commit_offset if held.has_progress else None,
                 )
             except RocketMQException as error:
                 await self._after_failed_pull(queue, error)
@@ -304,7 +289,7 @@ class PushConsumer:
         held.dropped = True
         self._held.pop(queue, None)
         self._pulls.pop(queue, None)
-        await self._commit(queue, ProcessQueue(offset))
+        await self._commit(queue, offset)
         self._wake.set()
 
     # -- consuming --------------------------------------------------------------------------------
@@ -323,14 +308,16 @@ class PushConsumer:
     ) -> None:
         """Call the listener until the messages are consumed or sent back."""
         for message in messages:
-            message.topic = _original_topic(message, self._retry_topic)
+            restore_topic(message, self._retry_topic)
         remaining = messages
         while remaining and not held.dropped:
             context = ConsumeContext(queue)
             async with self._slots:
                 if held.dropped:
                     return
-                consumed = await self._call_listener(remaining, context)
+                consumed = await call_listener(
+                    self._listener, remaining, context, in_thread=self._run_in_thread
+                )
             if held.dropped:
                 return          # the new owner gets these messages again
             failed = [] if consumed else await self._send_back(queue, remaining, context)
@@ -338,21 +325,6 @@ class PushConsumer:
             remaining = failed
             if remaining:
                 await asyncio.sleep(RESUBMIT_S)
-
-    async def _call_listener(
-        self, messages: list[ReceivedMessage], context: ConsumeContext
-    ) -> bool:
-        try:
-            if self._run_in_thread:
-                outcome: Any = await asyncio.to_thread(self._listener, messages, context)
-            else:
-                outcome = self._listener(messages, context)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
-        except Exception:       # the application's code: whatever it raises means "later"
-            log.exception("the listener of %s failed", self._group)
-            return False
-        return outcome in (None, ConsumeStatus.SUCCESS)
 
     async def _send_back(
         self, queue: MessageQueue, messages: list[ReceivedMessage], context: ConsumeContext
@@ -388,11 +360,12 @@ class PushConsumer:
 
     async def _persist(self) -> None:
         for queue, held in list(self._held.items()):
-            await self._commit(queue, held)
+            if held.has_progress:
+                await self._commit(queue, held.commit_offset)
 
-    async def _commit(self, queue: MessageQueue, held: ProcessQueue) -> None:
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
         try:
-            await pulling.commit_offset(self._instance, self._group, queue, held.commit_offset)
+            await pulling.commit_offset(self._instance, self._group, queue, offset)
         except RocketMQException as error:
             log.warning("committing %s failed: %s", queue, error)
 
@@ -405,12 +378,6 @@ def _positive(value: int, name: str) -> int:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _original_topic(message: ReceivedMessage, retry_topic: str) -> str:
-    if message.topic != retry_topic:
-        return message.topic
-    return message.properties.get(RETRY_TOPIC) or message.topic
 
 
 def _member_ids(answer: Command, address: str) -> list[str]:

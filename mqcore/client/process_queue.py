@@ -17,6 +17,7 @@ class ProcessQueue:
     def __init__(self, start_offset: int) -> None:
         self.next_offset = start_offset         # the next pull begins here
         self.commit_offset = start_offset       # everything below is done (P1)
+        self._start_offset = start_offset
         self.dropped = False                    # given up: its work is finished and not committed
         self._sizes: dict[int, int] = {}        # offset -> body bytes, of messages not yet done
         self._order: list[int] = []             # heap of those offsets; done ones leave lazily
@@ -51,6 +52,11 @@ class ProcessQueue:
             heapq.heappop(self._order)
         reached = self._order[0] if self._order else self._end
         self.commit_offset = max(self.commit_offset, reached)
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether there is anything to commit since the queue was taken."""
+        return self.commit_offset > self._start_offset
 
     @property
     def span(self) -> int:

@@ -1,0 +1,173 @@
+"""`mqcore send` and `mqcore consume`: messages by hand."""
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mqcore.client import (
+    ConsumeContext,
+    ConsumeFrom,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    RocketMQException,
+    SendResult,
+)
+
+DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+SEND_GROUP = "MQCORE_TOOLS_PRODUCER"
+
+namesrv_option = click.option(
+    "-n", "--namesrv", envvar="NAMESRV_ADDR", default=DEFAULT_NAME_SERVER, show_default=True,
+    help="Name servers, host:port;host:port.",
+)
+
+
+def _fail(error: Exception) -> click.ClickException:
+    return click.ClickException(str(error))
+
+
+def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
+    properties = {}
+    for pair in pairs:
+        name, found, value = pair.partition("=")
+        if not found or not name or not value:
+            raise click.BadParameter(f"{pair!r}: expected name=value", param_hint="--property")
+        properties[name] = value
+    return properties
+
+
+def _body(body: str | None, file: Path | None) -> bytes:
+    if (body is None) == (file is None):
+        raise click.UsageError("give the message with either --body or --file")
+    if body is not None:
+        return body.encode()
+    assert file is not None
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+@click.command("send")
+@click.option("-t", "--topic", required=True, help="The topic; made on the first send.")
+@namesrv_option
+@click.option("-p", "--body", help="The message as text.")
+@click.option("--file", type=click.Path(path_type=Path, exists=True, allow_dash=True),
+              help="The message from a file; - is standard input.")
+@click.option("--tags", help="The message's tag.")
+@click.option("--keys", help="Keys to find it by, separated by blanks.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 1_000_000),
+              help="How often to send it.")
+@click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A user property.")
+@click.option("--delay-level", default=0, type=click.IntRange(0, 18), help="Deliver it later.")
+def send_command(
+    topic: str, namesrv: str, body: str | None, file: Path | None, tags: str | None,
+    keys: str | None, count: int, pairs: tuple[str, ...], delay_level: int,
+) -> None:
+    """Send a message and print where each copy went, one JSON line each."""
+    content, properties = _body(body, file), _properties(pairs)
+
+    async def run() -> None:
+        async with Producer(SEND_GROUP, namesrv=namesrv) as producer:
+            for _ in range(count):
+                message = Message(topic, content, tags=tags, keys=keys, properties=properties,
+                                  delay_level=delay_level)
+                click.echo(json.dumps(_sent(await producer.send(message))))
+
+    try:
+        asyncio.run(run())
+    except (RocketMQException, ValueError) as error:
+        raise _fail(error) from error
+
+
+def _sent(result: SendResult) -> dict[str, Any]:
+    return {
+        "status": result.status.name, "messageId": result.message_id,
+        "offsetMessageId": result.offset_message_id, "broker": result.queue.broker_name,
+        "queueId": result.queue.queue_id, "queueOffset": result.queue_offset,
+    }
+
+
+@click.command("consume")
+@click.option("-t", "--topic", required=True, help="The topic to read.")
+@click.option("-g", "--group", required=True, help="The consumer group; it commits what it read.")
+@namesrv_option
+@click.option("--tags", default="*", show_default=True, help="TagA || TagB.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many messages.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), help="Stop after S seconds.")
+@click.option("--from", "start", type=click.Choice(["first", "last"]), default="first",
+              show_default=True, help="Where a new group begins.")
+def consume_command(
+    topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
+    start: str,
+) -> None:
+    """Print messages of a topic, one JSON line each, until --count, --timeout or Ctrl-C.
+
+    With --count, ends with status 1 when fewer messages came in time.
+    """
+    consume_from = ConsumeFrom.FIRST_OFFSET if start == "first" else ConsumeFrom.LAST_OFFSET
+    try:
+        printed = asyncio.run(
+            _consume(topic, group, namesrv, tags, count, timeout_s, consume_from)
+        )
+    except (RocketMQException, ValueError) as error:
+        raise _fail(error) from error
+    if count is not None and printed < count:
+        raise click.ClickException(f"{printed} of {count} messages came")
+
+
+async def _consume(
+    topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
+    consume_from: ConsumeFrom,
+) -> int:
+    enough = asyncio.Event()
+    printed = 0
+
+    async def show(messages: list[ReceivedMessage], context: ConsumeContext) -> None:
+        nonlocal printed
+        if enough.is_set():
+            # More than was asked for: not done, so that it is not committed for the group.
+            await asyncio.Event().wait()
+        for message in messages:
+            click.echo(json.dumps(_received(message), ensure_ascii=False))
+            printed += 1
+        if count is not None and printed >= count:
+            enough.set()
+
+    consumer = PushConsumer(
+        group, show, namesrv=namesrv, consume_from=consume_from, max_concurrency=1,
+    )
+    consumer.subscribe(topic, tags)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, enough.set)
+    await consumer.start()
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await enough.wait()
+    finally:
+        await consumer.shutdown(wait_s=0.1)
+    return printed
+
+
+def _received(message: ReceivedMessage) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "topic": message.topic, "messageId": message.message_id,
+        "broker": message.queue.broker_name, "queueId": message.queue.queue_id,
+        "queueOffset": message.queue_offset, "tags": message.tags, "keys": message.keys,
+        "bornTimestamp": message.born_timestamp_ms, "storeTimestamp": message.store_timestamp_ms,
+        "reconsumeTimes": message.reconsume_times, "properties": message.properties,
+    }
+    try:
+        shown["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        shown["bodyBase64"] = base64.b64encode(message.body).decode()
+    return shown
