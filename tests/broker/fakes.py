@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mqcore.broker.core import Ports
 from mqcore.broker.groups import GroupConfig
@@ -167,7 +168,7 @@ class Bench:
     def ask(
         self, code: int, ext: Mapping[str, object] | None = None, body: object = b"", *,
         connection: int = 1, version: int = 409, fast_port: bool = False, body_size: int = 0,
-    ) -> object:
+    ) -> Any:
         """The outcome of one request; a body that is not bytes is sent as JSON."""
         raw = body if isinstance(body, bytes) else fastjson.dumps(body)
         fields = None if ext is None else {key: str(value) for key, value in ext.items()}
@@ -180,7 +181,7 @@ class Bench:
     def heartbeat(
         self, group: str, topics: Mapping[str, int] | None = None, *, connection: int = 1,
         client_id: str | None = None, model: object = "CLUSTERING", expression: str = "*",
-    ) -> object:
+    ) -> Any:
         """A consumer's heartbeat; topics = topic -> subVersion."""
         return self.ask(34, None, {
             "clientID": client_id or f"client-{connection}",

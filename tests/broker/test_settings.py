@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_the_shipped_file_holds_every_key_with_its_default() -> None:
 def test_the_shipped_file_explains_every_key_above_it() -> None:
     lines = SHIPPED.read_text().splitlines()
     bare = [
-        line for before, line in zip(lines, lines[1:], strict=False)
+        line for before, line in pairwise(lines)
         if re.match(r"[a-z_]+ = ", line) and not before.startswith("#")
         and not re.match(r"(transfer|topic|queue|group|subscription)_", line)
     ]

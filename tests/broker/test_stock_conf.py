@@ -1,4 +1,4 @@
-"""A stock broker.conf is accepted as it is: mapped, refused where it matters, reported otherwise."""
+"""A stock broker.conf is taken as it is: mapped, refused where it matters, or reported."""
 from __future__ import annotations
 
 from pathlib import Path

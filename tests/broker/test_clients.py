@@ -1,0 +1,207 @@
+"""Clients come by heartbeat, leave by request, silence or a closed connection (broker.md 7)."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.broker.groups import GroupConfig
+from mqcore.wire.topics import TopicConfig
+from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
+
+
+def test_a_first_heartbeat_makes_the_group_and_its_retry_topic(bench: Bench) -> None:
+    assert bench.heartbeat("G", {"T": 1}).code == 0
+
+    assert bench.tables.groups["G"] == GroupConfig("G")
+    assert bench.tables.topics["%RETRY%G"] == TopicConfig("%RETRY%G", 1, 1)
+    assert bench.registrar.topics()[-1].count("%RETRY%G") == 1
+    assert bench.registrar.registered[-1][1] is True
+
+
+def test_members_are_told_when_one_joins_and_nobody_when_nothing_changed(bench: Bench) -> None:
+    bench.heartbeat("G", {"T": 1}, connection=1)
+    assert bench.connections.told() == [(1, "G")]
+    bench.heartbeat("G", {"T": 1}, connection=1)
+    assert bench.connections.told() == []
+
+    bench.heartbeat("G", {"T": 1}, connection=2)
+    assert bench.connections.told() == [(1, "G"), (2, "G")]
+
+
+def test_a_topic_more_or_less_is_a_change_and_a_newer_version_is_none(bench: Bench) -> None:
+    bench.heartbeat("G", {"T": 1})
+    bench.connections.told()
+
+    bench.heartbeat("G", {"T": 2})
+    assert bench.connections.told() == []
+    assert bench.tables.subscriptions["G", "T"][0].version_ms == 2
+    bench.heartbeat("G", {"T": 1})
+    assert bench.tables.subscriptions["G", "T"][0].version_ms == 2
+
+    bench.heartbeat("G", {"T": 2, "U": 1})
+    assert bench.connections.told() == [(1, "G")]
+    bench.heartbeat("G", {"U": 1})
+    assert bench.connections.told() == [(1, "G")]
+    assert set(bench.tables.subscriptions) == {("G", "U")}
+
+
+def test_every_heartbeat_overwrites_the_message_model_of_the_group(bench: Bench) -> None:
+    bench.heartbeat("G", {"T": 1})
+    assert bench.tables.subscriptions["G", "T"][1] == "CLUSTERING"
+
+    bench.heartbeat("G", {"T": 1}, model=0)
+    assert bench.tables.subscriptions["G", "T"][1] == "BROADCASTING"
+
+
+def test_switches_of_broker_and_group_silence_the_notice(tmp_path: Path) -> None:
+    silent = make_bench(settings_in(tmp_path / "a", "broker.notify_consumers_enable=false"))
+    silent.heartbeat("G", {"T": 1})
+    assert silent.connections.told() == []
+
+    bench = make_bench(settings_in(tmp_path / "b"))
+    bench.broker.core.groups.update(GroupConfig("G", notify_consumers_enable=False), NOW_MS)
+    bench.heartbeat("G", {"T": 1})
+    bench.heartbeat("H", {"T": 1})
+    assert bench.connections.told() == [(1, "H")]
+
+
+def test_the_members_of_a_group_are_listed(bench: Bench) -> None:
+    nobody = bench.ask(38, {"consumerGroup": "G"})
+    assert (nobody.code, nobody.ext) == (1, {})
+    assert nobody.remark == "no consumer for this group, G"
+
+    bench.heartbeat("G", {"T": 1}, connection=1, client_id="a")
+    bench.heartbeat("G", {"T": 1}, connection=2, client_id="b")
+    assert bench.ask(38, {"consumerGroup": "G"}).body == b'{"consumerIdList":["a","b"]}'
+
+
+def test_who_leaves_is_forgotten_and_the_others_are_told(bench: Bench) -> None:
+    bench.heartbeat("G", {"T": 1}, connection=1, client_id="a")
+    bench.heartbeat("G", {"T": 1}, connection=2, client_id="b")
+    bench.connections.told()
+
+    left = bench.ask(35, {"clientID": "a", "consumerGroup": "G", "producerGroup": ""})
+    assert (left.code, left.ext) == (0, {})
+    assert bench.connections.told() == [(2, "G")]
+    bench.broker.connection_closed(2)
+    assert bench.connections.told() == []
+    assert bench.ask(38, {"consumerGroup": "G"}).code == 1
+    assert bench.tables.subscriptions == {}
+    bench.broker.connection_closed(1)
+    assert bench.connections.told() == []
+
+
+def test_a_silent_client_is_dropped_after_120_seconds(bench: Bench) -> None:
+    bench.heartbeat("G", {"T": 1}, connection=1)
+    bench.now_ms = NOW_MS + 60_000
+    bench.heartbeat("G", {"T": 1}, connection=2)
+    bench.connections.told()
+
+    bench.broker.tick(NOW_MS + 120_000)
+    assert bench.connections.closed == []
+    bench.broker.tick(NOW_MS + 130_000)
+    assert bench.connections.closed == [1]
+    assert bench.connections.told() == [(2, "G")]
+    assert bench.broker.core.clients.members("G") == [2]
+
+
+def test_the_clients_of_a_lost_serving_process_go_together(bench: Bench) -> None:
+    lost = [(1 << 48) | 5, (1 << 48) | 6]
+    for connection in [*lost, 7]:
+        bench.heartbeat("G", {"T": 1}, connection=connection)
+    bench.connections.told()
+
+    bench.broker.connections_lost(1)
+    assert bench.connections.told() == [(7, "G")]
+    assert bench.broker.core.clients.members("G") == [7]
+
+
+def producer(bench: Bench, group: str, connection: int = 1) -> Any:
+    return bench.ask(
+        34, None, {"clientID": "p", "producerDataSet": [{"groupName": group}]},
+        connection=connection,
+    )
+
+
+def test_a_producer_group_empties_with_its_connection_and_ends_with_unregister(
+    bench: Bench
+) -> None:
+    producer(bench, "P")
+    assert list(bench.broker.core.clients.producers["P"]) == [1]
+    bench.broker.connection_closed(1)
+    assert bench.broker.core.clients.producers == {"P": {}}
+
+    producer(bench, "P", connection=2)
+    bench.ask(35, {"clientID": "p", "producerGroup": "P"}, connection=2)
+    assert bench.broker.core.clients.producers == {}
+
+
+def test_one_connection_has_a_limit_of_groups(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqcore.broker.clients.GROUPS_OF_A_CONNECTION_MAX", 2)
+    assert [producer(bench, name).code for name in ("P", "Q", "R", "P")] == [0, 0, 1, 0]
+
+
+def test_all_subscriptions_together_have_a_limit(tmp_path: Path) -> None:
+    bench = make_bench(settings_in(tmp_path, "processes.subscription_count_max=64"))
+    assert bench.heartbeat("G", {f"T{n}": 1 for n in range(60)}).code == 0
+    refused = bench.heartbeat("H", {f"T{n}": 1 for n in range(5)}, connection=2)
+    assert refused.code == 1
+    assert "expected at most 64 of all groups together" in refused.remark
+
+    bench.broker.connection_closed(1)
+    assert bench.heartbeat("H", {f"T{n}": 1 for n in range(5)}, connection=2).code == 0
+
+
+@pytest.mark.parametrize(("body", "remark"), [
+    (b"", "body: expected HeartbeatData as a JSON object"),
+    (b"{]", "body: "),
+    (b"[]", "expected HeartbeatData as a JSON object"),
+    (b"{}", "clientID is missing"),
+    (b'{"clientID":"a","consumerDataSet":{}}', "consumerDataSet: expected an array of objects"),
+    (b'{"clientID":"a","consumerDataSet":[{}]}', "groupName is missing"),
+    (b'{"clientID":"a","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{}]}]}',
+     "subscriptionData.topic is missing"),
+    (b'{"clientID":"a","consumerDataSet":[{"groupName":"G","subscriptionDataSet":'
+     b'[{"topic":"T","subVersion":"x"}]}]}', "subVersion is 'x'"),
+])
+def test_a_heartbeat_that_cannot_be_used_is_refused_with_the_reason(
+    bench: Bench, body: bytes, remark: str
+) -> None:
+    answer = bench.ask(34, None, body)
+
+    assert answer.code == 1
+    assert remark in answer.remark
+
+
+@pytest.mark.parametrize("sets", [
+    '"consumerDataSet":null,"producerDataSet":null', '"producerDataSet":[]', '"x":1',
+])
+def test_null_and_absent_sets_are_empty(bench: Bench, sets: str) -> None:
+    assert bench.ask(34, None, f'{{"clientID":"a",{sets}}}'.encode()).code == 0
+
+
+def test_tag_codes_are_the_clients_own_or_follow_from_the_expression(bench: Bench) -> None:
+    bench.heartbeat("G", {"T": 1}, expression="TagA || TagB")
+    assert bench.tables.subscriptions["G", "T"][0].codes == {2598919, 2598920}
+
+    bench.ask(34, None, {"clientID": "a", "consumerDataSet": [{
+        "groupName": "H", "subscriptionDataSet": [
+            {"topic": "T", "subString": "TagA", "codeSet": ["7"], "tagsSet": ["TagA"],
+             "subVersion": "3"},
+        ],
+    }]}, connection=2)
+    subscription = bench.tables.subscriptions["H", "T"][0]
+    assert (subscription.codes, subscription.version_ms) == ({7}, 3)
+
+
+def test_only_tag_expressions_pass_the_client_check(bench: Bench) -> None:
+    body = {"clientId": "a", "group": "G", "subscriptionData": {
+        "topic": "T", "subString": "a > 1", "expressionType": "SQL92"}}
+    assert bench.ask(46, None, body).code == 1
+
+    body["subscriptionData"] = {"topic": "T", "subString": "a", "expressionType": "TAG"}
+    assert bench.ask(46, None, body).code == 0
