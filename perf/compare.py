@@ -15,14 +15,13 @@ import platform
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from mqcore.admin.bench_control import BenchError, Target, create_topic
+from mqcore.admin.bench_control import BenchError, Target, create_topic, wait_for_stored
 from mqcore.admin.bench_load import (
     ConsumeOptions,
     EndToEndOptions,
@@ -78,7 +77,8 @@ def consume_case(running: Running, contender: Contender, seconds: float) -> Repo
     count = int(CONSUME_COUNT * seconds / CASE_SECONDS)
     stored = min(count, 500_000)
     produce(target, ProduceOptions(span=Span(count=stored), heartbeat=contender.is_whole))
-    time.sleep(0.5)                     # let queues and write-back settle
+    if wait_for_stored(target, stored) < stored:
+        raise BenchError(f"not all of {stored} messages reached their queues")
     return consume(target, ConsumeOptions(count=count, warmup=stored, broker_pids=(running.pid,)))
 
 

@@ -6,16 +6,21 @@ the native engines.
 """
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import struct
 import time
 from dataclasses import dataclass
 
+from mqcore.client.errors import MQClientException, RocketMQException
+from mqcore.client.pool import ConnectionPool, client_request
+from mqcore.client.route import NameServers
 from mqcore.wire import fastjson
-from mqcore.wire.codes import FRAME_LENGTH_MAX, RequestCode, ResponseCode
+from mqcore.wire.codes import FRAME_LENGTH_MAX, MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, decode, encode, request
 from mqcore.wire.ids import client_id
+from mqcore.wire.topics import BodyError
 
 TIMEOUT_S = 10.0
 STORED_TIMEOUT_S = 5.0
@@ -94,27 +99,54 @@ def find_target(
     topic: str, *, broker: str | None, namesrv: str | None, queues: int, create: bool = True
 ) -> Target:
     """
-    Where to send: the broker given, or the first master that the name server knows.
+    Where to send: the broker given, or the one that the name server has the topic on.
 
-    create: make or change the topic so that it has `queues` queues (code 17).
+    A load runs against one broker; of several masters with the topic the first by name is taken.
+    create: make or change the topic so that it has `queues` queues (code 17); otherwise it is used
+    with the queues that its route says.
     """
     if broker is None:
         if namesrv is None:
             raise BenchError("neither a broker nor a name server was given")
-        broker = _first_master(namesrv)
+        try:
+            broker, routed = asyncio.run(_locate(namesrv, topic, create))
+        except (RocketMQException, BodyError) as error:
+            raise BenchError(f"name server {namesrv}: {error}") from error
+        queues = queues if create else routed
     if create:
         create_topic(broker, topic, queues)
     return Target(broker, topic, queues)
 
 
-def _first_master(namesrv: str) -> str:
-    """The first broker with id 0 in GET_BROKER_CLUSTER_INFO (106)."""
-    info = fastjson.loads(call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body)
+async def _locate(namesrv: str, topic: str, create: bool) -> tuple[str, int]:
+    """A master's address and the topic's queues there; any master for a topic yet to be made."""
+    pool = ConnectionPool()
+    try:
+        names = NameServers(namesrv, pool)
+        route = await names.route(topic)
+        if route is not None:
+            masters = {data.broker_name: data.addresses[MASTER_ID]
+                       for data in route.brokers if MASTER_ID in data.addresses}
+            for data in sorted(route.queues, key=lambda data: data.broker_name):
+                if data.broker_name in masters:
+                    count = min(data.read_queue_count, data.write_queue_count)
+                    return masters[data.broker_name], count
+        elif create:
+            answer = await names.invoke(client_request(RequestCode.GET_BROKER_CLUSTER_INFO))
+            return _first_master(answer.body), 0
+    finally:
+        await pool.close()
+    raise MQClientException(f"no master broker has topic {topic}")
+
+
+def _first_master(cluster_info: bytes) -> str:
+    """The first broker with id 0 in the body of GET_BROKER_CLUSTER_INFO."""
+    info = fastjson.loads(cluster_info)
     for data in (info.get("brokerAddrTable") or {}).values():
         addrs = {str(broker_id): addr for broker_id, addr in data["brokerAddrs"].items()}
-        if "0" in addrs:
-            return str(addrs["0"])
-    raise BenchError(f"name server {namesrv} knows no master broker")
+        if str(MASTER_ID) in addrs:
+            return str(addrs[str(MASTER_ID)])
+    raise MQClientException("no master broker is registered")
 
 
 def create_topic(broker: str, topic: str, queues: int) -> None:

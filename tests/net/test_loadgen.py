@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcore.admin.bench import bench_group
-from mqcore.admin.bench_control import BenchError, Target
+from mqcore.admin.bench_control import BenchError, Target, find_target
 from mqcore.admin.bench_cpu import CpuMeter, cpu_seconds, process_tree
 from mqcore.admin.bench_frames import OPAQUE, pull_template, send_template
 from mqcore.admin.bench_load import (
@@ -365,6 +365,37 @@ def test_a_wrong_option_is_named(arguments: list[str], problem: str) -> None:
 
     assert result.exit_code != 0
     assert problem in result.output
+
+
+def route(broker_addr: str, queues: int) -> bytes:
+    """A name server's answer to GET_ROUTEINFO_BY_TOPIC (remoting.md 4.7.2)."""
+    return json.dumps({
+        "brokerDatas": [{"brokerAddrs": {"0": broker_addr}, "brokerName": "b", "cluster": "c"}],
+        "filterServerTable": {},
+        "queueDatas": [{"brokerName": "b", "perm": 6, "readQueueNums": queues,
+                        "writeQueueNums": queues, "topicSysFlag": 0}],
+    }, separators=(",", ":")).encode()
+
+
+def test_a_name_server_says_where_the_topic_is_and_how_many_queues_it_has() -> None:
+    with fake_broker() as broker:
+
+        def answer(namesrv: FakeBroker, command: Command) -> list[Command]:
+            assert command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+            return [response(command, 0, body=route(broker.addr, 3))]
+
+        with fake_broker(answer) as namesrv:
+            found = find_target("T", broker=None, namesrv=namesrv.addr, queues=8, create=False)
+
+    assert found == Target(broker.addr, "T", 3)
+
+
+def test_an_unknown_topic_is_an_error_unless_it_may_be_made() -> None:
+    def answer(namesrv: FakeBroker, command: Command) -> list[Command]:
+        return [response(command, 17, "no route")]
+
+    with fake_broker(answer) as namesrv, pytest.raises(BenchError, match="no master broker"):
+        find_target("T", broker=None, namesrv=namesrv.addr, queues=8, create=False)
 
 
 @settings(max_examples=20)
