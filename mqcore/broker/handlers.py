@@ -33,6 +33,7 @@ EXPIRY_INTERVAL_MS = 10_000
 OFFSETS_FIRST_PERSIST_MS = 10_000
 CHANGE_GAP_MS = 200                   # bursts of new topics are written and registered together
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
+TOPICS_PER_GAP_MS = 8                 # a large table is written less often: its text takes time
 PERSIST_RETRY_MS = 5_000              # after the disk refused a file
 TIMER_MS_MAX = 600_000
 SERVING_SHIFT, SERVING_MASK = 48, 0xFF
@@ -206,13 +207,15 @@ class Broker:
         return registration.build(core.settings, core.topics.version, [topic])
 
     def _settle(self, now_ms: int) -> None:
-        """Write and register what has changed, at most once in CHANGE_GAP_MS."""
+        """Write and register what has changed, at most once in CHANGE_GAP_MS and a bit more."""
         core = self.core
         if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
             return
         if not _due(self._next_change_ms, now_ms):
             return
-        self._next_change_ms = now_ms + CHANGE_GAP_MS
+        self._next_change_ms = (
+            now_ms + CHANGE_GAP_MS + len(core.topics.all()) // TOPICS_PER_GAP_MS
+        )
         if core.topics.dirty or core.groups.dirty:
             self._try_persist(now_ms)
         if core.topics.unregistered:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
-from mqcore.wire.command import Command, encode, response
+from mqcore.wire.command import Command, FrameError, encode, response
 
 I32_MIN, I32_MAX = -(1 << 31), (1 << 31) - 1
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
@@ -126,9 +126,17 @@ def refused(code: ResponseCode, remark: str) -> Answer:
 
 
 def answer_frame(request: Request, answer: Answer) -> bytes | None:
-    """The whole frame of an answer; None for a one-way request, which gets none."""
+    """
+    The whole frame of an answer; None for a one-way request, which gets none.
+
+    An answer that no peer would accept, for its size, becomes a refusal that says so.
+    """
     if request.command.is_oneway:
         return None
-    return encode(
-        response(request.command, answer.code, answer.remark, answer.ext, answer.body)
-    )
+    try:
+        return encode(
+            response(request.command, answer.code, answer.remark, answer.ext, answer.body)
+        )
+    except FrameError as error:
+        refusal = f"the answer cannot be sent: {error}"
+        return encode(response(request.command, ResponseCode.SYSTEM_ERROR, refusal))

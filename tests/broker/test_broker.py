@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from mqcore.wire.command import Command, decode
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "config"
 QUEUE = {"topic": "T", "queueId": 0}
 
 
@@ -121,6 +123,21 @@ def test_a_restart_finds_topics_groups_and_offsets(tmp_path: Path) -> None:
     assert second.broker.core.topics.version == first.broker.core.topics.version
 
 
+def test_the_tables_of_a_stock_store_are_kept_as_they_are(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, "broker.name=golden-a", "broker.cluster=GoldenCluster")
+    settings.config_dir.mkdir(parents=True)
+    stock = {}
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        shutil.copy(GOLDEN / name, settings.config_dir)
+        stock[name] = config_file.load(GOLDEN / name)
+    core = make_bench(settings).broker.core
+
+    assert {
+        "topics.json": core.topics.as_json(), "subscriptionGroup.json": core.groups.as_json(),
+        "consumerOffset.json": core.offsets.as_json(),
+    } == stock
+
+
 def test_a_config_file_that_is_no_use_stops_the_start(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     settings.config_dir.mkdir(parents=True)
@@ -174,6 +191,16 @@ def test_an_answer_becomes_a_frame_and_none_for_a_one_way_request() -> None:
 
     asked.command.flag = 2
     assert answer_frame(asked, Answer(0)) is None
+
+
+def test_an_answer_that_is_too_large_becomes_a_refusal() -> None:
+    asked = Request(1, "10.0.0.1:4000", Command(21, opaque=9), NOW_MS)
+    frame = answer_frame(asked, Answer(0, body=bytes(1 << 24)))
+
+    assert frame is not None
+    answer = decode(frame[4:])
+    assert (answer.code, answer.opaque, answer.body) == (1, 9, b"")
+    assert "the answer cannot be sent: frame length" in (answer.remark or "")
 
 
 def test_every_answer_body_is_text_that_java_reads(bench: Bench) -> None:

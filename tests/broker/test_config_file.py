@@ -8,6 +8,7 @@ import pytest
 from mqcore.broker import config_file
 from mqcore.broker.config_file import ConfigFileError
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "config"
 OFFSETS = {"offsetTable": {"T@G": {0: 120, 1: 118}, "%RETRY%G@G": {0: 4}}}
 OFFSETS_TEXT = (
     '{\n\t"offsetTable":{\n\t\t"T@G":{0:120,1:118\n\t\t},\n\t\t"%RETRY%G@G":{0:4\n\t\t}\n\t}\n}'
@@ -22,6 +23,14 @@ def test_the_text_is_that_of_4_9_8() -> None:
         '{\n\t"dataVersion":{\n\t\t"counter":3,\n\t\t"timestamp":17\n\t},\n'
         '\t"topicConfigTable":{}\n}'
     )
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.iterdir()), ids=lambda file: file.name)
+def test_a_file_of_a_stock_store_is_written_back_byte_for_byte(file: Path) -> None:
+    table = config_file.load(file)
+
+    assert table
+    assert config_file.pretty(table) == file.read_text()
 
 
 def test_what_was_saved_is_loaded_and_the_content_before_stays_as_backup(tmp_path: Path) -> None:
