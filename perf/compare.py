@@ -157,8 +157,10 @@ def _run_contender(
 def _cell(report: Report) -> str:
     cpu = f"{report.broker_cpu_us:.2f}" if report.broker_cpu_us is not None else "-"
     errors = f", errors {report.errors_by_code}" if report.errors else ""
+    busy = f", others took {report.others_cpu_share or 0:.0%} of the machine"
     p50, p99 = report.latency_us["p50_us"], report.latency_us["p99_us"]
-    return (f"{report.rate_per_s:,.0f}/s, {cpu} us CPU, p50 {p50:,.0f} p99 {p99:,.0f} us{errors}")
+    return (f"{report.rate_per_s:,.0f}/s, {cpu} us CPU, p50 {p50:,.0f} p99 {p99:,.0f} us"
+            f"{errors}{busy}")
 
 
 FIGURES: tuple[tuple[str, Callable[[Report], float | None], str], ...] = (
@@ -166,6 +168,7 @@ FIGURES: tuple[tuple[str, Callable[[Report], float | None], str], ...] = (
     ("CPU us", lambda report: report.broker_cpu_us, ",.2f"),
     ("p50 us", lambda report: report.latency_us.get("p50_us"), ",.0f"),
     ("p99 us", lambda report: report.latency_us.get("p99_us"), ",.0f"),
+    ("others' CPU", lambda report: report.others_cpu_share, ".0%"),
 )
 
 
@@ -180,7 +183,8 @@ def table(results: Results, cases: list[Case], names: list[str]) -> str:
             if all(value is None for value in values.values()):
                 continue
             cells = [_text(values[name], style) for name in names]
-            cells += [_ratio(values.get("mqcore"), values[name]) for name in others]
+            cells += [_ratio(values.get("mqcore"), values[name]) if style != ".0%" else ""
+                      for name in others]
             lines.append("| " + " | ".join([case.name, figure, *cells]) + " |")
     return "\n".join(lines)
 

@@ -93,6 +93,7 @@ def format_report(report: Report) -> str:
         resident = (report.broker_resident_bytes or 0) / 2**20
         lines.append(f"CPU of the broker: {report.broker_cpu_us:.2f} us a message; "
                      f"resident: {resident:,.0f} MiB")
+        lines.append(f"other processes took {report.others_cpu_share or 0.0:.0%} of the machine")
     lines.append(f"CPU of this load: {report.own_cpu_us:.2f} us a message; "
                  f"{report.reads:,} reads, {report.writes:,} writes")
     if report.errors or report.lost:

@@ -32,6 +32,14 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _CLOCK_SCHED)
 
 
+def machine_cpu_seconds() -> float:
+    """CPU time that the whole machine has spent since its start, exact to the kernel's tick."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        fields = [int(text) for text in stat.readline().split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process; pages shared with others count in full."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -1,6 +1,7 @@
 """Runs one load and says what it measured: warm-up, the measured part, and the CPU it cost."""
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from mqcore.admin.bench_control import (
     stored_count,
     wait_for_stored,
 )
-from mqcore.admin.bench_cpu import CpuMeter
+from mqcore.admin.bench_cpu import CpuMeter, machine_cpu_seconds
 from mqcore.admin.bench_frames import BODY_STAMP_SIZE, Template, pull_template, send_template
 from mqcore.net.load_consume import ConsumeLoad
 from mqcore.net.load_e2e import EndToEndLoad
@@ -47,6 +48,7 @@ class Report:
     broker_cpu_us: float | None = None
     broker_resident_bytes: int | None = None
     own_cpu_us: float = 0.0
+    others_cpu_share: float | None = None       # of all cores, by processes outside this run
     reads: int = 0
     writes: int = 0
     details: dict[str, Any] = field(default_factory=dict)
@@ -110,12 +112,15 @@ class Measurement:
             self._meter.start()
         self._completed = engine.completed
         self._own = time.process_time()
+        self._machine = machine_cpu_seconds()
         self._began = time.monotonic()
 
     def finish(self, engine: LoadEngine) -> Report:
         seconds = time.monotonic() - self._began
         own = time.process_time() - self._own
         broker = self._meter.read() if self._meter else None
+        others = machine_cpu_seconds() - self._machine - own - (broker or 0.0)
+        cores = os.cpu_count() or 1
         results = engine.results()
         items = engine.completed - self._completed
         each = 1e6 / items if items else 0.0
@@ -126,6 +131,7 @@ class Measurement:
             lost=results["lost"], own_cpu_us=own * each, reads=results["reads"],
             writes=results["writes"],
             broker_cpu_us=None if broker is None else broker * each,
+            others_cpu_share=None if broker is None else max(0.0, others / seconds / cores),
             broker_resident_bytes=self._meter.resident() if self._meter else None,
             details={key: results[key] for key in ("unexpected", "bad_frames", "server_requests")},
         )
