@@ -27,6 +27,18 @@ MQCORE_SETTINGS: dict[str, object] = {}
 STOCK_PROPERTIES: dict[str, object] = {
     "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 20_000 * 20,
     "maxHashSlotNum": 50_000, "maxIndexNum": 200_000,
+    "enablePropertyFilter": True,                                       # SQL92
+    "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s",
+    "transactionTimeOut": 1_000, "transactionCheckInterval": 1_000,     # milliseconds
+}
+
+# What mqcore refuses so far; test_later.py shows the refusals, and that the tests work with stock.
+NOT_YET = {
+    "delay": "delayed delivery",
+    "retry": "redelivery of rejected messages (code 36, needs delayed delivery)",
+    "transactions": "transactional messages",
+    "sql": "SQL92 filters",
+    "keys": "lookup by key (code 12)",
 }
 
 
@@ -37,6 +49,11 @@ class Cluster:
     kind: str                   # "mqcore" or "stock"
     namesrv_addr: str
     broker_addr: str
+
+    def require(self, feature: str) -> None:
+        """Skip the calling test when the broker does not have `feature`, a key of NOT_YET."""
+        if self.kind == "mqcore" and feature in NOT_YET:
+            pytest.skip(f"not in mqcore yet: {NOT_YET[feature]}")
 
 
 @pytest.fixture(scope="session", params=BROKERS)

@@ -35,6 +35,8 @@ final class Lines implements AutoCloseable {
         line.put("sysFlag", message.getSysFlag());
         line.put("storeSize", message.getStoreSize());
         line.put("physicalOffset", message.getCommitLogOffset());
+        line.put("bornAt", message.getBornTimestamp());
+        line.put("storedAt", message.getStoreTimestamp());
         line.put("seenAt", System.currentTimeMillis());
         return line;
     }

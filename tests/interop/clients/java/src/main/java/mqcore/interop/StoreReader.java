@@ -38,6 +38,8 @@ final class StoreReader {
             options.number("segment-size", config.getMappedFileSizeCommitLog()));
         config.setMappedFileSizeConsumeQueue(
             options.number("queue-file-size", config.getMappedFileSizeConsumeQueue()));
+        config.setMaxHashSlotNum(options.number("index-slots", config.getMaxHashSlotNum()));
+        config.setMaxIndexNum(options.number("index-entries", config.getMaxIndexNum()));
         config.setMaxMsgsNumBatch(1024);
         DefaultMessageStore store = new DefaultMessageStore(config,
             new BrokerStatsManager("reader", true), (topic, queueId, maxOffset, tags, time, bits,

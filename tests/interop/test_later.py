@@ -1,0 +1,175 @@
+"""
+What a 4.9.8 broker does and mqcore does not yet: the tests wait here, proved on the stock broker,
+and each refusal is shown to be clear. A feature that arrives leaves NOT_YET in conftest.py.
+"""
+from __future__ import annotations
+
+import pytest
+
+from mqcore.wire.codes import RequestCode, ResponseCode
+from tests.interop.ask import ask
+from tests.interop.conftest import NOT_YET, Cluster
+from tests.interop.messages import (
+    CLIENTS,
+    Line,
+    accepted,
+    assert_same,
+    message,
+    mids,
+    plain,
+)
+from tests.interop.runner import Programs, Run
+from tests.interop.toolchain import SetupError, command_of, require_client
+
+pytestmark = pytest.mark.timeout(240)
+DELAY_LEVEL, DELAY_MS = 2, 2_000                # of STOCK_PROPERTIES in conftest.py
+TRANSACTIONAL = ("java", "go")
+SELECTING = ("java", "go", "node")              # the C++ client knows tags alone
+
+
+def _available(clients: tuple[str, ...]) -> list[str]:
+    return [one for one in clients if not isinstance(command_of(one), SetupError)]
+
+
+def _create(programs: Programs, cluster: Cluster, topic: str) -> None:
+    require_client("java")
+    programs.java("create-topic", namesrv=cluster.namesrv_addr, topic=topic, queues=4)
+
+
+def _end(runs: list[Run]) -> None:
+    for run in runs:
+        run.end()
+
+
+# -- delayed delivery ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_delayed_message_comes_after_its_delay_and_not_before(
+    programs: Programs, cluster: Cluster, client: str,
+) -> None:
+    cluster.require("delay")
+    require_client("java")
+    require_client(client)
+    topic = f"delayed-{cluster.kind}-{client}"
+    _create(programs, cluster, topic)
+    delayed = message("delayed", "later", delayLevel=DELAY_LEVEL)
+    sent = [delayed, message("now", "at once")]
+    reader = programs.consume("java", cluster.namesrv_addr, topic, f"{topic}-readers", 2)
+    programs.produce(client, cluster.namesrv_addr, topic, sent).finish()
+
+    lines = reader.finish()
+
+    assert_same(sent, lines, topic)
+    waited_ms = {line["properties"]["mid"]: line["storedAt"] - line["bornAt"] for line in lines}
+    assert waited_ms["delayed"] >= DELAY_MS         # delivery stores it a second time
+    assert waited_ms["now"] < DELAY_MS
+
+
+# -- redelivery ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rejecting_readers(cluster: Cluster, session_programs: Programs) -> dict[str, Run]:
+    cluster.require("retry")
+    topic = f"rejected-{cluster.kind}"
+    _create(session_programs, cluster, topic)
+    sent = plain(f"rejected-{index}" for index in range(4))
+    session_programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
+    runs = {one: session_programs.consume(one, cluster.namesrv_addr, topic, f"{topic}-{one}",
+                                          len(sent), timeout_s=75, reject_once=True)
+            for one in _available(CLIENTS)}
+    _end(list(runs.values()))
+    return runs
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_rejected_message_comes_again_once(
+    rejecting_readers: dict[str, Run], cluster: Cluster, client: str,
+) -> None:
+    require_client(client)
+    run = rejecting_readers[client]
+
+    assert run.process.returncode == 0, run.tail()
+    sent = plain(f"rejected-{index}" for index in range(4))
+    again = accepted(run.lines)
+    assert_same(sent, again, f"rejected-{cluster.kind}")
+    assert [line["reconsumeTimes"] for line in again] == [1] * len(sent)
+    assert sorted(mids(run.lines)) == sorted(mids(sent) * 2)
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", TRANSACTIONAL)
+def test_a_transaction_is_seen_when_it_commits_at_once_or_on_being_asked(
+    programs: Programs, cluster: Cluster, client: str,
+) -> None:
+    cluster.require("transactions")
+    require_client("java")
+    require_client(client)
+    topic = f"transactions-{cluster.kind}-{client}"
+    _create(programs, cluster, topic)
+    modes = ("commit", "rollback", "check-commit", "commit")
+    sent = [message(f"{mode}-{index}", mode, mode) for index, mode in enumerate(modes)]
+    reader = programs.consume("java", cluster.namesrv_addr, topic, f"{topic}-readers", 3)
+    programs.produce(client, cluster.namesrv_addr, topic, sent, wait_checks_ms=30_000).finish()
+
+    assert_same([one for one in sent if one["mode"] != "rollback"], reader.finish(), topic)
+
+
+# -- SQL92 and keys --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", SELECTING)
+def test_an_sql_expression_selects_by_properties(
+    programs: Programs, cluster: Cluster, client: str,
+) -> None:
+    cluster.require("sql")
+    require_client("java")
+    require_client(client)
+    topic = f"sql-{cluster.kind}-{client}"
+    _create(programs, cluster, topic)
+    sent = [message(f"sql-{index}", "x", properties={"number": str(index)}) for index in range(8)]
+    programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
+
+    lines = programs.consume(client, cluster.namesrv_addr, topic, f"{topic}-readers", 3,
+                             sql="number > 4 AND number < 8").finish()
+
+    assert_same(sent[5:], lines, topic)
+
+
+def test_messages_are_found_by_their_key(programs: Programs, cluster: Cluster) -> None:
+    cluster.require("keys")
+    require_client("java")
+    topic = f"keys-{cluster.kind}"
+    sent = [message("wanted", "x", keys="alpha beta"), message("other", "y", keys="gamma")]
+    programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
+
+    found: list[Line] = programs.java("query", namesrv=cluster.namesrv_addr, topic=topic,
+                                      key="beta")
+
+    assert_same(sent[:1], found, topic)
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("feature", "code", "properties"), [
+    ("delay", ResponseCode.MESSAGE_ILLEGAL, "DELAY\x011"),
+    ("transactions", ResponseCode.NO_PERMISSION, "TRAN_MSG\x01true\x02PGROUP\x01P"),
+])
+def test_what_mqcore_lacks_is_refused_with_a_code_and_a_reason(
+    cluster: Cluster, feature: str, code: int, properties: str,
+) -> None:
+    if cluster.kind != "mqcore" or feature not in NOT_YET:
+        pytest.skip("this broker has it")
+    answer = ask(cluster.broker_addr, RequestCode.SEND_MESSAGE, {
+        "producerGroup": "P", "topic": "refused", "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",
+        "flag": "0", "properties": properties, "reconsumeTimes": "0", "unitMode": "false",
+        "batch": "false",
+    }, b"body")
+
+    assert answer.code == code
+    assert "not supported" in (answer.remark or "")
