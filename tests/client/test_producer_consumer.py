@@ -1,6 +1,7 @@
 """Producer and push consumer against our name server and brokers in memory."""
 import asyncio
 import json
+import sys
 import zlib
 
 import pytest
@@ -274,14 +275,42 @@ def test_a_client_without_a_name_server_says_so():
     asyncio.run(scenario())
 
 
+async def command(name, *arguments):
+    """Run a command as a process; returns its exit status and its lines of JSON."""
+    program = f"from mqcore.admin.messages import {name}; {name}()"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *arguments, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, [json.loads(line) for line in output.splitlines()]
+
+
 def test_the_commands_send_and_consume_messages(tmp_path):
     async def scenario(address, brokers):
-        def run(command, *arguments):
-            return asyncio.to_thread(CliRunner().invoke, command, [*arguments, "-n", address])
-        sent = await run(send_command, "-t", "T", "-p", "höllo", "--tags", "A", "--count", "2",
-                         "--property", "u=v")
-        assert sent.exit_code == 0, sent.output
-        assert [json.loads(line)["status"] for line in sent.output.splitlines()] == ["SEND_OK"] * 2
-        for arguments in (["-t", "T"], ["-t", "T", "-p", "x", "--property", "u"]):
-            assert (await run(send_command, *arguments)).exit_code != 0
+        status, sent = await command(
+            "send_command", "-t", "T", "-n", address, "-p", "höllo", "--tags", "A",
+            "--count", "3", "--property", "u=v",
+        )
+        assert (status, [line["status"] for line in sent]) == (0, ["SEND_OK"] * 3)
+
+        consume = ("consume_command", "-t", "T", "-g", "CG", "-n", address, "--timeout", "20")
+        status, got = await command(*consume, "--count", "2")
+        assert status == 0
+        assert [(line["body"], line["properties"]["u"]) for line in got] == [("höllo", "v")] * 2
+        _, rest = await command(*consume, "--count", "1")
+        assert {line["messageId"] for line in sent} == {
+            line["messageId"] for line in got + rest
+        }
     scenario_on(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("-t", "T"), ("-t", "T", "-p", "x", "--property", "u"), ("-p", "x"),
+    ("-t", "T", "-p", "x", "--count", "0"), ("-t", "T", "-p", "x", "-n", "nowhere"),
+])
+def test_a_command_line_that_is_wrong_says_what_was_expected(arguments):
+    outcome = CliRunner().invoke(send_command, arguments)
+
+    assert outcome.exit_code != 0
+    assert "rror" in outcome.output
