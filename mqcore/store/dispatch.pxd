@@ -5,7 +5,8 @@
 #       again repeats what lies behind it, and repeating writes the same bytes or nothing.
 #   D2  A queue's max_offset moves after its entries are in the file (C2), before anybody is told.
 #   D3  Serving i is told of a queue when interest[i][queue] is set; it sets that word, then looks at
-#       max_offset; we store max_offset, then look at the word: one of us sees the other.
+#       max_offset; we store max_offset, then look at the word: one of us sees the other. A queue's
+#       first entries are told to all: pulls may wait for a queue that has no number yet.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.ring cimport Ring
@@ -27,6 +28,7 @@ cdef struct TouchedQueue:
     int32_t queue
     int32_t first                     # pending entries of this batch, as a chain
     int32_t last
+    bint born                         # it had no entry before: told to every serving process
 
 cdef enum DispatchFailure:
     DISPATCH_WELL = 0

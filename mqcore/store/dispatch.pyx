@@ -135,6 +135,7 @@ cdef bint queue_record(Dispatcher* d, RecordView* record, int64_t tags) noexcept
         d.touched_at[queue] = d.touched_count
         touched.queue = queue
         touched.first = d.pending_count
+        touched.born = d.shm.queues[queue].max_offset == 0
     else:
         touched = &d.touched[d.touched_at[queue] - 1]
         d.pending[touched.last].next = d.pending_count
@@ -201,7 +202,8 @@ cdef void tell(Dispatcher* d) noexcept nogil:
     for i in range(d.shm.head.serving_count):
         for t in range(d.touched_count):
             queue = d.touched[t].queue
-            if not load_u8_acquire(&d.shm.interest[<int64_t>i * d.shm.head.queue_capacity + queue]):
+            if not d.touched[t].born and not load_u8_acquire(
+                    &d.shm.interest[<int64_t>i * d.shm.head.queue_capacity + queue]):
                 continue
             arrival = <Arrival*>ring_claim(&d.arrivals[i], sizeof(Arrival))
             if arrival == NULL:        # that process looks at all it holds once a second itself

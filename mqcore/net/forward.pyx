@@ -1,0 +1,292 @@
+"""Sends frames to the coordinator and carries out its answers."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from mqcore.layout cimport (
+    ANSWER_CLOSE,
+    ANSWER_DROP,
+    ANSWER_FRAME,
+    ANSWER_REDO,
+    FIGURE_FORWARDED,
+    FORWARD_CLOSED,
+    FORWARD_COMMITS,
+    FORWARD_FRAME,
+    FORWARD_HELLO,
+    FRAME_HEADER_WORD,
+    FRAME_LENGTH_MAX,
+    PART_MORE,
+    SLOT_COORDINATOR,
+    ForwardHead,
+    OffsetCommit,
+)
+from mqcore.net.reply cimport reply_plain
+from mqcore.net.requests cimport redo_request
+from mqcore.net.server cimport (
+    CLOSE_ASKED,
+    COMMITS_MAX,
+    FORWARD_BYTES_MAX,
+    HANDLE_STALL,
+    HANDLED,
+    PARKED_BYTES_MAX,
+    PARKED_COUNT_MAX,
+    PARKED_LIFE_MS,
+    Connection,
+    ParkedRequest,
+    Server,
+    connection_close,
+    connection_find,
+    output_room,
+    output_used,
+)
+from mqcore.shm.ring cimport (
+    ring_claim,
+    ring_commit,
+    ring_next,
+    ring_publish,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport doorbell_ring
+from mqcore.wire.header cimport CODE_PULL, CODE_SEND, CODE_SEND_BATCH, CODE_SEND_V2, Header
+
+cdef enum:
+    CODE_SYSTEM_ERROR = 1
+    CODE_SYSTEM_BUSY = 2
+
+
+cdef uint8_t* claim(Server* s, int32_t length) noexcept nogil:
+    cdef uint8_t* place = ring_claim(&s.requests, length)
+    if place == NULL:
+        ring_wait_for_room(&s.requests)
+        place = ring_claim(&s.requests, length)
+    return place
+
+
+cdef void publish(Server* s) noexcept nogil:
+    if ring_publish(&s.requests):
+        doorbell_ring(&s.shm.slots[SLOT_COORDINATOR])
+
+
+cdef ParkedRequest* park_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
+                               int32_t header_length, bint binary) noexcept nogil:
+    cdef ParkedRequest* place
+    cdef int32_t i
+    if s.parked_count == PARKED_COUNT_MAX or s.parked_bytes + length > PARKED_BYTES_MAX:
+        return NULL
+    for i in range(PARKED_COUNT_MAX):
+        s.parked_next = (s.parked_next + 1) & (PARKED_COUNT_MAX - 1)
+        if s.parked[s.parked_next].id == 0:
+            break
+    place = &s.parked[s.parked_next]
+    place.frame = <uint8_t*>malloc(length)
+    if place.frame == NULL:
+        return NULL
+    memcpy(place.frame, frame, length)
+    place.id = s.parked_next + 1
+    place.connection = c.id
+    place.since_ms = s.steady_ms
+    place.length = length
+    place.header_length = header_length
+    place.binary = binary
+    s.parked_count += 1
+    s.parked_bytes += length
+    return place
+
+
+cdef void drop_parked(Server* s, ParkedRequest* parked) noexcept nogil:
+    s.parked_count -= 1
+    s.parked_bytes -= parked.length
+    free(parked.frame)
+    parked.frame = NULL
+    parked.id = 0
+
+
+cdef void drop_old_parked(Server* s) noexcept nogil:
+    """Requests that the coordinator never answered: their clients have given up."""
+    cdef int32_t i
+    if s.parked_count == 0:
+        return
+    for i in range(PARKED_COUNT_MAX):
+        if s.parked[i].id and s.steady_ms - s.parked[i].since_ms > PARKED_LIFE_MS:
+            drop_parked(s, &s.parked[i])
+
+
+cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
+                       int32_t header_length, const Header* header, bint park,
+                       bint body_stays) noexcept nogil:
+    cdef int32_t sent = FRAME_HEADER_WORD + header_length if body_stays else length
+    cdef ForwardHead* head
+    cdef ParkedRequest* parked = NULL
+    cdef uint8_t* place
+    if sent > FORWARD_BYTES_MAX:
+        if header.has_opaque and not header.flag & 2:
+            reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
+                        "the request is too large: more than 393216 bytes for this code")
+        return HANDLED
+    forward_commits(s)                 # offsets that came before it go before it
+    place = claim(s, sizeof(ForwardHead) + sent)
+    if place == NULL:
+        return HANDLE_STALL
+    if park:
+        parked = park_frame(s, c, frame, length, header_length, header.binary)
+        if parked == NULL:
+            if header.has_opaque and not header.flag & 2:
+                reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_BUSY,
+                            "[OVERLOAD]too many requests wait for the coordinator, try again later")
+            return HANDLED
+    head = <ForwardHead*>place
+    memset(head, 0, sizeof(ForwardHead))
+    head.connection = c.id
+    head.parked = parked.id if parked != NULL else 0
+    head.body_size = length - FRAME_HEADER_WORD - header_length
+    memcpy(head.address, c.address, 16)
+    head.address_is_v6 = c.address_is_v6
+    head.port = c.port
+    head.fast_port = c.fast_port
+    memcpy(place + sizeof(ForwardHead), frame, sent)
+    ring_commit(&s.requests, FORWARD_FRAME, sizeof(ForwardHead) + sent)
+    publish(s)
+    c.known = True
+    s.slot.figures[FIGURE_FORWARDED] += 1
+    return HANDLED
+
+
+cdef void forward_word(Server* s, int32_t kind, uint64_t connection) noexcept nogil:
+    cdef ForwardHead* head = <ForwardHead*>claim(s, sizeof(ForwardHead))
+    if head == NULL:                   # the coordinator drops silent clients by time as well
+        return
+    memset(head, 0, sizeof(ForwardHead))
+    head.connection = connection
+    ring_commit(&s.requests, kind, sizeof(ForwardHead))
+    publish(s)
+
+
+cdef void forward_closed(Server* s, Connection* c) noexcept nogil:
+    forward_word(s, FORWARD_CLOSED, c.id)
+
+
+cdef void forward_hello(Server* s) noexcept nogil:
+    forward_word(s, FORWARD_HELLO, <uint64_t>s.index << 48)
+
+
+cdef void forward_commits(Server* s) noexcept nogil:
+    cdef uint8_t* place
+    cdef int32_t size = s.commit_count * <int32_t>sizeof(OffsetCommit)
+    if s.commit_count == 0:
+        return
+    place = claim(s, size)
+    if place == NULL:                  # kept; the next ones replace them queue by queue
+        return
+    memcpy(place, s.commits, size)
+    ring_commit(&s.requests, FORWARD_COMMITS, size)
+    publish(s)
+    s.commit_count = 0
+
+
+cdef void note_commit(Server* s, const uint8_t* group, int32_t group_length, const uint8_t* topic,
+                      int32_t topic_length, int32_t queue_id, int64_t offset) noexcept nogil:
+    cdef OffsetCommit* commit
+    cdef int32_t i
+    for i in range(s.commit_count):
+        commit = &s.commits[i]
+        if (commit.queue_id == queue_id and commit.group_length == group_length
+                and commit.topic_length == topic_length
+                and memcmp(commit.group, group, group_length) == 0
+                and memcmp(commit.topic, topic, topic_length) == 0):
+            commit.offset = offset
+            return
+    if s.commit_count == COMMITS_MAX:
+        forward_commits(s)
+        if s.commit_count == COMMITS_MAX:
+            return                     # clients commit again within five seconds
+    commit = &s.commits[s.commit_count]
+    s.commit_count += 1
+    commit.offset = offset
+    commit.queue_id = queue_id
+    commit.group_length = <uint8_t>group_length
+    commit.topic_length = <uint8_t>topic_length
+    memcpy(commit.group, group, group_length)
+    memcpy(commit.topic, topic, topic_length)
+
+
+cdef bint gather(Server* s, const uint8_t* part, int32_t length, bint more) noexcept nogil:
+    """Joins a frame that comes in parts; True when it is whole, in s.answer."""
+    cdef int64_t capacity = max(s.answer_capacity, 65536)
+    cdef uint8_t* bigger
+    while capacity < s.answer_length + length:
+        capacity *= 2
+    if capacity > s.answer_capacity:
+        bigger = <uint8_t*>realloc(s.answer, capacity)
+        if bigger == NULL:
+            s.answer_length = 0
+            return False
+        s.answer = bigger
+        s.answer_capacity = capacity
+    memcpy(s.answer + s.answer_length, part, length)
+    s.answer_length += length
+    return not more
+
+
+cdef void write_frame(Server* s, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    cdef uint8_t* place = output_room(s, c, length)
+    if place == NULL:
+        return
+    memcpy(place, frame, length)
+    output_used(s, c, length)
+
+
+cdef void redo(Server* s, ParkedRequest* parked, const uint8_t* header, int32_t length) noexcept nogil:
+    """Run a parked request; header: in place of the one it came with, if any."""
+    cdef Connection* c = connection_find(s, parked.connection)
+    cdef int32_t body_length = parked.length - FRAME_HEADER_WORD - parked.header_length
+    if c != NULL:
+        if length > 0:
+            redo_request(s, c, header, length, parked.binary,
+                         parked.frame + FRAME_HEADER_WORD + parked.header_length, body_length)
+        else:
+            redo_request(s, c, parked.frame + FRAME_HEADER_WORD, parked.header_length,
+                         parked.binary, parked.frame + FRAME_HEADER_WORD + parked.header_length,
+                         body_length)
+    drop_parked(s, parked)
+
+
+cdef void one_answer(Server* s, const ForwardHead* head, int32_t kind, const uint8_t* payload,
+                     int64_t length) noexcept nogil:
+    cdef Connection* c = connection_find(s, head.connection)
+    cdef ParkedRequest* parked = NULL
+    if 0 < head.parked <= PARKED_COUNT_MAX and s.parked[head.parked - 1].id == head.parked and (
+            s.parked[head.parked - 1].connection == head.connection):
+        parked = &s.parked[head.parked - 1]
+    if kind == ANSWER_REDO:
+        if parked != NULL:
+            redo(s, parked, payload, <int32_t>length)
+        return
+    if kind == ANSWER_FRAME and c != NULL:
+        write_frame(s, c, payload, length)
+    if parked != NULL:
+        drop_parked(s, parked)
+    if kind == ANSWER_CLOSE and c != NULL:
+        connection_close(s, c, CLOSE_ASKED, 0)
+
+
+cdef void take_answers(Server* s) noexcept nogil:
+    cdef uint8_t* record
+    cdef int32_t kind, length
+    cdef ForwardHead* head
+    while True:
+        length = ring_next(&s.answers, &record, &kind)
+        if length < 0:
+            break
+        head = <ForwardHead*>record
+        record += sizeof(ForwardHead)
+        length -= <int32_t>sizeof(ForwardHead)
+        if head.part == PART_MORE or s.answer_length > 0:
+            if not gather(s, record, length, head.part == PART_MORE):
+                continue
+            one_answer(s, head, kind, s.answer, s.answer_length)
+            s.answer_length = 0
+            continue
+        one_answer(s, head, kind, record, length)
+    if ring_release(&s.answers):
+        doorbell_ring(&s.shm.slots[SLOT_COORDINATOR])

@@ -1,0 +1,144 @@
+"""Builds responses (remoting.md 1.2, 1.3)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, strlen
+
+from mqcore.endian cimport store_i16, store_i32, store_i64
+from mqcore.layout cimport FRAME_HEADER, FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
+from mqcore.net.server cimport Connection, Server, output_room, output_used
+
+cdef enum:
+    FIXED_ROOM = 256                  # everything of a header but remark and fields
+    VERSION = 409                     # of 4.9.8 (remoting.md 1.6)
+    BINARY_REMARK = 13
+
+
+cdef inline uint8_t* put(uint8_t* at, const char* text, int32_t length) noexcept nogil:
+    memcpy(at, text, length)
+    return at + length
+
+
+cdef int32_t put_number(uint8_t* at, int64_t value) noexcept nogil:
+    cdef uint8_t digits[24]
+    cdef int32_t count = 0, written = 0
+    cdef uint64_t rest = <uint64_t>value
+    if value < 0:
+        at[0] = 45
+        written = 1
+        rest = 0 - rest
+    while True:
+        digits[count] = <uint8_t>(48 + rest % 10)
+        count += 1
+        rest //= 10
+        if rest == 0:
+            break
+    while count > 0:
+        count -= 1
+        at[written] = digits[count]
+        written += 1
+    return written
+
+
+cdef inline void put_hex(uint8_t* at, const uint8_t* bytes, int32_t length) noexcept nogil:
+    cdef const char* digits = "0123456789ABCDEF"
+    cdef int32_t i
+    for i in range(length):
+        at[2 * i] = digits[bytes[i] >> 4]
+        at[2 * i + 1] = digits[bytes[i] & 15]
+
+
+cdef void put_message_id(uint8_t* at, const uint8_t* host, int32_t host_size,
+                         int64_t position) noexcept nogil:
+    cdef uint8_t tail[8]
+    store_i64(tail, position)
+    put_hex(at, host, host_size)
+    put_hex(at + 2 * host_size, tail, 8)
+
+
+cdef bint reply_begin(Server* s, Connection* c, Reply* r, bint binary, int32_t opaque, int32_t code,
+                      const char* remark, int64_t room) noexcept nogil:
+    r.remark = remark
+    r.remark_length = <int32_t>strlen(remark) if remark != NULL else 0
+    r.start = output_room(s, c, FIXED_ROOM + r.remark_length + room)
+    if r.start == NULL:
+        return False
+    r.connection = c
+    r.binary = binary
+    r.opaque = opaque
+    r.any_field = False
+    r.at = r.start + FRAME_HEADER
+    if binary:
+        store_i16(r.at, code)
+        r.at[2] = 0                                              # JAVA
+        store_i16(r.at + 3, VERSION)
+        store_i32(r.at + 5, opaque)
+        store_i32(r.at + 9, 1)                                   # a response
+        store_i32(r.at + BINARY_REMARK, r.remark_length)
+        r.at += BINARY_REMARK + 4
+        if r.remark_length:
+            r.at = put(r.at, remark, r.remark_length)
+        r.fields = r.at
+        r.at += 4
+    else:
+        r.at = put(r.at, '{"code":', 8)
+        r.at += put_number(r.at, code)
+        r.at = put(r.at, ',"extFields":{', 14)
+    return True
+
+
+cdef uint8_t* reply_value(Reply* r, const char* key, int32_t key_length, int32_t length) noexcept nogil:
+    cdef uint8_t* value
+    if r.binary:
+        store_i16(r.at, key_length)
+        r.at = put(r.at + 2, key, key_length)
+        store_i32(r.at, length)
+        value = r.at + 4
+        r.at = value + length
+        return value
+    r.at = put(r.at, ',"', 2) if r.any_field else put(r.at, '"', 1)
+    r.any_field = True
+    r.at = put(r.at, key, key_length)
+    value = put(r.at, '":"', 3)
+    value[length] = 34
+    r.at = value + length + 1
+    return value
+
+
+cdef void reply_text(Reply* r, const char* key, int32_t key_length, const uint8_t* value,
+                     int32_t length) noexcept nogil:
+    memcpy(reply_value(r, key, key_length, length), value, length)
+
+
+cdef void reply_number(Reply* r, const char* key, int32_t key_length, int64_t value) noexcept nogil:
+    cdef uint8_t digits[24]
+    cdef int32_t length = put_number(digits, value)
+    reply_text(r, key, key_length, digits, length)
+
+
+cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil:
+    cdef int64_t header_length
+    if r.binary:
+        store_i32(r.fields, <int32_t>(r.at - r.fields - 4))
+    else:
+        r.at = put(r.at, '},"flag":1,"language":"JAVA","opaque":', 38)
+        r.at += put_number(r.at, r.opaque)
+        if r.remark_length:
+            r.at = put(r.at, ',"remark":"', 11)
+            r.at = put(r.at, r.remark, r.remark_length)
+            r.at = put(r.at, '"', 1)
+        r.at = put(r.at, ',"serializeTypeCurrentRPC":"JSON","version":409}', 48)
+    header_length = r.at - r.start - FRAME_HEADER
+    store_i32(r.start, <int32_t>(FRAME_HEADER_WORD + header_length + body_length))
+    store_i32(r.start + FRAME_LENGTH_SIZE, <int32_t>(header_length | (1 << 24 if r.binary else 0)))
+    return r.at
+
+
+cdef void reply_end(Server* s, Reply* r, int32_t body_length) noexcept nogil:
+    output_used(s, r.connection, r.at + body_length - r.start)
+
+
+cdef void reply_plain(Server* s, Connection* c, bint binary, int32_t opaque, int32_t code,
+                      const char* remark) noexcept nogil:
+    cdef Reply r
+    if reply_begin(s, c, &r, binary, opaque, code, remark, 0):
+        reply_body(&r, 0)
+        reply_end(s, &r, 0)

@@ -1,0 +1,152 @@
+"""Cuts a connection's bytes into frames and hands each to who serves it (remoting.md 1.1, 2.4)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+from mqcore.endian cimport load_i32
+from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
+from mqcore.net.forward cimport forward_frame
+from mqcore.net.pull cimport handle_pull
+from mqcore.net.reply cimport reply_plain
+from mqcore.net.send cimport handle_send
+from mqcore.net.server cimport (
+    CLOSE_CODEC,
+    CLOSE_FRAME_LENGTH,
+    CLOSE_HEADER,
+    CLOSE_HEADER_LENGTH,
+    CLOSE_MEMORY,
+    FORWARD_BYTES_MAX,
+    HANDLE_CLOSE,
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    HANDLED,
+    Connection,
+    Server,
+    connection_close,
+    connection_stall,
+)
+from mqcore.wire.header cimport (
+    CODE_PULL,
+    CODE_SEND,
+    CODE_SEND_BATCH,
+    CODE_SEND_V2,
+    HEADER_BROKEN,
+    HEADER_READ,
+    HEADER_UNUSUAL,
+    Header,
+    header_read,
+)
+
+cdef enum:
+    RESPONSE_BIT = 1
+    CODE_SYSTEM_ERROR = 1
+    INPUT_KEEP_BYTES = 16 << 10
+
+
+cdef inline bint is_send(int32_t code) noexcept nogil:
+    return code == CODE_SEND or code == CODE_SEND_V2 or code == CODE_SEND_BATCH
+
+
+cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
+    cdef int32_t word = load_i32(frame)
+    cdef int32_t header_length = word & 0xFFFFFF
+    cdef int32_t codec = (word >> 24) & 0xFF
+    cdef const uint8_t* body
+    cdef int32_t body_length
+    cdef Header header
+    cdef int result
+    if codec > 1:
+        connection_close(s, c, CLOSE_CODEC, codec)
+        return HANDLE_CLOSE
+    if header_length > length - FRAME_HEADER_WORD:
+        connection_close(s, c, CLOSE_HEADER_LENGTH, header_length)
+        return HANDLE_CLOSE
+    result = header_read(frame + FRAME_HEADER_WORD, header_length, codec == 1, &header)
+    if result == HEADER_BROKEN or header_length == 0:
+        connection_close(s, c, CLOSE_HEADER, header_length)
+        return HANDLE_CLOSE
+    if result == HEADER_UNUSUAL:
+        return forward_frame(s, c, frame, length, header_length, &header, True,
+                             length > FORWARD_BYTES_MAX)
+    if not header.flag & RESPONSE_BIT:
+        body = frame + FRAME_HEADER_WORD + header_length
+        body_length = length - FRAME_HEADER_WORD - header_length
+        if is_send(header.code):
+            result = handle_send(s, c, &header, body, body_length, False)
+            if result != HANDLE_FORWARD:
+                return result
+            return forward_frame(s, c, frame, length, header_length, &header, True, True)
+        if header.code == CODE_PULL:
+            result = handle_pull(s, c, &header, False)
+            if result != HANDLE_FORWARD:
+                return result
+            return forward_frame(s, c, frame, length, header_length, &header, True, True)
+    return forward_frame(s, c, frame, length, header_length, &header, False, False)
+
+
+cdef void redo_request(Server* s, Connection* c, const uint8_t* header, int32_t header_length,
+                       bint binary, const uint8_t* body, int32_t body_length) noexcept nogil:
+    cdef Header read
+    cdef int result = HANDLE_FORWARD
+    if header_read(header, header_length, binary, &read) != HEADER_READ:
+        return
+    if is_send(read.code):
+        result = handle_send(s, c, &read, body, body_length, True)
+    elif read.code == CODE_PULL:
+        result = handle_pull(s, c, &read, True)
+    if result == HANDLED or read.flag & 2:
+        return
+    if result == HANDLE_STALL:
+        reply_plain(s, c, binary, read.opaque, 2, "[OVERLOAD]the writer is behind, try again later")
+    else:
+        reply_plain(s, c, binary, read.opaque, CODE_SYSTEM_ERROR,
+                    "the request cannot be served: its topic, group or queue changed meanwhile")
+
+
+cdef bint keep(Connection* c, const uint8_t* rest, int64_t length) noexcept nogil:
+    """Keep the start of a frame in the connection's own buffer; False: no memory."""
+    cdef uint8_t* bigger
+    cdef int64_t capacity = c.input_capacity
+    if length == 0:
+        c.input_length = 0
+        if c.input_capacity > INPUT_KEEP_BYTES:
+            free(c.input)
+            c.input = NULL
+            c.input_capacity = 0
+        return True
+    if rest >= c.input and rest < c.input + c.input_capacity:
+        memmove(c.input, rest, length)
+        c.input_length = <int32_t>length
+        return True
+    if length > capacity:
+        bigger = <uint8_t*>realloc(c.input, length)
+        if bigger == NULL:
+            return False
+        c.input = bigger
+        c.input_capacity = <int32_t>length
+    memcpy(c.input, rest, length)
+    c.input_length = <int32_t>length
+    return True
+
+
+cdef void handle_input(Server* s, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
+    """data: all bytes not handled yet, in the scratch buffer or in the connection's own."""
+    cdef int64_t at = 0
+    cdef int32_t frame_length
+    cdef int result
+    while length - at >= FRAME_LENGTH_SIZE:
+        frame_length = load_i32(data + at)
+        if frame_length < FRAME_HEADER_WORD or frame_length > FRAME_LENGTH_MAX:
+            connection_close(s, c, CLOSE_FRAME_LENGTH, frame_length)
+            return
+        if length - at - FRAME_LENGTH_SIZE < frame_length:
+            break
+        result = handle_frame(s, c, data + at + FRAME_LENGTH_SIZE, frame_length)
+        if result == HANDLE_CLOSE:
+            return
+        if result == HANDLE_STALL:
+            connection_stall(s, c)
+            break
+        at += FRAME_LENGTH_SIZE + frame_length
+    if not keep(c, data + at, length - at):
+        connection_close(s, c, CLOSE_MEMORY, length - at)

@@ -1,0 +1,191 @@
+# One serving process: its connections, its rings, its held pulls and parked requests.
+#
+#   N1  Lengths are checked before memory is taken; a buffer grows with the bytes that came.
+#   N2  A connection whose answers are not read is not read either (OUT_HIGH_BYTES).
+#   N3  When a ring is full the request stays in its connection's buffer, the connection is not read,
+#       and it goes on when there is room: no request is dropped, and no other connection waits.
+#   N4  A connection is known outside by its id: serving index, generation, slot. An answer for an id
+#       that is gone is dropped.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from mqcore.layout cimport OffsetCommit, WorkerSlot
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+from mqcore.store.consume_queue cimport QueueFiles
+from mqcore.store.log_view cimport LogView
+
+cdef enum:
+    READ_BYTES = 1 << 18               # one read of a socket
+    OUT_HIGH_BYTES = 1 << 20           # N2
+    FORWARD_BYTES_MAX = 384 << 10      # a frame that goes to the coordinator whole
+    PARKED_COUNT_MAX = 4096
+    PARKED_BYTES_MAX = 64 << 20
+    PARKED_LIFE_MS = 10000
+    HELD_LIFE_MS_MAX = 600000
+    PULL_RANGES_MAX = 1024
+    SCAN_ENTRIES_MAX = 1024
+    EVENTS_MAX = 64                    # log lines kept between two looks of the process
+    COMMITS_MAX = 256
+    NAME_MAX = 256
+
+cdef enum CloseReason:                 # of a connection that we close
+    CLOSE_PEER = 0                     # the peer did, or the socket failed
+    CLOSE_FRAME_LENGTH = 1
+    CLOSE_HEADER_LENGTH = 2
+    CLOSE_CODEC = 3
+    CLOSE_HEADER = 4
+    CLOSE_IDLE = 5
+    CLOSE_LIMIT = 6                    # too many connections
+    CLOSE_MEMORY = 7
+    CLOSE_ASKED = 8                    # by the coordinator
+
+cdef struct Connection:
+    int fd
+    int32_t slot
+    uint64_t id
+    uint8_t* input                     # bytes that came and are not a whole request yet
+    int32_t input_length
+    int32_t input_capacity
+    uint8_t* output                    # [output_start, output_end) waits to be sent
+    int64_t output_start
+    int64_t output_end
+    int64_t output_capacity
+    int64_t active_ms
+    uint32_t interest                  # what epoll watches now
+    bint dirty                         # has output of this turn
+    bint stalled                       # N3
+    bint known                         # the coordinator has heard of it
+    bint fast_port
+    uint8_t address[16]
+    uint8_t address_is_v6
+    uint16_t port
+    uint8_t host[20]                   # as a record's born host
+    int32_t host_size
+
+cdef struct CloseEvent:
+    int32_t reason
+    uint8_t address[16]
+    uint8_t address_is_v6
+    uint16_t port
+    int64_t detail
+
+cdef struct HeldPull:
+    uint64_t connection
+    int32_t opaque
+    bint binary
+    int32_t queue                      # number in the queue table, -1: the queue is not born yet
+    uint64_t queue_hash
+    int32_t next                       # of the same queue, or of the free list; -1: last
+    int32_t count_max
+    int64_t offset                     # that was asked for
+    int64_t cursor                     # entries below it were looked at and did not match
+    int64_t deadline_ms                # steady clock
+    int32_t kind                       # SUBSCRIPTION_
+    int32_t code_count
+    int32_t* codes
+
+cdef struct ParkedRequest:
+    int32_t id                         # 0: free
+    uint64_t connection
+    int64_t since_ms
+    uint8_t* frame                     # without length word
+    int32_t length
+    int32_t header_length
+    bint binary
+
+cdef struct Server:
+    Shm* shm
+    WorkerSlot* slot
+    int index                          # of this serving process
+    int32_t incarnation
+    int epoll
+    int listeners[2]
+    bint listener_fast[2]
+    int listener_count
+    bint stopping
+    # connections
+    Connection** connections
+    int32_t connection_max
+    int32_t connection_count
+    int32_t* free_slots
+    int32_t free_count
+    uint32_t generation
+    int32_t* dirty
+    int32_t dirty_count
+    int32_t* stalled
+    int32_t stalled_count
+    uint8_t* scratch
+    int64_t idle_ms_max
+    # rings
+    Ring appends
+    Ring results
+    Ring arrivals
+    Ring requests
+    Ring answers
+    int64_t in_flight                  # appends without a result yet
+    int32_t writer_incarnation
+    int32_t dispatcher_incarnation
+    # store
+    LogView log
+    QueueFiles queues
+    uint8_t* entries                   # SCAN_ENTRIES_MAX consume queue entries
+    int64_t memory_bytes               # records nearer to the log's end count as in memory
+    int32_t memory_count_max
+    int32_t memory_bytes_max
+    int32_t disk_count_max
+    int32_t disk_bytes_max
+    # held pulls
+    HeldPull* held
+    int32_t held_capacity
+    int32_t held_count
+    int32_t held_free
+    int32_t* held_of_queue             # first held pull + 1 by queue number
+    int32_t unborn                     # first held pull + 1 of queues without a number
+    bint long_polling
+    int64_t short_polling_ms
+    # parked requests
+    ParkedRequest* parked
+    int32_t parked_count
+    int64_t parked_bytes
+    int32_t parked_next
+    uint8_t* answer                    # a frame that comes in parts
+    int64_t answer_length
+    int64_t answer_capacity
+    # offsets that came with pulls
+    OffsetCommit* commits
+    int32_t commit_count
+    # what this broker is
+    uint8_t store_host[20]
+    int32_t store_host_size
+    uint8_t cluster_property[300]      # CLUSTER 0x01 name
+    int32_t cluster_property_length
+    uint8_t region[256]
+    int32_t region_length
+    bint trace_on
+    int32_t body_max
+    uint64_t random
+    # clocks of this turn
+    int64_t now_ms                     # wall
+    int64_t steady_ms
+    int64_t tick_ms                    # steady: when timers were looked at last
+    # log lines for Python
+    CloseEvent events[64]
+    int32_t event_count
+    int64_t events_lost
+
+cdef enum Handled:
+    HANDLED = 0                        # answered, on its way, or needs no answer
+    HANDLE_STALL = 1                   # N3
+    HANDLE_FORWARD = 2                 # the coordinator decides
+    HANDLE_CLOSE = 3
+
+cdef Connection* connection_find(Server* s, uint64_t id) noexcept nogil
+cdef void connection_close(Server* s, Connection* c, int reason, int64_t detail) noexcept nogil
+cdef Connection* connection_add(Server* s, int fd, bint fast_port) noexcept nogil
+cdef uint8_t* output_room(Server* s, Connection* c, int64_t size) noexcept nogil  # NULL: no memory
+cdef void output_used(Server* s, Connection* c, int64_t size) noexcept nogil
+cdef void output_flush(Server* s, Connection* c) noexcept nogil
+cdef void output_flush_all(Server* s) noexcept nogil
+cdef void connection_watch(Server* s, Connection* c) noexcept nogil
+cdef void connection_stall(Server* s, Connection* c) noexcept nogil
+cdef uint32_t next_random(Server* s) noexcept nogil

@@ -1,0 +1,454 @@
+"""The serving process: the native loop over sockets and rings, and its thin Python shell."""
+import socket
+
+from libc.errno cimport EAGAIN, EINTR, EMFILE, ENFILE, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from mqcore.atomics cimport load_i32_acquire
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.layout cimport (
+    CQ_ENTRY_SIZE,
+    FIGURE_BYTES_IN,
+    SLOT_COORDINATOR,
+    SLOT_DISPATCHER,
+    SLOT_SERVING,
+    SLOT_WRITER,
+    OffsetCommit,
+)
+from mqcore.net.forward cimport drop_old_parked, forward_commits, forward_hello, take_answers
+from mqcore.net.pull cimport held_init, look_at_held, take_arrivals
+from mqcore.net.requests cimport handle_input
+from mqcore.net.send cimport take_results
+from mqcore.net.server cimport (
+    CLOSE_IDLE,
+    CLOSE_LIMIT,
+    CLOSE_MEMORY,
+    CLOSE_PEER,
+    COMMITS_MAX,
+    EVENTS_MAX,
+    PARKED_COUNT_MAX,
+    READ_BYTES,
+    SCAN_ENTRIES_MAX,
+    CloseEvent,
+    Connection,
+    HeldPull,
+    ParkedRequest,
+    Server,
+    connection_add,
+    connection_close,
+    connection_find,
+    connection_watch,
+    output_flush,
+    output_flush_all,
+)
+from mqcore.shm.ring cimport ring_is_empty, ring_publish
+from mqcore.shm.segment cimport (
+    Segment,
+    Shm,
+    doorbell_arm,
+    doorbell_disarm,
+    doorbell_ring,
+    shm_consumer,
+    shm_producer,
+)
+from mqcore.store.consume_queue cimport queue_files_close, queue_files_open
+from mqcore.store.log_view cimport log_view_close, log_view_open
+
+cdef extern from "<sys/epoll.h>" nogil:
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll, epoll_event* events, int count, int timeout_ms)
+    int EPOLL_CLOEXEC
+    int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
+    unsigned int EPOLLIN
+    unsigned int EPOLLOUT
+    unsigned int EPOLLERR
+    unsigned int EPOLLHUP
+    unsigned int EPOLLET
+    unsigned int EPOLLEXCLUSIVE
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        unsigned int events
+        epoll_data_t data
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t sys_read "read"(int fd, void* data, size_t size)
+    int close(int fd)
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #include <sys/socket.h>
+    int accept4(int, struct sockaddr *, socklen_t *, int);
+    static int mq_accept(int listener) {
+      int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+      return fd;
+    }
+    """
+    int mq_accept(int listener) noexcept nogil
+
+cdef enum:
+    EVENTS_AT_ONCE = 256
+    ACCEPTS_AT_ONCE = 64
+    TICK_MS = 100                      # timers, while there is something to time
+    IDLE_LOOK_MS = 10000
+    BELL_KEY = 0xFFFFFFFFFFFFFFFF
+    LISTENER_KEY = 0xFFFFFFFFFFFFFF00  # + index of the listener
+    DRAIN_MS = 2000                    # for answers on their way when the process stops
+
+
+cdef void accept_some(Server* s, int listener) noexcept nogil:
+    cdef int i, fd
+    cdef Connection refused
+    for i in range(ACCEPTS_AT_ONCE):
+        fd = mq_accept(s.listeners[listener])
+        if fd < 0:
+            if errno == EMFILE or errno == ENFILE:
+                s.events_lost += 1     # level-triggered: it is tried again when one closes
+            return
+        if connection_add(s, fd, s.listener_fast[listener]) == NULL:
+            close(fd)
+            s.events_lost += 1
+
+
+cdef void read_some(Server* s, Connection* c) noexcept nogil:
+    cdef ssize_t got
+    cdef int64_t kept = c.input_length
+    memcpy(s.scratch, c.input, kept) if 0 < kept <= READ_BYTES else NULL
+    if kept > READ_BYTES:
+        read_more(s, c)
+        return
+    got = sys_read(c.fd, s.scratch + kept, READ_BYTES)
+    if got <= 0:
+        if got < 0 and (errno == EAGAIN or errno == EINTR):
+            return
+        connection_close(s, c, CLOSE_PEER, 0)
+        return
+    c.active_ms = s.steady_ms
+    s.slot.figures[FIGURE_BYTES_IN] += got
+    handle_input(s, c, s.scratch, kept + got)
+
+
+cdef extern from "<stdlib.h>" nogil:
+    void* c_realloc "realloc"(void* memory, size_t size)
+
+
+cdef void read_more(Server* s, Connection* c) noexcept nogil:
+    """A frame larger than one read: it grows in the connection's own buffer (N1)."""
+    cdef ssize_t got
+    cdef uint8_t* bigger
+    cdef int64_t capacity = c.input_capacity
+    if capacity - c.input_length < READ_BYTES:
+        capacity = max(2 * capacity, <int64_t>c.input_length + READ_BYTES)
+        bigger = <uint8_t*>c_realloc(c.input, capacity)
+        if bigger == NULL:
+            connection_close(s, c, CLOSE_MEMORY, capacity)
+            return
+        c.input = bigger
+        c.input_capacity = <int32_t>capacity
+    got = sys_read(c.fd, c.input + c.input_length, READ_BYTES)
+    if got <= 0:
+        if got < 0 and (errno == EAGAIN or errno == EINTR):
+            return
+        connection_close(s, c, CLOSE_PEER, 0)
+        return
+    c.active_ms = s.steady_ms
+    s.slot.figures[FIGURE_BYTES_IN] += got
+    c.input_length += <int32_t>got
+    handle_input(s, c, c.input, c.input_length)
+
+
+cdef void retry_stalled(Server* s) noexcept nogil:
+    cdef int32_t i, count = s.stalled_count
+    cdef Connection* c
+    cdef int32_t[256] slots
+    count = min(count, 256)
+    for i in range(count):
+        slots[i] = s.stalled[i]
+    for i in range(count):
+        c = s.connections[slots[i]]
+        if c == NULL or not c.stalled:
+            continue
+        c.stalled = False
+        forget_stalled(s, c.slot)
+        handle_input(s, c, c.input, c.input_length)
+        c = s.connections[slots[i]]
+        if c != NULL:
+            connection_watch(s, c)
+            if c.stalled:
+                return                 # still no room
+
+
+cdef void forget_stalled(Server* s, int32_t slot) noexcept nogil:
+    cdef int32_t i
+    for i in range(s.stalled_count):
+        if s.stalled[i] == slot:
+            s.stalled_count -= 1
+            s.stalled[i] = s.stalled[s.stalled_count]
+            return
+
+
+cdef void push_appends(Server* s) noexcept nogil:
+    if ring_publish(&s.appends):
+        doorbell_ring(&s.shm.slots[SLOT_WRITER])
+
+
+cdef void take_rings(Server* s) noexcept nogil:
+    take_results(s)
+    take_arrivals(s)
+    take_answers(s)
+    if s.stalled_count:
+        retry_stalled(s)
+    push_appends(s)
+
+
+cdef bint rings_are_empty(Server* s) noexcept nogil:
+    return (ring_is_empty(&s.results) and ring_is_empty(&s.arrivals)
+            and ring_is_empty(&s.answers))
+
+
+cdef void tick(Server* s) noexcept nogil:
+    cdef int32_t i
+    cdef int32_t incarnation = load_i32_acquire(&s.shm.slots[SLOT_DISPATCHER].incarnation)
+    cdef bint look_at_all = incarnation != s.dispatcher_incarnation or s.steady_ms % 1000 < TICK_MS
+    s.dispatcher_incarnation = incarnation
+    look_at_held(s, look_at_all)
+    forward_commits(s)
+    drop_old_parked(s)
+    incarnation = load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
+    if incarnation != s.writer_incarnation:
+        s.writer_incarnation = incarnation
+        s.in_flight = 0                # some of their answers will never come
+    if s.steady_ms - s.tick_ms >= IDLE_LOOK_MS or s.steady_ms % IDLE_LOOK_MS < TICK_MS:
+        for i in range(s.connection_max):
+            if s.connections[i] != NULL and (
+                    s.steady_ms - s.connections[i].active_ms > s.idle_ms_max):
+                connection_close(s, s.connections[i], CLOSE_IDLE, 0)
+    s.tick_ms = s.steady_ms
+
+
+cdef void one_event(Server* s, uint64_t key, unsigned int events) noexcept nogil:
+    cdef Connection* c
+    if key == <uint64_t>BELL_KEY:
+        return
+    if key >= <uint64_t>LISTENER_KEY:
+        if not s.stopping:
+            accept_some(s, <int>(key & 0xFF))
+        return
+    c = connection_find(s, key)
+    if c == NULL:
+        return
+    if events & EPOLLOUT:
+        output_flush(s, c)
+        c = connection_find(s, key)
+        if c == NULL:
+            return
+    if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+        if events & EPOLLIN and not c.stalled:
+            read_some(s, c)
+            push_appends(s)            # the writer begins while we read on
+        elif events & (EPOLLHUP | EPOLLERR):
+            connection_close(s, c, CLOSE_PEER, 0)
+
+
+cdef void turn(Server* s, int timeout_ms) noexcept nogil:
+    """Sleep until something comes, then do all of it."""
+    cdef epoll_event events[EVENTS_AT_ONCE]
+    cdef int count, i
+    doorbell_arm(s.slot)
+    if not rings_are_empty(s):
+        timeout_ms = 0
+    count = epoll_wait(s.epoll, events, EVENTS_AT_ONCE, timeout_ms)
+    doorbell_disarm(s.slot)
+    s.steady_ms = steady_ms()
+    s.now_ms = wall_ms()
+    for i in range(count):
+        one_event(s, events[i].data.u64, events[i].events)
+    take_rings(s)
+    output_flush_all(s)
+    if s.steady_ms - s.tick_ms >= TICK_MS:
+        tick(s)
+        output_flush_all(s)
+
+
+cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
+    cdef int64_t left = until_ms - s.steady_ms
+    if (s.held_count or s.commit_count or s.parked_count) and left > TICK_MS:
+        left = TICK_MS
+    return <int>max(left, 0)
+
+
+cdef class ServingLoop:
+    """
+    One serving process's work, without the GIL.
+
+    segment: the run's shared memory; index: which serving process this is; listeners: (socket,
+    is the fast port) each; log_folder, queue_folder: where the files are; store_address: (ip, port)
+    that records and message ids carry. Sizes in bytes, times in ms. Raises OSError.
+    """
+    cdef Segment segment
+    cdef Server* s
+    cdef object listeners
+
+    def __cinit__(self, Segment segment not None, int index, list listeners, bytes log_folder,
+                  bytes queue_folder, *, tuple store_address, str cluster, str region, bint trace_on,
+                  int64_t file_entries, int connection_max, int held_max, int64_t idle_ms_max,
+                  int body_bytes_max, int64_t memory_bytes, int memory_count_max,
+                  int memory_bytes_max, int disk_count_max, int disk_bytes_max, bint long_polling,
+                  int64_t short_polling_ms, uint64_t seed):
+        cdef Shm* shm = &segment.shm
+        cdef Server* s
+        self.segment = segment
+        self.listeners = listeners
+        self.s = s = <Server*>calloc(1, sizeof(Server))
+        if s == NULL:
+            raise MemoryError
+        s.shm = shm
+        s.index = index
+        s.slot = &shm.slots[SLOT_SERVING + index]
+        s.incarnation = s.slot.incarnation
+        s.generation = <uint64_t>s.incarnation * 65537 & 0xFFFFFF
+        s.random = seed | 1
+        s.connection_max = connection_max
+        s.idle_ms_max = idle_ms_max
+        s.body_max = body_bytes_max
+        s.memory_bytes = memory_bytes
+        s.memory_count_max = memory_count_max
+        s.memory_bytes_max = memory_bytes_max
+        s.disk_count_max = disk_count_max
+        s.disk_bytes_max = disk_bytes_max
+        s.long_polling = long_polling
+        s.short_polling_ms = short_polling_ms
+        s.held_capacity = held_max
+        s.trace_on = trace_on
+        self.name_broker(store_address, cluster, region)
+        self.take_memory()
+        held_init(s)
+        log_view_open(&s.log, shm.log, log_folder, shm.head.segment_size)
+        if queue_files_open(&s.queues, shm.queues, shm.head.queue_capacity, queue_folder,
+                            file_entries, 4096, False):
+            raise MemoryError
+        shm_producer(shm, &shm.head.appends[index], &s.appends)
+        shm_consumer(shm, &shm.head.append_results[index], &s.results)
+        shm_consumer(shm, &shm.head.arrivals[index], &s.arrivals)
+        shm_producer(shm, &shm.head.requests[index], &s.requests)
+        shm_consumer(shm, &shm.head.answers[index], &s.answers)
+        s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
+        s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
+        s.steady_ms = s.tick_ms = steady_ms()
+        s.now_ms = wall_ms()
+        self.watch(listeners)
+
+    cdef name_broker(self, tuple store_address, str cluster, str region):
+        cdef Server* s = self.s
+        ip, port = store_address
+        raw = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+        raw += int(port).to_bytes(4, "big")
+        s.store_host_size = <int32_t>len(raw)
+        memcpy(s.store_host, <const char*>raw, len(raw))
+        raw = b"CLUSTER\x01" + cluster.encode()
+        if len(raw) > <int>sizeof(s.cluster_property):
+            raise ValueError(f"broker.cluster: {len(raw) - 8} bytes, expected at most 290")
+        s.cluster_property_length = <int32_t>len(raw)
+        memcpy(s.cluster_property, <const char*>raw, len(raw))
+        raw = region.encode()
+        if len(raw) > <int>sizeof(s.region):
+            raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most 256")
+        s.region_length = <int32_t>len(raw)
+        memcpy(s.region, <const char*>raw, len(raw))
+
+    cdef take_memory(self):
+        cdef Server* s = self.s
+        cdef int32_t i
+        s.connections = <Connection**>calloc(s.connection_max, sizeof(void*))
+        s.free_slots = <int32_t*>malloc(s.connection_max * sizeof(int32_t))
+        s.dirty = <int32_t*>malloc(s.connection_max * sizeof(int32_t))
+        s.stalled = <int32_t*>malloc(s.connection_max * sizeof(int32_t))
+        s.scratch = <uint8_t*>malloc(2 * READ_BYTES)
+        s.entries = <uint8_t*>malloc(SCAN_ENTRIES_MAX * CQ_ENTRY_SIZE)
+        s.held = <HeldPull*>calloc(s.held_capacity, sizeof(HeldPull))
+        s.held_of_queue = <int32_t*>calloc(s.shm.head.queue_capacity, sizeof(int32_t))
+        s.parked = <ParkedRequest*>calloc(PARKED_COUNT_MAX, sizeof(ParkedRequest))
+        s.commits = <OffsetCommit*>calloc(COMMITS_MAX, sizeof(OffsetCommit))
+        if (s.connections == NULL or s.free_slots == NULL or s.dirty == NULL or s.stalled == NULL
+                or s.scratch == NULL or s.entries == NULL or s.held == NULL
+                or s.held_of_queue == NULL or s.parked == NULL or s.commits == NULL):
+            raise MemoryError
+        for i in range(s.connection_max):
+            s.free_slots[i] = s.connection_max - 1 - i
+        s.free_count = s.connection_max
+
+    cdef watch(self, list listeners):
+        cdef Server* s = self.s
+        cdef epoll_event event
+        s.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if s.epoll < 0:
+            raise OSError(errno, "epoll")
+        event.events = EPOLLIN | EPOLLET
+        event.data.u64 = <uint64_t>BELL_KEY
+        if epoll_ctl(s.epoll, EPOLL_CTL_ADD, s.slot.bell, &event) != 0:
+            raise OSError(errno, "epoll")
+        for number, (listener, fast_port) in enumerate(listeners):
+            s.listeners[number] = listener.fileno()
+            s.listener_fast[number] = fast_port
+            s.listener_count += 1
+            event.events = EPOLLIN
+            event.data.u64 = <uint64_t>LISTENER_KEY + <uint64_t>number
+            if epoll_ctl(s.epoll, EPOLL_CTL_ADD, listener.fileno(), &event) != 0:
+                raise OSError(errno, "epoll")
+
+    def hello(self) -> None:
+        """Tell the coordinator that this is a new process: connections of an earlier one are gone."""
+        forward_hello(self.s)
+
+    def run(self, int64_t slice_ms) -> None:
+        """Serve for `slice_ms`, or until a stop is asked for."""
+        cdef Server* s = self.s
+        cdef int64_t end_ms = steady_ms() + slice_ms
+        with nogil:
+            while s.steady_ms < end_ms and not load_i32_acquire(&s.slot.stop_requested):
+                turn(s, sleep_ms(s, end_ms))
+            s.slot.beat_ms = s.now_ms
+
+    def drain(self) -> None:
+        """The end: accept and read nothing more, answer what is on its way, close everything."""
+        cdef Server* s = self.s
+        cdef int64_t end_ms = steady_ms() + DRAIN_MS
+        cdef int32_t i
+        s.stopping = True
+        for i in range(s.listener_count):
+            epoll_ctl(s.epoll, EPOLL_CTL_DEL, s.listeners[i], NULL)
+        with nogil:
+            while s.in_flight > 0 and steady_ms() < end_ms:
+                turn(s, 20)
+            forward_commits(s)
+            for i in range(s.connection_max):
+                if s.connections[i] != NULL:
+                    connection_close(s, s.connections[i], CLOSE_PEER, 0)
+        log_view_close(&s.log)
+        queue_files_close(&s.queues)
+
+    def events(self) -> tuple[list[tuple[str, int, int]], int]:
+        """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""
+        cdef Server* s = self.s
+        cdef CloseEvent* event
+        result = []
+        for i in range(s.event_count):
+            event = &s.events[i]
+            size = 16 if event.address_is_v6 else 4
+            address = socket.inet_ntop(socket.AF_INET6 if event.address_is_v6 else socket.AF_INET,
+                                       (<const char*>event.address)[:size])
+            result.append((f"{address}:{event.port}", event.reason, event.detail))
+        lost = s.events_lost
+        s.event_count = 0
+        s.events_lost = 0
+        return result, lost

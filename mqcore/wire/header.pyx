@@ -1,0 +1,411 @@
+"""Reads the headers of sends and pulls (remoting.md 1.2, 1.3, 4.1, 4.2.1)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from mqcore.endian cimport load_i16, load_i32
+
+
+cdef enum:
+    DIGITS_MAX = 18
+
+
+cdef inline int send_field(const uint8_t* key, int32_t length) noexcept nogil:
+    """V1's long names; V2's letters are numbers already."""
+    if length == 1:
+        return key[0] - 97 if 97 <= key[0] <= 110 else -1
+    if length == 5:
+        if memcmp(key, "topic", 5) == 0:
+            return SEND_TOPIC
+        return SEND_BATCH if memcmp(key, "batch", 5) == 0 else (
+            SEND_BROKER_NAME if memcmp(key, "bname", 5) == 0 else -1)
+    if length == 4:
+        return SEND_FLAG if memcmp(key, "flag", 4) == 0 else -1
+    if length == 7:
+        return SEND_QUEUE_ID if memcmp(key, "queueId", 7) == 0 else (
+            SEND_SYS_FLAG if memcmp(key, "sysFlag", 7) == 0 else -1)
+    if length == 8:
+        return SEND_UNIT_MODE if memcmp(key, "unitMode", 8) == 0 else -1
+    if length == 10:
+        return SEND_PROPERTIES if memcmp(key, "properties", 10) == 0 else -1
+    if length == 12:
+        return SEND_DEFAULT_TOPIC if memcmp(key, "defaultTopic", 12) == 0 else -1
+    if length == 13:
+        return SEND_PRODUCER_GROUP if memcmp(key, "producerGroup", 13) == 0 else (
+            SEND_BORN_TIME if memcmp(key, "bornTimestamp", 13) == 0 else -1)
+    if length == 14:
+        return SEND_RECONSUME_TIMES if memcmp(key, "reconsumeTimes", 14) == 0 else -1
+    if length == 17:
+        return SEND_MAX_RECONSUME_TIMES if memcmp(key, "maxReconsumeTimes", 17) == 0 else -1
+    if length == 21:
+        return SEND_DEFAULT_QUEUES if memcmp(key, "defaultTopicQueueNums", 21) == 0 else -1
+    return -1
+
+
+cdef inline int pull_field(const uint8_t* key, int32_t length) noexcept nogil:
+    if length == 5:
+        return PULL_TOPIC if memcmp(key, "topic", 5) == 0 else -1
+    if length == 7:
+        return PULL_QUEUE_ID if memcmp(key, "queueId", 7) == 0 else (
+            PULL_SYS_FLAG if memcmp(key, "sysFlag", 7) == 0 else -1)
+    if length == 10:
+        return PULL_COUNT_MAX if memcmp(key, "maxMsgNums", 10) == 0 else (
+            PULL_SUB_VERSION if memcmp(key, "subVersion", 10) == 0 else -1)
+    if length == 11:
+        return PULL_QUEUE_OFFSET if memcmp(key, "queueOffset", 11) == 0 else -1
+    if length == 12:
+        return PULL_COMMIT_OFFSET if memcmp(key, "commitOffset", 12) == 0 else (
+            PULL_SUBSCRIPTION if memcmp(key, "subscription", 12) == 0 else -1)
+    if length == 13:
+        return PULL_GROUP if memcmp(key, "consumerGroup", 13) == 0 else -1
+    if length == 14:
+        return PULL_EXPRESSION_TYPE if memcmp(key, "expressionType", 14) == 0 else -1
+    if length == 20:
+        return PULL_SUSPEND_MS if memcmp(key, "suspendTimeoutMillis", 20) == 0 else -1
+    return -1
+
+
+cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexcept nogil:
+    if code == CODE_PULL:
+        return pull_field(key, length)
+    if code == CODE_SEND_V2 or code == CODE_SEND_BATCH:
+        return key[0] - 97 if length == 1 and 97 <= key[0] <= 110 else -1
+    if code == CODE_SEND:
+        return send_field(key, length) if length > 1 else -1
+    return -1
+
+
+cdef inline const uint8_t* skip_blanks(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    while p < end and (p[0] == 32 or p[0] == 10 or p[0] == 13 or p[0] == 9):
+        p += 1
+    return p
+
+
+cdef inline const uint8_t* read_string(const uint8_t* p, const uint8_t* end,
+                                       Text* text) noexcept nogil:
+    """p stands behind the opening quote; returns behind the closing one, or NULL."""
+    cdef const uint8_t* start = p
+    cdef const uint8_t* quote = <const uint8_t*>memchr(p, 34, end - p)
+    text.start = start
+    text.escaped = False
+    if quote == NULL:
+        return NULL
+    if memchr(start, 92, quote - start) == NULL:
+        text.length = <int32_t>(quote - start)
+        return quote + 1
+    text.escaped = True
+    while p < end:
+        if p[0] == 92:
+            p += 2
+        elif p[0] == 34:
+            text.length = <int32_t>(p - start)
+            return p + 1
+        else:
+            p += 1
+    return NULL
+
+
+cdef const uint8_t* read_scalar(const uint8_t* p, const uint8_t* end, Text* text) noexcept nogil:
+    """A string, number or word; NULL: something else. null has length -1."""
+    if p >= end:
+        return NULL
+    if p[0] == 34:
+        return read_string(p + 1, end, text)
+    text.start = p
+    text.escaped = False
+    while p < end and (48 <= p[0] <= 57 or p[0] == 45 or p[0] == 43 or p[0] == 46
+                       or 97 <= p[0] <= 122 or p[0] == 69):
+        p += 1
+    text.length = <int32_t>(p - text.start)
+    if text.length == 0:
+        return NULL
+    if text.length == 4 and memcmp(text.start, "null", 4) == 0:
+        text.length = -1
+    return p
+
+
+cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* out) noexcept nogil:
+    """The members of extFields; p stands behind its brace; returns behind the closing one or NULL."""
+    cdef Text key, value
+    cdef int field
+    p = skip_blanks(p, end)
+    if p < end and p[0] == 125:
+        return p + 1
+    while p < end and p[0] == 34:
+        p = read_string(p + 1, end, &key)
+        if p == NULL or key.escaped:
+            return NULL
+        p = skip_blanks(p, end)
+        if p >= end or p[0] != 58:
+            return NULL
+        p = read_scalar(skip_blanks(p + 1, end), end, &value)
+        if p == NULL:
+            return NULL
+        field = field_of(out.code, key.start, key.length)
+        if field >= 0:
+            out.fields[field] = value
+        p = skip_blanks(p, end)
+        if p >= end:
+            return NULL
+        if p[0] == 125:
+            return p + 1
+        if p[0] != 44:
+            return NULL
+        p = skip_blanks(p + 1, end)
+    return NULL
+
+
+cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogil:
+    cdef int64_t number
+    if key.length == 4 and memcmp(key.start, "code", 4) == 0:
+        if not text_i64(value, &number) or number != <int32_t>number:
+            return HEADER_UNUSUAL
+        out.code = <int32_t>number
+    elif key.length == 4 and memcmp(key.start, "flag", 4) == 0:
+        if not text_i64(value, &number):
+            return HEADER_UNUSUAL
+        out.flag = <int32_t>number
+    elif key.length == 6 and memcmp(key.start, "opaque", 6) == 0:
+        if not text_i64(value, &number) or number != <int32_t>number:
+            return HEADER_UNUSUAL
+        out.opaque = <int32_t>number
+        out.has_opaque = True
+    elif key.length == 7 and memcmp(key.start, "version", 7) == 0:
+        if not text_i64(value, &number):
+            return HEADER_UNUSUAL
+        out.version = <int32_t>number
+    return HEADER_READ
+
+
+cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept nogil:
+    cdef Text key, value
+    cdef bint saw_code = False
+    p = skip_blanks(p, end)
+    if p >= end or p[0] != 123:
+        return HEADER_UNUSUAL
+    p = skip_blanks(p + 1, end)
+    while p < end and p[0] == 34:
+        p = read_string(p + 1, end, &key)
+        if p == NULL or key.escaped:
+            return HEADER_UNUSUAL
+        p = skip_blanks(p, end)
+        if p >= end or p[0] != 58:
+            return HEADER_UNUSUAL
+        p = skip_blanks(p + 1, end)
+        if p < end and p[0] == 123:
+            if key.length != 9 or memcmp(key.start, "extFields", 9) != 0 or not saw_code:
+                return HEADER_UNUSUAL
+            p = read_fields(p + 1, end, out)
+        else:
+            p = read_scalar(p, end, &value)
+            if p != NULL and read_top(&key, &value, out) != HEADER_READ:
+                return HEADER_UNUSUAL
+            saw_code = saw_code or key.length == 4 and memcmp(key.start, "code", 4) == 0
+        if p == NULL:
+            return HEADER_UNUSUAL
+        p = skip_blanks(p, end)
+        if p < end and p[0] == 125:
+            return (HEADER_READ if skip_blanks(p + 1, end) == end and out.has_opaque and saw_code
+                    else HEADER_UNUSUAL)
+        if p >= end or p[0] != 44:
+            return HEADER_UNUSUAL
+        p = skip_blanks(p + 1, end)
+    return HEADER_UNUSUAL
+
+
+cdef int read_binary(const uint8_t* p, int32_t length, Header* out) noexcept nogil:
+    cdef const uint8_t* end = p + length
+    cdef int32_t size, key_length
+    cdef const uint8_t* key
+    cdef int field
+    if length < 21:
+        return HEADER_BROKEN
+    out.code = load_i16(p)
+    out.version = load_i16(p + 3)
+    out.opaque = load_i32(p + 5)
+    out.flag = load_i32(p + 9)
+    out.has_opaque = True
+    size = load_i32(p + 13)
+    if size < 0 or size > length - 21:
+        return HEADER_BROKEN
+    p += 17 + size
+    size = load_i32(p)
+    p += 4
+    if size < 0 or size > end - p:
+        return HEADER_BROKEN
+    end = p + size
+    while p < end:
+        if end - p < 2:
+            return HEADER_BROKEN
+        key_length = load_i16(p)
+        if key_length < 0 or key_length > end - p - 6:
+            return HEADER_BROKEN
+        key = p + 2
+        p = key + key_length
+        size = load_i32(p)
+        p += 4
+        if size < 0 or size > end - p:
+            return HEADER_BROKEN
+        field = field_of(out.code, key, key_length)
+        if field >= 0:
+            out.fields[field].start = p
+            out.fields[field].length = size if size > 0 else -1     # an empty value is null (1.3)
+            out.fields[field].escaped = False
+        p += size
+    return HEADER_READ
+
+
+cdef int header_read(const uint8_t* header, int32_t length, bint binary, Header* out) noexcept nogil:
+    cdef int i
+    out.code = 0
+    out.opaque = 0
+    out.flag = 0
+    out.version = 0
+    out.has_opaque = False
+    out.binary = binary
+    for i in range(FIELD_COUNT):
+        out.fields[i].length = -1
+    if binary:
+        return read_binary(header, length, out)
+    return read_json(header, header + length, out)
+
+
+cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil:
+    cdef const uint8_t* p = text.start
+    cdef const uint8_t* end = text.start + text.length
+    cdef bint negative = False
+    cdef int64_t number = 0
+    if text.length <= 0 or text.escaped:
+        return False
+    if p[0] == 45 or p[0] == 43:
+        negative = p[0] == 45
+        p += 1
+    if p == end or end - p > DIGITS_MAX:
+        return False
+    while p < end:
+        if not 48 <= p[0] <= 57:
+            return False
+        number = number * 10 + (p[0] - 48)
+        p += 1
+    value[0] = -number if negative else number
+    return True
+
+
+cdef bint text_is_true(const Text* text) noexcept nogil:
+    return (text.length == 4 and (text.start[0] | 32) == 116 and (text.start[1] | 32) == 114
+            and (text.start[2] | 32) == 117 and (text.start[3] | 32) == 101)
+
+
+cdef inline int hex_value(uint8_t c) noexcept nogil:
+    if 48 <= c <= 57:
+        return c - 48
+    c |= 32
+    return c - 87 if 97 <= c <= 102 else -1
+
+
+cdef int32_t hex4(const uint8_t* p) noexcept nogil:
+    cdef int i, digit
+    cdef int32_t value = 0
+    for i in range(4):
+        digit = hex_value(p[i])
+        if digit < 0:
+            return -1
+        value = value * 16 + digit
+    return value
+
+
+cdef inline int32_t put_utf8(uint8_t* into, uint32_t point) noexcept nogil:
+    if point < 0x80:
+        into[0] = <uint8_t>point
+        return 1
+    if point < 0x800:
+        into[0] = <uint8_t>(0xC0 | (point >> 6))
+        into[1] = <uint8_t>(0x80 | (point & 0x3F))
+        return 2
+    if point < 0x10000:
+        into[0] = <uint8_t>(0xE0 | (point >> 12))
+        into[1] = <uint8_t>(0x80 | ((point >> 6) & 0x3F))
+        into[2] = <uint8_t>(0x80 | (point & 0x3F))
+        return 3
+    into[0] = <uint8_t>(0xF0 | (point >> 18))
+    into[1] = <uint8_t>(0x80 | ((point >> 12) & 0x3F))
+    into[2] = <uint8_t>(0x80 | ((point >> 6) & 0x3F))
+    into[3] = <uint8_t>(0x80 | (point & 0x3F))
+    return 4
+
+
+cdef inline int simple_escape(uint8_t c) noexcept nogil:
+    if c == 110:
+        return 10
+    if c == 116:
+        return 9
+    if c == 114:
+        return 13
+    if c == 98:
+        return 8
+    if c == 102:
+        return 12
+    return c if c == 34 or c == 92 or c == 47 else -1
+
+
+cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexcept nogil:
+    cdef const uint8_t* p = text.start
+    cdef const uint8_t* end
+    cdef const uint8_t* escape
+    cdef uint8_t* out = into
+    cdef int32_t point, low, run
+    if text.length < 0 or text.length > capacity:      # what is unescaped never grows
+        return -1
+    if not text.escaped:
+        memcpy(into, p, text.length)
+        return text.length
+    end = p + text.length
+    while p < end:
+        escape = <const uint8_t*>memchr(p, 92, end - p)
+        run = <int32_t>((escape if escape != NULL else end) - p)
+        memcpy(out, p, run)
+        out += run
+        p += run
+        if escape == NULL:
+            break
+        if end - p < 2:
+            return -1
+        if p[1] != 117:
+            point = simple_escape(p[1])
+            if point < 0:
+                return -1
+            out[0] = <uint8_t>point
+            out += 1
+            p += 2
+            continue
+        point = hex4(p + 2) if end - p >= 6 else -1
+        if point < 0:
+            return -1
+        p += 6
+        if 0xD800 <= point < 0xDC00 and end - p >= 6 and p[0] == 92 and p[1] == 117:
+            low = hex4(p + 2)
+            if 0xDC00 <= low < 0xE000:
+                point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00)
+                p += 6
+        out += put_utf8(out, <uint32_t>point)
+    return <int32_t>(out - into)
+
+
+def read(const uint8_t[::1] header, bint binary=False):
+    """
+    What the fast reader makes of a header, for tests: (HeaderResult, dict of code, opaque, flag,
+    version and "fields": number -> bytes).
+    """
+    cdef Header out
+    cdef const uint8_t* start = &header[0] if header.shape[0] else <const uint8_t*>b""
+    cdef int result = header_read(start, <int32_t>header.shape[0], binary, &out)
+    fields = {}
+    cdef int32_t length
+    for i in range(FIELD_COUNT):
+        if out.fields[i].length >= 0:
+            buffer = bytearray(out.fields[i].length)
+            length = 0
+            if out.fields[i].length:
+                length = text_copy(&out.fields[i], buffer, out.fields[i].length)
+            fields[i] = None if length < 0 else bytes(buffer[:length])
+    return result, {"code": out.code, "opaque": out.opaque, "flag": out.flag,
+                    "version": out.version, "fields": fields}
