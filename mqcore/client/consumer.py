@@ -15,7 +15,12 @@ from typing import Any
 
 from mqcore.client import pull as pulling
 from mqcore.client.allocate import allocate_averagely
-from mqcore.client.errors import MQBrokerException, MQClientException, RocketMQException
+from mqcore.client.errors import (
+    MQBrokerException,
+    MQClientException,
+    RemotingConnectException,
+    RocketMQException,
+)
 from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
 from mqcore.client.listener import ConsumeContext, Listener, call_listener, restore_topic
 from mqcore.client.message import MessageQueue, PullStatus, ReceivedMessage
@@ -41,6 +46,10 @@ CACHED_COUNT_MAX = 1_000            # unfinished messages of one queue
 CACHED_BYTES_MAX = 100 * 1024 * 1024
 SPAN_MAX = 2_000                    # oldest to newest unfinished offset of one queue
 RECONSUME_TIMES_MAX = 16
+FORGOTTEN_CODES = frozenset({
+    ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+})
 
 log = logging.getLogger("mqcore.client")
 
@@ -276,13 +285,15 @@ class PushConsumer:
             self._dispatch(queue, held, result.messages)
 
     async def _after_failed_pull(self, queue: MessageQueue, error: RocketMQException) -> None:
-        flow_control = (
-            isinstance(error, MQBrokerException)
-            and error.response_code == ResponseCode.FLOW_CONTROL
-        )
-        if not flow_control:
-            log.warning("pulling from %s failed: %s", queue, error)
-        await asyncio.sleep(FLOW_CONTROL_S if flow_control else RETRY_PULL_S)
+        code = error.response_code if isinstance(error, MQBrokerException) else None
+        if code == ResponseCode.FLOW_CONTROL:
+            await asyncio.sleep(FLOW_CONTROL_S)
+            return
+        log.warning("pulling from %s failed: %s", queue, error)
+        await asyncio.sleep(RETRY_PULL_S)
+        if code in FORGOTTEN_CODES or isinstance(error, RemotingConnectException):
+            # A broker forgets a member whose connection ends, and does not wait for the timer.
+            await self._instance.send_heartbeats()
 
     async def _restart_at(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
         """The broker corrected the offset: go on there (it may lie below what was committed)."""

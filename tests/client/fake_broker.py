@@ -198,6 +198,8 @@ class FakeBroker:
         ext = command.ext
         key, offset = (ext["topic"], int(ext["queueId"])), int(ext["queueOffset"])
         queue = self.queues.setdefault(key, [])
+        if not self.members.get(ext["consumerGroup"]):
+            return response(command, ResponseCode.SUBSCRIPTION_NOT_EXIST, "no such member")
         if int(ext["sysFlag"]) & 1:
             self.committed[self.key(command)] = int(ext["commitOffset"])
         if int(ext["sysFlag"]) & 2 and offset == len(queue):

@@ -268,6 +268,26 @@ def test_a_corrected_offset_is_taken_over(tmp_path):
     scenario_on(tmp_path, scenario)
 
 
+def test_a_consumer_that_lost_its_connections_joins_again(tmp_path):
+    async def scenario(address, brokers):
+        got = []
+        async with Producer("PG", namesrv=address) as producer:
+            await producer.send(Message("T", "before"))
+            consumer = PushConsumer(
+                "CG", lambda messages, context: got.extend(messages), namesrv=address,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            )
+            consumer.subscribe("T")
+            async with consumer:
+                await until(lambda: got)
+                for writer in brokers[0].members["CG"].values():
+                    writer.transport.abort()
+                await until(lambda: not brokers[0].members["CG"])
+                await producer.send(Message("T", "after"))
+                await until(lambda: len(got) == 2)
+    scenario_on(tmp_path, scenario)
+
+
 def test_a_client_without_a_name_server_says_so():
     async def scenario():
         with pytest.raises(MQClientException, match="NAMESRV_ADDR"):
