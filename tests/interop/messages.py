@@ -123,8 +123,8 @@ def assert_same(sent: Sequence[Message], lines: Sequence[Line], topic: str) -> N
         mid = one["properties"]["mid"]
         line = by_mid[mid]
         assert line["topic"] == topic, mid
-        assert (line.get("tags") or "") == one.get("tags", ""), mid
-        assert (line.get("keys") or "") == one.get("keys", ""), mid
+        assert (line.get("tags") or "") == (one.get("tags") or ""), mid
+        assert (line.get("keys") or "") == (one.get("keys") or ""), mid
         user = {name: value for name, value in line["properties"].items()
                 if name not in SYSTEM_PROPERTIES}
         assert user == one["properties"], mid

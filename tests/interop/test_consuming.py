@@ -38,8 +38,8 @@ def _create(programs: Programs, cluster: Cluster, topic: str) -> None:
 # -- tags ------------------------------------------------------------------------------------------
 
 TAGGED = [
-    message(f"{tag or 'none'}-{index}", f"{tag} {index}", **({"tags": tag} if tag else {}))
-    for tag, index in itertools.product(("TagA", "TagB", "TagC", "标签", ""), range(5))
+    message(f"{tag}-{index}", f"{tag} {index}", tags=tag)
+    for tag, index in itertools.product(("TagA", "TagB", "TagC", "标签", None), range(5))
 ]
 # The Go client hashes the UTF-8 bytes of a tag instead of its UTF-16 units: no broker can match it.
 WANTED_TAGS = {client: ("TagA", "TagC" if client == "go" else "标签") for client in CLIENTS}
