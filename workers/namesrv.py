@@ -9,6 +9,7 @@ Restarts  with the key-values of its files; brokers register again within one in
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -24,17 +25,19 @@ def run(
     listen_sockets: list[socket.socket] | None = None,
     stop_requested: Callable[[], bool] | None = None,
     ready_callback: Callable[[], None] | None = None,
+    bell: int = -1,
 ) -> None:
     """Run a name server in this process until SIGTERM, SIGINT or `stop_requested()`.
 
     listen_sockets   bound and listening; None opens the address in `settings`
     stop_requested   asked once a second, for a parent that stops its children through memory
+    bell             an eventfd that the parent rings when the answer has changed, -1: none
     ready_callback   called once connections are accepted
 
     Raises OSError when the address is taken, ValueError when a file of it cannot be read.
     """
     sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
-    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing))
+    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing, bell))
 
 
 def _nothing() -> None:
@@ -44,6 +47,7 @@ def _nothing() -> None:
 async def _run(
     settings: NamesrvSettings, sockets: list[socket.socket],
     stop_requested: Callable[[], bool] | None, on_ready: Callable[[], None],
+    bell: int,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -52,6 +56,15 @@ async def _run(
     watching = None
     if stop_requested is not None:
         watching = asyncio.create_task(_watch(stop_requested, stopping))
+        asked = stop_requested
+
+        def on_bell() -> None:
+            os.eventfd_read(bell)
+            if asked():
+                stopping.set()
+
+        if bell >= 0:
+            loop.add_reader(bell, on_bell)
     try:
         await serve(settings, sockets, on_ready=on_ready, stopping=stopping)
     finally:

@@ -169,9 +169,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
 
     @property
+    def store_root(self) -> Path:
+        """The store's folder."""
+        return Path(self.store.path)
+
+    @property
     def config_dir(self) -> Path:
         """The folder of topics.json, subscriptionGroup.json, consumerOffset.json (store.md 1)."""
-        return Path(self.store.path) / "config"
+        return self.store_root / "config"
 
 
 SECTIONS: dict[str, type[Struct]] = {

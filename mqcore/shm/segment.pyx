@@ -13,6 +13,7 @@ from mqcore.atomics cimport (
     load_i32_acquire,
     load_i64_acquire,
     store_i32_release,
+    store_i64_release,
 )
 from mqcore.layout cimport (
     CACHE_LINE_PAIR,
@@ -112,7 +113,7 @@ cdef class Segment:
     """
 
     @staticmethod
-    def create(str name, *, int run_id, int serving_count, int64_t segment_size,
+    def create(str name, *, int64_t run_id, int serving_count, int64_t segment_size,
                int64_t message_bytes_max, int64_t topics=16384, int64_t groups=16384,
                int64_t subscriptions=32768, int64_t queues=262144) -> Segment:
         """
@@ -248,8 +249,14 @@ cdef class Segment:
             "flushed": load_i64_acquire(&self.shm.log.flushed),
             "first": load_i64_acquire(&self.shm.log.first),
             "dispatched": load_i64_acquire(&self.shm.log.dispatched),
+            "flushed_store_time_ms": load_i64_acquire(&self.shm.log.flushed_store_time_ms),
             "refusal": self.shm.log.refusal, "queue_error": self.shm.log.queue_error,
         }
+
+    def set_dispatched(self, int64_t position, int64_t store_time_ms) -> None:
+        """Recovery's word, before the dispatcher is there: where it begins."""
+        store_i64_release(&self.shm.log.last_store_time_ms, store_time_ms)
+        store_i64_release(&self.shm.log.dispatched, position)
 
     @property
     def run_id(self) -> int:

@@ -8,7 +8,9 @@
 #       (transient-pool); never after a write or sync that failed.
 #   A2  `published` moves over whole records only, after A1, and never back.
 #   A3  A batch lies in one segment. Every segment ends with a blank record of at least eight bytes.
-#   A4  When a write fails, the queue offsets it had used are given back and its results say so.
+#   A4  When a write fails, the queue offsets it had used are given back, its results say so, and what
+#       did get into the file is wiped: recovery must not find whole records behind a later end.
+#   A5  A sync that failed is final: it is never asked for again, and nothing overrules its refusal.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport RingPlace

@@ -1,10 +1,10 @@
 """The append service (append.pxd has its rules)."""
-from libc.errno cimport ENOSPC, errno
+from libc.errno cimport EAGAIN, ENOSPC, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset, strncpy
 
-from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport full_fence, load_i32_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms
 from mqcore.endian cimport load_i32, store_i32, store_i64
 from mqcore.layout cimport (
@@ -47,7 +47,7 @@ from mqcore.shm.ring cimport (
 from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
 from mqcore.shm.tables cimport queue_find_or_add
 from mqcore.store.flush cimport FlushService, flush_hand_over
-from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.io cimport store_io, wipe, write_all_at
 from mqcore.store.log_view cimport LOG_PATH_MAX, segment_path
 from mqcore.store.record cimport record_place
 
@@ -108,7 +108,7 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char*
 cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
     """Make or open the segment at base and write there from now on; 0 or errno."""
     cdef char path[LOG_PATH_MAX]
-    cdef int fd, folder, copy
+    cdef int fd, folder, copy, error
     segment_path(path, a.folder, base)
     fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
@@ -118,15 +118,27 @@ cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
         return errno
     if a.flush_mode == FLUSH_SYNC:
         folder = store_io().open_file(a.folder, O_RDONLY | O_CLOEXEC, 0)
-        if folder < 0 or store_io().sync_data(folder) != 0:      # the name must survive too
+        if folder < 0:
+            error = errno
             store_io().close_file(fd)
-            return errno
+            return error
+        if store_io().sync_data(folder) != 0:                    # the name must survive too
+            error = errno
+            store_io().close_file(folder)
+            store_io().close_file(fd)
+            refuse(a, error, REFUSAL_FLUSH_FAILED)               # A5
+            return error
         store_io().close_file(folder)
     if a.service != NULL:
         copy = dup(fd)
-        if copy < 0 or not flush_hand_over(a.service, copy, base):
+        if copy < 0:
+            error = errno
             store_io().close_file(fd)
-            return 11                                            # EAGAIN: the disk is far behind
+            return error
+        if not flush_hand_over(a.service, copy, base):
+            store_io().close_file(copy)
+            store_io().close_file(fd)
+            return EAGAIN                                        # the disk is far behind
     if a.fd >= 0:
         store_io().close_file(a.fd)
     a.fd = fd
@@ -161,13 +173,22 @@ cdef void give_back_offsets(Appender* a) noexcept nogil:
                           a.used[a.used_count].offset)
 
 
+cdef void set_refusal(Appender* a, int refusal) noexcept nogil:
+    if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
+        return                                                   # A5
+    store_i32_release(&a.shm.log.refusal, refusal)
+    full_fence()       # the flush thread stores its failure, then its refusal: ours may have come last
+    if a.service != NULL and load_i32_acquire(&a.service.failure):
+        store_i32_release(&a.shm.log.refusal, REFUSAL_FLUSH_FAILED)
+
+
 cdef void refuse(Appender* a, int error, int otherwise) noexcept nogil:
     a.failure = error
-    if error == ENOSPC or error == EDQUOT:
+    if (error == ENOSPC or error == EDQUOT) and otherwise != REFUSAL_FLUSH_FAILED:
         a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
-        store_i32_release(&a.shm.log.refusal, REFUSAL_DISK_FULL)
+        set_refusal(a, REFUSAL_DISK_FULL)
     else:
-        store_i32_release(&a.shm.log.refusal, otherwise)
+        set_refusal(a, otherwise)
 
 
 cdef bint commit(Appender* a) noexcept nogil:
@@ -179,6 +200,9 @@ cdef bint commit(Appender* a) noexcept nogil:
     if error:
         refuse(a, error, REFUSAL_WRITE_FAILED)
         if a.flush_mode != FLUSH_TRANSIENT_POOL:
+            error = wipe(a.fd, a.position - a.base, a.staged)
+            if error:                        # it stays behind the end: take nothing more
+                refuse(a, error, REFUSAL_FLUSH_FAILED)
             give_back_offsets(a)
             fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
             a.staged = 0
@@ -211,7 +235,8 @@ cdef bint roll(Appender* a) noexcept nogil:
         error = open_segment(a, a.base + a.segment_size if a.fd >= 0
                              else a.position // a.segment_size * a.segment_size)
     if error:
-        refuse(a, error, REFUSAL_WRITE_FAILED)
+        if error != EAGAIN:                  # the flush service has to catch up: ask again
+            refuse(a, error, REFUSAL_WRITE_FAILED)
         return False
     a.position = a.base if a.position < a.base else a.position
     return True
@@ -316,9 +341,9 @@ cdef bint make_durable(Appender* a) noexcept nogil:
     cdef int64_t began_ms = steady_ms()
     cdef int p
     a.flushes_count += 1
-    if store_io().sync_data(a.fd) != 0:
+    # the sync of the segment before, in roll, may have failed in this very turn (A5)
+    if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED or store_io().sync_data(a.fd) != 0:
         refuse(a, errno, REFUSAL_FLUSH_FAILED)
-        store_i32_release(&a.shm.log.refusal, REFUSAL_FLUSH_FAILED)     # final, whatever errno
         for p in range(a.producers):
             a.result_kept[p] = a.results[p].cursors.tail
         fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
@@ -381,7 +406,7 @@ cdef void probe_disk(Appender* a) noexcept nogil:
     if a.fd >= 0 and fallocate(a.fd, KEEP_SIZE, at, min(PROBE_BYTES, a.segment_size - at)) != 0:
         if errno == ENOSPC or errno == EDQUOT:
             return
-    store_i32_release(&a.shm.log.refusal, REFUSAL_NONE)
+    set_refusal(a, REFUSAL_NONE)
 
 
 cdef bint appender_has_work(Appender* a) noexcept nogil:

@@ -17,3 +17,5 @@ cdef void io_replace(StoreIo* other) noexcept nogil          # NULL: the real di
 
 # The whole of `size` bytes or an errno: short writes and EINTR are carried on.
 cdef int write_all_at(int fd, const void* data, size_t size, int64_t offset) noexcept nogil
+# Zeros in [offset, offset + size) of a file that is longer, its length kept; 0 or errno.
+cdef int wipe(int fd, int64_t offset, int64_t size) noexcept nogil

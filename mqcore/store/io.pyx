@@ -1,6 +1,7 @@
 """System calls behind store_io."""
 from libc.errno cimport EINTR, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, long offset)
@@ -11,6 +12,11 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char* path, int flags, ...)
+    int fallocate(int fd, int mode, long offset, long length)
+
+cdef enum:
+    PUNCH_HOLE_KEEP_SIZE = 3          # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+    ZEROS = 4096
 
 
 cdef int real_open(const char* path, int flags, int mode) noexcept nogil:
@@ -71,4 +77,21 @@ cdef int write_all_at(int fd, const void* data, size_t size, int64_t offset) noe
         at += written
         size -= written
         offset += written
+    return 0
+
+
+cdef int wipe(int fd, int64_t offset, int64_t size) noexcept nogil:
+    cdef uint8_t[ZEROS] zeros
+    cdef int64_t part
+    cdef int error
+    if size <= 0 or fallocate(fd, PUNCH_HOLE_KEEP_SIZE, offset, size) == 0:
+        return 0
+    memset(zeros, 0, ZEROS)           # a file system that punches no holes
+    while size > 0:
+        part = min(size, <int64_t>ZEROS)
+        error = write_all_at(fd, zeros, part, offset)
+        if error:
+            return error
+        offset += part
+        size -= part
     return 0

@@ -1,0 +1,47 @@
+"""The `mqcore` command: each part is loaded when it is asked for."""
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+COMMANDS = {                       # name -> module, object, one line for the overview
+    "up": ("mqcore.admin.run", "up", "Run a broker with a name server beside it."),
+    "broker": ("mqcore.admin.run", "broker",
+               "Run a broker that registers with name servers elsewhere."),
+    "namesrv": ("mqcore.admin.run", "namesrv", "Run a name server alone."),
+    "status": ("mqcore.admin.status", "status", "Show a running broker's processes and figures."),
+    "send": ("mqcore.admin.messages", "send_command", "Send messages."),
+    "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),
+    "bench": ("mqcore.admin.bench", "bench_group", "Measure a broker."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only to run or explain that command: starting stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("mqcore"), prog_name="mqcore")
+def main() -> None:
+    """A message broker that unmodified RocketMQ 4.x clients use as it is."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`mqcore up`, `mqcore broker`, `mqcore namesrv`: the processes."""
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from mqcore.broker import settings as broker_settings
+from mqcore.broker.settings import Settings, SettingsError
+
+EXIT_SETTINGS = 2
+EXIT_START = 1
+
+config_option = click.option(
+    "-c", "--config", type=click.Path(dir_okay=False, path_type=Path),
+    help="Settings: a TOML file, or a stock broker.conf.")
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE",
+    help="One setting, over all files; may be repeated.")
+
+
+def fail(text: str, status: int) -> NoReturn:
+    """One line on standard error, and the end."""
+    print(f"mqcore: {text}", file=sys.stderr, flush=True)
+    sys.exit(status)
+
+
+def load(config: Path | None, overrides: list[str]) -> Settings:
+    """Settings, or the end with status 2."""
+    try:
+        return broker_settings.load(config, None, overrides)
+    except (SettingsError, OSError) as error:
+        fail(str(error), EXIT_SETTINGS)
+
+
+def supervise(settings: Settings, *, embedded: bool) -> NoReturn:
+    """Run a broker in this process until it ends."""
+    from mqcore.admin import logs
+    from mqcore.workers.supervisor import StartError, Supervisor
+
+    try:
+        logs.configure(settings.log.level, settings.log.file, settings.log.format)
+        if settings.stock.warning():
+            logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
+        sys.exit(Supervisor(settings, embedded_namesrv=embedded, on_ready=announce).run())
+    except (StartError, OSError) as error:
+        fail(str(error), EXIT_START)
+
+
+def announce(settings: Settings) -> None:
+    """The line that scripts wait for: clients can connect."""
+    names = ";".join(settings.broker.namesrv_addrs) or "none"
+    print(f"mqcore ready broker={settings.advertised_addr} namesrv={names} "
+          f"store={settings.store.path} flush={settings.store.flush}", flush=True)
+
+
+@click.command()
+@config_option
+@set_option
+@click.option("-v", "--verbose", is_flag=True, help="Show processes and how to try the broker.")
+def up(config: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
+    """Run a broker with a name server beside it."""
+    from msgspec.structs import replace
+
+    settings = load(config, list(overrides))
+    embedded = settings.namesrv.embedded
+    if embedded:
+        host = settings.namesrv.listen_host
+        own = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        addresses = (f"{own}:{settings.namesrv.listen_port}", *settings.broker.namesrv_addrs)
+        settings = replace(settings, broker=replace(settings.broker, namesrv_addrs=addresses))
+    supervise(settings, embedded=embedded)
+
+
+@click.command()
+@config_option
+@set_option
+@click.option("-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT]",
+              help="Name servers to register with.")
+def broker(config: Path | None, overrides: tuple[str, ...], namesrv: str | None) -> None:
+    """Run a broker that registers with name servers elsewhere."""
+    given = list(overrides)
+    if namesrv is not None:
+        given.append(f"broker.namesrv_addrs={namesrv}")
+    supervise(load(config, given), embedded=False)
+
+
+@click.command()
+@click.option("-c", "--config", type=click.Path(dir_okay=False, path_type=Path),
+              help="Settings: a TOML file, or a stock namesrv.conf.")
+@click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port, over the file's.")
+def namesrv(config: Path | None, port: int | None) -> None:
+    """Run a name server alone."""
+    from msgspec.structs import replace
+    from setproctitle import setproctitle
+
+    from mqcore.admin import logs
+    from mqcore.namesrv import settings as namesrv_settings
+    from mqcore.workers import namesrv as worker
+
+    logs.configure("info", "", "text")
+    try:
+        settings, ignored = namesrv_settings.load(config)
+    except (ValueError, OSError) as error:
+        fail(str(error), EXIT_SETTINGS)
+    if ignored:
+        logging.getLogger("mqcore").warning("%s: keys without effect here: %s", config,
+                                            ", ".join(ignored))
+    if port is not None:
+        settings = replace(settings, listen_port=port)
+    setproctitle("mqcore: namesrv")
+    try:
+        worker.run(settings, ready_callback=lambda: print(
+            f"mqcore ready namesrv={settings.listen_host}:{settings.listen_port}", flush=True))
+    except (OSError, ValueError) as error:
+        fail(str(error), EXIT_START)

@@ -1,0 +1,92 @@
+"""`mqcore status`: what the shared memory of running brokers says."""
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import click
+
+from mqcore.shm.segment import LayoutError, Segment, stale_segments
+
+PREFIX = "mqcore-"
+STATES = ("absent", "starting", "running", "stopped")
+REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed")
+SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv"}
+SLOT_SERVING = 8
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def describe(name: str) -> dict[str, object] | None:
+    """One run: its processes, positions and counters; None when its supervisor is gone."""
+    supervisor = int(name.rpartition("-")[2])
+    if not alive(supervisor):
+        return None
+    segment = Segment.attach(name)
+    now_ms = time.time_ns() // 1_000_000
+    processes = []
+    slots = {**SLOTS, **{SLOT_SERVING + i: f"pull-serving-{i}"
+                         for i in range(segment.serving_count)}}
+    for slot, role in slots.items():
+        state = segment.slot(slot)
+        if slot == 0:
+            state = {**state, "pid": supervisor, "state": 2}
+        if state["state"] == 0 and not state["incarnation"]:
+            continue
+        processes.append({
+            "role": role, "pid": state["pid"], "state": STATES[state["state"]],
+            "starts": max(state["incarnation"], 1),
+            "up_s": max(0, now_ms - state["started_ms"]) // 1000 if state["started_ms"] else None,
+        })
+    log = segment.log_state()
+    serving = [segment.slot(SLOT_SERVING + i)["figures"] for i in range(segment.serving_count)]
+    totals = [sum(column) for column in zip(*serving, strict=True)]
+    writer = segment.slot(1)["figures"]
+    return {
+        "processes": processes,
+        "log": {"first": log["first"], "published": log["published"], "flushed": log["flushed"],
+                "dispatch_behind_bytes": log["published"] - log["dispatched"],
+                "writes_refused": REFUSALS[log["refusal"]]},
+        "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},
+        "serving": {"connections": totals[0], "held_pulls": totals[4], "pulls": totals[2],
+                    "forwarded": totals[5], "closed_for_nonsense": totals[6],
+                    "refused_sends": totals[9]},
+    }
+
+
+@click.command("status")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+def status(as_json: bool) -> None:
+    """Show the processes, positions and counters of the brokers that run on this machine."""
+    runs = {}
+    for name in stale_segments(PREFIX):
+        try:
+            run = describe(name)
+        except (LayoutError, OSError, ValueError) as error:
+            raise click.ClickException(f"{name}: {error}") from error
+        if run is not None:
+            runs[name.lstrip("/")] = run
+    if as_json:
+        click.echo(json.dumps(runs, indent=2))
+        return
+    if not runs:
+        raise click.ClickException("no broker runs on this machine")
+    for name, run in runs.items():
+        click.echo(f"broker {name}")
+        for process in run["processes"]:              # type: ignore[attr-defined]
+            up = "" if process["up_s"] is None else f"  up {process['up_s']} s"
+            click.echo(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
+                       f" started {process['starts']} x{up}")
+        for part in ("log", "messages", "serving"):
+            figures = "  ".join(f"{key} {value}"
+                                for key, value in run[part].items())  # type: ignore[attr-defined]
+            click.echo(f"  {part:<16} {figures}")

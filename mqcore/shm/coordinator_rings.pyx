@@ -1,0 +1,219 @@
+"""The coordinator's ends of the rings: frames that come from the serving processes, answers that go."""
+import socket
+from collections import deque
+from typing import NamedTuple
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from mqcore.layout cimport (
+    ANSWER_CLOSE,
+    ANSWER_DROP,
+    ANSWER_FRAME,
+    ANSWER_REDO,
+    FORWARD_CLOSED,
+    FORWARD_COMMITS,
+    FORWARD_FRAME,
+    FORWARD_HELLO,
+    PART_MORE,
+    SERVING_COUNT_MAX,
+    SLOT_SERVING,
+    ForwardHead,
+    OffsetCommit,
+)
+from mqcore.shm.ring cimport (
+    Ring,
+    ring_claim,
+    ring_commit,
+    ring_is_empty,
+    ring_next,
+    ring_publish,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer, shm_producer
+
+cdef enum:
+    PART_BYTES_MAX = 256 << 10
+    WAITING_BYTES_MAX = 256 << 20     # answers that wait for a serving process that does not take them
+
+
+class Forwarded(NamedTuple):
+    """A frame without its length word, from a connection."""
+
+    connection: int
+    parked: int                # id of the request that waits in the serving process; 0: none does
+    body_size: int             # bytes of the body that stayed there, or came with the frame
+    remote: str                # "ip:port"
+    fast_port: bool
+    frame: bytes
+
+
+class Closed(NamedTuple):
+    """A connection is gone."""
+
+    connection: int
+
+
+class Hello(NamedTuple):
+    """A serving process began: connections of its predecessor are gone."""
+
+    serving: int
+
+
+class Commit(NamedTuple):
+    """An offset that came with a pull."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+cdef class CoordinatorRings:
+    """Receives from and answers to every serving process of a run. One thread."""
+    cdef Segment segment
+    cdef Ring requests[SERVING_COUNT_MAX]
+    cdef Ring answers[SERVING_COUNT_MAX]
+    cdef list waiting                 # per serving process: answers that found no room
+    cdef list waiting_bytes
+    cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
+
+    def __init__(self, Segment segment):
+        self.segment = segment
+        self.waiting = []
+        self.waiting_bytes = []
+        for i in range(segment.shm.head.serving_count):
+            shm_consumer(&segment.shm, &segment.shm.head.requests[i], &self.requests[i])
+            shm_producer(&segment.shm, &segment.shm.head.answers[i], &self.answers[i])
+            self.waiting.append(deque())
+            self.waiting_bytes.append(0)
+
+    def receive(self, int limit) -> list:
+        """Up to `limit` items from each ring: Forwarded, Closed, Hello, Commit. Each is given once."""
+        cdef uint8_t* record
+        cdef int32_t kind, length
+        cdef int i, count
+        items = []
+        for i in range(self.segment.shm.head.serving_count):
+            count = 0
+            while count < limit:
+                length = ring_next(&self.requests[i], &record, &kind)
+                if length < 0:
+                    break
+                count += 1
+                if kind == FORWARD_COMMITS:
+                    self.add_commits(items, record, length)
+                else:
+                    items.append(self.item(<ForwardHead*>record, kind,
+                                           record + sizeof(ForwardHead),
+                                           length - <int32_t>sizeof(ForwardHead)))
+            # before anything is handled: a frame that ends this process is not met again
+            if ring_release(&self.requests[i]):
+                doorbell_ring(&self.segment.shm.slots[SLOT_SERVING + i])
+        return items
+
+    cdef object item(self, ForwardHead* head, int32_t kind, const uint8_t* payload, int32_t length):
+        if kind == FORWARD_CLOSED:
+            return Closed(head.connection)
+        if kind == FORWARD_HELLO:
+            return Hello(head.connection >> 48 & 0xFF)
+        size = 16 if head.address_is_v6 else 4
+        address = socket.inet_ntop(socket.AF_INET6 if head.address_is_v6 else socket.AF_INET,
+                                   (<const char*>head.address)[:size])
+        return Forwarded(head.connection, head.parked, head.body_size,
+                         f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
+                         bool(head.fast_port), (<const char*>payload)[:length])
+
+    cdef void add_commits(self, list items, const uint8_t* record, int32_t length):
+        cdef const OffsetCommit* commit
+        cdef int32_t at = 0
+        while at + <int32_t>sizeof(OffsetCommit) <= length:
+            commit = <const OffsetCommit*>(record + at)
+            items.append(Commit(
+                (<const char*>commit.group)[:commit.group_length].decode(errors="replace"),
+                (<const char*>commit.topic)[:commit.topic_length].decode(errors="replace"),
+                commit.queue_id, commit.offset))
+            at += sizeof(OffsetCommit)
+
+    def has_work(self) -> bool:
+        """Whether something waits, or an answer may find room now."""
+        for i in range(self.segment.shm.head.serving_count):
+            if not ring_is_empty(&self.requests[i]):
+                return True
+        return False
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def send(self, uint64_t connection, bytes frame, int32_t parked=0) -> None:
+        """A whole frame (with its length word) for a connection; parked: forget that request."""
+        self.put(connection, ANSWER_FRAME, frame, parked)
+
+    def redo(self, uint64_t connection, int32_t parked, bytes header=b"") -> None:
+        """Run the parked request; header: in place of the one it came with."""
+        self.put(connection, ANSWER_REDO, header, parked)
+
+    def drop(self, uint64_t connection, int32_t parked) -> None:
+        """Forget the parked request: there is no answer, or it was given."""
+        self.put(connection, ANSWER_DROP, b"", parked)
+
+    def close(self, uint64_t connection) -> None:
+        """Close the connection."""
+        self.put(connection, ANSWER_CLOSE, b"", 0)
+
+    cdef void put(self, uint64_t connection, int32_t kind, bytes payload, int32_t parked):
+        cdef int serving = <int>(connection >> 48 & 0xFF)
+        if serving >= self.segment.shm.head.serving_count:
+            return
+        if self.waiting_bytes[serving] + len(payload) > WAITING_BYTES_MAX:
+            self.dropped += 1
+            return
+        start = 0
+        while True:
+            part = payload[start:start + PART_BYTES_MAX]
+            start += len(part)
+            more = start < len(payload)
+            self.waiting[serving].append((connection, kind, parked, PART_MORE if more else 0, part))
+            self.waiting_bytes[serving] += len(part)
+            if not more:
+                break
+        self.push(serving)
+
+    cdef bint push_one(self, int serving, tuple answer):
+        cdef Ring* ring = &self.answers[serving]
+        cdef bytes payload = answer[4]
+        cdef int32_t size = <int32_t>(sizeof(ForwardHead) + len(payload))
+        cdef uint8_t* place = ring_claim(ring, size)
+        cdef ForwardHead* head
+        if place == NULL:
+            ring_wait_for_room(ring)
+            place = ring_claim(ring, size)
+            if place == NULL:
+                return False
+        head = <ForwardHead*>place
+        memset(head, 0, sizeof(ForwardHead))
+        head.connection = answer[0]
+        head.parked = answer[2]
+        head.part = answer[3]
+        memcpy(place + sizeof(ForwardHead), <const char*>payload, len(payload))
+        ring_commit(ring, answer[1], size)
+        return True
+
+    cdef void push(self, int serving):
+        queue = self.waiting[serving]
+        while queue and self.push_one(serving, queue[0]):
+            self.waiting_bytes[serving] -= len(queue.popleft()[4])
+        if ring_publish(&self.answers[serving]):
+            doorbell_ring(&self.segment.shm.slots[SLOT_SERVING + serving])
+
+    def push_waiting(self) -> bool:
+        """Try again what found no room; returns whether something still waits."""
+        for i in range(self.segment.shm.head.serving_count):
+            if self.waiting[i]:
+                self.push(i)
+        return any(self.waiting)
+
+    def forget(self, int serving) -> None:
+        """A serving process began anew: what waited for its predecessor is for nobody."""
+        self.waiting[serving].clear()
+        self.waiting_bytes[serving] = 0

@@ -1,0 +1,116 @@
+"""Appends of the broker's own messages, for the Python processes that have some."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+import socket
+
+from mqcore.layout cimport (
+    APPEND_RECORDS,
+    HOST_V6_EXTRA,
+    PROPERTIES_LENGTH_MAX,
+    RECORD_FIXED_SIZE,
+    SLOT_WRITER,
+    TOPIC_LENGTH_MAX,
+    AppendHead,
+    AppendResult,
+)
+from mqcore.shm.ring cimport (
+    Ring,
+    ring_claim,
+    ring_commit,
+    ring_next,
+    ring_publish,
+    ring_release,
+)
+from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer, shm_producer
+from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.store.record cimport RecordHead, record_begin, record_end
+
+
+cdef class LogProducer:
+    """
+    One end of an `appends` ring and of its results.
+
+    producer: which (PRODUCER_COORDINATOR and on for processes that are not serving);
+    store_address: (ip, port) that the records carry as store host, and as born host.
+    """
+    cdef Segment segment
+    cdef Ring appends
+    cdef Ring results
+    cdef bytes host
+    cdef int32_t incarnation
+
+    def __init__(self, Segment segment, int producer, tuple store_address, int incarnation):
+        self.segment = segment
+        self.incarnation = incarnation
+        shm_producer(&segment.shm, &segment.shm.head.appends[producer], &self.appends)
+        shm_consumer(&segment.shm, &segment.shm.head.append_results[producer], &self.results)
+        ip, port = store_address
+        self.host = (socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+                     + int(port).to_bytes(4, "big"))
+
+    def append(self, str topic, int queue_id, bytes body, bytes properties, *, int64_t born_ms,
+               int flag=0, int sys_flag=0, int reconsume_times=0, int64_t prepared_position=0,
+               int tag=0) -> bool:
+        """
+        Hand one message to the writer; properties in their stored form; tag: comes back with its
+        result. False: the ring is full, try again later. Raises ValueError for what fits no record.
+        """
+        raw = topic.encode()
+        if not 1 <= len(raw) <= TOPIC_LENGTH_MAX:
+            raise ValueError(f"topic: expected 1 to {TOPIC_LENGTH_MAX} bytes, got {len(raw)}")
+        if len(properties) > PROPERTIES_LENGTH_MAX:
+            raise ValueError(f"properties: {len(properties)} bytes, at most {PROPERTIES_LENGTH_MAX}")
+        cdef int32_t size = <int32_t>(sizeof(AppendHead) + RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA
+                                      + len(body) + len(raw) + len(properties))
+        cdef uint8_t* place = ring_claim(&self.appends, size)
+        cdef RecordHead record
+        cdef AppendHead* head
+        cdef uint8_t* at
+        cdef uint8_t* end
+        cdef const uint8_t* host = self.host
+        cdef const uint8_t* name = raw
+        if place == NULL:
+            return False
+        head = <AppendHead*>place
+        memset(head, 0, sizeof(AppendHead))
+        at = place + sizeof(AppendHead)
+        record.queue_id = queue_id
+        record.flag = flag
+        record.sys_flag = sys_flag
+        record.born_time_ms = born_ms
+        record.born_host = record.store_host = host
+        record.born_host_size = record.store_host_size = <int32_t>len(self.host)
+        record.reconsume_times = reconsume_times
+        record.prepared_position = prepared_position
+        end = record_begin(at, &record, <const uint8_t*><const char*>body, <int32_t>len(body), name,
+                           <int32_t>len(raw))
+        memcpy(end + 2, <const char*>properties, len(properties))
+        head.topic_start = <int32_t>(end - len(raw) - at)
+        head.topic_length = <uint8_t>len(raw)
+        head.bytes_total = record_end(at, end, <int32_t>len(properties))
+        head.opaque = tag
+        head.producer_incarnation = self.incarnation
+        head.queue_hash = queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id)
+        head.queue_id = queue_id
+        head.record_count = 1
+        head.transaction_type = sys_flag & 0xC
+        ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+        ring_publish(&self.appends)
+        doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
+        return True
+
+    def take_results(self) -> list[tuple[int, int, int, int]]:
+        """(tag, PutStatus, queue offset, log position) of appends that are settled."""
+        cdef uint8_t* record
+        cdef int32_t kind
+        cdef AppendResult* result
+        settled = []
+        while ring_next(&self.results, &record, &kind) >= 0:
+            result = <AppendResult*>record
+            if result.producer_incarnation == self.incarnation:
+                settled.append((result.opaque, result.status, result.queue_offset,
+                                result.log_position))
+        if ring_release(&self.results):
+            doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
+        return settled

@@ -1,0 +1,317 @@
+"""
+The coordinator process: topics, groups, offsets, clients, locks, administration, registration.
+
+Reads     `requests` from every serving process; the store, for look-ups
+Owns      topics.json, subscriptionGroup.json, consumerOffset.json, client tables, queue locks; the
+          topic, group and subscription tables in shared memory
+Wakes     pull-serving (`answers`), writer (its own `appends`)
+Restarts  from its files; clients are known again with their next heartbeat (30 s)
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mqcore.broker.core import Ports
+from mqcore.broker.groups import GroupConfig
+from mqcore.broker.handlers import Broker
+from mqcore.broker.ports import QueueEntry
+from mqcore.broker.pull_rules import pull_asks
+from mqcore.broker.registration import Registration, identity
+from mqcore.broker.requests import Redo, Request, answer_frame
+from mqcore.broker.send_rules import send_asks
+from mqcore.broker.settings import Settings
+from mqcore.broker.topics import TablesFull
+from mqcore.client.pool import ConnectionPool
+from mqcore.client.registration import Registration as Registrations
+from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
+from mqcore.shm.segment import Segment
+from mqcore.shm.tables import TableFullError, TableWriter
+from mqcore.store.producer import LogProducer
+from mqcore.store.reader import StoreReader
+from mqcore.wire import command as wire
+from mqcore.wire.codes import ResponseCode
+from mqcore.wire.properties import encode_properties
+from mqcore.wire.tags import EXPRESSION_TAG, Subscription
+from mqcore.wire.topics import TopicConfig
+from mqcore.workers.figures import StoreFigures
+from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
+
+TICK_S = 0.1
+ITEMS_AT_ONCE = 256
+WAITING_APPENDS_MAX = 10_000
+UNREGISTER_TIMEOUT_MS = 800
+
+log = logging.getLogger("mqcore.coordinator")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SharedTables:
+    """The rules' Tables over shared memory."""
+
+    def __init__(self, segment: Segment, settings: Settings) -> None:
+        self._writer = TableWriter(segment)
+        self._writable = bool(settings.broker.permission & 2)
+        self._readable = bool(settings.broker.permission & 4)
+        self._writer.clear()
+
+    def publish_topic(self, topic: TopicConfig) -> None:
+        self._full(lambda: self._writer.publish_topic(
+            topic.name, read_queues=topic.read_queue_count, write_queues=topic.write_queue_count,
+            perm=topic.perm, multi_tag=topic.filter_type == "MULTI_TAG",
+            send_asks=send_asks(topic, writable=self._writable)))
+
+    def remove_topic(self, name: str) -> None:
+        self._writer.remove_topic(name)
+
+    def publish_group(self, group: GroupConfig) -> None:
+        self._full(lambda: self._writer.publish_group(
+            group.name, consume_enabled=group.consume_enable,
+            pull_asks=pull_asks(group, readable=self._readable)))
+
+    def remove_group(self, name: str) -> None:
+        self._writer.remove_group(name)
+
+    def publish_subscription(
+        self, group: str, topic: str, subscription: Subscription | None, message_model: str
+    ) -> None:
+        if subscription is None:
+            self._writer.remove_subscription(group, topic)
+            return
+        self._full(lambda: self._writer.publish_subscription(
+            group, topic, version=subscription.version_ms, codes=sorted(subscription.codes) or None,
+            other=subscription.expression_type not in ("", EXPRESSION_TAG)))
+
+    def _full(self, publish: Callable[[], None]) -> None:
+        try:
+            publish()
+        except TableFullError as error:
+            raise TablesFull(str(error)) from error
+
+
+class Reader(StoreReader):
+    """The rules' StoreReader: entries by name."""
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
+        found = super().entry(topic, queue_id, offset)
+        return None if found is None else QueueEntry(*found)
+
+
+class OwnMessages:
+    """The rules' Appender: messages of the broker's own making."""
+
+    def __init__(self, producer: LogProducer, cluster: str) -> None:
+        self._producer = producer
+        self._cluster = cluster
+        self._waiting: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def append(
+        self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], *,
+        born_ms: int, flag: int = 0, sys_flag: int = 0, reconsume_times: int = 0,
+    ) -> None:
+        text = encode_properties({**properties, "CLUSTER": self._cluster}).encode()
+        self._waiting.append(((topic, queue_id, body, text), {
+            "born_ms": born_ms, "flag": flag, "sys_flag": sys_flag,
+            "reconsume_times": reconsume_times}))
+        if len(self._waiting) > WAITING_APPENDS_MAX:
+            log.error("a message for %s is given up: the writer does not take it", topic)
+            self._waiting.pop(0)
+        self.push()
+
+    def push(self) -> None:
+        """Hand over what waits, and look at the results."""
+        while self._waiting and self._producer.append(*self._waiting[0][0], **self._waiting[0][1]):
+            self._waiting.pop(0)
+        for _, status, _, _ in self._producer.take_results():
+            if status != 0:
+                log.error("a message of the broker's own was not stored: put status %d", status)
+
+
+class Registrar:
+    """The rules' Registrar: REGISTER_BROKER to every name server, from the event loop."""
+
+    def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None]) -> None:
+        self._settings = settings
+        self._registrations = Registrations(ConnectionPool())
+        self._on_ordered = on_ordered
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def register(
+        self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None,
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self.register_now(registration, one_way=one_way, done=done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def register_now(
+        self, registration: Registration, *, one_way: bool = False,
+        done: Callable[[], None] | None = None,
+    ) -> int:
+        """Register and wait for the answers; returns how many name servers took it."""
+        try:
+            results = await self._registrations.register(
+                self._settings.broker.namesrv_addrs, registration.ext, registration.body,
+                oneway=one_way, timeout_ms=self._settings.broker.register_timeout_ms)
+        finally:
+            if done is not None:
+                done()
+        if results and results[0].order_topics is not None:
+            self._on_ordered(list(results[0].order_topics))
+        return len(results)
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await self._registrations.unregister(
+            self._settings.broker.namesrv_addrs, identity(self._settings),
+            timeout_ms=UNREGISTER_TIMEOUT_MS)
+        await self._registrations.close()
+
+
+class Coordinator:
+    """Feeds the rules from the rings, in one asyncio loop."""
+
+    name = "coordinator"
+    slot = SLOT_COORDINATOR
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
+        self._segment = segment
+
+    def _start(self) -> None:
+        settings, segment = self._settings, self._segment
+        files = StoreFiles(settings.store_root)
+        self._rings = CoordinatorRings(segment)
+        reader = Reader(
+            segment, os.fsencode(files.commit_log), os.fsencode(files.queues),
+            file_entries=settings.store.queue_file_entry_count,
+            memory_bytes=memory_bytes(settings.store.memory_ratio_percent))
+        self._own = OwnMessages(LogProducer(
+            segment, PRODUCER_COORDINATOR,
+            (settings.broker.advertised_ip, settings.broker.listen_port),
+            segment.incarnation(SLOT_COORDINATOR)), settings.broker.cluster)
+        self._registrar = Registrar(settings, self._apply_order)
+        self._broker = Broker(settings, Ports(
+            store=reader, tables=SharedTables(segment, settings), connections=self._rings,
+            appender=self._own, registrar=self._registrar,
+            figures=StoreFigures(segment, files)))
+        self._broker.load(now_ms())
+
+    def _apply_order(self, topics: list[str]) -> None:
+        self._broker.apply_order_table(topics, now_ms())
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """The coordinator's whole life: until its slot says stop."""
+        self._start()
+        loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        loop.add_reader(self._segment.bell(SLOT_COORDINATOR), self._on_bell)
+        self._segment.arm(SLOT_COORDINATOR)
+        ticking = loop.create_task(self._tick_until_stopped())
+        registering = loop.create_task(self._keep_registered())
+        await self._registrar.register_now(self._broker.registration())
+        on_ready()
+        self._drain()
+        await self._stopping.wait()
+        registering.cancel()
+        ticking.cancel()
+        self._drain()
+        loop.remove_reader(self._segment.bell(SLOT_COORDINATOR))
+        await self._registrar.stop()
+        self._own.push()
+        self._broker.close()
+
+    def _on_bell(self) -> None:
+        os.eventfd_read(self._segment.bell(SLOT_COORDINATOR))
+        self._drain()
+
+    def _drain(self) -> None:
+        """Take what the rings have; armed again, and looked at once more, before the loop sleeps."""
+        self._segment.disarm(SLOT_COORDINATOR)
+        for item in self._rings.receive(ITEMS_AT_ONCE):
+            self._take(item)
+        self._own.push()
+        self._rings.push_waiting()
+        if self._segment.stop_requested(SLOT_COORDINATOR):
+            self._stopping.set()
+        self._segment.arm(SLOT_COORDINATOR)
+        if self._rings.has_work():
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _take(self, item: Forwarded | Closed | Hello | Commit) -> None:
+        if isinstance(item, Forwarded):
+            self._handle(item)
+        elif isinstance(item, Closed):
+            self._broker.connection_closed(item.connection)
+        elif isinstance(item, Commit):
+            self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
+        else:
+            self._rings.forget(item.serving)
+            self._broker.connections_lost(item.serving)
+
+    def _handle(self, item: Forwarded) -> None:
+        try:
+            command = wire.decode(item.frame)
+        except wire.FrameError as error:
+            log.warning("connection from %s closed: %s", item.remote, error)
+            self._rings.drop(item.connection, item.parked)
+            self._rings.close(item.connection)
+            return
+        if command.is_response:
+            return                       # to a request of ours that nobody waits for any more
+        request = Request(item.connection, item.remote, command, now_ms(), item.fast_port,
+                          item.body_size)
+        try:
+            outcome = self._broker.handle(request)
+        except Exception as error:       # the boundary of this process: one request, not all
+            log.exception("request %d from %s failed", command.code, item.remote)
+            outcome = wire_failure(error)
+        if isinstance(outcome, Redo):
+            self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
+            return
+        frame = None if outcome is None else answer_frame(request, outcome)
+        if frame is not None:
+            self._rings.send(item.connection, frame, item.parked)
+        elif item.parked:
+            self._rings.drop(item.connection, item.parked)
+
+    async def _tick_until_stopped(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._segment.beat(SLOT_COORDINATOR, now_ms())
+            self._broker.tick(now_ms())
+            self._own.push()
+            if self._rings.push_waiting() or self._segment.stop_requested(SLOT_COORDINATOR):
+                self._drain()
+
+    async def _keep_registered(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.broker.register_interval_ms / 1000)
+            await self._registrar.register_now(self._broker.registration())
+
+
+def wire_failure(error: Exception) -> Any:
+    from mqcore.broker.requests import Answer
+
+    return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def redo_header(command: wire.Command, redo: Redo) -> bytes:
+    """The header in plain form, with another topic or queue if the rules say so; without body."""
+    ext = dict(command.ext or {})
+    short = command.code != 10 and "b" in ext
+    if redo.topic is not None:
+        ext["b" if short else "topic"] = redo.topic
+    if redo.queue_id is not None:
+        ext["e" if short else "queueId"] = str(redo.queue_id)
+    frame = wire.encode(replace(command, ext=ext, body=b""))
+    return frame[8:]

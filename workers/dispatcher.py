@@ -1,0 +1,107 @@
+"""
+The dispatcher process: gives every stored record its consume queue entry and its index keys.
+
+Reads     the commit log, from the dispatched position to the published position
+Owns      consume queues, key index, checkpoint (no other process writes them)
+Wakes     pull-serving, one record on `arrivals` for each queue that grew and is waited for
+Restarts  at the dispatched position; dispatching a record twice writes the same bytes
+"""
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+
+from mqcore.broker.settings import Settings
+from mqcore.shm.segment import Segment
+from mqcore.store import checkpoint
+from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.dispatch import DispatchLoop
+from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
+
+FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
+            3: "the commit log cannot be read", 4: "queues or index cannot be written"}
+FAILURE_IO = 4
+RETRY_S = 0.2
+WRITER_WAIT_S = 4.0
+STATE_RUNNING = 2
+
+log = logging.getLogger("mqcore.dispatcher")
+
+
+class DispatchError(RuntimeError):
+    """Dispatch cannot go on: the store is damaged, or this process is wrong about it."""
+
+
+class Dispatcher:
+    name = "dispatcher"
+    slot = SLOT_DISPATCHER
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._store = settings.store
+        self._segment = segment
+        self._files = StoreFiles(settings.store_root)
+        self._stopping = threading.Event()
+        self._io_error = 0
+
+    def start(self) -> None:
+        self._files.index.mkdir(parents=True, exist_ok=True)
+        self._files.queues.mkdir(parents=True, exist_ok=True)
+        newest = self._files.newest_index()
+        self._loop = DispatchLoop(
+            self._segment, os.fsencode(self._files.commit_log), os.fsencode(self._files.queues),
+            os.fsencode(self._files.index), file_entries=self._store.queue_file_entry_count,
+            index_slots=self._store.index_slot_count, index_entries=self._store.index_entry_count,
+            index_enabled=self._store.index_enable,
+            newest_index=os.fsencode(newest) if newest is not None else None,
+        )
+        self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
+        self._syncer.start()
+
+    def work(self, turn_ms: int) -> None:
+        failure = self._loop.run(turn_ms)
+        if failure == 0:
+            if self._io_error:
+                log.warning("queues and index are written again")
+                self._io_error = 0
+            return
+        kind, detail, position = self._loop.failure()
+        if kind != FAILURE_IO:
+            self._stopping.set()
+            raise DispatchError(f"{FAILURES[kind]} at log position {position} (detail {detail})")
+        if detail != self._io_error:
+            self._io_error = detail
+            log.error("%s: %s; trying again every %d ms", FAILURES[kind], os.strerror(detail),
+                      RETRY_S * 1000)
+        self._stopping.wait(RETRY_S)
+
+    def stop(self) -> None:
+        """After the writer has ended: everything dispatched, on disk, and the checkpoint says so."""
+        deadline = time.monotonic() + WRITER_WAIT_S
+        while time.monotonic() < deadline and (
+            self._segment.state(SLOT_WRITER) == STATE_RUNNING or self._loop.has_work()
+        ):
+            if self._loop.run(10) not in (0, FAILURE_IO):
+                break
+        self._stopping.set()
+        self._syncer.join()
+        self._write_checkpoint()
+        self._loop.close()
+
+    def _sync_from_time_to_time(self) -> None:
+        while not self._stopping.wait(self._store.queue_flush_thorough_interval_ms / 1000):
+            try:
+                self._write_checkpoint()
+            except OSError as error:
+                log.error("the checkpoint cannot be written: %s", error)
+
+    def _write_checkpoint(self) -> None:
+        state = self._segment.log_state()
+        _, queues_time_ms = self._loop.sync()
+        before = checkpoint.read(self._files.checkpoint)
+        checkpoint.write(self._files.checkpoint, Checkpoint(
+            log_time_ms=max(state["flushed_store_time_ms"], before.log_time_ms),
+            queues_time_ms=max(queues_time_ms, before.queues_time_ms),
+            index_time_ms=before.index_time_ms,
+        ))

@@ -1,0 +1,70 @@
+"""What the processes count, as GET_BROKER_RUNTIME_INFO and `mqcore status` show it."""
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mqcore.shm.segment import Segment
+from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
+
+WINDOWS_S = (10, 60, 600)
+SAMPLE_INTERVAL_S = 10
+SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Since the start of the processes that count; at: seconds on a steady clock."""
+
+    at: float
+    appended: int
+    appended_bytes: int
+    pulled: int
+
+
+class StoreFigures:
+    """The rules' Figures, from the counters in shared memory."""
+
+    def __init__(self, segment: Segment, files: StoreFiles) -> None:
+        self._segment = segment
+        self._files = files
+        self._samples: deque[Totals] = deque([self._totals()], maxlen=SAMPLES_MAX)
+
+    def _totals(self) -> Totals:
+        writer = self._segment.slot(SLOT_WRITER)["figures"]
+        serving = [self._segment.slot(SLOT_SERVING + i)["figures"]
+                   for i in range(self._segment.serving_count)]
+        return Totals(time.monotonic(), writer[0], writer[1], sum(f[3] for f in serving))
+
+    def sample(self) -> None:
+        """Take a sample if one is due; to be called now and then."""
+        if time.monotonic() - self._samples[-1].at >= SAMPLE_INTERVAL_S:
+            self._samples.append(self._totals())
+
+    def _rates(self, field: str) -> str:
+        """Three rates a second, over 10, 60 and 600 s, joined by blanks (remoting.md 5.5)."""
+        now = self._totals()
+        rates = []
+        for window in WINDOWS_S:
+            since = next((s for s in self._samples if now.at - s.at <= window), self._samples[-1])
+            seconds = max(now.at - since.at, 0.001)
+            rates.append(f"{(getattr(now, field) - getattr(since, field)) / seconds:.2f}")
+        return " ".join(rates)
+
+    def runtime(self) -> Mapping[str, str]:
+        """Keys as stock names them; only what is really known."""
+        self.sample()
+        totals = self._totals()
+        state = self._segment.log_state()
+        average = totals.appended_bytes / totals.appended if totals.appended else 0.0
+        return {
+            "putTps": self._rates("appended"),
+            "getTransferedTps": self._rates("pulled"),
+            "putMessageTimesTotal": str(max(totals.appended, 1)),
+            "putMessageSizeTotal": str(totals.appended_bytes),
+            "putMessageAverageSize": str(average),
+            "dispatchBehindBytes": str(state["published"] - state["dispatched"]),
+            "remainHowManyDataToFlush": f"{state['published'] - state['flushed']} B",
+        }

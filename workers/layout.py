@@ -1,0 +1,57 @@
+"""Where the files of a store are, and which process has which slot and producer number."""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SLOT_SUPERVISOR = 0
+SLOT_WRITER = 1
+SLOT_DISPATCHER = 2
+SLOT_COORDINATOR = 3
+SLOT_NAMESRV = 4
+SLOT_SERVING = 8
+PRODUCER_COORDINATOR = 16
+
+
+@dataclass(frozen=True)
+class StoreFiles:
+    """The paths below a store's root (store.md 1)."""
+
+    root: Path
+
+    @property
+    def commit_log(self) -> Path:
+        return self.root / "commitlog"
+
+    @property
+    def queues(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    def newest_index(self) -> Path | None:
+        """The index file with the highest name, which is written further."""
+        if not self.index.is_dir():
+            return None
+        names = sorted(entry.name for entry in os.scandir(self.index) if entry.name.isdigit())
+        return self.index / names[-1] if names else None
+
+
+def memory_bytes(ratio_percent: int) -> int:
+    """How far behind the log's end a record still counts as in memory (broker.md 6.2)."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * ratio_percent // 100

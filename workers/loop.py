@@ -1,0 +1,74 @@
+"""
+The one life that every worker process leads: start, turn until a stop is asked for, stop.
+
+A turn is native and long: it sleeps and works without the GIL for up to TURN_MS, or until the stop
+word or a failure ends it. What a worker has to say in Python (log lines) it says between turns.
+"""
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import time
+from types import FrameType
+from typing import Protocol
+
+from mqcore.shm.segment import Segment
+from setproctitle import setproctitle
+
+TURN_MS = 1000
+WORKER_RUNNING = 2
+WORKER_STOPPED = 3
+PR_SET_PDEATHSIG = 1
+
+
+class Worker(Protocol):
+    name: str
+    slot: int
+
+    def start(self) -> None: ...
+    def work(self, turn_ms: int) -> None: ...   # returns after at most turn_ms, or when asked to stop
+    def stop(self) -> None: ...
+
+
+def become(name: str, segment: Segment, slot: int) -> None:
+    """
+    Make a freshly forked process the worker `name`.
+
+    When its parent dies the kernel sends SIGTERM, and SIGTERM means: stop in order. A terminal's
+    SIGINT is the supervisor's business alone.
+    """
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:                      # it died between fork and prctl
+        os._exit(1)
+    setproctitle(f"mqcore: {name}")
+
+    def on_terminate(_number: int, _frame: FrameType | None) -> None:
+        segment.request_stop(slot)
+
+    signal.signal(signal.SIGTERM, on_terminate)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+
+
+def run(worker: Worker, segment: Segment) -> None:
+    """
+    Turn `worker` until its slot in shared memory says stop.
+
+    Errors are not handled here, and nothing is tidied after one: the process ends, the supervisor
+    sees the exit code and starts a fresh one, whose `start` rebuilds from the store. Every crash
+    takes that road, so it is the tested one; `stop` only makes the next start quicker.
+    """
+    log = logging.getLogger(f"mqcore.{worker.name}")
+    worker.start()
+    segment.set_state(worker.slot, WORKER_RUNNING)
+    log.debug("running, pid %d", os.getpid())
+    while not segment.stop_requested(worker.slot):
+        segment.beat(worker.slot, time.time_ns() // 1_000_000)
+        worker.work(TURN_MS)
+    worker.stop()
+    segment.set_state(worker.slot, WORKER_STOPPED)
+    log.debug("stopped")

@@ -1,0 +1,430 @@
+"""
+The supervisor: parent of all processes of a broker.
+
+Reads     worker slots; exit codes of its children
+Owns      the store's lock, shared memory names, listening sockets, the abort file, restarts
+Wakes     every worker, to stop
+Restarts  by hand: the next start removes what an earlier one left; its children end by themselves
+          when it dies
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import hashlib
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqcore.broker.settings import Settings
+from mqcore.shm.segment import Segment, stale_segments
+from mqcore.workers import coordinator, loop, namesrv
+from mqcore.workers.dispatcher import Dispatcher
+from mqcore.workers.layout import (
+    SLOT_COORDINATOR,
+    SLOT_DISPATCHER,
+    SLOT_NAMESRV,
+    SLOT_SERVING,
+    SLOT_SUPERVISOR,
+    SLOT_WRITER,
+    StoreFiles,
+)
+from mqcore.workers.pull_serving import PullServing
+from mqcore.workers.writer import EXIT_DAMAGED, Writer
+from setproctitle import setproctitle
+
+STATE_ABSENT, STATE_STARTING, STATE_RUNNING, STATE_STOPPED = range(4)
+LISTEN_BACKLOG = 4096
+START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
+EARLIER_RUN_WAIT_S = 10.0
+STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed
+LOOK_INTERVAL_MS = 1000
+QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
+RESTART_PAUSES_S = (0.0, 0.1, 0.5, 1.0, 5.0)
+
+log = logging.getLogger("mqcore.supervisor")
+
+
+class StartError(RuntimeError):
+    """The broker cannot start; the text is the one sentence that says why."""
+
+
+@dataclass
+class Child:
+    """One process: how it is made, and what it is now."""
+
+    name: str
+    slot: int
+    body: Callable[[], None]
+    pid: int = 0
+    started: float = 0.0
+    deaths: int = 0
+    restart_at: float = 0.0       # 0: it runs
+
+
+@dataclass
+class Listeners:
+    """The sockets that processes inherit: (socket, is the fast port) for each serving process."""
+
+    serving: list[list[tuple[socket.socket, bool]]] = field(default_factory=list)
+    namesrv: list[socket.socket] = field(default_factory=list)
+
+
+class Supervisor:
+    """
+    Runs one broker: `run` returns the exit status when it has ended.
+
+    embedded_namesrv: whether a name server runs beside it; on_ready: called once clients can
+    connect, with the addresses of broker and name servers.
+    """
+
+    def __init__(self, settings: Settings, *, embedded_namesrv: bool,
+                 on_ready: Callable[[Settings], None]) -> None:
+        self._settings = settings
+        self._embedded = embedded_namesrv
+        self._on_ready = on_ready
+        self._files = StoreFiles(settings.store_root)
+        self._children: list[Child] = []
+        self._stop_signal = 0
+        self._locks: list[int] = []
+
+    def run(self) -> int:
+        """Start everything, watch, stop everything. Raises StartError before anything is started."""
+        setproctitle("mqcore: supervisor")
+        self._prepare_store()
+        listeners = self._open_listeners()
+        self._segment = self._make_segment()
+        try:
+            self._bell = select.epoll()
+            self._bell.register(self._segment.bell(SLOT_SUPERVISOR), select.EPOLLIN)
+            self._catch_signals()
+            self._plan(listeners)
+            return self._live()
+        finally:
+            self._end_children()
+            with contextlib.suppress(FileNotFoundError):
+                self._segment.unlink()
+
+    # -- before the first process -------------------------------------------------------------------
+
+    def _prepare_store(self) -> None:
+        root = self._files.root
+        try:
+            self._files.commit_log.mkdir(parents=True, exist_ok=True)
+            self._settings.config_dir.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        except PermissionError as error:
+            raise StartError(f"the store {root} cannot be written: {error}") from error
+        except OSError as error:
+            raise StartError(f"the store {root} cannot be opened: {error}") from error
+
+    def _take_lock(self) -> None:
+        """
+        Two locks on one file: a record lock, as stock brokers take it; and one that children
+        inherit, so that a store is free only when the last process of an earlier run has ended.
+        """
+        inherited = os.open(self._files.lock, os.O_RDWR | os.O_CREAT, 0o644)
+        own = os.open(self._files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._locks = [inherited, own]
+        try:
+            fcntl.lockf(own, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except (BlockingIOError, PermissionError) as error:
+            raise StartError(f"the store {self._files.root} is in use by another broker") from error
+        deadline = time.monotonic() + EARLIER_RUN_WAIT_S
+        while True:
+            try:
+                fcntl.flock(inherited, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StartError(f"processes of an earlier run still use the store "
+                                     f"{self._files.root}") from None
+                time.sleep(0.02)
+        os.pwrite(own, b"lock", 0)
+
+    def _open_listeners(self) -> Listeners:
+        broker = self._settings.broker
+        result = Listeners(serving=[[] for _ in range(self.serving_count)])
+        ports = [(broker.listen_port, False)]
+        if self._settings.fast_port is not None:
+            ports.append((self._settings.fast_port, True))
+        for port, fast in ports:
+            several = self.serving_count > 1
+            if several:                # found here: SO_REUSEPORT alone would share with another broker
+                listen(broker.listen_host, port, "broker.listen_port").close()
+            for sockets in result.serving:
+                sockets.append((listen(broker.listen_host, port, "broker.listen_port",
+                                       share=several), fast))
+        if self._embedded:
+            settings = self._settings.namesrv
+            result.namesrv.append(listen(settings.listen_host, settings.listen_port,
+                                         "namesrv.listen_port"))
+        return result
+
+    @property
+    def serving_count(self) -> int:
+        """As set, or one for two processors."""
+        return self._settings.processes.serving_count or max(1, (os.cpu_count() or 1) // 2)
+
+    def _make_segment(self) -> Segment:
+        digest = hashlib.sha256(os.fsencode(os.path.realpath(self._files.root))).hexdigest()[:12]
+        prefix = f"mqcore-{digest}-"
+        for name in stale_segments(prefix):       # the store is ours: nobody else uses them
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"/dev/shm{name}")
+        processes = self._settings.processes
+        run_id = time.time_ns()
+        try:
+            segment = Segment.create(
+                f"/{prefix}{os.getpid()}", run_id=run_id, serving_count=self.serving_count,
+                segment_size=self._settings.store.segment_size_bytes,
+                message_bytes_max=self._settings.store.message_size_max_bytes,
+                topics=processes.topic_count_max, groups=processes.group_count_max,
+                subscriptions=processes.subscription_count_max, queues=processes.queue_count_max)
+        except (OSError, ValueError) as error:
+            raise StartError(f"shared memory cannot be made: {error}") from error
+        segment.make_bells()
+        return segment
+
+    def _catch_signals(self) -> None:
+        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell.register(reading, select.EPOLLIN)
+        self._wakeup = reading
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+        def on_stop(number: int, _frame: object) -> None:
+            self._stop_signal = number
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, on_stop)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+
+    def _plan(self, listeners: Listeners) -> None:
+        settings, segment = self._settings, self._segment
+
+        def worker(make: Callable[[], loop.Worker]) -> Callable[[], None]:
+            return lambda: loop.run(make(), segment)
+
+        if self._embedded:
+            self._children.append(Child("namesrv", SLOT_NAMESRV,
+                                        lambda: run_namesrv(settings, segment, listeners.namesrv)))
+        self._children += [
+            Child("writer", SLOT_WRITER, worker(lambda: Writer(settings, segment))),
+            Child("dispatcher", SLOT_DISPATCHER, worker(lambda: Dispatcher(settings, segment))),
+            Child("coordinator", SLOT_COORDINATOR, lambda: run_coordinator(settings, segment)),
+        ]
+        for index, sockets in enumerate(listeners.serving):
+            self._children.append(Child(
+                f"pull-serving-{index}", SLOT_SERVING + index,
+                worker(lambda i=index, s=sockets: PullServing(settings, segment, i, s))))
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def _live(self) -> int:
+        gc.collect()
+        gc.freeze()                    # children share what is here, untouched by their collector
+        by_slot = {child.slot: child for child in self._children}
+        if self._embedded:
+            self._start(by_slot[SLOT_NAMESRV])
+        self._start(by_slot[SLOT_WRITER])
+        if not self._wait_running([by_slot[SLOT_WRITER]]):
+            return self._start_failed()
+        self._files.abort.touch()      # from here on an end without `_end_children` is unclean
+        for child in self._children:
+            if not child.pid:
+                self._start(child)
+        if not self._wait_running(self._children) or not self._wait_dispatched():
+            return self._start_failed()
+        self._on_ready(self._settings)
+        while not self._stop_signal:
+            self._sleep(self._until_next_restart_ms())
+            self._reap()
+            self._restart_due()
+        log.info("stopping on %s", signal.Signals(self._stop_signal).name)
+        return 0
+
+    def _start(self, child: Child) -> None:
+        self._segment.begin_incarnation(child.slot)
+        child.started = time.monotonic()
+        child.restart_at = 0.0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child.pid = os.fork()
+        if child.pid == 0:
+            self._be(child)
+        self._segment.started(child.slot, child.pid, time.time_ns() // 1_000_000)
+
+    def _be(self, child: Child) -> None:
+        """In the child: live, and never come back."""
+        code = 1
+        try:
+            loop.become(child.name, self._segment, child.slot)
+            os.close(self._wakeup)
+            self._segment.started(child.slot, os.getpid(), time.time_ns() // 1_000_000)
+            child.body()
+            code = 0
+        except Exception:              # this process's boundary: say why, the parent starts another
+            logging.getLogger(f"mqcore.{child.name}").exception("ends by an error")
+        finally:
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _sleep(self, timeout_ms: int) -> None:
+        for fd, _ in self._bell.poll(max(timeout_ms, 0) / 1000):
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, 4096)
+
+    def _reap(self) -> None:
+        for child in self._children:
+            if not child.pid:
+                continue
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self._buried(child, os.waitstatus_to_exitcode(status))
+
+    def _buried(self, child: Child, code: int) -> None:
+        child.pid = 0
+        if code == 0 and self._segment.state(child.slot) == STATE_STOPPED and self._stop_signal:
+            return
+        self._segment.set_state(child.slot, STATE_ABSENT)
+        quick = time.monotonic() - child.started < QUICK_DEATH_S
+        child.deaths = child.deaths + 1 if quick else 0
+        pause = RESTART_PAUSES_S[min(child.deaths, len(RESTART_PAUSES_S) - 1)]
+        child.restart_at = time.monotonic() + pause
+        if child.slot == SLOT_WRITER and code == EXIT_DAMAGED:
+            child.restart_at = float("inf")
+        log.error("%s ended with %s; %s", child.name,
+                  signal.Signals(-code).name if code < 0 else f"exit code {code}",
+                  "it is started again" if child.restart_at != float("inf")
+                  else "the store needs a look")
+
+    def _until_next_restart_ms(self) -> int:
+        due = [child.restart_at for child in self._children if child.restart_at]
+        if not due or min(due) == float("inf"):
+            return LOOK_INTERVAL_MS
+        return min(LOOK_INTERVAL_MS, int(1000 * (min(due) - time.monotonic())))
+
+    def _restart_due(self) -> None:
+        for child in self._children:
+            if child.restart_at and time.monotonic() >= child.restart_at:
+                self._start(child)
+
+    def _wait_running(self, children: list[Child]) -> bool:
+        """Until all are running; False: one died, or a stop came, or it takes for ever."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not all(self._segment.state(child.slot) == STATE_RUNNING for child in children):
+            if self._stop_signal or time.monotonic() > deadline:
+                return False
+            self._sleep(50)
+            self._reap()
+            if any(child.restart_at for child in self._children):
+                return False
+        return True
+
+    def _wait_dispatched(self) -> bool:
+        """Until consumers see all that was stored before this start (store.md 9.7)."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            state = self._segment.log_state()
+            if state["dispatched"] >= state["published"]:
+                return True
+            if self._stop_signal or time.monotonic() > deadline:
+                return False
+            self._sleep(5)
+            self._reap()
+            if any(child.restart_at for child in self._children):
+                return False
+
+    def _start_failed(self) -> int:
+        if self._stop_signal:
+            return 0
+        log.error("the broker could not be started")
+        return 1
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _end_children(self) -> None:
+        """In the order in which data flows, so that nobody waits for one who is gone."""
+        self._stop_signal = self._stop_signal or signal.SIGTERM
+        clean = True
+        steps = [[c for c in self._children if c.slot >= SLOT_SERVING]]
+        steps += [[c for c in self._children if c.slot == slot]
+                  for slot in (SLOT_COORDINATOR, SLOT_WRITER, SLOT_DISPATCHER, SLOT_NAMESRV)]
+        for step in steps:
+            clean = self._end_step([child for child in step if child.pid]) and clean
+            clean = clean and all(
+                self._segment.state(c.slot) == STATE_STOPPED for c in step
+                if c.slot in (SLOT_WRITER, SLOT_DISPATCHER))
+        state = self._segment.log_state()
+        if clean and state["dispatched"] >= state["published"] and not state["refusal"]:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.abort.unlink()
+        for fd in self._locks:
+            os.close(fd)
+
+    def _end_step(self, children: list[Child]) -> bool:
+        for child in children:
+            self._segment.request_stop(child.slot)
+        deadline = time.monotonic() + STOP_STEP_S
+        while any(child.pid for child in children) and time.monotonic() < deadline:
+            self._sleep(20)
+            self._reap()
+        for child in children:
+            if child.pid:
+                log.error("%s does not stop: it is killed", child.name)
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+                child.pid = 0
+                return False
+        return True
+
+
+def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.socket:
+    """A listening socket that does not block; raises StartError naming the setting."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if share:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"{host}:{port} ({key}) cannot be listened on: {error.strerror}") from error
+    return listener
+
+
+def run_coordinator(settings: Settings, segment: Segment) -> None:
+    """The coordinator's process, from fork to end."""
+    asyncio.run(coordinator.Coordinator(settings, segment).run(
+        lambda: segment.set_state(SLOT_COORDINATOR, STATE_RUNNING)))
+    segment.set_state(SLOT_COORDINATOR, STATE_STOPPED)
+
+
+def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socket]) -> None:
+    """The embedded name server's process, from fork to end."""
+    from mqcore.namesrv.settings import NamesrvSettings
+
+    folder = Path(settings.store.path) / "namesrv"
+    folder.mkdir(parents=True, exist_ok=True)
+    namesrv.run(
+        NamesrvSettings(listen_host=settings.namesrv.listen_host,
+                        listen_port=settings.namesrv.listen_port,
+                        kv_config_path=str(folder / "kvConfig.json")),
+        sockets, stop_requested=lambda: segment.stop_requested(SLOT_NAMESRV),
+        ready_callback=lambda: segment.set_state(SLOT_NAMESRV, STATE_RUNNING),
+        bell=segment.bell(SLOT_NAMESRV))
+    segment.set_state(SLOT_NAMESRV, STATE_STOPPED)

@@ -1,0 +1,123 @@
+"""
+The writer process: the only one that appends to the commit log.
+
+Reads     one `appends` ring for each process that stores messages
+Owns      commit log segments, the queues' next offsets, published and flushed positions
+Wakes     dispatcher, and who appended, through `append_results`
+Restarts  finds the log's end behind the published position; answers what was in flight, once
+"""
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from mqcore.broker.settings import Settings
+from mqcore.shm.segment import Segment
+from mqcore.store import checkpoint
+from mqcore.store.append_loop import AppendLoop
+from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
+from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
+
+PAGE_BYTES = 4096
+EXIT_DAMAGED = 3                # the store cannot be opened: starting again would not help
+PRODUCERS_WAIT_S = 3.0          # for other processes to end before this one does
+STATE_STOPPED, STATE_ABSENT = 3, 0
+REFUSALS = {1: "the disk is full", 2: "a flush to disk has failed", 3: "a write has failed",
+            4: "consume queues or index cannot be written"}
+
+log = logging.getLogger("mqcore.writer")
+
+
+class Writer:
+    name = "writer"
+    slot = SLOT_WRITER
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._files = StoreFiles(settings.store_root)
+        self._refusal = 0
+
+    def start(self) -> None:
+        first_start = self._segment.incarnation(SLOT_WRITER) == 1
+        try:
+            recovered = self._recover(first_start)
+        except (DamagedStoreError, OSError) as error:
+            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            os._exit(EXIT_DAMAGED)
+        store = self._settings.store
+        self._loop = AppendLoop(
+            self._segment, os.fsencode(self._files.commit_log), store.flush, recovered.end,
+            flush_interval_ms=store.flush_interval_ms,
+            flush_least_bytes=store.flush_least_pages * PAGE_BYTES,
+            flush_thorough_interval_ms=store.flush_thorough_interval_ms,
+            sync_timeout_ms=store.sync_flush_timeout_ms,
+            commit_interval_ms=store.commit_interval_ms,
+            commit_least_bytes=max(store.commit_least_pages, 1) * PAGE_BYTES,
+        )
+        if first_start:
+            self._segment.set_dispatched(recovered.dispatch_from, recovered.last_store_time_ms)
+        else:
+            self._loop.drop_requests()
+        self._loop.publish_start(0 if first_start else self._segment.log_state()["flushed"])
+        if store.flush == "transient-pool" and not self._loop.pool_locked:
+            log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK): it may be swapped out")
+        self._flusher = threading.Thread(target=self._loop.run_flush_service, name="flush")
+        self._flusher.start()
+
+    def work(self, turn_ms: int) -> None:
+        self._loop.run(turn_ms)
+        refusal, error = self._loop.refusal()
+        if refusal != self._refusal:
+            self._refusal = refusal
+            if refusal:
+                log.error("writes are refused: %s (%s)", REFUSALS[refusal],
+                          os.strerror(error) if error else "no error number")
+            else:
+                log.warning("writes are taken again")
+
+    def stop(self) -> None:
+        """After all who append have ended: what they sent is written, then brought to disk."""
+        deadline = time.monotonic() + PRODUCERS_WAIT_S
+        while time.monotonic() < deadline and (self._producers_live() or self._loop.has_work()):
+            self._loop.run(10)
+        self._loop.finish()
+        self._loop.stop_flush_service()
+        self._flusher.join()
+
+    def _producers_live(self) -> bool:
+        slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]
+        return any(self._lives(slot) for slot in [*slots, SLOT_COORDINATOR])
+
+    def _lives(self, slot: int) -> bool:
+        state = self._segment.slot(slot)
+        if state["state"] in (STATE_STOPPED, STATE_ABSENT):
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(state["pid"], 0)
+            return True
+        return False
+
+    def _recover(self, first_start: bool) -> Recovered:
+        began = time.monotonic()
+        recovery = Recovery(self._segment, str(self._files.commit_log), str(self._files.queues),
+                            self._settings.store.queue_file_entry_count)
+        if first_start:
+            clean = not self._files.abort.exists()
+            recovered = recovery.open_store(
+                clean=clean, checkpoint_ms=checkpoint.read(self._files.checkpoint).replay_from_ms)
+        else:
+            recovered = recovery.open_tail()
+        if recovered.torn:
+            log.warning("the commit log ends at position %d: behind it lies %s; it is cut there",
+                        recovered.end, recovered.torn)
+        log.info("commit log from %d to %d, %d queues, %d records checked in %.3f s",
+                 recovered.first, recovered.end, recovered.queues, recovered.records_checked,
+                 time.monotonic() - began)
+        return recovered
+
+
