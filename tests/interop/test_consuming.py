@@ -194,9 +194,10 @@ def test_offsets_are_committed_up_to_the_end_when_a_consumer_stops(
 
     programs.consume("java", cluster.namesrv_addr, topic, group, 12).finish()
 
-    offsets = [committed_offset(cluster.broker_addr, group, topic, queue)
-               for queue in range(QUEUES)]
-    assert offsets == [3, 3, 3, 3]
+    offsets = {committed_offset(cluster.broker_addr, group, topic, queue)
+               for queue in range(QUEUES)}
+    # the stock broker may lose one: FIRST_COMMITS_MAY_BE_LOST in test_send_and_consume.py
+    assert offsets == {3} or (cluster.kind == "stock" and offsets == {3, None})
 
 
 # -- broadcast -------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ def test_a_message_is_found_by_the_offset_id_that_its_producer_was_given(
     assert found[0]["offset"] == acknowledged[0]["offset"]
 
 
-def test_a_consumer_that_was_killed_gets_everything_that_it_had_not_committed(
+def test_a_consumer_that_was_killed_gets_what_it_had_not_committed_and_what_is_new(
     programs: Programs, cluster: Cluster,
 ) -> None:
     require_client("java")
@@ -259,9 +260,19 @@ def test_a_consumer_that_was_killed_gets_everything_that_it_had_not_committed(
     first = programs.consume("java", cluster.namesrv_addr, topic, group, 1000)
     wait_until(lambda: first.out.exists() and len(first.out.read_text().splitlines()) == 12,
                "twelve messages")
-    first.stop()                # SIGKILL: the first commit comes ten seconds after the start
+    first.stop()                # SIGKILL: the first commit by timer comes ten seconds after start
+    wait_until(lambda: not group_members(cluster.broker_addr, group), "the broker noticed")
+    first.end()
+    committed = {queue: committed_offset(cluster.broker_addr, group, topic, queue) or 0
+                 for queue in range(QUEUES)}
+    repeated = set(mids(line for line in first.lines
+                        if line["offset"] >= committed[line["queueId"]]))
+    new = plain(f"new-{index}" for index in range(4))
+    programs.produce("java", cluster.namesrv_addr, topic, new).finish()
+    expected = [one for one in [*sent, *new] if one in new or one["properties"]["mid"] in repeated]
 
-    again: list[Line] = programs.consume("java", cluster.namesrv_addr, topic, group, 12).finish()
+    again: list[Line] = programs.consume("java", cluster.namesrv_addr, topic, group,
+                                         len(expected)).finish()
 
-    assert_same(sent, again, topic)
+    assert_same(expected, again, topic)
     assert_no_queue_twice(again)

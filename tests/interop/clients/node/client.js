@@ -9,7 +9,6 @@ const { Consumer, Message, Producer } = require('ali-ons');
 
 const EXIT_TOO_FEW = 3;
 const CONNECT_TIMEOUT_MS = 10000;
-const QUIET_MS = 300;
 
 const quiet = {
   debug() {},
@@ -110,31 +109,6 @@ function describe(message) {
   };
 }
 
-// ali-ons rebalances once for each subscription, all at the same time. One that ends late sets the
-// offset of a queue back that was consumed meanwhile, and that is what the consumer commits when it
-// closes. So nothing is consumed before none of them has run for a while.
-function settled(consumer) {
-  let running = 0;
-  let timer;
-  let open;
-  const opened = new Promise(resolve => {
-    open = resolve;
-  });
-  const rebalance = consumer.doRebalance.bind(consumer);
-  consumer.doRebalance = async () => {
-    running++;
-    clearTimeout(timer);
-    try {
-      await rebalance();
-    } finally {
-      if (--running === 0) {
-        timer = setTimeout(open, QUIET_MS);
-      }
-    }
-  };
-  return opened;
-}
-
 async function consume(options) {
   const lines = new Lines(options.out);
   const rejected = new Set();
@@ -152,11 +126,9 @@ async function consume(options) {
     maxReconsumeTimes: Number(options['max-reconsume']),
   }));
   consumer.on('error', error => console.error(error));
-  const start = settled(consumer);
   for (const topic of options.topic.split(',')) {
     const expression = options.sql ? { expressionType: 'SQL92', subString: options.sql } : options.expression;
     consumer.subscribe(topic, expression, async message => {
-      await start;
       const accepted = !options['reject-once'] || rejected.has(message.properties.mid);
       rejected.add(message.properties.mid);
       lines.write(Object.assign(describe(message), { accepted }));
