@@ -7,7 +7,8 @@
 #   T1  One process writes a table: the coordinator topics, groups and subscriptions; the writer queues.
 #   T2  An entry is complete before its index place is stored (release).
 #   T3  A change of an entry makes `sequence` odd, writes, and makes it even again; a reader that saw
-#       an odd or a changed sequence reads again. Queues have no sequence: their words are single.
+#       an odd or a changed sequence reads again, some thousand times, and then takes the entry for
+#       absent: its writer died. Queues have no sequence: their words are single.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.shm.segment cimport Shm

@@ -4,6 +4,7 @@ from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport (
     acquire_fence,
+    cpu_pause,
     load_i32_acquire,
     load_i64_acquire,
     release_fence,
@@ -26,6 +27,10 @@ from mqcore.layout cimport (
     TopicEntry,
 )
 from mqcore.shm.segment cimport Segment, Shm
+
+
+cdef enum:
+    READ_LOOKS_MAX = 10000             # at an entry that is being written; some hundred microseconds
 
 
 class TableFullError(RuntimeError):
@@ -51,13 +56,14 @@ cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t has
                      TopicView* view) noexcept nogil:
     cdef int32_t number = topic_number(shm, name, length, hash)
     cdef TopicEntry* entry
-    cdef int32_t before, live
+    cdef int32_t before, live, look
     if number < 0:
         return False
     entry = &shm.topics[number]
-    while True:                                                          # T3
+    for look in range(READ_LOOKS_MAX):                                   # T3
         before = load_i32_acquire(&entry.sequence)
         if before & 1:
+            cpu_pause()
             continue
         live = entry.live
         view.read_queues = entry.read_queues
@@ -67,6 +73,7 @@ cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t has
         acquire_fence()
         if load_i32_acquire(&entry.sequence) == before:
             return live
+    return False                       # its writer died in between: ask the coordinator
 
 
 cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
@@ -117,13 +124,14 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
     cdef uint64_t hash = name_hash(topic, topic_length, name_hash(group, group_length, 0))
     cdef int32_t number = subscription_number(shm, group, group_length, topic, topic_length, hash)
     cdef SubscriptionEntry* entry
-    cdef int32_t before, live
+    cdef int32_t before, live, look
     if number < 0:
         return False
     entry = &shm.subscriptions[number]
-    while True:                                                          # T3
+    for look in range(READ_LOOKS_MAX):                                   # T3
         before = load_i32_acquire(&entry.sequence)
         if before & 1:
+            cpu_pause()
             continue
         live = entry.live
         view.version = entry.version
@@ -133,6 +141,7 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
         acquire_fence()
         if load_i32_acquire(&entry.sequence) == before:
             return live
+    return False                       # its writer died in between: ask the coordinator
 
 
 cdef int32_t queue_find(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
@@ -346,6 +355,11 @@ cdef class TableWriter:
             close_entry(&self.shm.topics[number].sequence)
         for number in range(self.shm.head.group_count):
             store_i32_release(&self.shm.groups[number].live, 0)
+        # what clients subscribed to stays: they do not say it again; half-written ones are forgotten
+        for number in range(self.shm.head.subscription_count):
+            if self.shm.subscriptions[number].sequence & 1:
+                self.shm.subscriptions[number].live = 0
+                close_entry(&self.shm.subscriptions[number].sequence)
 
 
 cdef class QueueTable:

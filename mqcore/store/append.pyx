@@ -202,7 +202,7 @@ cdef bint commit(Appender* a) noexcept nogil:
         if a.flush_mode != FLUSH_TRANSIENT_POOL:
             error = wipe(a.fd, a.position - a.base, a.staged)
             if error:                        # it stays behind the end: take nothing more
-                refuse(a, error, REFUSAL_FLUSH_FAILED)
+                set_refusal(a, REFUSAL_WRITE_FAILED)
             give_back_offsets(a)
             fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
             a.staged = 0
@@ -261,8 +261,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     if a.staged + head.bytes_total > a.staging_capacity and not commit(a):
         return PUT_SERVICE_NOT_AVAILABLE
     if not fits_segment(a, head.bytes_total) and not roll(a):
-        return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
-                else PUT_CREATE_FILE_FAILED)
+        return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
+                in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
     queue = queue_find_or_add(a.shm, records + head.topic_start, head.topic_length, head.queue_id,
                               head.queue_hash)
     if queue < 0:
@@ -339,11 +339,15 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
 cdef bint make_durable(Appender* a) noexcept nogil:
     """Sync mode: the file reaches the disk before anybody hears of it (A1)."""
     cdef int64_t began_ms = steady_ms()
+    cdef bint failed
     cdef int p
     a.flushes_count += 1
     # the sync of the segment before, in roll, may have failed in this very turn (A5)
-    if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED or store_io().sync_data(a.fd) != 0:
+    failed = load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED
+    if not failed and store_io().sync_data(a.fd) != 0:
         refuse(a, errno, REFUSAL_FLUSH_FAILED)
+        failed = True
+    if failed:
         for p in range(a.producers):
             a.result_kept[p] = a.results[p].cursors.tail
         fail_results(a, PUT_SERVICE_NOT_AVAILABLE)

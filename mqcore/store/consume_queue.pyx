@@ -5,7 +5,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport strncpy
 
-from mqcore.atomics cimport exchange_i32, load_i32_acquire, store_i32_release
+from mqcore.atomics cimport exchange_i32, store_i32_release
 from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE, QueueEntry
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log_view cimport LOG_PATH_MAX
@@ -81,6 +81,14 @@ cdef int make_folders(QueueFiles* q, const QueueEntry* entry) noexcept nogil:
     return 0
 
 
+cdef int sync_left(QueueFiles* q, int32_t queue) noexcept nogil:
+    """Bring the file that the queue wrote so far to disk, be it open or not; 0 or errno."""
+    cdef QueueFile* file = &q.files[queue]
+    if not file.fd_plus_one:
+        return queue_sync(q, queue)
+    return errno if store_io().sync_data(file.fd_plus_one - 1) != 0 else 0
+
+
 cdef int open_file(QueueFiles* q, int32_t queue, int64_t first) noexcept nogil:
     """The descriptor of the file that begins at queue offset `first`, or -1 and q.failure."""
     cdef QueueFile* file = &q.files[queue]
@@ -90,12 +98,13 @@ cdef int open_file(QueueFiles* q, int32_t queue, int64_t first) noexcept nogil:
     file.use = q.use
     if file.fd_plus_one and file.first == first:
         return file.fd_plus_one - 1
-    if file.fd_plus_one:
-        # queue_sync only knows the newest file: an older one goes to disk when it is left
-        if q.writes and load_i32_acquire(&file.dirty) and (
-                store_io().sync_data(file.fd_plus_one - 1) != 0):
-            q.failure = errno
+    if q.writes and file.first != first:
+        # queue_sync only knows the newest file: an older one goes to disk when it is left, whoever
+        # has taken its dirty word
+        q.failure = sync_left(q, queue)
+        if q.failure:
             return -1
+    if file.fd_plus_one:
         store_io().close_file(file.fd_plus_one - 1)
         file.fd_plus_one = 0
         q.open_count -= 1

@@ -50,7 +50,8 @@ cdef struct Dispatcher:
     int32_t touched_count
     int32_t* touched_at               # by queue number: place in touched + 1, 0: not in this batch
     int64_t position
-    int64_t last_store_time_ms
+    int64_t batch_store_time_ms       # of the last record of this batch
+    int64_t last_store_time_ms        # of the last record whose entries are written: for checkpoints
     int64_t records_count
     int failure
     int failure_detail

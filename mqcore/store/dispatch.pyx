@@ -227,6 +227,7 @@ cdef int end_batch(Dispatcher* d) noexcept nogil:
     if error:
         d.touched_count = 0
         return error
+    store_i64_release(&d.last_store_time_ms, d.batch_store_time_ms)
     store_i64_release(&d.shm.log.dispatched, d.position)                 # D1
     tell(d)
     d.touched_count = 0
@@ -256,7 +257,7 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
         d.failure_detail = index_record(d, record, &unique, &keys)
         if d.failure_detail:
             return DISPATCH_IO
-    d.last_store_time_ms = record.store_time_ms
+    d.batch_store_time_ms = record.store_time_ms
     return 0
 
 
@@ -268,6 +269,7 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
     cdef int result
     log_next_use(&d.log)
     d.failure = DISPATCH_WELL
+    d.batch_store_time_ms = d.last_store_time_ms
     while (d.position < published and d.pending_count < BATCH_RECORDS_MAX
            and d.position - began < BATCH_BYTES_MAX):
         available = min(published,
@@ -393,7 +395,7 @@ cdef class DispatchLoop:
         ms) up to which everything dispatched is on disk now. Raises OSError.
         """
         cdef int64_t position = load_i64_acquire(&self.d.shm.log.dispatched)
-        cdef int64_t time_ms = self.d.last_store_time_ms
+        cdef int64_t time_ms = load_i64_acquire(&self.d.last_store_time_ms)
         cdef int32_t queue, count = load_i32_acquire(&self.d.shm.head.queue_count)
         cdef int error = 0
         with nogil:

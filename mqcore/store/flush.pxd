@@ -26,7 +26,7 @@ cdef struct FlushService:
     int32_t taken                     # the service
     int32_t stop                      # the process
     int64_t flushes
-    int failure                       # errno of the sync that failed
+    int32_t failure                   # errno of the sync that failed
 
 cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
                              int64_t interval_ms, int64_t least_bytes,

@@ -57,6 +57,9 @@ cdef int record_parse(const uint8_t* at, int64_t available, RecordView* view) no
     view.queue_offset = load_i64(at + RECORD_QUEUE_OFFSET)
     view.log_position = load_i64(at + RECORD_LOG_POSITION)
     view.sys_flag = load_i32(at + RECORD_SYS_FLAG)
+    left = RECORD_FIXED_SIZE - 2 * HOST_V4_SIZE + host_size(view.sys_flag, SYS_FLAG_BORN_HOST_V6)
+    if view.size < left + host_size(view.sys_flag, SYS_FLAG_STORE_HOST_V6):
+        return PARSE_BAD_SIZE
     view.born_time_ms = load_i64(at + RECORD_BORN_TIME)
     p = at + RECORD_BORN_HOST + host_size(view.sys_flag, SYS_FLAG_BORN_HOST_V6)
     view.store_time_ms = load_i64(p + RECORD_STORE_TIME_AFTER_BORN_HOST)

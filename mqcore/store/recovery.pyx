@@ -25,6 +25,7 @@ from mqcore.layout cimport (
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store.consume_queue cimport QueueItem, entry_decode
+from mqcore.store.io cimport wipe
 from mqcore.store.log_view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.record cimport (
     PARSE_BAD_CRC,
@@ -36,6 +37,10 @@ from mqcore.store.record cimport (
     record_check,
     record_parse,
 )
+
+
+cdef enum:
+    CHUNK_ENTRIES = 1024              # read at a time
 
 
 class DamagedStoreError(RuntimeError):
@@ -142,13 +147,16 @@ cdef class Recovery:
         else:
             replay = self.checkpointed_segment(starts, checkpoint_ms)
         end, torn = self.walk(max(replay, first), limit, True)
-        if torn and end + 8 < limit and self.good_record_follows(end, limit):
+        if self.segment_follows(starts, end) or (
+                (torn or not clean) and end + 8 < limit and self.good_record_follows(end, limit)):
             raise DamagedStoreError(
                 f"{self.log_folder}/{end // self.shm.head.segment_size * self.shm.head.segment_size:020d}"
-                f": at {end % self.shm.head.segment_size} (log position {end}) there is {torn}, and "
+                f": at {end % self.shm.head.segment_size} (log position {end}) there is "
+                f"{torn or 'nothing'}, and "
                 "whole records follow it: this is damage, not a torn tail. `mqcore verify` shows it.")
-        queues = self.cut_queues(end)
+        queues = self.cut_queues(end, end if clean else min(replay, end))
         self.drop_segments(starts, end)
+        self.wipe_behind(end, torn)
         return self.finish(first, end, min(replay, end), queues, torn)
 
     def open_tail(self) -> Recovered:
@@ -168,6 +176,7 @@ cdef class Recovery:
         self.walk(dispatched, published, False)
         end, torn = self.walk(published, limit, True) if limit else (0, "")
         self.drop_segments(starts, end)
+        self.wipe_behind(end, torn)
         return self.finish(self.shm.log.first, end, dispatched, self.shm.head.queue_count, torn)
 
     cdef int64_t segments_end(self, list starts):
@@ -240,7 +249,10 @@ cdef class Recovery:
         return ""
 
     def good_record_follows(self, int64_t position, int64_t limit) -> bool:
-        """Whether a whole, checked record of a later position lies within the next 8 MiB."""
+        """
+        Whether a whole, checked record lies within the next 8 MiB that is not older than the last
+        one before them: an older one was cut off before, by a broker that wipes nothing.
+        """
         cdef int64_t size = self.shm.head.segment_size
         cdef int64_t stop = min(position + (8 << 20), (position // size + 1) * size, limit)
         cdef const uint8_t* at = log_segment(self.log, position)
@@ -252,10 +264,39 @@ cdef class Recovery:
         with nogil:
             for i in range(1, stop - position - 8):
                 if record_check(at + i, (position // size + 1) * size - position - i, position + i,
-                                &record) == PARSE_RECORD:
+                                &record) == PARSE_RECORD and record.store_time_ms >= self.last_time_ms:
                     found = True
                     break
         return found
+
+    def segment_follows(self, list starts, int64_t end) -> bool:
+        """Whether a segment behind the one in which the log seems to end begins with a whole record."""
+        cdef RecordView record
+        cdef const uint8_t* at
+        for start in starts:
+            if start <= end:
+                continue
+            log_next_use(self.log)
+            at = log_segment(self.log, start)
+            if (at != NULL and record_check(at, self.shm.head.segment_size, start, &record)
+                    == PARSE_RECORD and record.store_time_ms >= self.last_time_ms):
+                return True
+        return False
+
+    def wipe_behind(self, int64_t end, str torn) -> None:
+        """
+        Nothing that looks like a record may stay behind the end: after the next appends it could
+        lie at a record boundary, and come back as one.
+        """
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int error
+        if not torn or end % size == 0:
+            return
+        path = os.path.join(self.log_folder, f"{end // size * size:020d}")
+        with open(path, "r+b", buffering=0) as file:
+            error = wipe(file.fileno(), end % size, size - end % size)
+        if error:
+            raise OSError(error, "the torn end of the commit log cannot be wiped", path)
 
     def checkpointed_segment(self, list starts, int64_t checkpoint_ms) -> int:
         """The last segment whose first record is not younger than the checkpoint (store.md 9.4)."""
@@ -350,20 +391,28 @@ cdef class Recovery:
         cdef int64_t first = self.shm.log.first
         cdef QueueItem item
         cdef const uint8_t* entry
-        cdef int64_t i
+        cdef int64_t i, at = 0
         with open(path, "rb", buffering=0) as file:
-            raw = os.pread(file.fileno(), self.file_entries * CQ_ENTRY_SIZE, 0)
-        entry = raw
-        for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
-            item = entry_decode(entry + i * CQ_ENTRY_SIZE)
-            if item.record_size <= 0:
-                break
-            if item.record_size != CQ_FILLER_RECORD_SIZE and item.log_position >= first:
-                return start // CQ_ENTRY_SIZE + i
-        return start // CQ_ENTRY_SIZE
+            while True:
+                raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, at * CQ_ENTRY_SIZE)
+                entry = raw
+                for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
+                    item = entry_decode(entry + i * CQ_ENTRY_SIZE)
+                    if item.record_size <= 0:
+                        return start // CQ_ENTRY_SIZE
+                    if item.record_size != CQ_FILLER_RECORD_SIZE and item.log_position >= first:
+                        return start // CQ_ENTRY_SIZE + at + i
+                at += CHUNK_ENTRIES
+                if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
+                    return start // CQ_ENTRY_SIZE
 
-    def cut_queues(self, int64_t end) -> int:
-        """Take entries that point behind the log's end out of the queues; returns the queue count."""
+    def cut_queues(self, int64_t end, int64_t trusted) -> int:
+        """
+        Take entries that point behind the log's end out of the queues; returns the queue count.
+
+        trusted: entries of records below it were on disk before the crash. Pages behind them may
+        have reached the disk in any order: the first hole ends a queue, and dispatch fills it.
+        """
         cdef int32_t number
         cdef QueueEntry* entry
         for number in range(self.shm.head.queue_count):
@@ -372,27 +421,53 @@ cdef class Recovery:
             folder = os.path.join(os.fsencode(self.queue_folder), topic,
                                   str(entry.queue_id).encode())
             if os.path.isdir(folder):
-                self.cut_queue(number, os.fsdecode(folder), end)
+                self.cut_queue(number, os.fsdecode(folder), end, trusted)
             if entry.next_offset < entry.max_offset:
                 store_i64_release(&entry.next_offset, entry.max_offset)
         return self.shm.head.queue_count
 
-    def cut_queue(self, int32_t number, str folder, int64_t end) -> None:
+    def cut_queue(self, int32_t number, str folder, int64_t end, int64_t trusted) -> None:
+        """Cut one queue: its files up to the last whole entry stay, later ones go."""
         cdef QueueEntry* entry = &self.shm.queues[number]
-        cdef int64_t count, max_offset = 0
-        for name in sorted((f.name for f in os.scandir(folder) if f.name.isdigit()), reverse=True):
-            path = os.path.join(folder, name)
-            count, _ = self.valid_entries(path, end)
-            if count == 0 and int(name) // CQ_ENTRY_SIZE >= entry.max_offset > 0:
-                os.unlink(path)
-                continue
-            max_offset = int(name) // CQ_ENTRY_SIZE + count
-            self.zero_behind(path, count)
-            if count:
+        cdef int64_t count = 0, max_offset = 0
+        files = sorted((int(f.name), f.path) for f in os.scandir(folder) if f.name.isdigit())
+        at = len(files) - 1
+        while at >= 0:
+            count, _ = self.valid_entries(files[at][1], trusted)
+            if count or at == 0:
                 break
+            at -= 1
+        if at >= 0:
+            count = self.whole_entries(files[at][1], count, end)
+            while count == self.file_entries and at + 1 < len(files):
+                at += 1
+                count = self.whole_entries(files[at][1], 0, end)
+            max_offset = <int64_t>files[at][0] // CQ_ENTRY_SIZE + count
+            self.zero_behind(files[at][1], count)
+        for _, path in files[at + 1:]:
+            os.unlink(path)
         store_i64_release(&entry.max_offset, max_offset)
         if entry.min_offset > max_offset:
             store_i64_release(&entry.min_offset, max_offset)
+
+    def whole_entries(self, str path, int64_t count, int64_t end) -> int:
+        """Entries from the start of a file that point below end, without a hole; `count` are known."""
+        cdef QueueItem item
+        cdef const uint8_t* entry
+        cdef int64_t i
+        with open(path, "rb", buffering=0) as file:
+            while count < self.file_entries:
+                raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, count * CQ_ENTRY_SIZE)
+                entry = raw
+                for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
+                    item = entry_decode(entry + i * CQ_ENTRY_SIZE)
+                    if item.record_size <= 0 or (item.record_size != CQ_FILLER_RECORD_SIZE and
+                                                 item.log_position + item.record_size > end):
+                        return count + i
+                count += <int64_t>len(raw) // CQ_ENTRY_SIZE
+                if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
+                    return count
+        return count
 
     def zero_behind(self, str path, int64_t count) -> None:
         """Bytes behind the last valid entry must be zero: they would count as entries next time."""

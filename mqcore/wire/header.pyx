@@ -161,7 +161,7 @@ cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogi
             return HEADER_UNUSUAL
         out.code = <int32_t>number
     elif key.length == 4 and memcmp(key.start, "flag", 4) == 0:
-        if not text_i64(value, &number):
+        if not text_i64(value, &number) or number != <int32_t>number:
             return HEADER_UNUSUAL
         out.flag = <int32_t>number
     elif key.length == 6 and memcmp(key.start, "opaque", 6) == 0:
@@ -170,7 +170,7 @@ cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogi
         out.opaque = <int32_t>number
         out.has_opaque = True
     elif key.length == 7 and memcmp(key.start, "version", 7) == 0:
-        if not text_i64(value, &number):
+        if not text_i64(value, &number) or number != <int32_t>number:
             return HEADER_UNUSUAL
         out.version = <int32_t>number
     return HEADER_READ
@@ -178,7 +178,7 @@ cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogi
 
 cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept nogil:
     cdef Text key, value
-    cdef bint saw_code = False
+    cdef bint saw_code = False, saw_fields = False
     p = skip_blanks(p, end)
     if p >= end or p[0] != 123:
         return HEADER_UNUSUAL
@@ -192,14 +192,18 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept n
             return HEADER_UNUSUAL
         p = skip_blanks(p + 1, end)
         if p < end and p[0] == 123:
-            if key.length != 9 or memcmp(key.start, "extFields", 9) != 0 or not saw_code:
+            if key.length != 9 or memcmp(key.start, "extFields", 9) != 0 or not saw_code or saw_fields:
                 return HEADER_UNUSUAL
+            saw_fields = True
             p = read_fields(p + 1, end, out)
         else:
             p = read_scalar(p, end, &value)
             if p != NULL and read_top(&key, &value, out) != HEADER_READ:
                 return HEADER_UNUSUAL
-            saw_code = saw_code or key.length == 4 and memcmp(key.start, "code", 4) == 0
+            if key.length == 4 and memcmp(key.start, "code", 4) == 0:
+                if saw_fields:             # the fields were read as another code's
+                    return HEADER_UNUSUAL
+                saw_code = True
         if p == NULL:
             return HEADER_UNUSUAL
         p = skip_blanks(p, end)
