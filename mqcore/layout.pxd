@@ -402,6 +402,7 @@ cdef enum:
     FORWARD_CLOSED = 2                   # the connection is gone
     FORWARD_COMMITS = 3                  # offsets that came with pulls: OffsetCommit[]
     FORWARD_HELLO = 4                    # a new incarnation: earlier connections are gone
+    FORWARD_REPEATED = 5                 # a frame that an earlier coordinator has answered
     ANSWER_FRAME = 1                     # a frame with its length word, for that connection
     ANSWER_REDO = 2                      # run the parked request; payload: a new header or nothing
     ANSWER_CLOSE = 3                     # close the connection

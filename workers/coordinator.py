@@ -5,7 +5,7 @@ Reads     `requests` from every serving process; the store, for look-ups
 Owns      topics.json, subscriptionGroup.json, consumerOffset.json, client tables, queue locks; the
           topic, group and subscription tables in shared memory
 Wakes     pull-serving (`answers`), writer (its own `appends`)
-Restarts  from its files; clients are known again with their next heartbeat (30 s)
+Restarts  from its files; pull-serving repeats the last heartbeat of each client to it
 """
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ class Coordinator:
         if isinstance(outcome, Redo):
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
             return
-        frame = None if outcome is None else answer_frame(request, outcome)
+        frame = None if outcome is None or item.repeated else answer_frame(request, outcome)
         if frame is not None:
             self._rings.send(item.connection, frame, item.parked)
         elif item.parked:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 
 from mqcore.broker.settings import Settings
@@ -26,7 +27,17 @@ REASONS = {
     7: "there is no memory for {detail} bytes",
 }
 
+RESERVED_FDS = 4096 + 256        # consume queue files, segments, listeners, bells
+
 log = logging.getLogger("mqcore.pull-serving")
+
+
+def descriptors() -> int:
+    """How many descriptors this process may have, after asking for as many as are allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 class PullServing:
@@ -48,7 +59,7 @@ class PullServing:
             os.fsencode(files.queues), store_address=(broker.advertised_ip, broker.listen_port),
             cluster=broker.cluster, region=broker.region_id, trace_on=broker.trace_on,
             file_entries=store.queue_file_entry_count,
-            connection_max=processes.connection_count_max,
+            connection_max=min(processes.connection_count_max, descriptors() - RESERVED_FDS),
             held_max=processes.held_pull_count_max, idle_ms_max=processes.connection_idle_ms,
             body_bytes_max=store.message_size_max_bytes,
             memory_bytes=memory_bytes(store.memory_ratio_percent),

@@ -12,6 +12,8 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
                        bint body_stays) noexcept nogil
 cdef void forward_closed(Server* s, Connection* c) noexcept nogil
 cdef void forward_hello(Server* s) noexcept nogil
+# To a coordinator that started anew: who is connected here, by the heartbeats they sent last.
+cdef void forward_heartbeats(Server* s) noexcept nogil
 cdef void forward_commits(Server* s) noexcept nogil
 cdef void note_commit(Server* s, const uint8_t* group, int32_t group_length, const uint8_t* topic,
                       int32_t topic_length, int32_t queue_id, int64_t offset) noexcept nogil

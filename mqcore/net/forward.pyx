@@ -13,6 +13,7 @@ from mqcore.layout cimport (
     FORWARD_COMMITS,
     FORWARD_FRAME,
     FORWARD_HELLO,
+    FORWARD_REPEATED,
     FRAME_HEADER_WORD,
     FRAME_LENGTH_MAX,
     PART_MORE,
@@ -53,6 +54,8 @@ from mqcore.wire.header cimport CODE_PULL, CODE_SEND, CODE_SEND_BATCH, CODE_SEND
 cdef enum:
     CODE_SYSTEM_ERROR = 1
     CODE_SYSTEM_BUSY = 2
+    CODE_HEART_BEAT = 34
+    HEARTBEAT_BYTES_MAX = 64 << 10
 
 
 cdef uint8_t* claim(Server* s, int32_t length) noexcept nogil:
@@ -136,20 +139,57 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
                             "[OVERLOAD]too many requests wait for the coordinator, try again later")
             return HANDLED
     head = <ForwardHead*>place
-    memset(head, 0, sizeof(ForwardHead))
-    head.connection = c.id
+    fill_head(head, c)
     head.parked = parked.id if parked != NULL else 0
     head.body_size = length - FRAME_HEADER_WORD - header_length
-    memcpy(head.address, c.address, 16)
-    head.address_is_v6 = c.address_is_v6
-    head.port = c.port
-    head.fast_port = c.fast_port
     memcpy(place + sizeof(ForwardHead), frame, sent)
     ring_commit(&s.requests, FORWARD_FRAME, sizeof(ForwardHead) + sent)
     publish(s)
     c.known = True
+    if header.code == CODE_HEART_BEAT:
+        keep_heartbeat(c, frame, length)
     s.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
+
+
+cdef void keep_heartbeat(Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
+    """The connection's newest heartbeat, for forward_heartbeats; without memory it is not kept."""
+    cdef uint8_t* copy
+    if length > HEARTBEAT_BYTES_MAX:
+        return
+    copy = <uint8_t*>realloc(c.heartbeat, length)
+    if copy == NULL:
+        return
+    memcpy(copy, frame, length)
+    c.heartbeat = copy
+    c.heartbeat_length = length
+
+
+cdef void forward_heartbeats(Server* s) noexcept nogil:
+    cdef int32_t i
+    cdef Connection* c
+    cdef ForwardHead* head
+    for i in range(s.connection_max):
+        c = s.connections[i]
+        if c == NULL or c.heartbeat == NULL:
+            continue
+        head = <ForwardHead*>claim(s, sizeof(ForwardHead) + c.heartbeat_length)
+        if head == NULL:               # the rest are known again with their next one, in 30 s
+            break
+        fill_head(head, c)
+        memcpy(<uint8_t*>head + sizeof(ForwardHead), c.heartbeat, c.heartbeat_length)
+        ring_commit(&s.requests, FORWARD_REPEATED,
+                    <int32_t>sizeof(ForwardHead) + c.heartbeat_length)
+    publish(s)
+
+
+cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:
+    memset(head, 0, sizeof(ForwardHead))
+    head.connection = c.id
+    memcpy(head.address, c.address, 16)
+    head.address_is_v6 = c.address_is_v6
+    head.port = c.port
+    head.fast_port = c.fast_port
 
 
 cdef void forward_word(Server* s, int32_t kind, uint64_t connection) noexcept nogil:

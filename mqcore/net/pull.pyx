@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from mqcore.atomics cimport full_fence, load_i64_acquire, store_u8_release
+from mqcore.atomics cimport full_fence, load_i32_acquire, load_i64_acquire, store_u8_release
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     FIGURE_HELD_PULLS,
@@ -305,6 +305,9 @@ cdef HeldPull* hold(Server* s, Connection* c, const Header* header, const PullFi
     held.binary = header.binary
     held.queue = queue
     held.queue_hash = hash
+    held.queue_id = f.queue_id
+    held.topic_length = <uint8_t>f.topic_length
+    memcpy(held.topic, f.topic, f.topic_length)
     held.count_max = f.count_max
     held.offset = f.offset
     held.cursor = f.offset
@@ -400,17 +403,14 @@ cdef void settle_queue(Server* s, int32_t queue) noexcept nogil:
 cdef void adopt_unborn(Server* s) noexcept nogil:
     """Pulls that waited for a queue without a number go to its list when it has one."""
     cdef int32_t number = s.unborn - 1
-    cdef int32_t after, queue, i, count = s.shm.head.queue_count
+    cdef int32_t after, queue
     cdef HeldPull* held
+    s.queues_known = load_i32_acquire(&s.shm.head.queue_count)
     s.unborn = 0
     while number >= 0:
         held = &s.held[number]
         after = held.next
-        queue = -1
-        for i in range(count - 1, -1, -1):
-            if s.shm.queues[i].hash == held.queue_hash:
-                queue = i
-                break
+        queue = queue_find(s.shm, held.topic, held.topic_length, held.queue_id, held.queue_hash)
         if queue < 0:
             held.next = s.unborn - 1
             s.unborn = number + 1
@@ -429,7 +429,7 @@ cdef void take_arrivals(Server* s) noexcept nogil:
     cdef uint8_t* record
     cdef int32_t kind
     while ring_next(&s.arrivals, &record, &kind) >= 0:
-        if s.unborn:
+        if s.unborn and load_i32_acquire(&s.shm.head.queue_count) != s.queues_known:
             adopt_unborn(s)
         settle_queue(s, (<Arrival*>record).queue)
     ring_release(&s.arrivals)

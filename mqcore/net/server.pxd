@@ -55,6 +55,8 @@ cdef struct Connection:
     bint dirty                         # has output of this turn
     bint stalled                       # N3
     bint known                         # the coordinator has heard of it
+    uint8_t* heartbeat                 # its last one, for a coordinator that starts anew
+    int32_t heartbeat_length
     bint fast_port
     uint8_t address[16]
     uint8_t address_is_v6
@@ -75,6 +77,9 @@ cdef struct HeldPull:
     bint binary
     int32_t queue                      # number in the queue table, -1: the queue is not born yet
     uint64_t queue_hash
+    int32_t queue_id
+    uint8_t topic_length
+    uint8_t topic[127]
     int32_t next                       # of the same queue, or of the free list; -1: last
     int32_t count_max
     int64_t offset                     # that was asked for
@@ -125,6 +130,7 @@ cdef struct Server:
     int64_t in_flight                  # appends without a result yet
     int32_t writer_incarnation
     int32_t dispatcher_incarnation
+    int32_t coordinator_incarnation
     # store
     LogView log
     QueueFiles queues
@@ -141,6 +147,7 @@ cdef struct Server:
     int32_t held_free
     int32_t* held_of_queue             # first held pull + 1 by queue number
     int32_t unborn                     # first held pull + 1 of queues without a number
+    int32_t queues_known               # queue count when the unborn were looked at last
     bint long_polling
     int64_t short_polling_ms
     # parked requests
@@ -168,6 +175,8 @@ cdef struct Server:
     int64_t now_ms                     # wall
     int64_t steady_ms
     int64_t tick_ms                    # steady: when timers were looked at last
+    int64_t held_look_ms               # ... and every held pull
+    int64_t idle_look_ms               # ... and every connection
     # log lines for Python
     CloseEvent events[64]
     int32_t event_count

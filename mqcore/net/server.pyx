@@ -160,6 +160,7 @@ cdef void connection_close(Server* s, Connection* c, int reason, int64_t detail)
     s.slot.figures[FIGURE_CONNECTIONS] = s.connection_count
     free(c.input)
     free(c.output)
+    free(c.heartbeat)
     free(c)
 
 

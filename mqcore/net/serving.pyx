@@ -15,9 +15,16 @@ from mqcore.layout cimport (
     SLOT_DISPATCHER,
     SLOT_SERVING,
     SLOT_WRITER,
+    WORKER_RUNNING,
     OffsetCommit,
 )
-from mqcore.net.forward cimport drop_old_parked, forward_commits, forward_hello, take_answers
+from mqcore.net.forward cimport (
+    drop_old_parked,
+    forward_commits,
+    forward_heartbeats,
+    forward_hello,
+    take_answers,
+)
 from mqcore.net.pull cimport held_init, look_at_held, take_arrivals
 from mqcore.net.requests cimport handle_input
 from mqcore.net.send cimport take_results
@@ -100,7 +107,9 @@ cdef enum:
     EVENTS_AT_ONCE = 256
     ACCEPTS_AT_ONCE = 64
     TICK_MS = 100                      # timers, while there is something to time
+    HELD_LOOK_MS = 1000                # every held pull, in case an arrival found no room
     IDLE_LOOK_MS = 10000
+    KEPT_COPY_MAX = 16 << 10           # a longer start of a frame stays where it is
     BELL_KEY = 0xFFFFFFFFFFFFFFFF
     LISTENER_KEY = 0xFFFFFFFFFFFFFF00  # + index of the listener
     DRAIN_MS = 2000                    # for answers on their way when the process stops
@@ -123,10 +132,11 @@ cdef void accept_some(Server* s, int listener) noexcept nogil:
 cdef void read_some(Server* s, Connection* c) noexcept nogil:
     cdef ssize_t got
     cdef int64_t kept = c.input_length
-    memcpy(s.scratch, c.input, kept) if 0 < kept <= READ_BYTES else NULL
-    if kept > READ_BYTES:
+    if kept > KEPT_COPY_MAX:
         read_more(s, c)
         return
+    if kept > 0:
+        memcpy(s.scratch, c.input, kept)
     got = sys_read(c.fd, s.scratch + kept, READ_BYTES)
     if got <= 0:
         if got < 0 and (errno == EAGAIN or errno == EINTR):
@@ -217,23 +227,39 @@ cdef bint rings_are_empty(Server* s) noexcept nogil:
 
 
 cdef void tick(Server* s) noexcept nogil:
-    cdef int32_t i
-    cdef int32_t incarnation = load_i32_acquire(&s.shm.slots[SLOT_DISPATCHER].incarnation)
-    cdef bint look_at_all = incarnation != s.dispatcher_incarnation or s.steady_ms % 1000 < TICK_MS
-    s.dispatcher_incarnation = incarnation
-    look_at_held(s, look_at_all)
+    s.tick_ms = s.steady_ms
+    look_at_others(s)
+    look_at_held(s, s.steady_ms - s.held_look_ms >= HELD_LOOK_MS)
+    if s.steady_ms - s.held_look_ms >= HELD_LOOK_MS:
+        s.held_look_ms = s.steady_ms
     forward_commits(s)
     drop_old_parked(s)
+    if s.steady_ms - s.idle_look_ms >= IDLE_LOOK_MS:
+        s.idle_look_ms = s.steady_ms
+        close_idle(s)
+
+
+cdef void look_at_others(Server* s) noexcept nogil:
+    """Has another process been started anew? Then mend what its predecessor left open here."""
+    cdef int32_t incarnation = load_i32_acquire(&s.shm.slots[SLOT_DISPATCHER].incarnation)
+    if incarnation != s.dispatcher_incarnation:
+        s.dispatcher_incarnation = incarnation
+        s.held_look_ms = 0             # it may have died between growing a queue and telling us
     incarnation = load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
     if incarnation != s.writer_incarnation:
         s.writer_incarnation = incarnation
         s.in_flight = 0                # some of their answers will never come
-    if s.steady_ms - s.tick_ms >= IDLE_LOOK_MS or s.steady_ms % IDLE_LOOK_MS < TICK_MS:
-        for i in range(s.connection_max):
-            if s.connections[i] != NULL and (
-                    s.steady_ms - s.connections[i].active_ms > s.idle_ms_max):
-                connection_close(s, s.connections[i], CLOSE_IDLE, 0)
-    s.tick_ms = s.steady_ms
+    if (load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].incarnation) != s.coordinator_incarnation
+            and load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].state) == WORKER_RUNNING):
+        s.coordinator_incarnation = s.shm.slots[SLOT_COORDINATOR].incarnation
+        forward_heartbeats(s)
+
+
+cdef void close_idle(Server* s) noexcept nogil:
+    cdef int32_t i
+    for i in range(s.connection_max):
+        if s.connections[i] != NULL and s.steady_ms - s.connections[i].active_ms > s.idle_ms_max:
+            connection_close(s, s.connections[i], CLOSE_IDLE, 0)
 
 
 cdef void one_event(Server* s, uint64_t key, unsigned int events) noexcept nogil:
@@ -344,7 +370,8 @@ cdef class ServingLoop:
         shm_consumer(shm, &shm.head.answers[index], &s.answers)
         s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
         s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
-        s.steady_ms = s.tick_ms = steady_ms()
+        s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation
+        s.steady_ms = s.tick_ms = s.held_look_ms = s.idle_look_ms = steady_ms()
         s.now_ms = wall_ms()
         self.watch(listeners)
 

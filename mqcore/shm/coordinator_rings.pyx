@@ -15,6 +15,7 @@ from mqcore.layout cimport (
     FORWARD_COMMITS,
     FORWARD_FRAME,
     FORWARD_HELLO,
+    FORWARD_REPEATED,
     PART_MORE,
     SERVING_COUNT_MAX,
     SLOT_SERVING,
@@ -47,6 +48,7 @@ class Forwarded(NamedTuple):
     remote: str                # "ip:port"
     fast_port: bool
     frame: bytes
+    repeated: bool             # an earlier coordinator has answered it: no answer
 
 
 class Closed(NamedTuple):
@@ -123,7 +125,7 @@ cdef class CoordinatorRings:
                                    (<const char*>head.address)[:size])
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
-                         bool(head.fast_port), (<const char*>payload)[:length])
+                         bool(head.fast_port), (<const char*>payload)[:length], kind == FORWARD_REPEATED)
 
     cdef void add_commits(self, list items, const uint8_t* record, int32_t length):
         cdef const OffsetCommit* commit
