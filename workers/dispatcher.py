@@ -90,7 +90,7 @@ class Dispatcher:
         self._loop.close()
 
     def _sync_from_time_to_time(self) -> None:
-        while not self._stopping.wait(self._store.queue_flush_thorough_interval_ms / 1000):
+        while not self._stopping.wait(self._store.checkpoint_interval_ms / 1000):
             try:
                 self._write_checkpoint()
             except OSError as error:

@@ -22,7 +22,6 @@ MIB = 1 << 20
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
-RingBytes = Annotated[int, Meta(ge=4096, le=1 << 30)]
 Name = Annotated[str, Meta(max_length=127)]
 
 
@@ -79,13 +78,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     flush_thorough_interval_ms: Positive = 10_000
     commit_interval_ms: Positive = 200
     commit_least_pages: Count = 4
-    commit_thorough_interval_ms: Positive = 200
-    queue_flush_interval_ms: Positive = 1_000
-    queue_flush_least_pages: Count = 2
-    queue_flush_thorough_interval_ms: Positive = 60_000
+    checkpoint_interval_ms: Positive = 10_000
     sync_flush_timeout_ms: Positive = 5_000
-    transient_pool_segment_count: Annotated[int, Meta(ge=1, le=64)] = 5
-    recovery_check_crc: bool = True
     message_size_max_bytes: Annotated[int, Meta(ge=10, le=15 * MIB)] = 4 * MIB
     transfer_memory_bytes_max: Positive = 262_144
     transfer_memory_count_max: Positive = 32
@@ -97,22 +91,14 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 class ProcessSettings(Struct, frozen=True, kw_only=True):
     """How many processes work, and the bounds of what they share."""
 
-    serving_count: Annotated[int, Meta(ge=0, le=64)] = 0
-    append_ring_size_bytes: RingBytes = 16 * MIB
-    append_result_ring_size_bytes: RingBytes = MIB
-    request_ring_size_bytes: RingBytes = 16 * MIB
-    reply_ring_size_bytes: RingBytes = 32 * MIB
-    arrival_ring_size_bytes: RingBytes = MIB
+    serving_count: Annotated[int, Meta(ge=0, le=16)] = 0
     topic_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
     queue_count_max: Annotated[int, Meta(ge=2_048, le=4_000_000)] = 131_072
     group_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
     subscription_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 65_536
     connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     connection_idle_ms: Positive = 120_000
-    connection_output_bytes_max: Annotated[int, Meta(ge=MIB, le=1 << 30)] = 64 * MIB
     held_pull_count_max: Positive = 100_000
-    frame_size_max_bytes: Annotated[int, Meta(ge=65_536, le=16 * MIB)] = 16 * MIB
-    stop_timeout_ms: Positive = 5_000
 
 
 class NamesrvSettings(Struct, frozen=True, kw_only=True):

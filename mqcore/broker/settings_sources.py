@@ -23,10 +23,6 @@ PREFIX = "MQCORE_"
 RECORD_SLACK_BYTES = 65_536        # header, topic and properties beside the largest body
 BLANK_SIZE_BYTES = 8               # the record that ends a segment (store.md 2.8)
 PAGE_SIZE_BYTES = 4_096
-RING_KEYS = (
-    "append_ring_size_bytes", "append_result_ring_size_bytes", "request_ring_size_bytes",
-    "reply_ring_size_bytes", "arrival_ring_size_bytes",
-)
 _TOML_SECTION = re.compile(r"\s*\[[A-Za-z_.]+\]\s*(#.*)?$")
 _SIOCGIFADDR = 0x8915              # Linux: the IPv4 address of an interface
 
@@ -181,7 +177,7 @@ def check(settings: Settings, values: Values) -> None:
         value = getattr(getattr(settings, section), name)
         raise SettingsError(wrong(values.source(key), key, value, wanted))
 
-    broker, store, processes = settings.broker, settings.store, settings.processes
+    broker, store = settings.broker, settings.store
     if broker.permission not in (2, 4, 6):
         refuse("broker.permission", "2 (write), 4 (read) or 6 (both)")
     if broker.advertised_ip and not _is_ipv4(broker.advertised_ip):
@@ -204,17 +200,6 @@ def check(settings: Settings, values: Values) -> None:
         )
     if store.segment_size_bytes % PAGE_SIZE_BYTES:
         refuse("store.segment_size_bytes", f"a multiple of {PAGE_SIZE_BYTES}")
-    for key in RING_KEYS:
-        size = getattr(processes, key)
-        if size & (size - 1):
-            refuse(f"processes.{key}", "a power of two")
-    if processes.append_ring_size_bytes < 2 * largest:
-        refuse(
-            "processes.append_ring_size_bytes",
-            f"at least {2 * largest}, so that two of the largest records fit",
-        )
-    if processes.frame_size_max_bytes < largest:
-        refuse("processes.frame_size_max_bytes", f"at least {largest}, the largest message")
 
 
 def host_name() -> str:

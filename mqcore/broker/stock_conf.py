@@ -54,13 +54,8 @@ RENAMED = {
     "flushCommitLogThoroughInterval": "store.flush_thorough_interval_ms",
     "commitIntervalCommitLog": "store.commit_interval_ms",
     "commitCommitLogLeastPages": "store.commit_least_pages",
-    "commitCommitLogThoroughInterval": "store.commit_thorough_interval_ms",
-    "flushIntervalConsumeQueue": "store.queue_flush_interval_ms",
-    "flushConsumeQueueLeastPages": "store.queue_flush_least_pages",
-    "flushConsumeQueueThoroughInterval": "store.queue_flush_thorough_interval_ms",
+    "flushConsumeQueueThoroughInterval": "store.checkpoint_interval_ms",
     "syncFlushTimeout": "store.sync_flush_timeout_ms",
-    "transientStorePoolSize": "store.transient_pool_segment_count",
-    "checkCRCOnRecover": "store.recovery_check_crc",
     "maxMessageSize": "store.message_size_max_bytes",
     "maxTransferBytesOnMessageInMemory": "store.transfer_memory_bytes_max",
     "maxTransferCountOnMessageInMemory": "store.transfer_memory_count_max",
@@ -110,6 +105,8 @@ REFUSED = {
 }
 
 _WITHOUT_EFFECT_NAMES = """
+commitCommitLogThoroughInterval flushIntervalConsumeQueue flushConsumeQueueLeastPages
+transientStorePoolSize checkCRCOnRecover
     brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
     transactionTimeOut transactionCheckMax transactionCheckInterval storeReplyMessageEnable

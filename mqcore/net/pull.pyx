@@ -103,11 +103,8 @@ cdef struct Found:                    # what one look at a queue gave
 
 
 cdef void held_init(Server* s) noexcept nogil:
-    cdef int32_t i
-    for i in range(s.held_capacity):
-        s.held[i].next = i + 1 if i + 1 < s.held_capacity else -1
-        s.held[i].codes = NULL
-    s.held_free = 0
+    s.held_free = -1                   # memory is touched only when it is needed
+    s.held_used = 0
     s.held_count = 0
     s.unborn = 0
 
@@ -287,8 +284,8 @@ cdef HeldPull* hold(Server* s, Connection* c, const Header* header, const PullFi
                     int32_t queue, uint64_t hash, const SubscriptionView* wanted) noexcept nogil:
     """Keep the pull (H1); NULL: no room, it is answered at once."""
     cdef HeldPull* held
-    cdef int32_t number = s.held_free
-    if number < 0:
+    cdef int32_t number = s.held_free if s.held_free >= 0 else s.held_used
+    if number == s.held_capacity:
         return NULL
     held = &s.held[number]
     held.codes = NULL
@@ -297,7 +294,10 @@ cdef HeldPull* hold(Server* s, Connection* c, const Header* header, const PullFi
         if held.codes == NULL:
             return NULL
         memcpy(held.codes, wanted.codes, wanted.code_count * sizeof(int32_t))
-    s.held_free = held.next
+    if number == s.held_used:
+        s.held_used += 1
+    else:
+        s.held_free = held.next
     s.held_count += 1
     s.slot.figures[FIGURE_HELD_PULLS] = s.held_count
     held.connection = c.id

@@ -144,7 +144,8 @@ cdef struct Server:
     HeldPull* held
     int32_t held_capacity
     int32_t held_count
-    int32_t held_free
+    int32_t held_free                  # first of the places that were given back, -1: none
+    int32_t held_used                  # places that were ever taken
     int32_t* held_of_queue             # first held pull + 1 by queue number
     int32_t unborn                     # first held pull + 1 of queues without a number
     int32_t queues_known               # queue count when the unborn were looked at last

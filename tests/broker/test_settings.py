@@ -109,8 +109,6 @@ def test_what_is_empty_is_filled_in() -> None:
     ("broker.advertised_ip=here", 'advertised_ip = "here": expected an IPv4 address'),
     ("store.segment_size_bytes=4096", "expected more than 4259848"),
     ("store.segment_size_bytes=1073741825", "expected a multiple of 4096"),
-    ("processes.append_ring_size_bytes=5000", "expected a power of two"),
-    ("processes.append_ring_size_bytes=4096", "two of the largest records"),
     ("namesrv.listen_port=10911", "namesrv.listen_port = 10911"),
     ("store.flushh=sync", "unknown key store.flushh; expected one of path, flush"),
     ("stor.flush=sync", "unknown section [stor]; expected one of broker, store"),
