@@ -362,6 +362,52 @@ cdef class TableWriter:
                 close_entry(&self.shm.subscriptions[number].sequence)
 
 
+cdef class TableReader:
+    """Topics, groups and subscriptions as the serving processes see them; for tests and tools."""
+    cdef Segment segment
+    cdef Shm* shm
+
+    def __init__(self, Segment segment):
+        self.segment = segment
+        self.shm = &segment.shm
+
+    def topic(self, str name):
+        """(read queues, write queues, perm, flags), or None."""
+        cdef bytes raw = name.encode()
+        cdef const uint8_t* text = raw
+        cdef int32_t length = <int32_t>len(raw)
+        cdef TopicView view
+        if not topic_find(self.shm, text, length, name_hash(text, length, 0), &view):
+            return None
+        return (view.read_queues, view.write_queues, view.perm, view.flags)
+
+    def group(self, str name):
+        """Flags, or None."""
+        cdef bytes raw = name.encode()
+        cdef int32_t flags = group_find(self.shm, <const uint8_t*><const char*>raw, <int32_t>len(raw))
+        return None if flags < 0 else flags
+
+    def subscription(self, str group, str topic):
+        """(version, SUBSCRIPTION_ kind, codes), or None."""
+        cdef bytes raw_group = group.encode(), raw_topic = topic.encode()
+        cdef SubscriptionView view
+        if not subscription_find(
+                self.shm, <const uint8_t*><const char*>raw_group, <int32_t>len(raw_group),
+                <const uint8_t*><const char*>raw_topic, <int32_t>len(raw_topic), &view):
+            return None
+        return (view.version, view.kind, [view.codes[i] for i in range(view.code_count)])
+
+    def break_off(self, str topic) -> None:
+        """For tests: leave a topic's entry as a writer does that dies in the middle of a change."""
+        cdef bytes raw = topic.encode()
+        cdef const uint8_t* text = raw
+        cdef int32_t number = topic_number(self.shm, text, <int32_t>len(raw),
+                                           name_hash(text, <int32_t>len(raw), 0))
+        if number < 0:
+            raise KeyError(topic)
+        open_entry(&self.shm.topics[number].sequence)
+
+
 cdef class QueueTable:
     """A look at the queues: names, the writer's next offsets, the dispatcher's ranges."""
     cdef Segment segment

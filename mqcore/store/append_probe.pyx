@@ -198,7 +198,7 @@ cdef int probe_truncate(int fd, int64_t size) noexcept nogil:
 
 def watch(Segment segment not None, int producer=0) -> None:
     """Record every call to the store's disk from now on, with what `producer` could see by then."""
-    global real, watched, recorded_count
+    global real, watched, recorded_count, probing
     if real != NULL:
         raise RuntimeError("the disk is watched already")
     real = store_io()
