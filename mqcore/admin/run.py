@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,8 +37,8 @@ def load(config: Path | None, overrides: list[str]) -> Settings:
         fail(str(error), EXIT_SETTINGS)
 
 
-def supervise(settings: Settings, *, embedded: bool) -> NoReturn:
-    """Run a broker in this process until it ends."""
+def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> NoReturn:
+    """Run a broker in this process until it ends; verbose: see `announce`."""
     from mqcore.admin import logs
     from mqcore.workers.supervisor import StartError, Supervisor
 
@@ -45,16 +46,25 @@ def supervise(settings: Settings, *, embedded: bool) -> NoReturn:
         logs.configure(settings.log.level, settings.log.file, settings.log.format)
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
-        sys.exit(Supervisor(settings, embedded_namesrv=embedded, on_ready=announce).run())
+        sys.exit(Supervisor(settings, embedded_namesrv=embedded,
+                            on_ready=partial(announce, verbose=verbose)).run())
     except (StartError, OSError) as error:
         fail(str(error), EXIT_START)
 
 
-def announce(settings: Settings) -> None:
-    """The line that scripts wait for: clients can connect."""
+def announce(settings: Settings, *, verbose: bool = False) -> None:
+    """
+    The line that scripts wait for: clients can connect. It comes first and alone on its line.
+
+    verbose, or a terminal: below it a screen for a person.
+    """
     names = ";".join(settings.broker.namesrv_addrs) or "none"
     print(f"mqcore ready broker={settings.advertised_addr} namesrv={names} "
           f"store={settings.store.path} flush={settings.store.flush}", flush=True)
+    if verbose or sys.stdout.isatty():
+        from mqcore.admin.screen import own_run, screen
+
+        print(f"\n{screen(settings, own_run())}", flush=True)
 
 
 @click.command()
@@ -72,7 +82,7 @@ def up(config: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
         own = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         addresses = (f"{own}:{settings.namesrv.listen_port}", *settings.broker.namesrv_addrs)
         settings = replace(settings, broker=replace(settings.broker, namesrv_addrs=addresses))
-    supervise(settings, embedded=embedded)
+    supervise(settings, embedded=embedded, verbose=verbose)
 
 
 @click.command()
