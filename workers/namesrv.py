@@ -51,8 +51,9 @@ async def _run(
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    if stop_requested is None:       # a terminal's SIGINT is a parent's business, if there is one:
+        loop.add_signal_handler(signal.SIGINT, stopping.set)    # its broker unregisters here first
     watching = None
     if stop_requested is not None:
         watching = asyncio.create_task(_watch(stop_requested, stopping))
