@@ -25,6 +25,7 @@ REASONS = {
     4: "its header of {detail} bytes cannot be read",
     6: "there are too many connections",
     7: "there is no memory for {detail} bytes",
+    9: "{detail} bytes of answers wait that it does not read",
 }
 
 RESERVED_FDS = 4096 + 256        # consume queue files, segments, listeners, bells

@@ -25,10 +25,12 @@ from mqcore.net.reply cimport reply_plain
 from mqcore.net.requests cimport redo_request
 from mqcore.net.server cimport (
     CLOSE_ASKED,
+    CLOSE_UNREAD,
     COMMITS_MAX,
     FORWARD_BYTES_MAX,
     HANDLE_STALL,
     HANDLED,
+    OUT_MAX_BYTES,
     PARKED_BYTES_MAX,
     PARKED_COUNT_MAX,
     PARKED_LIFE_MS,
@@ -269,7 +271,11 @@ cdef bint gather(Server* s, const uint8_t* part, int32_t length, bint more) noex
 
 
 cdef void write_frame(Server* s, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
-    cdef uint8_t* place = output_room(s, c, length)
+    cdef uint8_t* place
+    if c.output_end - c.output_start + length > OUT_MAX_BYTES:
+        connection_close(s, c, CLOSE_UNREAD, c.output_end - c.output_start)
+        return
+    place = output_room(s, c, length)
     if place == NULL:
         return
     memcpy(place, frame, length)

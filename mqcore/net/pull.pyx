@@ -158,9 +158,9 @@ cdef int read_fields(Server* s, const Header* header, PullFields* f) noexcept no
     f.queue_id = <int32_t>number
     if not text_i64(&header.fields[PULL_QUEUE_OFFSET], &f.offset) or f.offset < 0:
         return HANDLE_FORWARD
-    if not text_i64(&header.fields[PULL_COUNT_MAX], &number) or number < 1:
+    if not text_i64(&header.fields[PULL_COUNT_MAX], &number):
         return HANDLE_FORWARD
-    f.count_max = <int32_t>min(number, PULL_RANGES_MAX)
+    f.count_max = <int32_t>max(min(number, PULL_RANGES_MAX), 1)      # none or fewer mean one
     if not text_i64(&header.fields[PULL_SYS_FLAG], &f.sys_flag):
         return HANDLE_FORWARD
     f.commit_offset = 0

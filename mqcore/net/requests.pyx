@@ -20,6 +20,7 @@ from mqcore.net.server cimport (
     HANDLE_FORWARD,
     HANDLE_STALL,
     HANDLED,
+    OUT_HIGH_BYTES,
     Connection,
     Server,
     connection_close,
@@ -140,6 +141,9 @@ cdef void handle_input(Server* s, Connection* c, uint8_t* data, int64_t length) 
             connection_close(s, c, CLOSE_FRAME_LENGTH, frame_length)
             return
         if length - at - FRAME_LENGTH_SIZE < frame_length:
+            break
+        if c.output_end - c.output_start >= OUT_HIGH_BYTES:
+            c.held_back = True                                           # N2
             break
         result = handle_frame(s, c, data + at + FRAME_LENGTH_SIZE, frame_length)
         if result == HANDLE_CLOSE:

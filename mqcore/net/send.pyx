@@ -401,7 +401,9 @@ cdef int send_batch(Server* s, Connection* c, const Header* header, SendFields* 
     if count < 1:
         return refuse_batch(s, c, header)
     envelope_length = write_properties(s, &header.fields[SEND_PROPERTIES], envelope,
-                                       PROPERTIES_LENGTH_MAX, True, &f.waits)
+                                       PROPERTIES_LENGTH_MAX, settled, &f.waits)
+    if envelope_length == NEEDS_COORDINATOR:
+        return HANDLE_FORWARD
     if envelope_length < 0:
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
     most = <int64_t>sizeof(AppendHead) + body_length + <int64_t>count * (

@@ -1,7 +1,8 @@
 # One serving process: its connections, its rings, its held pulls and parked requests.
 #
 #   N1  Lengths are checked before memory is taken; a buffer grows with the bytes that came.
-#   N2  A connection whose answers are not read is not read either (OUT_HIGH_BYTES).
+#   N2  A connection whose answers are not read is not read either (OUT_HIGH_BYTES); requests of it
+#       that are here already wait in its buffer. Past OUT_MAX_BYTES it is closed.
 #   N3  When a ring is full the request stays in its connection's buffer, the connection is not read,
 #       and it goes on when there is room: no request is dropped, and no other connection waits.
 #   N4  A connection is known outside by its id: serving index, generation, slot. An answer for an id
@@ -17,6 +18,7 @@ from mqcore.store.log_view cimport LogView
 cdef enum:
     READ_BYTES = 1 << 18               # one read of a socket
     OUT_HIGH_BYTES = 1 << 20           # N2
+    OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
     FORWARD_BYTES_MAX = 384 << 10      # a frame that goes to the coordinator whole
     PARKED_COUNT_MAX = 4096
     PARKED_BYTES_MAX = 64 << 20
@@ -38,6 +40,7 @@ cdef enum CloseReason:                 # of a connection that we close
     CLOSE_LIMIT = 6                    # too many connections
     CLOSE_MEMORY = 7
     CLOSE_ASKED = 8                    # by the coordinator
+    CLOSE_UNREAD = 9                   # too many answers that its peer does not read
 
 cdef struct Connection:
     int fd
@@ -63,6 +66,7 @@ cdef struct Connection:
     uint16_t port
     uint8_t host[20]                   # as a record's born host
     int32_t host_size
+    bint held_back                     # N2: its input is looked at again when output has gone
 
 cdef struct CloseEvent:
     int32_t reason

@@ -13,6 +13,7 @@ from mqcore.layout cimport (
     HOST_V6_SIZE,
 )
 from mqcore.net.forward cimport forward_closed
+from mqcore.net.requests cimport handle_input
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
@@ -218,6 +219,7 @@ cdef void output_used(Server* s, Connection* c, int64_t size) noexcept nogil:
 cdef void output_flush(Server* s, Connection* c) noexcept nogil:
     """Send what waits; closes the connection when its peer is gone."""
     cdef ssize_t sent
+    cdef uint64_t id
     while c.output_start < c.output_end:
         sent = c_send(c.fd, c.output + c.output_start, c.output_end - c.output_start,
                       MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -237,6 +239,14 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil:
             free(c.output)
             c.output = NULL
             c.output_capacity = 0
+    if c.held_back and c.output_end - c.output_start < OUT_HIGH_BYTES:
+        c.held_back = False
+        if not c.stalled:              # else it is looked at with the stalled ones (N3)
+            id = c.id
+            handle_input(s, c, c.input, c.input_length)
+            c = connection_find(s, id)
+            if c == NULL:
+                return
     connection_watch(s, c)
 
 

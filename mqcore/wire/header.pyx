@@ -1,12 +1,12 @@
 """Reads the headers of sends and pulls (remoting.md 1.2, 1.3, 4.1, 4.2.1)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqcore.endian cimport load_i16, load_i32
 
 
 cdef enum:
-    DIGITS_MAX = 18
+    DIGITS_MAX = 19                        # of the largest i64
 
 
 cdef inline int send_field(const uint8_t* key, int32_t length) noexcept nogil:
@@ -277,7 +277,7 @@ cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil:
     cdef const uint8_t* p = text.start
     cdef const uint8_t* end = text.start + text.length
     cdef bint negative = False
-    cdef int64_t number = 0
+    cdef uint64_t number = 0           # 19 digits fit
     if text.length <= 0 or text.escaped:
         return False
     if p[0] == 45 or p[0] == 43:
@@ -290,7 +290,9 @@ cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil:
             return False
         number = number * 10 + (p[0] - 48)
         p += 1
-    value[0] = -number if negative else number
+    if number > <uint64_t>0x7FFFFFFFFFFFFFFF + <uint64_t>negative:
+        return False
+    value[0] = <int64_t>(0 - number if negative else number)
     return True
 
 
