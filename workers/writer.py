@@ -66,8 +66,8 @@ class Writer:
         self._loop.publish_start(0 if first_start else self._segment.log_state()["flushed"])
         if store.flush == "transient-pool" and not self._loop.pool_locked:
             log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK): it may be swapped out")
-        self._flusher = threading.Thread(target=self._loop.run_flush_service, name="flush")
-        self._flusher.start()
+        self._second = threading.Thread(target=self._loop.run_service, name="flush or prepare")
+        self._second.start()
 
     def work(self, turn_ms: int) -> None:
         self._loop.run(turn_ms)
@@ -86,8 +86,16 @@ class Writer:
         while time.monotonic() < deadline and (self._producers_live() or self._loop.has_work()):
             self._loop.run(10)
         self._loop.finish()
-        self._loop.stop_flush_service()
-        self._flusher.join()
+        self._loop.stop_service()
+        self._second.join()
+        self._remove_unused()
+
+    def _remove_unused(self) -> None:
+        """Segments that were made ahead and hold nothing (store.md 6.3)."""
+        end = self._segment.log_state()["published"]
+        for entry in os.scandir(self._files.commit_log):
+            if entry.name.isdigit() and int(entry.name) >= end:
+                os.unlink(entry.path)
 
     def _producers_live(self) -> bool:
         slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]

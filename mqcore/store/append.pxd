@@ -17,6 +17,7 @@ from mqcore.layout cimport RingPlace
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.flush cimport FlushService
+from mqcore.store.prepare cimport PrepareService
 
 cdef enum FlushMode:
     FLUSH_ASYNC = 0
@@ -30,6 +31,7 @@ cdef struct UsedOffset:
 cdef struct Appender:
     Shm* shm
     FlushService* service             # NULL in sync mode
+    PrepareService* prepare           # NULL in the async modes
     int flush_mode
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet

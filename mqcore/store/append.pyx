@@ -49,6 +49,7 @@ from mqcore.shm.tables cimport queue_find_or_add
 from mqcore.store.flush cimport FlushService, flush_hand_over
 from mqcore.store.io cimport store_io, wipe, write_all_at
 from mqcore.store.log_view cimport LOG_PATH_MAX, segment_path
+from mqcore.store.prepare cimport prepare_give_way
 from mqcore.store.record cimport record_place
 
 cdef extern from "<fcntl.h>" nogil:
@@ -196,6 +197,8 @@ cdef bint commit(Appender* a) noexcept nogil:
     cdef int error, p
     if a.staged == 0:
         return True
+    if a.prepare != NULL:
+        prepare_give_way(a.prepare, a.position + a.staged)
     error = write_all_at(a.fd, a.staging, a.staged, a.position - a.base)
     if error:
         refuse(a, error, REFUSAL_WRITE_FAILED)
@@ -227,6 +230,8 @@ cdef bint roll(Appender* a) noexcept nogil:
         if rest > 0:
             store_i32(blank, <int32_t>rest)
             store_i32(blank + 4, MAGIC_BLANK)
+            if a.prepare != NULL:
+                prepare_give_way(a.prepare, a.base + a.segment_size)
             error = write_all_at(a.fd, blank, BLANK_SIZE_MIN, a.position - a.base)
             if error == 0 and a.flush_mode == FLUSH_SYNC and store_io().sync_data(a.fd) != 0:
                 refuse(a, errno, REFUSAL_FLUSH_FAILED)

@@ -29,6 +29,7 @@ from mqcore.store.append cimport (
     appender_turn,
 )
 from mqcore.store.flush cimport FlushService, flush_run, flush_service_open
+from mqcore.store.prepare cimport PrepareService, prepare_open, prepare_run
 
 cdef extern from "<sys/mman.h>" nogil:
     int mlock(const void* address, size_t length)
@@ -46,6 +47,7 @@ cdef class AppendLoop:
     cdef Segment segment
     cdef Appender* a
     cdef FlushService* service
+    cdef PrepareService* prepare
     cdef Waiter waiter
     cdef readonly bint pool_locked
 
@@ -57,6 +59,7 @@ cdef class AppendLoop:
         self.segment = segment
         self.a = <Appender*>malloc(sizeof(Appender))
         self.service = NULL
+        self.prepare = NULL
         if self.a == NULL:
             raise MemoryError
         os.makedirs(os.fsdecode(log_folder), exist_ok=True)
@@ -70,6 +73,12 @@ cdef class AppendLoop:
         if error:
             raise OSError(error, f"commit log cannot be opened: {os.strerror(error)}",
                           os.fsdecode(log_folder))
+        if MODES[mode] == FLUSH_SYNC:
+            self.prepare = <PrepareService*>malloc(sizeof(PrepareService))
+            if self.prepare == NULL:
+                raise MemoryError
+            prepare_open(self.prepare, shm.log, log_folder, shm.head.segment_size, end)
+            self.a.prepare = self.prepare
         self.a.sync_timeout_ms = sync_timeout_ms
         self.a.commit_interval_ms = commit_interval_ms
         self.a.commit_least_bytes = commit_least_bytes
@@ -133,13 +142,21 @@ cdef class AppendLoop:
         return (load_i32_acquire(&self.segment.shm.log.refusal), self.a.failure if self.service == NULL
                 or self.segment.shm.log.refusal != REFUSAL_FLUSH_FAILED else self.service.failure)
 
-    def run_flush_service(self) -> None:
-        """The flush thread's whole life, in the async modes: until stop_flush_service."""
+    def run_service(self) -> None:
+        """
+        The second thread's whole life, until stop_service: in the async modes it flushes behind the
+        appends, in sync mode it writes zeros ahead of them.
+        """
         if self.service != NULL:
             with nogil:
                 flush_run(self.service)
+        else:
+            with nogil:
+                prepare_run(self.prepare)
 
-    def stop_flush_service(self) -> None:
-        """Ask the flush thread for its last sync."""
+    def stop_service(self) -> None:
+        """Ask the second thread to end, after its last sync if it flushes."""
         if self.service != NULL:
             store_i32_release(&self.service.stop, 1)
+        else:
+            store_i32_release(&self.prepare.stop, 1)

@@ -1,0 +1,30 @@
+# The prepare service: one thread of the writer process that writes zeros ahead of the commit log's
+# end in sync mode. A flush of bytes whose blocks are written already costs half of one that has to
+# record new ones.
+#
+#   P1  Zeros are written only over bytes that the appender has not reached and is kept away from:
+#       the service stores claim_from, then looks at writing_to; the appender stores writing_to, then
+#       looks at claim_from. One of them sees the other and gives way; the service first.
+#   P2  It never makes a write fail: without room on the disk it does nothing.
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.layout cimport LogState
+
+cdef enum:
+    PREPARE_PATH_MAX = 4096
+
+cdef struct PrepareService:
+    LogState* state
+    int64_t segment_size
+    int64_t claim_from                # being zeroed: [claim_from, claim_to); -1: nothing. The service
+    int64_t claim_to
+    int64_t writing_to                # end of what the appender writes now or wrote. The appender
+    int64_t prepared                  # zeros are written below it. The service
+    int32_t stop                      # the process
+    char folder[4096]
+
+cdef void prepare_open(PrepareService* service, LogState* state, const char* folder,
+                       int64_t segment_size, int64_t end) noexcept nogil
+cdef void prepare_run(PrepareService* service) noexcept nogil              # until stop
+# The appender, before it writes up to `end`: returns when no zeros can follow (P1).
+cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil

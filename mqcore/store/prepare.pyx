@@ -1,0 +1,114 @@
+"""Writes zeros ahead of the commit log (prepare.pxd has its rules)."""
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport strncpy
+
+from mqcore.atomics cimport (
+    full_fence,
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i64_release,
+)
+from mqcore.layout cimport REFUSAL_NONE, LogState
+from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.log_view cimport segment_path
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_CLOEXEC
+    int sync_file_range(int fd, long offset, long length, unsigned int flags)
+
+cdef enum:
+    CHUNK_BYTES = 1 << 20
+    AHEAD_BYTES = 128 << 20           # how far the zeros run ahead of the log's end
+    MARGIN_BYTES = 4 << 20            # never nearer to the end than this
+    LOOK_US = 50000
+    FULL_WAIT_US = 1000000            # after the disk refused
+    WAIT_WRITE_WAIT = 7               # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
+    GIVE_WAY_US = 20
+
+
+cdef void prepare_open(PrepareService* service, LogState* state, const char* folder,
+                       int64_t segment_size, int64_t end) noexcept nogil:
+    service.state = state
+    service.segment_size = segment_size
+    service.claim_from = -1
+    service.claim_to = -1
+    service.writing_to = end
+    service.prepared = end
+    service.stop = 0
+    strncpy(service.folder, folder, PREPARE_PATH_MAX - 32)
+    service.folder[PREPARE_PATH_MAX - 32] = 0
+
+
+cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil:
+    cdef int64_t claimed
+    store_i64_release(&service.writing_to, end)
+    full_fence()                                                         # P1
+    while True:
+        claimed = load_i64_acquire(&service.claim_from)
+        if claimed < 0 or claimed >= end:
+            return
+        usleep(GIVE_WAY_US)
+
+
+cdef bint zero_chunk(PrepareService* service, int fd, int64_t position, int64_t size,
+                     const uint8_t* zeros) noexcept nogil:
+    """Zeros at a log position, brought to disk; False: the disk refuses."""
+    cdef int64_t offset = position % service.segment_size
+    cdef int error = 0
+    service.claim_to = position + size
+    store_i64_release(&service.claim_from, position)
+    full_fence()                                                         # P1
+    if load_i64_acquire(&service.writing_to) <= position:
+        error = write_all_at(fd, zeros, size, offset)
+        if error == 0 and sync_file_range(fd, offset, size, WAIT_WRITE_WAIT) != 0:
+            error = errno
+    store_i64_release(&service.claim_from, -1)
+    return error == 0
+
+
+cdef int open_prepared(PrepareService* service, int64_t position) noexcept nogil:
+    cdef char path[PREPARE_PATH_MAX]
+    cdef int fd
+    segment_path(path, service.folder, position // service.segment_size * service.segment_size)
+    fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    if fd >= 0 and store_io().truncate(fd, service.segment_size) != 0:
+        store_io().close_file(fd)
+        return -1
+    return fd
+
+
+cdef void prepare_run(PrepareService* service) noexcept nogil:
+    cdef uint8_t* zeros = <uint8_t*>calloc(1, CHUNK_BYTES)
+    cdef int64_t end, position, size, base = -1
+    cdef int fd = -1
+    while zeros != NULL and not load_i32_acquire(&service.stop):
+        end = load_i64_acquire(&service.writing_to)
+        position = max(service.prepared, end + MARGIN_BYTES)
+        if (position >= end + AHEAD_BYTES
+                or load_i32_acquire(&service.state.refusal) != REFUSAL_NONE):
+            usleep(LOOK_US)
+            continue
+        if position // service.segment_size != base:
+            if fd >= 0:
+                store_io().close_file(fd)
+            fd = open_prepared(service, position)
+            base = position // service.segment_size
+        size = min(<int64_t>CHUNK_BYTES, (base + 1) * service.segment_size - position)
+        if fd < 0 or not zero_chunk(service, fd, position, size, zeros):
+            base = -1
+            if fd >= 0:
+                store_io().close_file(fd)
+            fd = -1
+            usleep(FULL_WAIT_US)                                         # P2
+            continue
+        service.prepared = position + size
+    if fd >= 0:
+        store_io().close_file(fd)
+    free(zeros)
