@@ -95,6 +95,9 @@ cdef inline const uint8_t* read_string(const uint8_t* p, const uint8_t* end,
     text.escaped = True
     while p < end:
         if p[0] == 92:
+            if end - p < 2 or not (simple_escape(p[1]) >= 0 or (
+                    p[1] == 117 and end - p >= 6 and hex4(p + 2) >= 0)):
+                return NULL
             p += 2
         elif p[0] == 34:
             text.length = <int32_t>(p - start)
@@ -112,14 +115,28 @@ cdef const uint8_t* read_scalar(const uint8_t* p, const uint8_t* end, Text* text
         return read_string(p + 1, end, text)
     text.start = p
     text.escaped = False
-    while p < end and (48 <= p[0] <= 57 or p[0] == 45 or p[0] == 43 or p[0] == 46
-                       or 97 <= p[0] <= 122 or p[0] == 69):
+    while p < end and 97 <= p[0] <= 122:
         p += 1
     text.length = <int32_t>(p - text.start)
-    if text.length == 0:
+    if text.length > 0:
+        if text.length == 4 and memcmp(text.start, "null", 4) == 0:
+            text.length = -1
+        elif not (text.length == 4 and memcmp(text.start, "true", 4) == 0) and (
+                text.length != 5 or memcmp(text.start, "false", 5) != 0):
+            return NULL
+        return p
+    # whole numbers as everybody writes them; others are for the general reader
+    if p[0] == 45:
+        p += 1
+    if p < end and p[0] == 48 and p != text.start:
+        return NULL                        # -0
+    while p < end and 48 <= p[0] <= 57:
+        p += 1
+        if p - text.start > 1 and text.start[0] == 48:
+            return NULL                    # 007
+    text.length = <int32_t>(p - text.start)
+    if text.length == 0 or text.start[text.length - 1] == 45:
         return NULL
-    if text.length == 4 and memcmp(text.start, "null", 4) == 0:
-        text.length = -1
     return p
 
 
@@ -178,7 +195,7 @@ cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogi
 
 cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept nogil:
     cdef Text key, value
-    cdef bint saw_code = False, saw_fields = False
+    cdef bint saw_code = False, saw_flag = False, saw_fields = False
     p = skip_blanks(p, end)
     if p >= end or p[0] != 123:
         return HEADER_UNUSUAL
@@ -204,12 +221,15 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept n
                 if saw_fields:             # the fields were read as another code's
                     return HEADER_UNUSUAL
                 saw_code = True
+            elif key.length == 4 and memcmp(key.start, "flag", 4) == 0:
+                saw_flag = True
         if p == NULL:
             return HEADER_UNUSUAL
         p = skip_blanks(p, end)
         if p < end and p[0] == 125:
+            # without one of the three the general reader tries other spellings of all names
             return (HEADER_READ if skip_blanks(p + 1, end) == end and out.has_opaque and saw_code
-                    else HEADER_UNUSUAL)
+                    and saw_flag else HEADER_UNUSUAL)
         if p >= end or p[0] != 44:
             return HEADER_UNUSUAL
         p = skip_blanks(p + 1, end)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from mmap import mmap
 
 import pytest
-
 from mqcore.layout import numbers
 from mqcore.shm.ring import RingEnd, consume_numbered, produce_numbered
 
@@ -39,7 +38,7 @@ def taken_by(length):
     return (HEADER + length + 7) // 8 * 8
 
 
-# -- the rules, one by one ---------------------------------------------------------------------------
+# -- the rules, one by one -------------------------------------------------------------------------
 
 
 def test_a_claimed_record_is_not_seen_until_it_is_published(ends):               # R3
@@ -141,7 +140,7 @@ def test_a_record_behind_padding_may_fill_the_ring_to_the_last_byte(ends):
     assert producer.send(b"x" * 24)
     assert producer.send(b"y" * 8)
     assert consumer.receive() == b"x" * 24
-    assert producer.send(b"z" * 24)                  # 16 left to the end are padding, 32 at the start
+    assert producer.send(b"z" * 24)                  # padding of 16, then 32
     assert producer.positions() == (32, 32 + CAPACITY)
     assert not producer.send(b"")
     assert [consumer.receive() for _ in range(3)] == [b"y" * 8, b"z" * 24, None]
@@ -185,7 +184,7 @@ def test_a_new_consumer_gets_what_was_not_released():
     assert [second.receive(), second.receive()] == [b"two", None]
 
 
-# -- two processes -----------------------------------------------------------------------------------
+# -- two processes ---------------------------------------------------------------------------------
 
 
 def start(work: Callable[[], object]) -> int:

@@ -6,7 +6,6 @@ import select
 
 import posix_ipc
 import pytest
-
 from mqcore.layout import numbers
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 
@@ -40,7 +39,7 @@ def patch(name, at, data):
     memory.close_fd()
 
 
-# -- making and attaching ----------------------------------------------------------------------------
+# -- making and attaching --------------------------------------------------------------------------
 
 
 def test_who_attaches_by_name_sees_the_same_memory(segment, name):
@@ -102,7 +101,7 @@ def test_stale_segments_are_found_by_prefix_until_they_are_unlinked(segment, nam
     assert segment.run_id == 7                    # who has it mapped keeps it
 
 
-# -- slots -------------------------------------------------------------------------------------------
+# -- slots -----------------------------------------------------------------------------------------
 
 
 def test_an_incarnation_counts_up_and_clears_the_stop(segment):
@@ -123,7 +122,7 @@ def test_a_slot_says_what_was_put_into_it(segment):
     assert segment.slot(SLOT + 1)["pid"] == 0
 
 
-# -- doorbells ---------------------------------------------------------------------------------------
+# -- doorbells -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

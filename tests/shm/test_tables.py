@@ -5,9 +5,9 @@ import os
 import signal
 
 import pytest
-
 from mqcore.shm.tables import QueueTable, TableFullError, TableReader, TableWriter
 from mqcore.store.append_probe import AppendProbe
+
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64
@@ -31,7 +31,7 @@ def reader(segment):
     return TableReader(segment)
 
 
-# -- topics ------------------------------------------------------------------------------------------
+# -- topics ----------------------------------------------------------------------------------------
 
 
 def test_a_published_topic_reads_as_it_was_published(writer, reader):
@@ -100,7 +100,7 @@ def test_a_new_coordinator_starts_from_nothing_even_after_a_death_in_between(wri
     assert reader.topic("orders") == (1, 1, 6, 0)
 
 
-# -- groups ------------------------------------------------------------------------------------------
+# -- groups ----------------------------------------------------------------------------------------
 
 
 def test_a_group_reads_as_it_was_published(writer, reader):
@@ -120,7 +120,7 @@ def test_a_full_group_table_names_its_setting(writer, reader):
     assert reader.group("g63") == CONSUME_ENABLED
 
 
-# -- subscriptions -----------------------------------------------------------------------------------
+# -- subscriptions ---------------------------------------------------------------------------------
 
 
 def test_a_subscription_reads_as_it_was_published(writer, reader):
@@ -155,7 +155,7 @@ def test_a_full_subscription_table_names_its_setting(writer):
         writer.publish_subscription("g", "one more", version=1)
 
 
-# -- a busy writer beside a reader -------------------------------------------------------------------
+# -- a busy writer beside a reader -----------------------------------------------------------------
 
 
 def busy_writer(segment):
@@ -195,7 +195,7 @@ def test_a_reader_in_another_process_never_sees_a_torn_entry(segment, writer, re
     assert len({topic[0] for topic in filter(None, topics)}) > 100      # it was busy indeed
 
 
-# -- queues ------------------------------------------------------------------------------------------
+# -- queues ----------------------------------------------------------------------------------------
 
 
 def test_queues_show_the_dispatchers_range_after_dispatch(tmp_path):

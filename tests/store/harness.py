@@ -125,7 +125,7 @@ class Run:
 
 
 def read_entries(folder: Path, least: int, most: int, file_entries: int) -> list[list[int]]:
-    """[log position, record size, tag code] of entries least to most - 1, straight from the files."""
+    """[log position, record size, tag code] of entries least to most - 1, from the files."""
     result = []
     for number in range(least, most):
         first = number // file_entries * file_entries

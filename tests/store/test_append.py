@@ -4,8 +4,8 @@ import os
 from itertools import pairwise
 
 import pytest
-
 from mqcore.layout import numbers
+
 from mqcore.store import append_probe
 from tests.store.harness import Run
 
@@ -274,8 +274,8 @@ def test_the_flush_service_moves_flushed_over_what_it_has_synced(run, disk):
         assert probe.send("topic", 0, [b"x" * 700], opaque=number)
     loop.run(TURN_MS)
     assert run.segment.log_state()["flushed"] == 0
-    loop.stop_flush_service()
-    loop.run_flush_service()                           # asked to stop: one thorough round
+    loop.stop_service()
+    loop.run_service()                           # asked to stop: one thorough round
 
     state = run.segment.log_state()
     assert state["flushed"] == state["published"] > 2 * SEGMENT
@@ -287,8 +287,8 @@ def test_a_failed_async_flush_refuses_writes_for_good(run, disk):
     assert probe.send("topic", 0, [b"x"], opaque=1)
     loop.run(TURN_MS)
     disk.fail("sync", errno.EIO)
-    loop.stop_flush_service()
-    loop.run_flush_service()
+    loop.stop_service()
+    loop.run_service()
     assert probe.send("topic", 0, [b"y"], opaque=2)
     loop.run(TURN_MS)
 
@@ -339,7 +339,9 @@ def test_a_failed_sync_of_the_segment_left_behind_is_not_asked_for_again(run, di
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize(("error", "why"), [
     (errno.ENOSPC, REFUSAL_DISK_FULL), (errno.EIO, REFUSAL_WRITE_FAILED)])
-def test_a_failed_write_gives_the_offsets_back_and_refuses(run, disk, mode, error, why, first_bytes):
+def test_a_failed_write_gives_the_offsets_back_and_refuses(
+    run, disk, mode, error, why, first_bytes
+):
     loop, probe = run.writer(mode, 0), run.probe()
     assert probe.send("topic", 0, [b"before"], opaque=0)
     loop.run(TURN_MS)
@@ -405,7 +407,7 @@ def test_a_short_write_is_carried_on(run, disk):
     assert bodies(run) == [b"whole"] * 5
 
 
-def test_a_segment_that_cannot_be_made_fails_the_put_and_is_tried_again_when_there_is_room(run, disk):
+def test_a_segment_that_cannot_be_made_fails_the_put_without_burning_anything(run, disk):
     loop, probe = run.writer("async", 0), run.probe()
     disk.fail("truncate", errno.ENOSPC)
     assert probe.send("topic", 0, [b"x"], opaque=1)
@@ -422,8 +424,8 @@ def test_a_flush_service_far_behind_stops_appends_only_until_it_has_caught_up(ru
     before = statuses(probe.take())
     assert before == [PUT_OK] * 16 + [PUT_CREATE_FILE_FAILED] * 14
     assert refusal(run) == REFUSAL_NONE
-    loop.stop_flush_service()
-    loop.run_flush_service()
+    loop.stop_service()
+    loop.run_service()
     assert probe.send("topic", 0, [b"y"], opaque=31)
     loop.run(TURN_MS)
     assert statuses(probe.take()) == [PUT_OK]

@@ -3,8 +3,8 @@ import hashlib
 import struct
 
 import pytest
-
 from mqcore.store.recovery import DamagedStoreError
+
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
 
@@ -188,7 +188,7 @@ def test_damage_in_the_last_record_of_a_segment_does_not_cost_the_segments_behin
 
 
 def test_a_hole_in_a_queue_behind_the_checkpoint_is_filled_again(tmp_path):
-    """Pages of a queue file reach the disk in any order; what no checkpoint holds may be missing."""
+    """Pages reach the disk in any order: what no checkpoint holds may be missing."""
     manifest, run = open_run("crashed", tmp_path)
     queue = next(q for q in manifest["consumeQueues"] if q["topic"] == "golden_crash")
     number = queue["max"] - 10
@@ -221,7 +221,7 @@ def test_a_missing_segment_in_between_is_named(tmp_path):
 
 
 def test_a_segment_of_another_size_is_named_with_the_setting(tmp_path):
-    manifest, run = open_run("basic", tmp_path)
+    _manifest, run = open_run("basic", tmp_path)
     other = Run(run.root, 2 * run.segment_size, run.file_entries)
     with pytest.raises(DamagedStoreError, match="segment_size_bytes"):
         other.recover(clean=True)

@@ -1,0 +1,104 @@
+"""What a machine that lost its power finds on its disk, built from a recording of the store's writes."""
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SECTOR = 512
+Event = tuple[str, str, int, bytes | int]
+
+
+@dataclass
+class File:
+    """One file: what is certainly on the disk, and what was written since its last sync."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes]] = field(default_factory=list)
+    size: int = 0
+
+    def settle(self) -> None:
+        self.grow(self.durable)
+        for offset, data in self.pending:
+            self.durable[offset:offset + len(data)] = data
+        self.pending.clear()
+
+    def grow(self, content: bytearray) -> None:
+        if len(content) < self.size:
+            content.extend(bytes(self.size - len(content)))
+
+
+class Disk:
+    """Follows a recording event by event."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, File] = {}
+
+    def apply(self, event: Event) -> None:
+        kind, path, number, data = event
+        if kind == "write":
+            assert isinstance(data, bytes)
+            self.files.setdefault(path, File()).pending.append((number, data))
+        elif kind == "truncate":
+            file = self.files.setdefault(path, File())
+            file.size = max(file.size, number)
+        elif path in self.files:
+            self.files[path].settle()
+
+    def image(self, root: Path, target: Path, survive: Callable[[bytes], Iterator[tuple[int, bytes]]],
+              ) -> None:
+        """Write the files below `target`; survive: the parts of one pending write that got through."""
+        for path, file in self.files.items():
+            content = bytearray(file.durable)
+            file.grow(content)
+            for offset, data in file.pending:
+                for start, part in survive(data):
+                    content[offset + start:offset + start + len(part)] = part
+            place = target / Path(path).relative_to(root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+
+
+def everything(data: bytes) -> Iterator[tuple[int, bytes]]:
+    yield 0, data
+
+
+def nothing(_data: bytes) -> Iterator[tuple[int, bytes]]:
+    return iter(())
+
+
+class Prefix:
+    """The first `writes` pending writes got through, the next one in part, the rest not."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._left = dice.randrange(4)
+        self._dice = dice
+
+    def __call__(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        self._left -= 1
+        if self._left >= 0:
+            yield 0, data
+        elif self._left == -1:
+            yield 0, data[:self._dice.randrange(len(data) + 1)]
+
+
+class Sectors:
+    """A random subset of each write's 512-byte sectors got through; one of them may be torn."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+        self._chance = dice.choice((0.2, 0.5, 0.9))
+
+    def __call__(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        for start in range(0, len(data), SECTOR):
+            if self._dice.random() < self._chance:
+                part = data[start:start + SECTOR]
+                if self._dice.random() < 0.1:
+                    part = part[:self._dice.randrange(len(part) + 1)]
+                yield start, part
+
+
+def survivors(dice: random.Random) -> Callable[[bytes], Iterator[tuple[int, bytes]]]:
+    """One of the ways in which writes survive, by the dice."""
+    return dice.choice((everything, nothing, Prefix(dice), Sectors(dice), Sectors(dice)))

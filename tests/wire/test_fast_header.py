@@ -1,0 +1,259 @@
+"""The fast header reader says what the general one says, or that it leaves the frame to it."""
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from mqcore.wire.header import read
+
+from mqcore.admin.bench_frames import pull_template, send_template
+from mqcore.wire.command import Codec, Command, FrameError, decode, encode
+from tests.support import recorded
+
+READ, UNUSUAL, BROKEN = 0, 1, 2
+SEND, PULL, SEND_V2, SEND_BATCH = 10, 11, 310, 320
+V1_NAMES = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+            "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
+            "maxReconsumeTimes", "batch", "bname")
+PULL_NAMES = ("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag",
+              "commitOffset", "suspendTimeoutMillis", "subscription", "subVersion",
+              "expressionType")
+NAMES = {SEND: V1_NAMES, PULL: PULL_NAMES, SEND_V2: tuple("abcdefghijklmn"),
+         SEND_BATCH: tuple("abcdefghijklmn")}
+
+
+def header_of(payload):
+    """(header bytes, is binary) of a frame without its length word."""
+    word = int.from_bytes(payload[:4], "big")
+    return payload[4:4 + (word & 0xFFFFFF)], word >> 24 == Codec.ROCKETMQ
+
+
+def general(header, binary):
+    """What the general reader makes of the same bytes: a Command, or None: it would close."""
+    word = (int(binary) << 24 | len(header)).to_bytes(4, "big")
+    try:
+        return decode(word + header)
+    except FrameError:
+        return None
+
+
+def expected_fields(command):
+    ext = command.ext or {}
+    return {number: ext[name].encode("utf-8", "surrogatepass")
+            for number, name in enumerate(NAMES.get(command.code, ())) if ext.get(name) is not None}
+
+
+def agreed(header, binary=False):
+    """The fast reader's result, after comparing it with the general reader's."""
+    result, fast = read(header, binary)
+    command = general(header, binary)
+    if result == READ:
+        assert command is not None, header
+        assert (fast["code"], fast["opaque"], fast["flag"], fast["version"]) == (
+            command.code, command.opaque, command.flag, command.version), header
+        expected = expected_fields(command)
+        assert set(fast["fields"]) == set(expected), header
+        for number, value in fast["fields"].items():
+            assert same_text(value, expected[number]), (header, number)
+    elif result == BROKEN:
+        assert command is None, header
+    return result
+
+
+def same_text(fast, slow):
+    """Equal; where the frame holds no valid UTF-8 each reader has its own way with it."""
+    return fast.decode("utf-8", "replace") == slow.decode("utf-8", "replace")
+
+
+# -- recorded --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recorded.NAMES)
+def test_every_recorded_request_reads_alike(name):
+    results = Counter()
+    for exchange in recorded.exchanges(name):
+        header, binary = header_of(exchange.request.payload)
+        results[exchange.code in NAMES, agreed(header, binary)] += 1
+    assert results[True, UNUSUAL] == results[True, BROKEN] == 0   # none takes the slow way
+    assert results[False, BROKEN] == 0
+
+
+def test_sends_and_pulls_in_both_codecs_are_among_the_recordings():
+    seen = {(exchange.code, exchange.codec) for name in recorded.NAMES
+            for exchange in recorded.exchanges(name)}
+    assert {(SEND, "JSON"), (PULL, "JSON"), (PULL, "ROCKETMQ"), (SEND_V2, "JSON"),
+            (SEND_V2, "ROCKETMQ"), (SEND_BATCH, "JSON")} <= seen
+
+
+# -- generated -------------------------------------------------------------------------------------
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
+    ["", "a\"b", "\\", "/", "\n\t\r\b\f", "\x01\x02", "é", "中文", "\U0001F600",
+     "\U0010FFFF", "%R%g"])
+NUMBERS = st.integers(-2**31, 2**31 - 1)
+VALUES = TEXTS | st.integers(-2**63, 2**63 - 1) | st.booleans() | st.none()
+
+
+@st.composite
+def headers(draw):
+    code = draw(st.sampled_from([SEND, PULL, SEND_V2, SEND_BATCH, 34]))
+    names = st.sampled_from(NAMES.get(code, V1_NAMES)) | st.sampled_from(["o", "z", "unknown"])
+    ext = draw(st.dictionaries(names, VALUES, max_size=14))
+    top = {"code": code, "extFields": ext, "flag": draw(NUMBERS), "language": "JAVA",
+           "opaque": draw(NUMBERS), "serializeTypeCurrentRPC": "JSON", "version": draw(NUMBERS)}
+    order = draw(st.permutations(list(top)))
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]))
+    return json.dumps({name: top[name] for name in order}, ensure_ascii=draw(st.booleans()),
+                      separators=separators).encode(), order
+
+
+@given(headers())
+@settings(max_examples=1500, deadline=None)
+def test_generated_json_headers_read_alike(case):
+    header, order = case
+    result = agreed(header)
+    assert result == (READ if order.index("code") < order.index("extFields") else UNUSUAL)
+
+
+@given(st.sampled_from([SEND, PULL, SEND_V2, SEND_BATCH]),
+       st.dictionaries(st.sampled_from(sorted({*V1_NAMES, *PULL_NAMES, *"abcdefghijklmno"})), TEXTS,
+                       max_size=14),
+       NUMBERS, NUMBERS, st.integers(-2**15, 2**15 - 1), TEXTS)
+@settings(max_examples=800, deadline=None)
+def test_generated_binary_headers_read_alike(code, ext, opaque, flag, version, remark):
+    frame = encode(Command(code=code, version=version, opaque=opaque, flag=flag, remark=remark,
+                           ext=ext, codec=Codec.ROCKETMQ))
+    assert agreed(*header_of(frame[4:])) == READ
+
+
+def json_header(**fields):
+    top = {"code": SEND_V2, "opaque": 1, "flag": 0, "version": 401} | fields
+    return json.dumps(top).encode()
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    (r"\ud83d\ude00", "\U0001F600".encode()), (r"\u4e2d", "中".encode()), (r"\u00e9", "é".encode()),
+    (r"\u0041\u0001", b"A\x01"), (r"\"\\\/\b\f\n\r\t", b"\"\\/\b\f\n\r\t"), (r"\uD83D\uDE00x",
+                                                                             "\U0001F600x".encode())])
+def test_escapes_are_undone(text, value):
+    header = b'{"code":310,"flag":0,"opaque":1,"extFields":{"b":"%s"}}' % text.encode()
+    assert read(header) == (READ, {"code": 310, "opaque": 1, "flag": 0, "version": 0,
+                                   "fields": {1: value}})
+    assert agreed(header) == READ
+
+
+@pytest.mark.parametrize("text", [
+    rb"\x", rb"\u12", rb"\u12g4", rb"\ud8", rb"\u", b"\\\xff", rb"\U0041"])
+def test_a_broken_escape_is_left_to_the_general_reader(text):
+    for name in (b"b", b"unknown"):
+        header = b'{"code":310,"flag":0,"opaque":1,"extFields":{"%s":"%s"}}' % (name, text)
+        assert agreed(header) == UNUSUAL
+
+
+@pytest.mark.parametrize("text", [
+    b"007", b"-0", b"-", b"+1", b"1.0", b"1e3", b"yes", b"TRUE", b"NaN"])
+def test_a_number_or_word_that_nobody_writes_is_left_to_the_general_reader(text):
+    assert agreed(b'{"code":310,"flag":0,"opaque":1,"extFields":{"b":%s}}' % text) == UNUSUAL
+
+
+@pytest.mark.parametrize("header", [
+    b"", b"{", b"{}", b"[]", b"null", b'{"code":310}', b'{"flag":0,"opaque":1}',
+    b'{"code":310,"flag":0,"opaque":1', b'{"code":310,"flag":0,"opaque":1}x',
+    b'{"code":310,"flag":0,"opaque":1,}', b'{"code":310 "flag":0,"opaque":1}',
+    b'{"code":"x","flag":0,"opaque":1}', b'{"code":310,"opaque":4294967296}',
+    b'{"code":310,"opaque":1,"flag":4294967296}',
+    b'{"code":310,"flag":0,"opaque":1,"version":4294967296}',
+    b'{"code":99999999999999999999,"flag":0,"opaque":1}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":[]}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":{}}}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":[]}}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a"}}',
+    b'{"code":310,"flag":0,"opaque":1,"other":{}}',
+    b'{"extFields":{"a":"1"},"code":310,"flag":0,"opaque":1}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":"1"},"code":11}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":"1"},"extFields":{}}',
+    b'{"c\\u006fde":310,"flag":0,"opaque":1}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"\\u0061":"1"}}',
+    b'{"code":310,"opaque":null}', b'\xef\xbb\xbf{"code":310,"flag":0,"opaque":1}'])
+def test_anything_out_of_the_ordinary_is_left_to_the_general_reader(header):
+    assert agreed(header) == UNUSUAL
+
+
+def test_of_two_equal_fields_the_last_one_counts():
+    header = b'{"code":310,"flag":0,"opaque":1,"extFields":{"b":"x","b":"y","c":"z","c":null}}'
+    assert read(header)[1]["fields"] == {1: b"y"}
+    assert agreed(header) == READ
+
+
+@pytest.mark.parametrize("cut", range(21))
+def test_a_binary_header_shorter_than_its_fixed_part_is_broken(cut):
+    frame, _ = send_template("t", 0, b"", codec=Codec.ROCKETMQ)
+    header, _ = header_of(frame[4:])
+    assert agreed(header[:cut], True) == BROKEN
+
+
+@given(st.binary(max_size=60), st.booleans())
+@example(b"\x00" * 21, True)
+@example(b"\xff" * 40, True)
+@settings(max_examples=500, deadline=None)
+def test_random_bytes_read_alike(header, binary):
+    agreed(header, binary)
+
+
+# -- mutated ---------------------------------------------------------------------------------------
+
+
+def mutants(base, count, dice):
+    """`count` headers, each with one to four bytes changed, put in, taken out, or cut off."""
+    for _ in range(count):
+        raw = bytearray(base)
+        for _ in range(dice.randrange(1, 5)):
+            at = dice.randrange(len(raw) + 1)
+            kind = dice.randrange(8)
+            if kind < 4 and at < len(raw):
+                raw[at] = dice.randrange(256) if kind < 2 else dice.choice(b'"\\{}:,0-u\xff\x00')
+            elif kind < 6:
+                raw[at:at] = bytes([dice.choice(b'"\\{}:,0-u\xff\x00')])
+            elif kind == 6:
+                del raw[at:at + dice.randrange(9)]
+            elif dice.randrange(8) == 0:
+                del raw[at:]
+        yield bytes(raw)
+
+
+BASES = [(header_of(make[4:]), name) for make, name in [
+    (send_template("TopicTest", 3, b"", codec=Codec.JSON)[0], "send json"),
+    (send_template("TopicTest", 3, b"", codec=Codec.ROCKETMQ)[0], "send binary"),
+    (pull_template("TopicTest", 3, group="G", batch=32, codec=Codec.JSON)[0], "pull json"),
+    (pull_template("TopicTest", 3, group="G", batch=32, codec=Codec.ROCKETMQ)[0], "pull binary")]]
+
+
+@pytest.mark.parametrize("base", [base for base, _ in BASES], ids=[name for _, name in BASES])
+def test_mutated_headers_read_alike(base):
+    header, binary = base
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    for mutant in mutants(header, 8000, random.Random(seed)):
+        agreed(mutant, binary)
+
+
+def test_a_million_mutated_headers_end_in_one_of_three_ways_and_in_bounded_time():
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    began = time.monotonic()
+    results = Counter()
+    for (header, binary), _ in BASES:
+        for mutant in mutants(header, 12_500, dice):
+            # the same bytes at 20 lengths: every cut of a mutant is a mutant of its own
+            view = memoryview(mutant)
+            for cut in range(20):
+                results[read(view[:len(mutant) - cut * 3], binary)[0]] += 1
+    assert sum(results.values()) == 1_000_000
+    assert set(results) <= {READ, UNUSUAL, BROKEN}
+    assert time.monotonic() - began < 60
