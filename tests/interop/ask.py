@@ -42,9 +42,27 @@ def committed_offset(addr: str, group: str, topic: str, queue_id: int) -> int | 
     return int((answer.ext or {})["offset"] or 0) if answer.code == 0 else None
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+def has_route(namesrv_addr: str, topic: str) -> bool:
+    """Whether a name server knows where `topic` is (code 105)."""
+    return ask(namesrv_addr, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
+
+
+def send(addr: str, topic: str, body: bytes, properties: str = "") -> Command:
+    """Send one message to queue 0 of `topic` with code 10; returns the response."""
+    return ask(addr, RequestCode.SEND_MESSAGE, {
+        "producerGroup": "P", "topic": topic, "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",
+        "flag": "0", "properties": properties, "reconsumeTimes": "0", "unitMode": "false",
+        "batch": "false",
+    }, body)
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, timeout_s: float = 30,
+    poll_s: float = POLL_INTERVAL_S,
+) -> None:
     """Return once `condition` holds; AssertionError that says `what` was waited for."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(poll_s)

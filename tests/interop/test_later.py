@@ -4,10 +4,13 @@ and each refusal is shown to be clear. A feature that arrives leaves NOT_YET in 
 """
 from __future__ import annotations
 
+import time
+from functools import partial
+
 import pytest
 
-from mqcore.wire.codes import RequestCode, ResponseCode
-from tests.interop.ask import ask
+from mqcore.wire.codes import ResponseCode
+from tests.interop.ask import has_route, send, wait_until
 from tests.interop.conftest import NOT_YET, Cluster
 from tests.interop.messages import (
     CLIENTS,
@@ -152,6 +155,28 @@ def test_messages_are_found_by_their_key(programs: Programs, cluster: Cluster) -
     assert_same(sent[:1], found, topic)
 
 
+# -- prompt routes ---------------------------------------------------------------------------------
+
+ROUTE_DELAY_S_MAX = 0.1         # 3 to 14 ms with the stock broker, up to 300 ms with mqcore
+
+
+def test_a_name_server_knows_a_topic_as_soon_as_its_first_message_is_acknowledged(
+    cluster: Cluster, request: pytest.FixtureRequest,
+) -> None:
+    if "routes" in NOT_YET and cluster.kind == "mqcore":
+        request.applymarker(pytest.mark.xfail(reason=NOT_YET["routes"], strict=True))
+    delays = []
+    for index in range(8):
+        topic = f"prompt-{cluster.kind}-{index}"
+        assert send(cluster.broker_addr, topic, b"first").code == ResponseCode.SUCCESS
+        acknowledged = time.monotonic()
+        wait_until(partial(has_route, cluster.namesrv_addr, topic), f"a route of {topic}",
+                   poll_s=0.002)
+        delays.append(time.monotonic() - acknowledged)
+
+    assert max(delays) < ROUTE_DELAY_S_MAX
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 
@@ -164,12 +189,7 @@ def test_what_mqcore_lacks_is_refused_with_a_code_and_a_reason(
 ) -> None:
     if cluster.kind != "mqcore" or feature not in NOT_YET:
         pytest.skip("this broker has it")
-    answer = ask(cluster.broker_addr, RequestCode.SEND_MESSAGE, {
-        "producerGroup": "P", "topic": "refused", "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",
-        "flag": "0", "properties": properties, "reconsumeTimes": "0", "unitMode": "false",
-        "batch": "false",
-    }, b"body")
+    answer = send(cluster.broker_addr, "refused", b"body", properties)
 
     assert answer.code == code
     assert "not supported" in (answer.remark or "")
