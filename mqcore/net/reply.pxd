@@ -10,6 +10,7 @@ cdef struct Reply:
     uint8_t* fields                    # binary: where their total length belongs
     bint binary
     bint any_field
+    bint plain                         # without extFields
     int32_t opaque
     const char* remark
     int32_t remark_length

@@ -65,6 +65,7 @@ cdef bint reply_begin(Server* s, Connection* c, Reply* r, bint binary, int32_t o
     r.binary = binary
     r.opaque = opaque
     r.any_field = False
+    r.plain = False
     r.at = r.start + FRAME_HEADER
     if binary:
         store_i16(r.at, code)
@@ -119,7 +120,11 @@ cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil:
     if r.binary:
         store_i32(r.fields, <int32_t>(r.at - r.fields - 4))
     else:
-        r.at = put(r.at, '},"flag":1,"language":"JAVA","opaque":', 38)
+        if r.plain:
+            r.at -= 14
+        else:
+            r.at = put(r.at, '}', 1)
+        r.at = put(r.at, ',"flag":1,"language":"JAVA","opaque":', 37)
         r.at += put_number(r.at, r.opaque)
         if r.remark_length:
             r.at = put(r.at, ',"remark":"', 11)
@@ -140,5 +145,6 @@ cdef void reply_plain(Server* s, Connection* c, bint binary, int32_t opaque, int
                       const char* remark) noexcept nogil:
     cdef Reply r
     if reply_begin(s, c, &r, binary, opaque, code, remark, 0):
+        r.plain = True                 # 4.9.8 has no extFields where a code has no header
         reply_body(&r, 0)
         reply_end(s, &r, 0)

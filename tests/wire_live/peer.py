@@ -96,7 +96,7 @@ class Peer:
         return True
 
     def is_closed(self, timeout_s: float = DEADLINE_S) -> bool:
-        """Whether the server ends this connection within `timeout_s`; answers before it are lost."""
+        """Whether the server ends this connection within `timeout_s`; answers before it go."""
         try:
             while True:
                 self.receive_frame(timeout_s)

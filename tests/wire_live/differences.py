@@ -1,0 +1,119 @@
+"""
+Where a broker of ours answers otherwise than the recorded stock broker: all of it, with the reason.
+
+The section "Differences from the stock broker" of docs/compatibility.md is made from this table
+(`python -m tests.wire_live.differences` prints it); a test keeps both equal. A replay that meets a
+difference asserts that it is the one written here, so a row that is no longer true fails.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcore.wire.command import Command
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+TITLE = "## Differences from the stock broker"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row. code, remark: what we answer, as far as a replay can see it."""
+
+    subject: str
+    stock: str
+    ours: str
+    reason: str
+    code: int | None = None
+    remark: str = ""
+
+
+NOT_YET = "not built yet; the answer says so and nothing is stored"
+
+NAME_SERVER = (
+    Difference(
+        "no route", "105 for an unknown topic: the remark ends in a link to a page of its project",
+        "17, the remark without that line", "the page is about another program",
+        17, "No topic route info in name server for the topic: ",
+    ),
+    Difference(
+        "fixed setting of the name server", "318 of a setting in its black list: 16 without its"
+        " name", "16, the remark names the key", "a refusal says what it is about",
+        16, "kvConfigPath cannot be changed",
+    ),
+    Difference(
+        "settings shown by the name server", "319 lists settings of its network library and of its"
+        " installation", "they are left out", "nothing in mqcore reads them",
+    ),
+)
+TABLE = (
+    Difference(
+        "half message", "10, 310 with TRAN_MSG=true: stored",
+        "16 `transactional messages are not supported yet`", NOT_YET,
+        16, "transactional messages are not supported yet",
+    ),
+    Difference(
+        "delayed message", "10, 310 with DELAY: stored in SCHEDULE_TOPIC_XXXX",
+        "13 `delayed messages are not supported yet`", NOT_YET,
+        13, "delayed messages are not supported yet",
+    ),
+    Difference(
+        "SQL92", "46 and 11 with an SQL92 expression: checked and applied, where"
+        " enablePropertyFilter=true",
+        "1, as a stock broker with enablePropertyFilter=false answers", NOT_YET,
+        1, "SQL92",
+    ),
+    Difference(
+        "message sent back", "36: stored for a later try, or in the dead letter queue",
+        "3 ` request type 36 not supported`", NOT_YET + "; clients send it to the retry topic"
+        " themselves then", 3, "not supported",
+    ),
+    Difference(
+        "encoding of answers", "a pull that was held, and 33, are answered with a JSON header also"
+        " when they came with a binary one", "every answer has the encoding of its request",
+        "clients read both; one rule is simpler to rely on",
+    ),
+    Difference(
+        "end of a hold", "a pull is answered up to 5 s after its suspendTimeoutMillis",
+        "within a second after it", "timers here are looked at more often",
+    ),
+    *NAME_SERVER,
+)
+# serverX... of its network library, and paths of its own installation: nothing here reads them.
+NAMESRV_SETTINGS_LEFT_OUT = {
+    "serverSocketBacklog", "writeBufferHighWaterMark", "serverWorkerThreads",
+    "serverSelectorThreads", "configBlackList", "writeBufferLowWaterMark",
+    "serverSocketRcvBufSize", "serverAsyncSemaphoreValue", "configStorePath", "clusterTest",
+    "serverSocketSndBufSize", "serverOnewaySemaphoreValue", "serverCallbackExecutorThreads",
+    "rocketmqHome", "useEpollNativeSelector", "serverPooledByteBufAllocatorEnable",
+}
+BY_SUBJECT = {row.subject: row for row in TABLE}
+
+
+def assert_known(subject: str, expected: Command | None, found: Command) -> None:
+    """The answer is the one that the table has for `subject`, and not the recorded one."""
+    row = BY_SUBJECT[subject]
+    if row.code is not None:
+        assert found.code == row.code, f"{subject}: {found.remark}"
+        assert row.remark in (found.remark or "")
+    if expected is not None:
+        assert (expected.code, expected.remark, expected.codec) != (
+            found.code, found.remark, found.codec
+        ), f"{subject}: no difference any more"
+
+
+def section() -> str:
+    """The rows as Markdown, from the title to the end of the table."""
+    lines = [
+        TITLE, "",
+        "Found by replaying recorded exchanges (`tests/wire_live`); everything else in them is"
+        " answered alike: codes,", "remarks, header fields, encodings, bodies."
+        " Made from `tests/wire_live/differences.py`.", "",
+        "| subject | stock 4.9.8 | mqcore | why |", "|---|---|---|---|",
+    ]
+    lines += [f"| {row.subject} | {row.stock} | {row.ours} | {row.reason} |" for row in TABLE]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(section(), end="")
