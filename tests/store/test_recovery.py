@@ -161,30 +161,74 @@ def overwrite(run, position, data):
         file.write(data)
 
 
-@pytest.mark.parametrize(("which", "data"), [
-    (100, b"\xee" * 40), (-30, b"\xee" * 40), (100, bytes(40))])
-def test_damage_with_whole_records_behind_it_is_reported_and_nothing_is_cut(which, data, tmp_path):
-    manifest, run = open_run("crashed_lost_all", tmp_path)
-    position = manifest["messages"][which]["physicalOffset"]
-    overwrite(run, position, data)
-    before = {path.name: path.read_bytes() for path in run.log_folder.iterdir()}
+def whole_log(run):
+    return {path.name: path.read_bytes() for path in run.log_folder.iterdir()}
 
+
+def damage_before_checkpoint(manifest, run, data):
+    """Damage a record that recovery reads, and that the checkpoint says was on disk."""
+    known = checkpoint_ms(manifest)
+    message = [m for m in manifest["messages"] if m["storeTimestamp"] < known - 1000][-1]
+    overwrite(run, message["physicalOffset"], data)
+    return message["physicalOffset"]
+
+
+@pytest.mark.parametrize("data", [b"\xee" * 40, bytes(40)], ids=["garbage", "zeros"])
+def test_damage_before_the_checkpoint_is_reported_and_nothing_is_cut(data, tmp_path):
+    manifest, run = open_run("crashed", tmp_path)
+    position = damage_before_checkpoint(manifest, run, data)
+    before = whole_log(run)
     with pytest.raises(DamagedStoreError, match=f"log position {position}"):
-        recover(manifest, run)
-    assert {path.name: path.read_bytes() for path in run.log_folder.iterdir()} == before
+        run.recover(clean=False, checkpoint_ms=checkpoint_ms(manifest),
+                    flushed_ms=checkpoint_ms(manifest))
+    assert whole_log(run) == before
 
 
 @pytest.mark.parametrize("data", [b"\xee" * 16, bytes(16)], ids=["garbage", "zeros"])
 def test_damage_in_the_last_record_of_a_segment_does_not_cost_the_segments_behind(data, tmp_path):
-    manifest, run = open_run("crashed_lost_all", tmp_path)
+    manifest, run = open_run("crashed", tmp_path)
+    base = 2 * run.segment_size
     position = max(m["physicalOffset"] for m in manifest["messages"]
-                   if m["physicalOffset"] < run.segment_size)
+                   if m["physicalOffset"] < base + run.segment_size)
     overwrite(run, position, data)
-    names = sorted(path.name for path in run.log_folder.iterdir())
-
+    before = whole_log(run)
     with pytest.raises(DamagedStoreError, match=f"log position {position}"):
+        run.recover(clean=False, flushed_ms=manifest["messages"][-1]["storeTimestamp"])
+    assert whole_log(run) == before
+
+
+def test_damage_further_back_than_anything_unsynced_is_damage_without_any_checkpoint(tmp_path):
+    manifest, run = open_run("crashed_lost_all", tmp_path)
+    position = manifest["messages"][100]["physicalOffset"]
+    overwrite(run, position, b"\xee" * 40)
+    before = whole_log(run)
+    with pytest.raises(DamagedStoreError, match=f"log position {position}"):
+        run.recover(clean=False, unsynced_bytes_max=16)
+    assert whole_log(run) == before
+
+
+@pytest.mark.parametrize("data", [b"\xee" * 40, bytes(40)], ids=["garbage", "zeros"])
+def test_a_hole_in_what_was_never_synced_is_the_end_and_said_so(data, tmp_path):
+    """What a power cut leaves: pages behind a missing one may have reached the disk."""
+    manifest, run = open_run("crashed", tmp_path)
+    position = manifest["messages"][-20]["physicalOffset"]
+    assert manifest["messages"][-20]["storeTimestamp"] > checkpoint_ms(manifest)
+    overwrite(run, position, data)
+    found = recover(manifest, run)
+
+    assert found.end == position
+    assert "whole records behind it" in found.torn
+    last = max(run.log_folder.iterdir()).read_bytes()
+    assert set(last[position % run.segment_size:]) == {0}
+
+
+def test_damage_after_a_clean_stop_is_never_cut(tmp_path):
+    manifest, run = open_run("basic_lost_cq", tmp_path)
+    overwrite(run, manifest["messages"][-3]["physicalOffset"], b"\xee" * 40)
+    before = whole_log(run)
+    with pytest.raises(DamagedStoreError):
         recover(manifest, run)
-    assert sorted(path.name for path in run.log_folder.iterdir()) == names
+    assert whole_log(run) == before
 
 
 def test_a_hole_in_a_queue_behind_the_checkpoint_is_filled_again(tmp_path):
