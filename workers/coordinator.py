@@ -61,23 +61,35 @@ class SharedTables:
         self._writer = TableWriter(segment)
         self._writable = bool(settings.broker.permission & 2)
         self._readable = bool(settings.broker.permission & 4)
-        self._writer.clear()
+        self._topics: set[str] = set()
+        self._groups: set[str] = set()
+
+    def hide_others(self) -> None:
+        """
+        After the load: what an earlier coordinator showed and this one did not goes. The rest was
+        never hidden: else sends would wait here while later ones pass them, out of order.
+        """
+        self._writer.clear(topics=self._topics, groups=self._groups)
 
     def publish_topic(self, topic: TopicConfig) -> None:
+        self._topics.add(topic.name)
         self._full(lambda: self._writer.publish_topic(
             topic.name, read_queues=topic.read_queue_count, write_queues=topic.write_queue_count,
             perm=topic.perm, multi_tag=topic.filter_type == "MULTI_TAG",
             send_asks=send_asks(topic, writable=self._writable)))
 
     def remove_topic(self, name: str) -> None:
+        self._topics.discard(name)
         self._writer.remove_topic(name)
 
     def publish_group(self, group: GroupConfig) -> None:
+        self._groups.add(group.name)
         self._full(lambda: self._writer.publish_group(
             group.name, consume_enabled=group.consume_enable,
             pull_asks=pull_asks(group, readable=self._readable)))
 
     def remove_group(self, name: str) -> None:
+        self._groups.discard(name)
         self._writer.remove_group(name)
 
     def publish_subscription(
@@ -200,11 +212,13 @@ class Coordinator:
             (settings.broker.advertised_ip, settings.broker.listen_port),
             segment.incarnation(SLOT_COORDINATOR)), settings.broker.cluster)
         self._registrar = Registrar(settings, self._apply_order)
+        tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
-            store=reader, tables=SharedTables(segment, settings), connections=self._rings,
+            store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
             figures=StoreFigures(segment, files)))
         self._broker.load(now_ms())
+        tables.hide_others()
 
     def _apply_order(self, topics: list[str]) -> None:
         self._broker.apply_order_table(topics, now_ms())
@@ -218,9 +232,9 @@ class Coordinator:
         self._segment.arm(SLOT_COORDINATOR)
         ticking = loop.create_task(self._tick_until_stopped())
         registering = loop.create_task(self._keep_registered())
+        self._drain()                    # what came while nobody was here
         await self._registrar.register_now(self._broker.registration())
         on_ready()
-        self._drain()
         await self._stopping.wait()
         registering.cancel()
         ticking.cancel()
@@ -235,7 +249,7 @@ class Coordinator:
         self._drain()
 
     def _drain(self) -> None:
-        """Take what the rings have; armed again, and looked at once more, before the loop sleeps."""
+        """Take what the rings have; armed and looked at once more before the loop sleeps."""
         self._segment.disarm(SLOT_COORDINATOR)
         for item in self._rings.receive(ITEMS_AT_ONCE):
             self._take(item)

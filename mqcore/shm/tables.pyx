@@ -347,14 +347,22 @@ cdef class TableWriter:
             self.shm.subscriptions[number].live = 0
             close_entry(&self.shm.subscriptions[number].sequence)
 
-    def clear(self) -> None:
-        """Hide everything: a new coordinator publishes what it has loaded."""
+    def clear(self, *, topics=frozenset(), groups=frozenset()) -> None:
+        """
+        Hide all topics and groups but these (sets of names): what a new coordinator did not load.
+
+        Those that stay are shown without a break, so that sends go on in their order meanwhile.
+        """
         for number in range(self.shm.head.topic_count):
-            open_entry(&self.shm.topics[number].sequence)
-            self.shm.topics[number].live = 0
-            close_entry(&self.shm.topics[number].sequence)
+            topic = &self.shm.topics[number]
+            if topic.live and (<bytes>topic.name[:topic.name_length]).decode() not in topics:
+                open_entry(&topic.sequence)
+                topic.live = 0
+                close_entry(&topic.sequence)
         for number in range(self.shm.head.group_count):
-            store_i32_release(&self.shm.groups[number].live, 0)
+            group = &self.shm.groups[number]
+            if group.live and (<bytes>group.name[:group.name_length]).decode() not in groups:
+                store_i32_release(&group.live, 0)
         # what clients subscribed to stays: they do not say it again; half-written ones are forgotten
         for number in range(self.shm.head.subscription_count):
             if self.shm.subscriptions[number].sequence & 1:
