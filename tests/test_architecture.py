@@ -101,7 +101,7 @@ def test_no_file_is_longer_than_600_lines():
 
 
 def test_no_test_waits_by_the_clock():
-    """Only `wait_until`, which polls a condition up to its deadline, may sleep between two looks."""
+    """Only `wait_until`, which polls a condition up to its deadline, sleeps between two looks."""
     wrong = []
     for path in sources(".py", folders=("tests",)):
         tree = ast.parse(path.read_text(encoding="utf-8"))

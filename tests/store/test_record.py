@@ -1,5 +1,8 @@
 """Records are read as the stock broker wrote them, and nothing else passes for one."""
+import ctypes
 import hashlib
+import mmap
+import os
 import random
 import struct
 import zlib
@@ -92,14 +95,34 @@ def test_a_damaged_record_is_refused_by_what_is_wrong(start, patch, wrong):
         parse(damaged, 0)
 
 
-def test_a_record_too_short_for_its_ipv6_hosts_is_refused_without_reading_on():
+def at_the_end_of_memory(raw):
+    """`raw` with a page behind it that may not be read."""
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + page), ctypes.c_size_t(page), 0) == 0
+    memory[page - len(raw):page] = raw
+    return memory, memoryview(memory)[page - len(raw):page]
+
+
+@pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
+def test_a_record_too_short_for_its_hosts_is_refused_without_reading_on(flags):
     size = numbers()["RECORD_FIXED_SIZE"]
-    for flags in (0x10, 0x20, 0x30):
-        raw = bytearray(size)
-        struct.pack_into(">ii", raw, 0, size, numbers()["MAGIC_MESSAGE"])
-        struct.pack_into(">i", raw, 36, flags)
-        with pytest.raises(ValueError, match="sizes"):
-            parse(bytes(raw))
+    raw = bytearray(size)
+    struct.pack_into(">ii", raw, 0, size, numbers()["MAGIC_MESSAGE"])
+    struct.pack_into(">i", raw, 36, flags)
+    pid = os.fork()                                 # reading on would end the process
+    if pid == 0:
+        code = 1
+        try:
+            _, view = at_the_end_of_memory(raw)
+            code = 0 if flags == 0 and parse(view)["size"] == size else 2
+        except ValueError as error:
+            code = 0 if flags and "sizes" in str(error) else 3
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_random_damage_never_crashes_and_never_passes_the_checks():
