@@ -46,6 +46,7 @@ STATE_ABSENT, STATE_STARTING, STATE_RUNNING, STATE_STOPPED = range(4)
 LISTEN_BACKLOG = 4096
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
+UNREGISTER_WAIT_S = 2.0           # of the name server, for the broker beside it
 STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed
 LOOK_INTERVAL_MS = 1000
 QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
@@ -238,7 +239,8 @@ class Supervisor:
         self._start(by_slot[SLOT_WRITER])
         if not self._wait_running([by_slot[SLOT_WRITER]]):
             return self._start_failed()
-        self._files.abort.touch()      # from here on an end without `_end_children` is unclean
+        # from here on an end without `_end_children` is unclean; the next start learns in which mode
+        self._files.abort.write_text(self._settings.store.flush, encoding="ascii")
         for child in self._children:
             if not child.pid:
                 self._start(child)
@@ -420,11 +422,22 @@ def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socke
 
     folder = Path(settings.store.path) / "namesrv"
     folder.mkdir(parents=True, exist_ok=True)
+    deadline = float("inf")
+
+    def stop_requested() -> bool:
+        """A signal may reach all processes at once; the broker unregisters here before it ends."""
+        nonlocal deadline
+        if not segment.stop_requested(SLOT_NAMESRV):
+            return False
+        deadline = min(deadline, time.monotonic() + UNREGISTER_WAIT_S)
+        return (segment.state(SLOT_COORDINATOR) in (STATE_ABSENT, STATE_STOPPED)
+                or time.monotonic() >= deadline)
+
     namesrv.run(
         NamesrvSettings(listen_host=settings.namesrv.listen_host,
                         listen_port=settings.namesrv.listen_port,
                         kv_config_path=str(folder / "kvConfig.json")),
-        sockets, stop_requested=lambda: segment.stop_requested(SLOT_NAMESRV),
+        sockets, stop_requested=stop_requested,
         ready_callback=lambda: segment.set_state(SLOT_NAMESRV, STATE_RUNNING),
         bell=segment.bell(SLOT_NAMESRV))
     segment.set_state(SLOT_NAMESRV, STATE_STOPPED)

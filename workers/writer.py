@@ -18,7 +18,7 @@ from contextlib import suppress
 from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
-from mqcore.store.append_loop import AppendLoop
+from mqcore.store.append_loop import AppendLoop, sync_bytes_max
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
 from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
 
@@ -110,14 +110,23 @@ class Writer:
             return True
         return False
 
+    def _unsynced_bytes_max(self) -> int:
+        """What the last run could have written and not synced: known if it was in sync mode."""
+        try:
+            mode = self._files.abort.read_text(encoding="ascii", errors="replace").strip()
+        except FileNotFoundError:
+            return -1
+        return sync_bytes_max(self._settings.store.message_size_max_bytes) if mode == "sync" else -1
+
     def _recover(self, first_start: bool) -> Recovered:
         began = time.monotonic()
         recovery = Recovery(self._segment, str(self._files.commit_log), str(self._files.queues),
                             self._settings.store.queue_file_entry_count)
         if first_start:
-            clean = not self._files.abort.exists()
+            last = checkpoint.read(self._files.checkpoint)
             recovered = recovery.open_store(
-                clean=clean, checkpoint_ms=checkpoint.read(self._files.checkpoint).replay_from_ms)
+                clean=not self._files.abort.exists(), checkpoint_ms=last.replay_from_ms,
+                flushed_ms=last.log_time_ms, unsynced_bytes_max=self._unsynced_bytes_max())
         else:
             recovered = recovery.open_tail()
         if recovered.torn:

@@ -180,6 +180,11 @@ cdef class Segment:
         for slot in range(SLOT_COUNT):
             self.shm.slots[slot].bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
+    def close_bells(self) -> None:
+        """Close the eventfds of this process's copy; for tests that make many segments."""
+        for slot in range(SLOT_COUNT):
+            os.close(self.shm.slots[slot].bell)
+
     def bell(self, int slot) -> int:
         """The eventfd of a slot, for an event loop."""
         return self.shm.slots[slot].bell
@@ -257,6 +262,10 @@ cdef class Segment:
         """Recovery's word, before the dispatcher is there: where it begins."""
         store_i64_release(&self.shm.log.last_store_time_ms, store_time_ms)
         store_i64_release(&self.shm.log.dispatched, position)
+
+    def publish_for_test(self, int64_t position) -> None:
+        """Show readers a log that ends at `position`, where a test has no writer."""
+        store_i64_release(&self.shm.log.published, position)
 
     @property
     def run_id(self) -> int:

@@ -24,6 +24,9 @@ cdef enum FlushMode:
     FLUSH_SYNC = 1
     FLUSH_TRANSIENT_POOL = 2
 
+cdef enum:
+    TURN_BYTES_MAX = 1 << 20          # what one turn stages before it writes
+
 cdef struct UsedOffset:
     int32_t queue
     int64_t offset                    # what next_offset was before
@@ -65,5 +68,7 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char*
                        int flush_mode, int64_t end) noexcept nogil     # 0 or errno
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil  # records taken
 cdef bint appender_has_work(Appender* a) noexcept nogil
+# Writes what is staged, between two turns; False: it stays staged, the file refuses it.
+cdef bint appender_settle(Appender* a) noexcept nogil
 cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil   # writes and syncs the rest
 cdef void appender_drop_requests(Appender* a) noexcept nogil            # after a writer that died

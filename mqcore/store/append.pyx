@@ -66,7 +66,6 @@ cdef extern from "<errno.h>" nogil:
     int EDQUOT
 
 cdef enum:
-    TURN_BYTES_MAX = 1 << 20          # what one turn stages before it writes
     RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
     PROBE_INTERVAL_MS = 200
     PROBE_BYTES = 1 << 20
@@ -259,7 +258,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef int32_t number, i, size, queue
     cdef int64_t done = 0, offset
     cdef QueueEntry* entry
-    if load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE:
+    if (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&a.shm.log.disk_full_percent)):
         return PUT_SERVICE_NOT_AVAILABLE
     if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
         return PUT_MESSAGE_ILLEGAL
@@ -416,6 +416,10 @@ cdef void probe_disk(Appender* a) noexcept nogil:
         if errno == ENOSPC or errno == EDQUOT:
             return
     set_refusal(a, REFUSAL_NONE)
+
+
+cdef bint appender_settle(Appender* a) noexcept nogil:
+    return commit(a)
 
 
 cdef bint appender_has_work(Appender* a) noexcept nogil:

@@ -21,11 +21,13 @@ from mqcore.store.append cimport (
     FLUSH_ASYNC,
     FLUSH_SYNC,
     FLUSH_TRANSIENT_POOL,
+    TURN_BYTES_MAX,
     Appender,
     appender_drop_requests,
     appender_finish,
     appender_has_work,
     appender_open,
+    appender_settle,
     appender_turn,
 )
 from mqcore.store.flush cimport FlushService, flush_run, flush_service_open
@@ -35,6 +37,11 @@ cdef extern from "<sys/mman.h>" nogil:
     int mlock(const void* address, size_t length)
 
 MODES = {"async": FLUSH_ASYNC, "sync": FLUSH_SYNC, "transient-pool": FLUSH_TRANSIENT_POOL}
+
+
+def sync_bytes_max(int64_t message_bytes_max) -> int:
+    """The most that sync mode has written and not yet synced: one turn, in bytes."""
+    return TURN_BYTES_MAX + 2 * (message_bytes_max + (128 << 10))
 
 
 cdef class AppendLoop:
@@ -50,6 +57,7 @@ cdef class AppendLoop:
     cdef PrepareService* prepare
     cdef Waiter waiter
     cdef readonly bint pool_locked
+    cdef readonly int32_t removals_seen      # how many calls to remove queues were answered
 
     def __cinit__(self, Segment segment not None, bytes log_folder, str mode, int64_t end, *,
                   int64_t flush_interval_ms, int64_t flush_least_bytes,
@@ -98,7 +106,10 @@ cdef class AppendLoop:
         appender_drop_requests(self.a)
 
     def run(self, int64_t slice_ms) -> None:
-        """Append and sleep for `slice_ms`, or until a stop is asked for and nothing is waiting."""
+        """
+        Append and sleep for `slice_ms`, or until a stop is asked for and nothing is waiting, or
+        until queues are to be removed: see `removals_asked`.
+        """
         cdef int64_t end_ms = steady_ms() + slice_ms
         cdef WorkerSlot* slot = &self.segment.shm.slots[SLOT_WRITER]
         cdef int64_t taken, timeout_ms
@@ -106,7 +117,7 @@ cdef class AppendLoop:
             while True:
                 taken = appender_turn(self.a, wall_ms())
                 self.report(slot)
-                if steady_ms() >= end_ms:
+                if steady_ms() >= end_ms or self.removals_wait():
                     break
                 if taken > 0:
                     continue
@@ -116,9 +127,27 @@ cdef class AppendLoop:
                 if self.a.staged and timeout_ms > self.a.commit_interval_ms:
                     timeout_ms = self.a.commit_interval_ms
                 doorbell_arm(slot)
-                if not appender_has_work(self.a):
+                if not appender_has_work(self.a) and not self.removals_wait():
                     waiter_sleep(&self.waiter, <int>timeout_ms)
                 doorbell_disarm(slot)
+
+    cdef inline bint removals_wait(self) noexcept nogil:
+        return load_i32_acquire(&self.segment.shm.log.removals_asked) != self.removals_seen
+
+    def removals_asked(self) -> int:
+        """How often the coordinator has called for a removal; to be given to `restart_at`."""
+        return load_i32_acquire(&self.segment.shm.log.removals_asked)
+
+    def restart_at(self, int32_t asked) -> int:
+        """
+        Where queues that are removed now begin their new life: the position of the next record. -1
+        while what came before cannot be written: ask again later. asked: from `removals_asked`,
+        taken before the queues were looked at; `run` does not stop for those calls again.
+        """
+        if not appender_settle(self.a):
+            return -1
+        self.removals_seen = asked
+        return self.a.position
 
     cdef void report(self, WorkerSlot* slot) noexcept nogil:
         slot.figures[FIGURE_APPENDS] = self.a.appends_count

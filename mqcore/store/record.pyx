@@ -33,6 +33,10 @@ from mqcore.layout cimport (
 from mqcore.store.crc32 cimport body_crc
 
 
+cdef enum:
+    SECTOR = 512                       # what a disk writes whole
+
+
 cdef inline int32_t host_size(int32_t sys_flag, int32_t bit) noexcept nogil:
     return HOST_V6_SIZE if sys_flag & bit else HOST_V4_SIZE
 
@@ -98,7 +102,29 @@ cdef int record_check(const uint8_t* at, int64_t available, int64_t position,
         return PARSE_BAD_POSITION
     if body_crc(view.body, view.body_length) != view.body_crc:
         return PARSE_BAD_CRC
-    return PARSE_RECORD
+    return PARSE_TORN if is_torn(at, position, view) else PARSE_RECORD
+
+
+cdef bint is_torn(const uint8_t* at, int64_t position, const RecordView* view) noexcept nogil:
+    """
+    Whether a part of topic and properties is missing: a disk writes whole sectors, so what did not
+    get through is zero from one sector's start to its end, or from somewhere to the record's end.
+    """
+    cdef int64_t start = view.topic - at, end = view.size, stop, i
+    for i in range(view.topic_length):
+        if view.topic[i] < 32:
+            return True
+    if view.properties_length > 0 and at[end - 1] == 0:
+        return True
+    while start < end:
+        stop = min(end, start + SECTOR - (position + start) % SECTOR)
+        i = start
+        while i < stop and at[i] == 0:
+            i += 1
+        if i == stop and stop - start > 2:      # two zeros may be the length of no properties
+            return True
+        start = stop
+    return False
 
 
 cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* body,
@@ -226,7 +252,7 @@ def parse(const uint8_t[::1] data, int64_t position=-1) -> dict:
         return {"blank": True, "size": view.size}
     if result != PARSE_RECORD:
         names = {PARSE_BAD_MAGIC: "magic", PARSE_BAD_SIZE: "sizes", PARSE_BAD_CRC: "body CRC",
-                 PARSE_BAD_POSITION: "position"}
+                 PARSE_BAD_POSITION: "position", PARSE_TORN: "topic or properties: zeros"}
         raise ValueError(f"record: wrong {names[result]}")
     return {
         "size": view.size, "queueId": view.queue_id, "flag": view.flag,

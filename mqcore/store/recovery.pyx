@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from mqcore.atomics cimport load_i64_acquire, store_i64_release
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     CQ_FILLER_RECORD_SIZE,
@@ -33,6 +33,7 @@ from mqcore.store.record cimport (
     PARSE_BAD_POSITION,
     PARSE_BLANK,
     PARSE_RECORD,
+    PARSE_TORN,
     RecordView,
     record_check,
     record_parse,
@@ -41,6 +42,7 @@ from mqcore.store.record cimport (
 
 cdef enum:
     CHUNK_ENTRIES = 1024              # read at a time
+    LOOK_BYTES = 8 << 20              # behind a record that cannot be read, for one that can
 
 
 class DamagedStoreError(RuntimeError):
@@ -63,6 +65,7 @@ class Recovered:
 REASONS = {
     PARSE_BAD_MAGIC: "no record magic", PARSE_BAD_CRC: "wrong body CRC",
     PARSE_BAD_POSITION: "a record of another position", -2: "sizes that do not fit",
+    PARSE_TORN: "a record without its topic or properties",
 }
 
 
@@ -124,12 +127,19 @@ cdef class Recovery:
             log_view_close(self.log)
             free(self.log)
 
-    def open_store(self, *, bint clean, int64_t checkpoint_ms) -> Recovered:
+    def open_store(self, *, bint clean, int64_t checkpoint_ms, int64_t flushed_ms=0,
+                   int64_t unsynced_bytes_max=-1) -> Recovered:
         """
         Recover the whole store: a start of the broker.
 
         clean: no abort file was there; checkpoint_ms: store time up to which queues and log were on
-        disk at the last checkpoint, 0: unknown. Raises DamagedStoreError.
+        disk at the last checkpoint, flushed_ms: up to which the log was, 0: unknown;
+        unsynced_bytes_max: the most that the last run ever had written and not synced, -1: unknown.
+
+        A record that cannot be read is a torn tail if it may never have been on the disk; whole
+        records behind it may be there then, in any order in which the disk wrote. It is damage if
+        the log was on disk beyond it: after a clean stop, before `flushed_ms`, or further than
+        unsynced_bytes_max before a whole record. Raises DamagedStoreError for damage.
         """
         starts = segments(self.log_folder, self.shm.head.segment_size)
         cdef int64_t first = starts[0] if starts else 0
@@ -147,14 +157,19 @@ cdef class Recovery:
         else:
             replay = self.checkpointed_segment(starts, checkpoint_ms)
         end, torn = self.walk(max(replay, first), limit, True)
-        if self.segment_follows(starts, end) or (
-                (torn or not clean) and end + 8 < limit and self.good_record_follows(end, limit)):
-            raise DamagedStoreError(
-                f"{self.log_folder}/{end // self.shm.head.segment_size * self.shm.head.segment_size:020d}"
-                f": at {end % self.shm.head.segment_size} (log position {end}) there is "
-                f"{torn or 'nothing'}, and "
-                "whole records follow it: this is damage, not a torn tail. `mqcore verify` shows it.")
-        queues = self.cut_queues(end, end if clean else min(replay, end))
+        behind = self.record_behind(starts, end, limit) if torn or not clean or max(starts) > end else None
+        if behind is not None:
+            position, time_ms = behind
+            if clean or time_ms <= flushed_ms or 0 <= unsynced_bytes_max < position - end:
+                raise DamagedStoreError(
+                    f"{self.log_folder}/"
+                    f"{end // self.shm.head.segment_size * self.shm.head.segment_size:020d}"
+                    f": at {end % self.shm.head.segment_size} (log position {end}) there is "
+                    f"{torn or 'nothing'}, and a whole record lies behind it at {position}: this is "
+                    "damage, not a torn tail. `mqcore verify` shows it.")
+            torn = (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
+                    "never known to be on the disk")
+        queues = self.cut_queues(end if clean else min(replay, end), clean)
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
         return self.finish(first, end, min(replay, end), queues, torn)
@@ -172,12 +187,18 @@ cdef class Recovery:
         limit = self.segments_end(starts)
         for number in range(self.shm.head.queue_count):
             store_i64_release(&self.shm.queues[number].next_offset,
-                              load_i64_acquire(&self.shm.queues[number].max_offset))
+                              self.dispatched_offset(&self.shm.queues[number]))
         self.walk(dispatched, published, False)
         end, torn = self.walk(published, limit, True) if limit else (0, "")
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
         return self.finish(self.shm.log.first, end, dispatched, self.shm.head.queue_count, torn)
+
+    cdef int64_t dispatched_offset(self, QueueEntry* entry):
+        """Up to where the queue's present life is dispatched: a removal may still be on its way."""
+        if load_i32_acquire(&entry.removal_done) != entry.removal_begun:
+            return 0
+        return load_i64_acquire(&entry.max_offset)
 
     cdef int64_t segments_end(self, list starts):
         return <int64_t>max(starts) + self.shm.head.segment_size if starts else 0
@@ -234,7 +255,9 @@ cdef class Recovery:
             return
         hash = queue_hash(name_hash(record.topic, record.topic_length, 0), record.queue_id)
         number = queue_find_or_add(self.shm, record.topic, record.topic_length, record.queue_id, hash)
-        if number >= 0 and self.shm.queues[number].next_offset <= record.queue_offset:
+        if number < 0 or record.log_position < self.shm.queues[number].restart_position:
+            return                             # of a life that was ended (mqcore/shm/retention.pyx)
+        if self.shm.queues[number].next_offset <= record.queue_offset:
             store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
 
     def what_is_there(self, int64_t position, int result) -> str:
@@ -248,40 +271,34 @@ cdef class Recovery:
                     return REASONS.get(result, "something unreadable")
         return ""
 
-    def good_record_follows(self, int64_t position, int64_t limit) -> bool:
+    def record_behind(self, list starts, int64_t end, int64_t limit):
         """
-        Whether a whole, checked record lies within the next 8 MiB that is not older than the last
-        one before them: an older one was cut off before, by a broker that wipes nothing.
+        (position, store time in ms) of the first whole, checked record behind the place where the
+        log seems to end, within the next 8 MiB or at the start of a later segment; None: there is
+        none. One that is older than what lies before `end` was cut off once and does not count.
         """
         cdef int64_t size = self.shm.head.segment_size
-        cdef int64_t stop = min(position + (8 << 20), (position // size + 1) * size, limit)
-        cdef const uint8_t* at = log_segment(self.log, position)
+        cdef int64_t stop = min(end + LOOK_BYTES, (end // size + 1) * size, limit)
+        cdef const uint8_t* at = log_segment(self.log, end) if end < limit else NULL
         cdef RecordView record
         cdef int64_t i
-        cdef bint found = False
-        if at == NULL:
-            return False
-        with nogil:
-            for i in range(1, stop - position - 8):
-                if record_check(at + i, (position // size + 1) * size - position - i, position + i,
-                                &record) == PARSE_RECORD and record.store_time_ms >= self.last_time_ms:
-                    found = True
-                    break
-        return found
-
-    def segment_follows(self, list starts, int64_t end) -> bool:
-        """Whether a segment behind the one in which the log seems to end begins with a whole record."""
-        cdef RecordView record
-        cdef const uint8_t* at
+        if at != NULL:
+            with nogil:
+                for i in range(1, stop - end - 8):
+                    if record_check(at + i, (end // size + 1) * size - end - i, end + i,
+                                    &record) == PARSE_RECORD and (
+                                        record.store_time_ms >= self.last_time_ms):
+                        with gil:
+                            return (end + i, record.store_time_ms)
         for start in starts:
             if start <= end:
                 continue
             log_next_use(self.log)
             at = log_segment(self.log, start)
-            if (at != NULL and record_check(at, self.shm.head.segment_size, start, &record)
-                    == PARSE_RECORD and record.store_time_ms >= self.last_time_ms):
-                return True
-        return False
+            if (at != NULL and record_check(at, size, start, &record) == PARSE_RECORD
+                    and record.store_time_ms >= self.last_time_ms):
+                return (start, record.store_time_ms)
+        return None
 
     def wipe_behind(self, int64_t end, str torn) -> None:
         """
@@ -406,12 +423,13 @@ cdef class Recovery:
                 if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
                     return start // CQ_ENTRY_SIZE
 
-    def cut_queues(self, int64_t end, int64_t trusted) -> int:
+    def cut_queues(self, int64_t below, bint trusted) -> int:
         """
-        Take entries that point behind the log's end out of the queues; returns the queue count.
+        Leave in the queues only entries of records below `below`; returns the queue count.
 
-        trusted: entries of records below it were on disk before the crash. Pages behind them may
-        have reached the disk in any order: the first hole ends a queue, and dispatch fills it.
+        trusted: no crash came before, what is there is whole. After a crash `below` is where dispatch
+        begins again: pages behind that may have reached the disk in any order, or in part, and every
+        entry of theirs is written anew.
         """
         cdef int32_t number
         cdef QueueEntry* entry
@@ -421,59 +439,65 @@ cdef class Recovery:
             folder = os.path.join(os.fsencode(self.queue_folder), topic,
                                   str(entry.queue_id).encode())
             if os.path.isdir(folder):
-                self.cut_queue(number, os.fsdecode(folder), end, trusted)
+                self.cut_queue(number, os.fsdecode(folder), below, trusted)
             if entry.next_offset < entry.max_offset:
                 store_i64_release(&entry.next_offset, entry.max_offset)
         return self.shm.head.queue_count
 
-    def cut_queue(self, int32_t number, str folder, int64_t end, int64_t trusted) -> None:
-        """Cut one queue: its files up to the last whole entry stay, later ones go."""
+    def cut_queue(self, int32_t number, str folder, int64_t below, bint trusted) -> None:
+        """Cut one queue: its files up to the last entry of a record below `below` stay."""
         cdef QueueEntry* entry = &self.shm.queues[number]
         cdef int64_t count = 0, max_offset = 0
         files = sorted((int(f.name), f.path) for f in os.scandir(folder) if f.name.isdigit())
         at = len(files) - 1
         while at >= 0:
-            count, _ = self.valid_entries(files[at][1], trusted)
+            count = (self.valid_entries(files[at][1], below)[0] if trusted
+                     else self.entries_in_order(files[at][1], below))
             if count or at == 0:
                 break
             at -= 1
         if at >= 0:
-            count = self.whole_entries(files[at][1], count, end)
-            while count == self.file_entries and at + 1 < len(files):
-                at += 1
-                count = self.whole_entries(files[at][1], 0, end)
             max_offset = <int64_t>files[at][0] // CQ_ENTRY_SIZE + count
-            self.zero_behind(files[at][1], count)
+            self.zero_behind(files[at][1], count, trusted)
         for _, path in files[at + 1:]:
             os.unlink(path)
         store_i64_release(&entry.max_offset, max_offset)
         if entry.min_offset > max_offset:
             store_i64_release(&entry.min_offset, max_offset)
 
-    def whole_entries(self, str path, int64_t count, int64_t end) -> int:
-        """Entries from the start of a file that point below end, without a hole; `count` are known."""
+    def entries_in_order(self, str path, int64_t below) -> int:
+        """
+        Entries from the start of a file that point below `below`, each behind the one before: what
+        was on disk before a crash, whatever the disk did with later pages.
+        """
         cdef QueueItem item
         cdef const uint8_t* entry
-        cdef int64_t i
+        cdef int64_t i, count = 0, behind = 0
         with open(path, "rb", buffering=0) as file:
             while count < self.file_entries:
                 raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, count * CQ_ENTRY_SIZE)
                 entry = raw
                 for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
                     item = entry_decode(entry + i * CQ_ENTRY_SIZE)
-                    if item.record_size <= 0 or (item.record_size != CQ_FILLER_RECORD_SIZE and
-                                                 item.log_position + item.record_size > end):
+                    if item.record_size == CQ_FILLER_RECORD_SIZE and item.log_position == 0:
+                        continue
+                    if item.record_size <= 0 or item.log_position < behind or (
+                            item.log_position + item.record_size > below):
                         return count + i
+                    behind = item.log_position + item.record_size
                 count += <int64_t>len(raw) // CQ_ENTRY_SIZE
                 if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
-                    return count
+                    break
         return count
 
-    def zero_behind(self, str path, int64_t count) -> None:
-        """Bytes behind the last valid entry must be zero: they would count as entries next time."""
+    def zero_behind(self, str path, int64_t count, bint trusted) -> None:
+        """
+        Bytes behind the last valid entry must be zero: they would count as entries next time.
+        trusted: they are, if the next entry is.
+        """
         cdef int64_t used = count * CQ_ENTRY_SIZE, size = self.file_entries * CQ_ENTRY_SIZE
         with open(path, "r+b", buffering=0) as file:
             behind = os.pread(file.fileno(), CQ_ENTRY_SIZE, used)
-            if behind.count(0) != len(behind):
+            if not trusted or behind.count(0) != len(behind):
                 os.ftruncate(file.fileno(), used)
             os.ftruncate(file.fileno(), size)

@@ -71,8 +71,9 @@ class Run:
         return Recovery(self.segment, str(self.log_folder), str(self.queue_folder),
                         self.file_entries)
 
-    def recover(self, *, clean: bool, checkpoint_ms: int = 0) -> Recovered:
-        found: Recovered = self._recovery().open_store(clean=clean, checkpoint_ms=checkpoint_ms)
+    def recover(self, *, clean: bool, checkpoint_ms: int = 0, **known: int) -> Recovered:
+        found: Recovered = self._recovery().open_store(
+            clean=clean, checkpoint_ms=checkpoint_ms, **known)
         self.segment.set_dispatched(found.dispatch_from, found.last_store_time_ms)
         return found
 

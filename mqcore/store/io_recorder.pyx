@@ -1,0 +1,133 @@
+"""
+For power-cut tests: a disk that remembers every write, truncate and sync of the store in order, so
+that a test can build what a machine that lost its power would find.
+"""
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from mqcore.store.io cimport StoreIo, io_replace, store_io
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t readlink(const char* path, char* buffer, size_t size)
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char* buffer, size_t size, const char* format, ...)
+
+cdef enum:
+    EVENTS_MAX = 1 << 16
+    PATH_MAX = 512
+    KIND_WRITE = 1
+    KIND_SYNC = 2
+    KIND_TRUNCATE = 3
+
+cdef struct RecordedEvent:
+    int kind
+    int64_t offset
+    int64_t size
+    uint8_t* data
+    char path[512]
+
+cdef StoreIo recording
+cdef StoreIo* real = NULL
+cdef RecordedEvent* taken = NULL
+cdef int64_t taken_count = 0
+
+
+cdef RecordedEvent* note(int kind, int fd) noexcept nogil:
+    global taken_count
+    cdef char link[64]
+    cdef RecordedEvent* event
+    cdef ssize_t length
+    if taken_count == EVENTS_MAX:
+        return NULL
+    event = &taken[taken_count]
+    taken_count += 1
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
+    length = readlink(link, event.path, PATH_MAX - 1)
+    event.path[length if length > 0 else 0] = 0
+    event.kind = kind
+    event.offset = 0
+    event.size = 0
+    event.data = NULL
+    return event
+
+
+cdef ssize_t record_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
+    cdef ssize_t written = real.write_at(fd, data, size, offset)
+    cdef RecordedEvent* event
+    if written > 0:
+        event = note(KIND_WRITE, fd)
+        if event != NULL:
+            event.data = <uint8_t*>malloc(written)
+            event.offset = offset
+            event.size = written
+            if event.data != NULL:
+                memcpy(event.data, data, written)
+    return written
+
+
+cdef int record_sync(int fd) noexcept nogil:
+    cdef int result = real.sync_data(fd)
+    if result == 0:
+        note(KIND_SYNC, fd)
+    return result
+
+
+cdef int record_truncate(int fd, int64_t size) noexcept nogil:
+    cdef int result = real.truncate(fd, size)
+    cdef RecordedEvent* event
+    if result == 0:
+        event = note(KIND_TRUNCATE, fd)
+        if event != NULL:
+            event.size = size
+    return result
+
+
+def start() -> None:
+    """Record from now on. One recording at a time, for tests in one thread."""
+    global real, taken, taken_count, recording
+    if real != NULL:
+        raise RuntimeError("a recording runs already")
+    taken = <RecordedEvent*>malloc(EVENTS_MAX * sizeof(RecordedEvent))
+    if taken == NULL:
+        raise MemoryError
+    taken_count = 0
+    real = store_io()
+    recording = real[0]
+    recording.write_at = record_write
+    recording.sync_data = record_sync
+    recording.truncate = record_truncate
+    io_replace(&recording)
+
+
+def count() -> int:
+    """How many events there are; raises OverflowError when they did not all fit."""
+    if taken_count == EVENTS_MAX:
+        raise OverflowError(f"more than {EVENTS_MAX} events")
+    return taken_count
+
+
+def stop() -> list[tuple[str, str, int, bytes | int]]:
+    """
+    The recording: ("write", path, offset, bytes), ("truncate", path, size, 0), ("sync", path, 0, 0).
+    The real disk is back.
+    """
+    global real, taken
+    cdef RecordedEvent* event
+    cdef int64_t i
+    names = {KIND_WRITE: "write", KIND_SYNC: "sync", KIND_TRUNCATE: "truncate"}
+    events = []
+    for i in range(count()):
+        event = &taken[i]
+        path = (<bytes>event.path).decode()
+        if event.kind == KIND_WRITE:
+            events.append(("write", path, event.offset, (<const char*>event.data)[:event.size]))
+        else:
+            events.append((names[event.kind], path, event.size, 0))
+        free(event.data)
+    io_replace(NULL)
+    free(taken)
+    real = NULL
+    taken = NULL
+    return events
