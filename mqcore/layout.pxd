@@ -122,7 +122,7 @@ cdef enum:
 # == Part 2: shared memory =========================================================================
 
 cdef enum:
-    SHM_LAYOUT_VERSION = 1
+    SHM_LAYOUT_VERSION = 2
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -196,19 +196,24 @@ cdef enum:
     FIGURE_DISPATCHED = 0
     FIGURE_KEYS = 1
 
-# -- Positions: the writer's words, then the dispatcher's ------------------------------------------
+# -- Positions: the writer's words, the dispatcher's, the coordinator's ----------------------------
 cdef struct LogState "mq_log_state":
     int64_t published                    # readers may read below it; the writer
     int64_t flushed                      # on disk below it; the writer
     int64_t first                        # start of the first segment; the writer
     int32_t refusal                      # why writes are refused now, Refusal; the writer
-    int32_t pad
+    int32_t disk_full_percent            # how full the disk is while it is too full; the writer
     int64_t last_store_time_ms           # store time of the last published record; the writer
     int64_t flushed_store_time_ms        # store time of the last record known on disk; the writer
-    uint8_t writer_pad[80]
+    int32_t removals_begun               # counts; after the queues' own words; the writer
+    uint8_t writer_pad[76]
     int64_t dispatched                   # queues and index hold every record below it; dispatcher
     int32_t queue_error                  # errno of the last failed queue or index write, or 0
-    uint8_t dispatcher_pad[116]
+    int32_t trims                        # counts: queue files were deleted; the dispatcher
+    uint8_t dispatcher_pad[112]
+    int32_t removals_asked               # counts; after the queues' own words; the coordinator
+    int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
+    uint8_t coordinator_pad[120]
 
 cdef enum Refusal:
     REFUSAL_NONE = 0
@@ -266,16 +271,21 @@ cdef enum:
     SUBSCRIPTION_OTHER = 2               # an expression that serving does not evaluate yet
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
+#    Its lives (mqcore/shm/retention.pyx): removal_asked, removal_begun, removal_done count alike.
 cdef struct QueueEntry "mq_queue_entry":
     int64_t next_offset                  # of the next record of the queue; the writer
     uint64_t hash                        # the writer, once
     int32_t queue_id                     # the writer, once
     uint8_t topic_length                 # the writer, once
     uint8_t topic[127]                   # the writer, once
-    uint8_t writer_pad[40]
+    int64_t restart_position             # records below it are of an earlier life; the writer
+    int32_t removal_begun                # the writer
+    int32_t removal_asked                # the coordinator
+    uint8_t writer_pad[24]
     int64_t max_offset                   # entries readable below it; the dispatcher
     int64_t min_offset                   # the dispatcher
-    uint8_t dispatcher_pad[48]
+    int32_t removal_done                 # the dispatcher
+    uint8_t dispatcher_pad[44]
 
 # -- The head of the segment -----------------------------------------------------------------------
 cdef struct RingPlace "mq_ring_place":
@@ -325,6 +335,7 @@ cdef extern from *:
     size_t RING_HEAD_OFFSET "offsetof(struct mq_ring_cursors, head)"
     size_t SLOT_STATE_OFFSET "offsetof(struct mq_worker_slot, state)"
     size_t LOG_DISPATCHED_OFFSET "offsetof(struct mq_log_state, dispatched)"
+    size_t LOG_REMOVALS_ASKED_OFFSET "offsetof(struct mq_log_state, removals_asked)"
     size_t QUEUE_MAX_OFFSET "offsetof(struct mq_queue_entry, max_offset)"
 
 # -- Records of `appends`: kind APPEND_RECORDS; this head, then whole commit log records ------------

@@ -1,5 +1,6 @@
 """Sends (remoting.md 4.1, broker.md 2): the regular ones natively, every other one to the coordinator."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcpy, memmove
 
 from mqcore.atomics cimport load_i32_acquire
@@ -245,6 +246,9 @@ cdef void answer_put(Server* s, Connection* c, const AppendResult* result,
     reply_end(s, &r, 0)
 
 
+cdef char[96] disk_full_remark         # one thread a process
+
+
 cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept nogil:
     """Response code and remark of a PutStatus (broker.md 2.4)."""
     if status == PUT_OK:
@@ -259,6 +263,10 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
         if load_i32_acquire(&s.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
             remark[0] = ("service not available now: a flush to disk has failed; the broker takes "
                          "no writes until it is restarted")
+        elif load_i32_acquire(&s.shm.log.disk_full_percent):
+            snprintf(disk_full_remark, sizeof(disk_full_remark), "service not available now: the disk "
+                     "of the store is %d %% full", load_i32_acquire(&s.shm.log.disk_full_percent))
+            remark[0] = disk_full_remark
         elif load_i32_acquire(&s.shm.log.refusal) == REFUSAL_DISK_FULL:
             remark[0] = "service not available now: the disk of the store is full"
         else:
@@ -467,7 +475,8 @@ cdef int handle_send(Server* s, Connection* c, const Header* header, const uint8
     cdef SendFields f
     if read_fields(s, header, settled, &f) != HANDLED:
         return HANDLE_FORWARD
-    if load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE:
+    if (load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&s.shm.log.disk_full_percent)):
         return answer_now(s, c, header, PUT_SERVICE_NOT_AVAILABLE)
     if f.batch:
         return send_batch(s, c, header, &f, body, body_length, settled)

@@ -60,8 +60,8 @@ from mqcore.shm.segment cimport (
     shm_consumer,
     shm_producer,
 )
-from mqcore.store.consume_queue cimport queue_files_close, queue_files_open
-from mqcore.store.log_view cimport log_view_close, log_view_open
+from mqcore.store.consume_queue cimport queue_files_close, queue_files_forget, queue_files_open
+from mqcore.store.log_view cimport log_view_close, log_view_forget, log_view_open
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)
@@ -324,6 +324,7 @@ cdef class ServingLoop:
     cdef Segment segment
     cdef Server* s
     cdef object listeners
+    cdef int32_t trims_seen
 
     def __cinit__(self, Segment segment not None, int index, list listeners, bytes log_folder,
                   bytes queue_folder, *, tuple store_address, str cluster, str region, bint trace_on,
@@ -441,10 +442,19 @@ cdef class ServingLoop:
         """Serve for `slice_ms`, or until a stop is asked for."""
         cdef Server* s = self.s
         cdef int64_t end_ms = steady_ms() + slice_ms
+        self.forget_deleted()
         with nogil:
             while s.steady_ms < end_ms and not load_i32_acquire(&s.slot.stop_requested):
                 turn(s, sleep_ms(s, end_ms))
             s.slot.beat_ms = s.now_ms
+
+    cdef void forget_deleted(self) noexcept nogil:
+        """Let go of deleted files, between requests: their disk space is free only then."""
+        cdef int32_t trims = load_i32_acquire(&self.s.shm.log.trims)
+        log_view_forget(&self.s.log)
+        if trims != self.trims_seen:
+            self.trims_seen = trims
+            queue_files_forget(&self.s.queues)
 
     def drain(self) -> None:
         """The end: accept and read nothing more, answer what is on its way, close everything."""

@@ -5,6 +5,8 @@
 #       stays below max_offset reads whole entries.
 #   C3  Files are read and written at a position, not mapped: a store has as many as it has queues,
 #       and a full disk is an error code here, never a signal.
+#   C4  A queue that was removed and came back is another one: who holds a file of its earlier life
+#       sees it by removal_done, and opens the new one.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 from mqcore.endian cimport load_i32, load_i64, store_i32, store_i64
@@ -42,6 +44,7 @@ cdef struct QueueFile:
     int32_t dirty                     # written since the last sync
     int64_t first                     # queue offset of the open file's first entry
     int64_t use                       # when it was used last, in calls
+    int32_t life                      # the queue's removal_done when the file was opened
 
 cdef struct QueueFiles:
     QueueEntry* queues
@@ -65,6 +68,10 @@ cdef int32_t queue_read(QueueFiles* q, int32_t queue, int64_t first, int32_t cou
 cdef int queue_write(QueueFiles* q, int32_t queue, int64_t first, int32_t count,
                      const uint8_t* entries) noexcept nogil
 cdef int queue_fill(QueueFiles* q, int32_t queue, int64_t first, int64_t end) noexcept nogil
+# Let go of a queue that is about to be removed: what it wrote need not reach the disk.
+cdef void queue_forget(QueueFiles* q, int32_t queue) noexcept nogil
+# Close open files that were deleted because the queue's min_offset has passed them.
+cdef void queue_files_forget(QueueFiles* q) noexcept nogil
 cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil          # of what is dirty; 0 or errno
 cdef void queue_file_path(char* path, const char* folder, const QueueEntry* entry,
                           int64_t first) noexcept nogil

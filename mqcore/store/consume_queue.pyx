@@ -5,7 +5,12 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport strncpy
 
-from mqcore.atomics cimport exchange_i32, store_i32_release
+from mqcore.atomics cimport (
+    exchange_i32,
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+)
 from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE, QueueEntry
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log_view cimport LOG_PATH_MAX
@@ -93,10 +98,11 @@ cdef int open_file(QueueFiles* q, int32_t queue, int64_t first) noexcept nogil:
     """The descriptor of the file that begins at queue offset `first`, or -1 and q.failure."""
     cdef QueueFile* file = &q.files[queue]
     cdef char path[LOG_PATH_MAX]
+    cdef int32_t life = load_i32_acquire(&q.queues[queue].removal_done)
     cdef int fd
     q.use += 1
     file.use = q.use
-    if file.fd_plus_one and file.first == first:
+    if file.fd_plus_one and file.first == first and file.life == life:                  # C4
         return file.fd_plus_one - 1
     if q.writes and file.first != first:
         # queue_sync only knows the newest file: an older one goes to disk when it is left, whoever
@@ -124,6 +130,7 @@ cdef int open_file(QueueFiles* q, int32_t queue, int64_t first) noexcept nogil:
         return -1
     file.fd_plus_one = fd + 1
     file.first = first
+    file.life = life
     q.open_count += 1
     return fd
 
@@ -183,6 +190,26 @@ cdef int queue_fill(QueueFiles* q, int32_t queue, int64_t first, int64_t end) no
     return 0
 
 
+cdef void close_one(QueueFiles* q, int32_t queue) noexcept nogil:
+    if q.files[queue].fd_plus_one:
+        store_io().close_file(q.files[queue].fd_plus_one - 1)
+        q.files[queue].fd_plus_one = 0
+        q.open_count -= 1
+
+
+cdef void queue_forget(QueueFiles* q, int32_t queue) noexcept nogil:
+    close_one(q, queue)
+    store_i32_release(&q.files[queue].dirty, 0)
+
+
+cdef void queue_files_forget(QueueFiles* q) noexcept nogil:
+    cdef int32_t i
+    for i in range(q.capacity):
+        if q.files[i].fd_plus_one and (
+                q.files[i].first + q.file_entries <= load_i64_acquire(&q.queues[i].min_offset)):
+            close_one(q, i)
+
+
 cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil:
     # called by the sync thread: uses a descriptor of its own, the files above are the dispatcher's
     cdef char path[LOG_PATH_MAX]
@@ -194,7 +221,7 @@ cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil:
     queue_file_path(path, q.folder, &q.queues[queue], first)
     fd = store_io().open_file(path, O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
-        return errno
+        return errno if errno != ENOENT else 0         # the queue was removed meanwhile
     if store_io().sync_data(fd) != 0:
         error = errno
     store_io().close_file(fd)

@@ -7,6 +7,9 @@
 #   D3  Serving i is told of a queue when interest[i][queue] is set; it sets that word, then looks at
 #       max_offset; we store max_offset, then look at the word: one of us sees the other. A queue's
 #       first entries are told to all: pulls may wait for a queue that has no number yet.
+#   D4  A record below its queue's restart_position is of a life that was ended: it gets no entry. The
+#       writer sets that word, then removals_begun, then publishes further records; we look at
+#       `published` first, so the files of the old life are gone before an entry of the new one.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.ring cimport Ring
@@ -36,6 +39,7 @@ cdef enum DispatchFailure:
     DISPATCH_UNKNOWN_QUEUE = 2        # failure_position
     DISPATCH_LOG_UNREADABLE = 3       # failure_detail = errno
     DISPATCH_IO = 4                   # failure_detail = errno; may pass, retried
+    DISPATCH_REMOVAL = 5              # no failure: queues have to be removed before it goes on
 
 cdef struct Dispatcher:
     Shm* shm
@@ -49,6 +53,7 @@ cdef struct Dispatcher:
     TouchedQueue* touched
     int32_t touched_count
     int32_t* touched_at               # by queue number: place in touched + 1, 0: not in this batch
+    int32_t removals_seen             # calls of the writer that were answered
     int64_t position
     int64_t batch_store_time_ms       # of the last record of this batch
     int64_t last_store_time_ms        # of the last record whose entries are written: for checkpoints

@@ -43,6 +43,7 @@ from mqcore.store.consume_queue cimport (
     queue_files_close,
     queue_files_open,
     queue_fill,
+    queue_forget,
     queue_sync,
     queue_write,
 )
@@ -55,7 +56,13 @@ from mqcore.store.index_file cimport (
     index_sync,
     index_use,
 )
-from mqcore.store.log_view cimport log_at, log_next_use, log_view_close, log_view_open
+from mqcore.store.log_view cimport (
+    log_at,
+    log_next_use,
+    log_view_close,
+    log_view_forget,
+    log_view_open,
+)
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
@@ -121,6 +128,8 @@ cdef bint queue_record(Dispatcher* d, RecordView* record, int64_t tags) noexcept
     cdef QueueItem item
     if queue < 0:
         return False
+    if record.log_position < load_i64_acquire(&d.shm.queues[queue].restart_position):    # D4
+        return True
     entry = &d.pending[d.pending_count]
     entry.queue = queue
     entry.next = -1
@@ -268,6 +277,9 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
     cdef RecordView record
     cdef int result
     log_next_use(&d.log)
+    if load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen:                   # D4
+        d.failure = DISPATCH_REMOVAL
+        return -1
     d.failure = DISPATCH_WELL
     d.batch_store_time_ms = d.last_store_time_ms
     while (d.position < published and d.pending_count < BATCH_RECORDS_MAX
@@ -305,7 +317,8 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
 
 
 cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
-    return load_i64_acquire(&d.shm.log.published) > d.position
+    return (load_i64_acquire(&d.shm.log.published) > d.position
+            or load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen)
 
 
 cdef class DispatchLoop:
@@ -354,10 +367,12 @@ cdef class DispatchLoop:
     def run(self, int64_t slice_ms) -> int:
         """
         Dispatch and sleep for `slice_ms`, or until a stop is asked for or something fails; returns a
-        DispatchFailure (0: none). After 4 (I/O) it may be called again; after the others not.
+        DispatchFailure (0: none). After 4 (I/O) it may be called again, after 5 when the queues that
+        the writer ended are removed (`removals_done`); after the others not.
         """
         cdef int64_t end_ms = steady_ms() + slice_ms
         cdef int64_t count = 0
+        log_view_forget(&self.d.log)
         with nogil:
             while steady_ms() < end_ms:
                 count = dispatch_turn(&self.d)
@@ -384,6 +399,18 @@ cdef class DispatchLoop:
     def failure(self) -> tuple[int, int, int]:
         """(DispatchFailure, detail, position in bytes) of the last run."""
         return (self.d.failure, self.d.failure_detail, self.d.failure_position)
+
+    def removals_begun(self) -> int:
+        """How often the writer has called for a removal; to be given to `removals_done`."""
+        return load_i32_acquire(&self.d.shm.log.removals_begun)
+
+    def removals_done(self, int32_t begun) -> None:
+        """All that was begun up to that call is removed: `run` goes on."""
+        self.d.removals_seen = begun
+
+    def forget_queue(self, int32_t queue) -> None:
+        """Close what is open of a queue whose files are about to go."""
+        queue_forget(&self.d.queues, queue)
 
     def has_work(self) -> bool:
         """Whether published records wait."""

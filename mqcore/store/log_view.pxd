@@ -32,6 +32,8 @@ cdef inline void log_next_use(LogView* view) noexcept nogil:
     view.use += 1
 # NULL: outside [first, end), across a segment's end, or not to be mapped (view.failure).
 cdef const uint8_t* log_at(LogView* view, int64_t position, int64_t size, int64_t end) noexcept nogil
+# Unmap what was deleted (its disk space is free only then): between requests, for L2 ends here.
+cdef void log_view_forget(LogView* view) noexcept nogil
 # The segment's bytes from position on, whatever is published: for the writer's recovery.
 cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil
 cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil

@@ -47,6 +47,18 @@ cdef void log_view_close(LogView* view) noexcept nogil:
             view.places[i].base = -1
 
 
+cdef void log_view_forget(LogView* view) noexcept nogil:
+    cdef int64_t first = load_i64_acquire(&view.state.first)
+    cdef MappedSegment* place
+    cdef int i
+    for i in range(LOG_VIEW_PLACES):
+        place = &view.places[i]
+        if place.bytes != NULL and place.base + view.segment_size <= first:
+            munmap(<void*>place.bytes, view.segment_size)
+            place.bytes = NULL
+            place.base = -1
+
+
 cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil:
     cdef int64_t number = position // view.segment_size
     cdef int64_t base = number * view.segment_size
@@ -54,6 +66,7 @@ cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil:
     cdef char path[LOG_PATH_MAX]
     cdef void* bytes
     cdef int fd
+    view.failure = 0
     if place.base != base:
         if place.bytes != NULL and place.use == view.use:              # L2
             return NULL

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from mqcore.atomics cimport load_i64_acquire
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
@@ -19,10 +19,18 @@ from mqcore.store.consume_queue cimport (
     QueueItem,
     entry_decode,
     queue_files_close,
+    queue_files_forget,
     queue_files_open,
     queue_read,
 )
-from mqcore.store.log_view cimport LogView, log_at, log_next_use, log_view_close, log_view_open
+from mqcore.store.log_view cimport (
+    LogView,
+    log_at,
+    log_next_use,
+    log_view_close,
+    log_view_forget,
+    log_view_open,
+)
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 
 
@@ -37,6 +45,7 @@ cdef class StoreReader:
     cdef LogView* log
     cdef QueueFiles queues
     cdef int64_t memory_bytes
+    cdef int32_t trims_seen
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder, *,
                   int64_t file_entries, int64_t memory_bytes):
@@ -56,6 +65,14 @@ cdef class StoreReader:
             log_view_close(self.log)
             free(self.log)
             queue_files_close(&self.queues)
+
+    def forget_deleted(self) -> None:
+        """Let go of files that were deleted: their disk space is free only then. Call it each second."""
+        cdef int32_t trims = load_i32_acquire(&self.shm.log.trims)
+        log_view_forget(self.log)
+        if trims != self.trims_seen:
+            self.trims_seen = trims
+            queue_files_forget(&self.queues)
 
     cdef int32_t find(self, str topic, int32_t queue_id):
         raw = topic.encode("utf-8", "replace")
