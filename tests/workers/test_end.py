@@ -1,0 +1,299 @@
+"""How a broker ends: in order when asked, by itself when its supervisor is gone."""
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqcore.shm.segment import Segment
+from mqcore.wire import command as wire
+from mqcore.wire.codes import RequestCode
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
+from tests.support.stock import free_broker_port, free_port
+from tests.workers.load import QUEUES, TOPIC, Asker, Name, audit, load
+from tests.workers.processes import ROLES, by_role, title, wait_for, wait_for_async
+
+SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+STOP_S_MAX = 0.5
+STOP_UNDER_LOAD_S_MAX = 5.0
+ORPHANS_S_MAX = 5.0
+
+
+def segment_of(broker: MqcoreProcess) -> Segment:
+    """A look into the shared memory of a running broker."""
+    (path,) = broker.shared_memory()
+    return Segment.attach("/" + Path(path).name)
+
+
+def send_stop(broker: MqcoreProcess, number: signal.Signals) -> float:
+    """Ask the supervisor to stop; seconds until it had. The exit status has to be 0."""
+    family = broker.family()
+    broker.process.send_signal(number)
+    took = wait_for(lambda: broker.process.poll() is not None, f"an end after {number.name}")
+    assert broker.process.returncode == 0, broker.tail()
+    assert not [pid for pid in family if title(pid)], "a process is left"
+    return took
+
+
+def test_every_process_says_what_it_is(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path) as broker:
+        roles = by_role(broker)
+        assert set(roles) == {"supervisor", *ROLES}
+        for role, pid in roles.items():
+            comm = Path(f"/proc/{pid}/comm").read_text().strip()
+            assert comm == f"mqcore: {role}"[:15]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_broker_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    with mqcore_up(tmp_path) as broker:
+        took = send_stop(broker, number)
+    print(f"stopped in {took:.3f} s")
+    assert took <= STOP_S_MAX
+    assert not (broker.store / "abort").exists()
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_a_stop_under_load_keeps_what_was_acknowledged_and_flushes_it(
+    tmp_path: Path, flush: str
+) -> None:
+    print(f"seed {SEED}")
+
+    async def until_stopped() -> tuple[dict[Name, tuple[int, int]], Segment, float]:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(2000)
+            segment = segment_of(broker)
+            took = await asyncio.to_thread(send_stop, broker, signal.SIGTERM)
+            promises = await running.stop()
+            return promises.acknowledged, segment, took
+
+    with mqcore_up(tmp_path, {"store.flush": flush}) as broker:
+        promised, segment, took = asyncio.run(until_stopped())
+    print(f"stopped in {took:.3f} s")
+    assert took <= STOP_UNDER_LOAD_S_MAX
+    state = segment.log_state()
+    assert state["published"] == state["flushed"] == state["dispatched"] > 0
+    assert not (broker.store / "abort").exists()
+
+    with mqcore_up(tmp_path, {"store.flush": flush}) as broker:
+        assert "it is cut there" not in broker.tail()
+
+        async def a_little_more() -> None:
+            async with load(broker.broker_addr, SEED, first=50) as running:
+                await running.acknowledged(100)
+                promises = await running.stop()
+                audit(broker.broker_addr, promises, others=promised)
+
+        asyncio.run(a_little_more())
+
+
+def update_offset(asker: Asker, queue_id: int, offset: int) -> None:
+    answer = asker.ask(wire.request(RequestCode.UPDATE_CONSUMER_OFFSET, {
+        "consumerGroup": "keeper", "topic": TOPIC, "queueId": str(queue_id),
+        "commitOffset": str(offset)}))
+    assert answer.code == 0, answer.remark
+
+
+def query_offset(asker: Asker, queue_id: int) -> int:
+    answer = asker.ask(wire.request(RequestCode.QUERY_CONSUMER_OFFSET, {
+        "consumerGroup": "keeper", "topic": TOPIC, "queueId": str(queue_id)}))
+    assert answer.code == 0, answer.remark
+    return int((answer.ext or {})["offset"] or -1)
+
+
+def test_topics_and_consumer_offsets_outlive_a_restart(tmp_path: Path) -> None:
+    async def some(count: int) -> None:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(count)
+
+    with mqcore_up(tmp_path) as broker:
+        asyncio.run(some(200))
+        with Asker(broker.broker_addr) as asker:
+            for queue_id in range(QUEUES):
+                update_offset(asker, queue_id, 7 + queue_id)
+        broker.stop()
+    topics = json.loads((broker.store / "config" / "topics.json").read_text())
+    assert topics["topicConfigTable"][TOPIC]["writeQueueNums"] == QUEUES
+    with mqcore_up(tmp_path) as broker, Asker(broker.broker_addr) as asker:
+        assert [query_offset(asker, n) for n in range(QUEUES)] == [7 + n for n in range(QUEUES)]
+        assert asker.pull(TOPIC, 0, 0).code == 0
+
+
+def test_children_of_a_killed_supervisor_end_and_the_next_start_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    print(f"seed {SEED}")
+    left: set[str] = set()
+
+    async def until_orphans_end() -> dict[Name, tuple[int, int]]:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(1000)
+            family = broker.family()
+            left.update(broker.shared_memory())
+            broker.process.kill()
+            broker.process.wait()
+            await wait_for_async(lambda: not any(title(pid) for pid in family),
+                                 "the orphans have ended")
+            return (await running.stop()).acknowledged
+
+    with mqcore_up(tmp_path) as broker:
+        promised = asyncio.run(until_orphans_end())
+    assert len(left) == 1
+    with mqcore_up(tmp_path) as broker:
+        assert not any(Path(path).exists() for path in left), "the stale segment is still there"
+
+        async def more() -> None:
+            async with load(broker.broker_addr, SEED, first=50) as running:
+                await running.acknowledged(100)
+                audit(broker.broker_addr, await running.stop(), others=promised)
+
+        asyncio.run(more())
+
+
+def test_a_start_waits_for_the_children_of_a_killed_supervisor(tmp_path: Path) -> None:
+    async def until_killed() -> dict[Name, tuple[int, int]]:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(500)
+            broker.process.kill()
+            return (await running.stop()).acknowledged
+
+    ports: dict[str, object] = {"broker.listen_port": free_broker_port(),
+                                "namesrv.listen_port": free_port()}
+    with mqcore_up(tmp_path, ports) as broker:
+        promised = asyncio.run(until_killed())
+        broker.process.wait()
+        with mqcore_up(tmp_path, ports) as successor:           # at once, on the same ports
+
+            async def more() -> None:
+                async with load(successor.broker_addr, SEED, first=50) as running:
+                    await running.acknowledged(100)
+                    audit(successor.broker_addr, await running.stop(), others=promised)
+
+            asyncio.run(more())
+
+
+# -- starts that are refused ----------------------------------------------------------------------
+
+
+def refused(folder: Path, arguments: list[str]) -> tuple[int, str]:
+    """Start a `mqcore` command that has to end by itself: exit status, what it said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    process = start(arguments, folder)
+    try:
+        code = process.process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"it runs: {process.tail()}") from None
+    return code, process.tail().strip()
+
+
+def shared_names() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("mqcore-")}
+
+
+def set_all(settings: dict[str, object]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def own_settings(folder: Path) -> dict[str, object]:
+    return {"store.path": folder / "store", "broker.listen_host": "127.0.0.1",
+            "broker.advertised_ip": "127.0.0.1", "broker.listen_port": free_broker_port(),
+            "namesrv.listen_host": "127.0.0.1", "namesrv.listen_port": free_port()}
+
+
+def test_a_second_broker_on_one_store_says_so_and_ends(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path / "first") as broker:
+        before = shared_names()
+        code, said = refused(tmp_path / "second", ["up", *set_all({
+            **own_settings(tmp_path), "store.path": broker.store})])
+        assert code == 1
+        assert said == f"mqcore: the store {broker.store} is in use by another broker"
+        assert shared_names() == before
+        with Asker(broker.broker_addr) as asker:
+            assert asker.pull("nothing", 0, 0).code in (17, 24)     # still answers
+
+
+def main_port(settings: dict[str, object], taken: int) -> None:
+    settings["broker.listen_port"] = taken
+
+
+def fast_port(settings: dict[str, object], taken: int) -> None:
+    settings["broker.listen_port"] = taken + 2
+
+
+def name_server_port(settings: dict[str, object], taken: int) -> None:
+    settings["namesrv.listen_port"] = taken
+
+
+@pytest.mark.parametrize(("choose", "serving"), [
+    (main_port, 1), (main_port, 2), (fast_port, 1), (name_server_port, 1)])
+def test_a_port_in_use_is_named_and_nothing_is_left(
+    tmp_path: Path, choose: Callable[[dict[str, object], int], None], serving: int
+) -> None:
+    with mqcore_up(tmp_path / "first") as broker:
+        before = shared_names()
+        taken = int(broker.broker_addr.rpartition(":")[2])
+        settings = {**own_settings(tmp_path / "second"), "processes.serving_count": serving}
+        choose(settings, taken)
+        code, said = refused(tmp_path / "second", ["up", *set_all(settings)])
+        assert code == 1
+        assert said.startswith(f"mqcore: 127.0.0.1:{taken} (")
+        assert "cannot be listened on: Address already in use" in said
+        assert "\n" not in said
+        assert shared_names() == before
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ("store.flush=never", ["store.flush", "never", "sync"]),
+    ("broker.listen_port=0", ["broker.listen_port", "0"]),
+    ("broker.listen_port=many", ["broker.listen_port", "many"]),
+    ("store.sise=3", ["store.sise"]),
+])
+def test_a_wrong_setting_is_named_and_nothing_is_started(
+    tmp_path: Path, given: str, words: list[str]
+) -> None:
+    before = shared_names()
+    code, said = refused(tmp_path, ["up", *set_all({"store.path": tmp_path / "store"}),
+                                    "--set", given])
+    assert code == 2
+    assert all(word in said for word in words), said
+    assert "Traceback" not in said
+    assert not (tmp_path / "store").exists()
+    assert shared_names() == before
+
+
+def test_a_wrong_value_in_a_file_is_shown_with_file_key_and_what_was_expected(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "bad.toml"
+    config.write_text('[store]\nflush = "sometimes"\n')
+    code, said = refused(tmp_path, ["broker", "-c", str(config)])
+    assert code == 2
+    assert all(word in said for word in (str(config), "store.flush", "sometimes", "async")), said
+
+
+def test_a_stock_broker_conf_is_taken_with_one_warning(tmp_path: Path) -> None:
+    port = free_broker_port()
+    config = tmp_path / "broker.conf"
+    config.write_text("\n".join([
+        "brokerClusterName = DefaultCluster", "brokerName = broker-a", "brokerId = 0",
+        "deleteWhen = 04", "fileReservedTime = 48", "brokerRole = ASYNC_MASTER",
+        "flushDiskType = SYNC_FLUSH", f"listenPort = {port}", "brokerIP1 = 127.0.0.1",
+        f"storePathRootDir = {tmp_path / 'store'}", "mapedFileSizeCommitLog = 67108864", ""]))
+    process = start(["broker", "-c", str(config)], tmp_path)
+    try:
+        wait_for(lambda: "mqcore ready" in process.tail(), "a start")
+        assert f"broker=127.0.0.1:{port}" in process.tail()
+        assert "flush=sync" in process.tail()
+        warnings = [line for line in process.tail().splitlines() if "WARNING" in line]
+        assert len(warnings) == 1, warnings
+        assert all(key in warnings[0] for key in ("broker.conf", "deleteWhen", "fileReservedTime"))
+    finally:
+        process.stop()
