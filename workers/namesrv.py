@@ -27,10 +27,11 @@ def run(
     ready_callback: Callable[[], None] | None = None,
     bell: int = -1,
 ) -> None:
-    """Run a name server in this process until SIGTERM, SIGINT or `stop_requested()`.
+    """Run a name server in this process until `stop_requested()`, or a signal if there is none.
 
     listen_sockets   bound and listening; None opens the address in `settings`
-    stop_requested   asked once a second, for a parent that stops its children through memory
+    stop_requested   asked once a second, for a parent that stops its children through memory; None:
+                     SIGTERM and SIGINT end it
     bell             an eventfd that the parent rings when the answer has changed, -1: none
     ready_callback   called once connections are accepted
 
@@ -51,11 +52,11 @@ async def _run(
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    if stop_requested is None:       # a terminal's SIGINT is a parent's business, if there is one:
-        loop.add_signal_handler(signal.SIGINT, stopping.set)    # its broker unregisters here first
     watching = None
-    if stop_requested is not None:
+    if stop_requested is None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+    else:                                # signals are the parent's business
         watching = asyncio.create_task(_watch(stop_requested, stopping))
         asked = stop_requested
 

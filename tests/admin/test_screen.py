@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -94,6 +95,24 @@ def test_on_a_terminal_the_screen_comes_by_itself_and_ctrl_c_stops_in_order(
     assert "ERROR" not in said
 
 
+def test_a_signal_to_all_processes_at_once_stops_in_order(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as out:
+        process = subprocess.Popen([sys.executable, "-m", "mqcore.admin.cli",
+                                    *up_arguments(tmp_path)],
+                                   stdout=subprocess.PIPE, stderr=out, start_new_session=True)
+        assert process.stdout is not None
+        assert READY.match(process.stdout.readline().decode())
+        os.killpg(process.pid, signal.SIGTERM)      # as service managers do
+
+        assert process.wait(STOP_TIMEOUT_S) == 0
+        process.stdout.close()
+        out.seek(0)
+        said = out.read()
+    assert "stopping on SIGTERM" in said
+    assert "WARNING" not in said
+    assert "ERROR" not in said
+
+
 def read_terminal(terminal: int, *, until: str | None) -> str:
     """What comes until `until`, or until its last process has closed it."""
     text, deadline = b"", time.monotonic() + START_TIMEOUT_S
@@ -122,15 +141,15 @@ def test_a_start_that_fails_says_so_in_one_line_without_a_screen(tmp_path: Path)
 
 
 def test_commands_leave_out_the_default_name_server(tmp_path: Path) -> None:
-    default = settings(tmp_path, **{"broker.namesrv_addrs": '["127.0.0.1:9876"]'})
-    other = settings(tmp_path, **{"broker.namesrv_addrs": '["127.0.0.1:9999"]'})
+    default = settings(tmp_path, **{"broker.namesrv_addrs": "127.0.0.1:9876"})
+    other = settings(tmp_path, **{"broker.namesrv_addrs": "127.0.0.1:9999"})
 
     assert "mqcore send -t orders" in screen(default, {})
     assert "mqcore send -n 127.0.0.1:9999 -t orders" in screen(other, {})
 
 
 def test_other_machines_are_told_the_advertised_address(tmp_path: Path) -> None:
-    text = screen(settings(tmp_path, **{"broker.namesrv_addrs": '["127.0.0.1:9876"]'}), {})
+    text = screen(settings(tmp_path, **{"broker.namesrv_addrs": "127.0.0.1:9876"}), {})
 
     assert 'setNamesrvAddr("10.0.0.7:9876")' in text
 

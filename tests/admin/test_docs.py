@@ -1,0 +1,211 @@
+"""What the documents say in tables, commands and links agrees with the code."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mqcore.admin.cli import COMMANDS
+from mqcore.broker.settings import Settings
+from tests.support.mqcore_process import mqcore_up
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+LAYOUT = (ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8")
+PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
+SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
+DEFAULT_MESSAGE_BYTES = 4 << 20
+SNIPPET_LIMIT_S = 60
+TOOLS = ("load", "verify")       # native code that no broker process runs
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose first column is called `first`, without its head."""
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
+    rows = []
+    while at < len(lines) and lines[at].startswith("|"):
+        rows.append([cell.strip() for cell in lines[at].strip("|").split(" | ")])
+        at += 1
+    assert rows
+    return rows
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# -- docs/architecture.md and the native core ------------------------------------------------------
+
+
+def test_the_ring_table_names_every_ring_of_the_shared_memory() -> None:
+    declared = set(re.findall(r"^    RingPlace (\w+)\[", LAYOUT, re.MULTILINE))
+
+    assert {quoted(row[0])[0] for row in table(ARCHITECTURE, "ring")} == declared
+
+
+def test_the_ring_table_says_how_large_rings_are() -> None:
+    rows = {quoted(row[0])[0]: row[4] for row in table(ARCHITECTURE, "ring")}
+    places = re.findall(r"place_ring\(&head\.(\w+)\[(\w+)\], &end, (.+)\)", SEGMENT)
+    assert len(places) >= len(rows)
+    for ring, producer, size in places:
+        sizes = [int(number) * SIZES[unit]
+                 for number, unit in re.findall(r"(\d+) (KiB|MiB)", rows[ring])]
+        said = sizes[-1] if producer == "PRODUCER_COORDINATOR" else sizes[0]
+        assert said == ring_bytes(size), ring
+
+
+def ring_bytes(expression: str) -> int:
+    """`1 << N`, or what the loop of segment.plan makes of the largest message by default."""
+    shift = re.fullmatch(r"1 << (\d+)", expression)
+    if shift:
+        return 1 << int(shift[1])
+    assert expression == "append_bytes"
+    room = re.search(r"while append_bytes < 2 \* \(message_bytes_max \+ (\d+)\)", SEGMENT)
+    assert room is not None
+    size = 1 << 20
+    while size < 2 * (DEFAULT_MESSAGE_BYTES + int(room[1])):
+        size *= 2
+    return size
+
+
+def test_the_ring_table_names_every_kind_of_record() -> None:
+    kinds = set(re.findall(
+        r"^    ((?:APPEND|RESULT|ARRIVAL|FORWARD|ANSWER)_[A-Z]+) = \d", LAYOUT, re.MULTILINE))
+    said = {kind for row in table(ARCHITECTURE, "ring") for kind in quoted(row[5])}
+
+    assert said == kinds
+
+
+def test_the_number_table_agrees_with_the_layout() -> None:
+    for name, value, _ in table(ARCHITECTURE, "number"):
+        (word,) = quoted(name)
+        assert layout_number(word) == int(value), word
+
+
+def layout_number(name: str) -> int:
+    """An enum's value, with the few names that it is made of, or a struct's proved size."""
+    proved = re.search(rf"layout_assert\(sizeof\({name}\) == ([^)]+)\)", PROOFS)
+    given = proved or re.search(rf"^    {name} = ([^#\n]+)", LAYOUT, re.MULTILINE)
+    assert given is not None, name
+    value = 1 if " * " in given[1] else 0
+    for part in re.split(r" ([*+]) ", given[1].strip())[::2]:
+        number = int(part) if part.isdigit() else layout_number(part)
+        value = value * number if " * " in given[1] else value + number
+    return value
+
+
+def invariants() -> dict[str, set[str]]:
+    """By interface file: the ids that it states; those of TOOLS are their own affair."""
+    found = {}
+    for path in sorted((ROOT / "mqcore").rglob("*.pxd")):
+        ids = set(re.findall(r"^#   ([A-Z]\d)  ", path.read_text(encoding="utf-8"), re.MULTILINE))
+        if ids and not path.name.startswith(TOOLS):
+            found[str(path.relative_to(ROOT))] = ids
+    return found
+
+
+def test_the_invariant_table_has_every_invariant_and_where_it_is_stated() -> None:
+    said = {quoted(row[1])[0]: set(row[0].split()) for row in table(ARCHITECTURE, "ids")}
+
+    assert said == invariants()
+
+
+def test_the_tests_that_the_invariant_table_names_exist() -> None:
+    named = [path for row in table(ARCHITECTURE, "ids") for path in quoted(row[3])]
+
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_invariant_that_native_code_cites_is_stated_somewhere() -> None:
+    stated = {one for ids in invariants().values() for one in ids}
+    cited = {
+        one for path in (ROOT / "mqcore").rglob("*.pyx") if not path.name.startswith(TOOLS)
+        for one in re.findall(r"(?:# |\()([A-Z]\d)(?=[),:]|\s*$)",
+                              path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+    assert cited
+    assert cited <= stated
+
+
+def test_the_process_table_names_every_worker_and_its_file() -> None:
+    files = {quoted(row[1])[0] for row in table(ARCHITECTURE, "process") if quoted(row[1])}
+    slots = {name.lower().replace("serving", "pull-serving")
+             for name in re.findall(r"^    SLOT_([A-Z]+) = \d", LAYOUT, re.MULTILINE)
+             if name != "COUNT"}
+    said = {row[0].removesuffix("-N") for row in table(ARCHITECTURE, "process")}
+
+    assert said == slots
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+# -- all documents ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_that_are_there(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    inside = [target for target in targets if "://" not in target]
+
+    assert [target for target in inside if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_settings_that_documents_name_exist(path: Path) -> None:
+    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)
+                if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)}
+    known = {f"{section}.{field.name}" for section, kind in sections.items()
+             for field in msgspec.structs.fields(kind)}
+    named = re.findall(r"(?<![\w/.])((?:store|broker|processes|namesrv|log)\.[a-z]+_[a-z_]+)",
+                       path.read_text(encoding="utf-8"))
+
+    assert known
+    assert sorted({name for name in named if name not in known}) == []
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    others = r"mqcore (ready|demo)"              # a line of output, and its title
+    named = set(re.findall(r"mqcore ([a-z]+)\b", re.sub(others, "", README)))
+    rows = dict(table(README, "works"))
+    listed = {word.removeprefix("mqcore ") for word in quoted(rows["commands"])}
+
+    assert named <= COMMANDS.keys()
+    assert listed <= COMMANDS.keys()
+
+
+def test_the_make_targets_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert set(re.findall(r"(?:^    |`|\$ )make (\w+)", README, re.MULTILINE)) <= targets
+
+
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    assert first is not None
+    assert first[1] == version
+
+
+def test_the_readmes_python_example_prints_what_it_says(tmp_path: Path) -> None:
+    example = re.search(
+        r"```python\n(.*?)```\n\nIt prints `(.+?)`, then `(.+?)`\.", README, re.DOTALL)
+    assert example is not None
+    with mqcore_up(tmp_path) as broker:
+        script = tmp_path / "example.py"
+        script.write_text(example[1].replace("127.0.0.1:9876", broker.namesrv_addr))
+        run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
+                             timeout=SNIPPET_LIMIT_S, check=False)
+
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [example[2], example[3]]
