@@ -198,6 +198,7 @@ class Coordinator:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
+        self._settling = False
 
     def _start(self) -> None:
         settings, segment = self._settings, self._segment
@@ -257,9 +258,21 @@ class Coordinator:
         self._rings.push_waiting()
         if self._segment.stop_requested(SLOT_COORDINATOR):
             self._stopping.set()
+        self._settle_soon()
         self._segment.arm(SLOT_COORDINATOR)
         if self._rings.has_work():
             asyncio.get_running_loop().call_soon(self._drain)
+
+    def _settle_soon(self) -> None:
+        """New topics reach the name servers within milliseconds, not with the next tick."""
+        due_ms = self._broker.change_due_in_ms(now_ms())
+        if due_ms is not None and not self._settling:
+            self._settling = True
+            asyncio.get_running_loop().call_later((due_ms + 1) / 1000, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        self._broker.tick(now_ms())
 
     def _take(self, item: Forwarded | Closed | Hello | Commit) -> None:
         if isinstance(item, Forwarded):

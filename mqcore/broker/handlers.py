@@ -31,7 +31,7 @@ from mqcore.wire.topics import TopicConfig
 
 EXPIRY_INTERVAL_MS = 10_000
 OFFSETS_FIRST_PERSIST_MS = 10_000
-CHANGE_GAP_MS = 200                   # bursts of new topics are written and registered together
+CHANGE_GAP_MS = 10                    # bursts of new topics are written and registered together
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
 TOPICS_PER_GAP_MS = 8                 # a large table is written less often: its text takes time
 PERSIST_RETRY_MS = 5_000              # after the disk refused a file
@@ -106,6 +106,13 @@ class Broker:
             for connection in core.clients.expired(now_ms - core.settings.broker.client_expiry_ms):
                 core.ports.connections.close(connection)
                 self.connection_closed(connection)
+
+    def change_due_in_ms(self, now_ms: int) -> int | None:
+        """In how many ms a changed table is to be written and registered (`tick`); None: there is none."""
+        core = self.core
+        if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
+            return None
+        return max(0, min(self._next_change_ms - now_ms, TIMER_MS_MAX))
 
     def close(self) -> None:
         """Write every table that has changed. Raises OSError."""

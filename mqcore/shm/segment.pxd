@@ -38,6 +38,8 @@ cdef class Segment:
     cdef object mapping
     cdef readonly str name
     cdef readonly bint owner
+    cdef int bells_of                 # the process that made the bells closes its copies; 0: nobody
+    cdef int bells[24]                # SLOT_COUNT
 
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil

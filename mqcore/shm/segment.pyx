@@ -38,6 +38,8 @@ from mqcore.shm.ring cimport Ring, ring_open_consumer, ring_open_producer
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t sys_write "write"(int fd, const void* data, size_t size)
+    int sys_close "close"(int fd)
+    int getpid()
 
 
 class LayoutError(RuntimeError):
@@ -178,12 +180,14 @@ cdef class Segment:
     def make_bells(self) -> None:
         """Give every slot an eventfd; forked processes inherit them."""
         for slot in range(SLOT_COUNT):
-            self.shm.slots[slot].bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self.bells[slot] = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self.shm.slots[slot].bell = self.bells[slot]
+        self.bells_of = getpid()
 
-    def close_bells(self) -> None:
-        """Close the eventfds of this process's copy; for tests that make many segments."""
-        for slot in range(SLOT_COUNT):
-            os.close(self.shm.slots[slot].bell)
+    def __dealloc__(self):
+        if self.bells_of == getpid():
+            for slot in range(SLOT_COUNT):
+                sys_close(self.bells[slot])
 
     def bell(self, int slot) -> int:
         """The eventfd of a slot, for an event loop."""

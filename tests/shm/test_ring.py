@@ -204,7 +204,9 @@ def wait_for_end(pid, deadline_s=DEADLINE_S):
     """Its exit code; kills it at the deadline."""
     handle = os.pidfd_open(pid)
     try:
-        if not select.select([handle], [], [], deadline_s)[0]:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(deadline_s * 1000):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             pytest.fail(f"a process has not ended within {deadline_s} s")

@@ -66,26 +66,21 @@ def record_run(root: Path, mode: str, dice: random.Random,
         dispatcher.close()
     finally:
         events = io_recorder.stop()
-        run.segment.close_bells()
     return events, rounds
 
 
-def check_image(image: Path, acknowledged: dict[int, bytes], *, dispatch: bool, synced: bool) -> int:
-    """Recover an image; what was acknowledged is there, byte for byte. Returns the log's end."""
+def check_image(image: Path, acknowledged: dict[int, bytes], *, dispatch: bool, synced: bool) -> None:
+    """Recover an image; what was acknowledged is there, byte for byte."""
     run = Run(image, segment_size=SEGMENT, file_entries=FILE_ENTRIES)
-    try:
-        found = run.recover(clean=False, unsynced_bytes_max=sync_bytes_max(16384) if synced else -1)
-        stored = {record["physicalOffset"]: record["body"]
-                  for record in log_records(run.log_folder, SEGMENT, found.end)
-                  if not record.get("blank")}
-        missing = {position for position, body in acknowledged.items()
-                   if stored.get(position) != body}
-        assert not missing, f"acknowledged and lost: {sorted(missing)[:5]} of {len(acknowledged)}"
-        if dispatch:
-            check_queues(run, found.end)
-    finally:
-        run.segment.close_bells()
-    return found.end
+    found = run.recover(clean=False, unsynced_bytes_max=sync_bytes_max(16384) if synced else -1)
+    stored = {record["physicalOffset"]: record["body"]
+              for record in log_records(run.log_folder, SEGMENT, found.end)
+              if not record.get("blank")}
+    missing = {position for position, body in acknowledged.items()
+               if stored.get(position) != body}
+    assert not missing, f"acknowledged and lost: {sorted(missing)[:5]} of {len(acknowledged)}"
+    if dispatch:
+        check_queues(run, found.end)
 
 
 def check_queues(run: Run, end: int) -> None:
