@@ -239,8 +239,7 @@ class Supervisor:
         self._start(by_slot[SLOT_WRITER])
         if not self._wait_running([by_slot[SLOT_WRITER]]):
             return self._start_failed()
-        # from here on an end without `_end_children` is unclean; the next start learns in which mode
-        self._files.abort.write_text(self._settings.store.flush, encoding="ascii")
+        self._mark_unclean()
         for child in self._children:
             if not child.pid:
                 self._start(child)
@@ -253,6 +252,14 @@ class Supervisor:
             self._restart_due()
         log.info("stopping on %s", signal.Signals(self._stop_signal).name)
         return 0
+
+    def _mark_unclean(self) -> None:
+        """From here on an end without `_end_children` is unclean; the next start learns the mode."""
+        self._files.abort.touch()
+        try:
+            self._files.abort.write_text(self._settings.store.flush, encoding="ascii")
+        except OSError as error:       # a full disk: the file is there, and the next start assumes less
+            log.warning("%s: %s", self._files.abort, error.strerror)
 
     def _start(self, child: Child) -> None:
         self._segment.begin_incarnation(child.slot)

@@ -6,6 +6,7 @@ After a clean stop the consume queues say where the log's last record lies, and 
 read. After an unclean one every record from the checkpoint's segment on is read and checked, and
 dispatch repeats them. A torn tail is cut at the exact record: it is reported, never served.
 """
+import errno
 import os
 import shutil
 from dataclasses import dataclass
@@ -108,6 +109,8 @@ cdef class Recovery:
     cdef int64_t file_entries
     cdef int64_t records
     cdef int64_t last_time_ms
+    cdef int64_t written_base          # of the segment that was asked about last ...
+    cdef int64_t written_size          # ... and where its last byte of its own ends
 
     def __cinit__(self, Segment segment not None, str log_folder, str queue_folder,
                   int64_t file_entries):
@@ -223,7 +226,9 @@ cdef class Recovery:
             at = log_segment(self.log, position)
             if at == NULL:
                 raise OSError(self.log.failure, "commit log segment cannot be mapped")
-            available = min((position // size + 1) * size, limit) - position
+            available = min(self.written_end(position), limit) - position
+            if available <= 0:
+                return position, ""
             with nogil:
                 while available > 0:
                     if check:
@@ -245,6 +250,27 @@ cdef class Recovery:
                 return position, self.what_is_there(position, result)
         return position, ""
 
+    cdef int64_t written_end(self, int64_t position) except -1:
+        """
+        Up to where the segment of `position` has bytes of its own, a position. Behind it nothing is
+        read through the map: on a full disk a file system may have no page to show for a hole.
+        """
+        cdef int64_t base = position // self.shm.head.segment_size * self.shm.head.segment_size
+        cdef int64_t end = 0
+        if self.written_base != base or self.written_size == 0:
+            fd = os.open(os.path.join(self.log_folder, f"{base:020d}"), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while True:
+                    end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:           # no data behind `end`
+                    raise
+            finally:
+                os.close(fd)
+            self.written_base = base
+            self.written_size = end
+        return base + self.written_size
+
     cdef void note(self, RecordView* record) noexcept nogil:
         cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
         cdef int32_t number
@@ -262,9 +288,8 @@ cdef class Recovery:
 
     def what_is_there(self, int64_t position, int result) -> str:
         """Empty for untouched zeros, else the reason in words."""
-        cdef int64_t size = self.shm.head.segment_size
         cdef const uint8_t* at = log_segment(self.log, position)
-        cdef int64_t i, available = (position // size + 1) * size - position
+        cdef int64_t i, available = self.written_end(position) - position
         if at != NULL:
             for i in range(min(available, 64)):
                 if at[i] != 0:
@@ -278,14 +303,15 @@ cdef class Recovery:
         none. One that is older than what lies before `end` was cut off once and does not count.
         """
         cdef int64_t size = self.shm.head.segment_size
-        cdef int64_t stop = min(end + LOOK_BYTES, (end // size + 1) * size, limit)
+        cdef int64_t written = self.written_end(end) if end < limit else end
+        cdef int64_t stop = min(end + LOOK_BYTES, written)
         cdef const uint8_t* at = log_segment(self.log, end) if end < limit else NULL
         cdef RecordView record
         cdef int64_t i
         if at != NULL:
             with nogil:
                 for i in range(1, stop - end - 8):
-                    if record_check(at + i, (end // size + 1) * size - end - i, end + i,
+                    if record_check(at + i, written - end - i, end + i,
                                     &record) == PARSE_RECORD and (
                                         record.store_time_ms >= self.last_time_ms):
                         with gil:
@@ -295,7 +321,9 @@ cdef class Recovery:
                 continue
             log_next_use(self.log)
             at = log_segment(self.log, start)
-            if (at != NULL and record_check(at, size, start, &record) == PARSE_RECORD
+            written = self.written_end(start) - start
+            if (at != NULL and written > 0
+                    and record_check(at, written, start, &record) == PARSE_RECORD
                     and record.store_time_ms >= self.last_time_ms):
                 return (start, record.store_time_ms)
         return None
@@ -319,10 +347,13 @@ cdef class Recovery:
         """The last segment whose first record is not younger than the checkpoint (store.md 9.4)."""
         cdef RecordView record
         cdef const uint8_t* at
+        cdef int64_t written
         for start in reversed(starts):
             log_next_use(self.log)
             at = log_segment(self.log, start)
-            if (at != NULL and record_parse(at, self.shm.head.segment_size, &record) == PARSE_RECORD
+            written = self.written_end(start) - start
+            if (at != NULL and written > 0
+                    and record_parse(at, written, &record) == PARSE_RECORD
                     and 0 < record.store_time_ms <= checkpoint_ms - 3000):
                 return start
         return starts[0]
