@@ -24,6 +24,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
 DEFAULT_MESSAGE_BYTES = 4 << 20
 SNIPPET_LIMIT_S = 60
+CORE = ("shm", "store", "net")
 TOOLS = ("load", "verify")       # native code that no broker process runs
 
 
@@ -103,12 +104,18 @@ def layout_number(name: str) -> int:
     return value
 
 
+def core(pattern: str) -> list[Path]:
+    return sorted(path for folder in CORE for path in (ROOT / "mqcore" / folder).glob(pattern)
+                  if not path.name.startswith(TOOLS))
+
+
 def invariants() -> dict[str, set[str]]:
-    """By interface file: the ids that it states; those of TOOLS are their own affair."""
+    """By file of the broker's native core: the ids that it states."""
     found = {}
-    for path in sorted((ROOT / "mqcore").rglob("*.pxd")):
-        ids = set(re.findall(r"^#   ([A-Z]\d)  ", path.read_text(encoding="utf-8"), re.MULTILINE))
-        if ids and not path.name.startswith(TOOLS):
+    stated = re.compile(r"^(?:#   |  )([A-Z]\d)  (?=\S)", re.MULTILINE)
+    for path in core("*.p[xy][dx]"):
+        ids = set(stated.findall(path.read_text(encoding="utf-8")))
+        if ids:
             found[str(path.relative_to(ROOT))] = ids
     return found
 
@@ -129,7 +136,7 @@ def test_the_tests_that_the_invariant_table_names_exist() -> None:
 def test_every_invariant_that_native_code_cites_is_stated_somewhere() -> None:
     stated = {one for ids in invariants().values() for one in ids}
     cited = {
-        one for path in (ROOT / "mqcore").rglob("*.pyx") if not path.name.startswith(TOOLS)
+        one for path in core("*.pyx")
         for one in re.findall(r"(?:# |\()([A-Z]\d)(?=[),:]|\s*$)",
                               path.read_text(encoding="utf-8"), re.MULTILINE)
     }

@@ -101,8 +101,9 @@ class Demo:
         self._broker = Broker(self._folder)
         self._actors.append(self._broker)
         took = self._broker.wait_ready()
-        processes = textwrap.fill(", ".join(
-            f"{name} {process['pid']}" for name, process in self._broker.processes().items()), 84)
+        processes = textwrap.fill(
+            ", ".join(f"{name} {one['pid']}" for name, one in self._broker.processes().items()),
+            84, break_on_hyphens=False)
         self._story.say(
             f"A broker with a name server is ready, {took:.2f} s after its start.\n"
             f"broker {self._broker.address}, name server {self._broker.namesrv}, flush=async\n"
@@ -209,7 +210,7 @@ class Demo:
 
     def _failures(self) -> list[str]:
         """What the shops were told for sends that the kill caught on their way."""
-        why = Counter(line["why"] for one in (self._python, self._other)
+        why = Counter(line["why"].rpartition(" (")[0] for one in (self._python, self._other)
                       for line in one.of("failed"))
         if not why:
             return ["No send was on its way to it."]
