@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "layout": set(),
     "shm": {"layout", "atomics", "endian", "clock"},
     "wire": {"shm", "layout", "endian"},
-    "store": {"shm", "layout", "atomics", "endian", "clock"},
+    "store": {"wire", "shm", "layout", "atomics", "endian", "clock"},
     "net": {"store", "wire", "shm", "layout", "atomics", "endian", "clock"},
     "filter": {"store", "wire", "layout", "endian"},
     "client": {"wire"},

@@ -170,7 +170,7 @@ cdef int probe_open(const char* path, int flags, int mode) noexcept nogil:
 
 
 cdef ssize_t probe_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
-    cdef ssize_t first = plans[CALL_WRITE].first_bytes
+    cdef ssize_t first = min(<ssize_t>plans[CALL_WRITE].first_bytes, <ssize_t>size)
     if goes_wrong(CALL_WRITE, offset, size):
         if first > 0:
             plans[CALL_WRITE].first_bytes = 0

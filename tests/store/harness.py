@@ -89,6 +89,7 @@ class Run:
         return loop
 
     def dispatcher(self, **changes: Any) -> DispatchLoop:
+        self.queue_folder.mkdir(exist_ok=True)          # recovery of an empty log removes it
         newest = max(self.index_folder.iterdir(), default=None)
         values: dict[str, Any] = {
             "file_entries": self.file_entries, "index_slots": self.index_slots,
