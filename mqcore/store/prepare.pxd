@@ -5,7 +5,7 @@
 #   P1  Zeros are written only over bytes that the appender has not reached and is kept away from:
 #       the service stores claim_from, then looks at writing_to; the appender stores writing_to, then
 #       looks at claim_from. One of them sees the other and gives way; the service first.
-#   P2  It never makes a write fail: without room on the disk it does nothing.
+#   P2  It never makes a write fail, of the log or of any other file: it leaves a disk 256 MiB.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LogState

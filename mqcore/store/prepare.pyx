@@ -23,10 +23,17 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
     int sync_file_range(int fd, long offset, long length, unsigned int flags)
 
+cdef extern from "<sys/statvfs.h>" nogil:
+    struct statvfs:
+        unsigned long f_bavail
+        unsigned long f_frsize
+    int fstatvfs(int fd, statvfs* figures)
+
 cdef enum:
     CHUNK_BYTES = 1 << 20
     AHEAD_BYTES = 128 << 20           # how far the zeros run ahead of the log's end
     MARGIN_BYTES = 4 << 20            # never nearer to the end than this
+    ROOM_BYTES = 256 << 20            # what the zeros leave of a disk to everything else
     LOOK_US = 50000
     FULL_WAIT_US = 1000000            # after the disk refused
     WAIT_WRITE_WAIT = 7               # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
@@ -84,6 +91,14 @@ cdef int open_prepared(PrepareService* service, int64_t position) noexcept nogil
     return fd
 
 
+cdef bint has_room(int fd) noexcept nogil:
+    """Whether the disk can spare a chunk: queues, index and settings need room of their own."""
+    cdef statvfs figures
+    if fstatvfs(fd, &figures) != 0:
+        return False
+    return <int64_t>(figures.f_bavail * figures.f_frsize) >= ROOM_BYTES + CHUNK_BYTES
+
+
 cdef void prepare_run(PrepareService* service) noexcept nogil:
     cdef uint8_t* zeros = <uint8_t*>calloc(1, CHUNK_BYTES)
     cdef int64_t end, position, size, base = -1
@@ -101,6 +116,9 @@ cdef void prepare_run(PrepareService* service) noexcept nogil:
             fd = open_prepared(service, position)
             base = position // service.segment_size
         size = min(<int64_t>CHUNK_BYTES, (base + 1) * service.segment_size - position)
+        if fd >= 0 and not has_room(fd):                                 # P2
+            usleep(LOOK_US)
+            continue
         if fd < 0 or not zero_chunk(service, fd, position, size, zeros):
             base = -1
             if fd >= 0:

@@ -59,7 +59,7 @@ class Promises:
 
 
 class Load:
-    """`PRODUCERS` connections, each with `DEPTH` sends in flight; they connect again by themselves."""
+    """`PRODUCERS` connections with `DEPTH` sends in flight each; they connect again themselves."""
 
     def __init__(self, address: str, seed: int, *, topic: str = TOPIC, producers: int = PRODUCERS,
                  first: int = 0) -> None:
@@ -146,12 +146,13 @@ class Load:
 
 
 @contextlib.asynccontextmanager
-async def load(address: str, seed: int, **options: int | str) -> AsyncIterator[Load]:
-    """Load on `address` for the length of the block; the topic is made first."""
-    topic = str(options.get("topic", TOPIC))
-    await asyncio.to_thread(find_target, topic, broker=address, namesrv=None, queues=QUEUES,
-                            create=True)
-    running = Load(address, seed, **options)  # type: ignore[arg-type]
+async def load(address: str, seed: int, *, topic: str = TOPIC, producers: int = PRODUCERS,
+               first: int = 0, make_topic: bool = True) -> AsyncIterator[Load]:
+    """Load on `address` for the length of the block; first: number of the first producer."""
+    if make_topic:
+        await asyncio.to_thread(find_target, topic, broker=address, namesrv=None, queues=QUEUES,
+                                create=True)
+    running = Load(address, seed, topic=topic, producers=producers, first=first)
     try:
         yield running
     finally:

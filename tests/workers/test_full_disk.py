@@ -1,0 +1,155 @@
+"""A store that cannot be written: writes are refused with a reason, reads go on, nobody dies."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcore.wire.codes import ResponseCode
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
+from tests.workers.processes import by_role
+from tests.workers.test_end import own_settings, refused, set_all
+
+SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+DISK = 12 << 20
+RESUME_S_MAX = 1.0
+REFUSED = int(ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    """A tmpfs at `folder`; skips the test where mounting is not permitted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "mqcore-test", str(folder)],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, leave: int = 0) -> Path:
+    """Take all space of a file system but `leave` bytes."""
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as file:
+        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize - leave
+        with contextlib.suppress(OSError):
+            while free > 0:
+                free -= file.write(b"x" * min(free, 1 << 16))
+    return filler
+
+
+async def until_refused(running: Load) -> None:
+    before = running.promises.refused[REFUSED]
+    await running.until(lambda promises: promises.refused[REFUSED] > before + 10, "refusals")
+    assert "disk of the store is full" in running.promises.remarks[REFUSED]
+
+
+def can_pull(broker: MqcoreProcess) -> None:
+    with Asker(broker.broker_addr) as asker:
+        assert all(asker.pull(TOPIC, queue_id, 0).code == 0 for queue_id in range(QUEUES))
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_a_full_disk_refuses_writes_until_there_is_space_and_loses_nothing(
+    tmp_path: Path, flush: str
+) -> None:
+    print(f"seed {SEED}")
+    settings = {"store.flush": flush}
+
+    async def fill_and_free() -> Promises:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(500)
+            before = by_role(broker)
+            for leave in (0, 300_000, 0):
+                filler = fill(disk, leave)
+                await until_refused(running)
+                await asyncio.to_thread(can_pull, broker)
+                filler.unlink()
+                began = time.monotonic()
+                await running.acknowledged(1)
+                assert time.monotonic() - began <= RESUME_S_MAX
+                await running.acknowledged(200)
+            assert by_role(broker) == before, "a process died"
+            return await running.stop()
+
+    with mounted(tmp_path / "store", f"size={DISK}") as disk:
+        with mqcore_up(tmp_path, settings) as broker:
+            promises = asyncio.run(fill_and_free())
+            audit(broker.broker_addr, promises)
+        with mqcore_up(tmp_path, settings) as broker:
+            audit(broker.broker_addr, promises)
+
+
+@pytest.mark.parametrize("way", ["stopped", "killed"])
+def test_a_broker_starts_on_a_full_disk_and_takes_writes_when_there_is_space(
+    tmp_path: Path, way: str
+) -> None:
+    print(f"seed {SEED}")
+
+    async def until_full() -> Promises:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(500)
+            fill(disk)
+            await until_refused(running)
+            return await running.stop()
+
+    async def on_the_full_disk(promised: dict[Name, tuple[int, int]]) -> None:
+        async with load(broker.broker_addr, SEED, first=50, make_topic=False) as running:
+            await until_refused(running)
+            await asyncio.to_thread(can_pull, broker)
+            (disk / "filler").unlink()
+            began = time.monotonic()
+            await running.acknowledged(1)
+            assert time.monotonic() - began <= RESUME_S_MAX
+            await running.acknowledged(200)
+            audit(broker.broker_addr, await running.stop(), others=promised)
+
+    with mounted(tmp_path / "store", f"size={DISK}") as disk:
+        with mqcore_up(tmp_path) as broker:
+            promised = asyncio.run(until_full()).acknowledged
+            if way == "killed":
+                broker.kill()
+        with mqcore_up(tmp_path) as broker:
+            asyncio.run(on_the_full_disk(promised))
+
+
+def test_an_index_that_finds_no_space_leaves_no_files_behind(tmp_path: Path) -> None:
+    async def fill_and_free() -> Promises:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(500)
+            filler = fill(disk)
+            await until_refused(running)
+            filler.unlink()
+            await running.acknowledged(3000)
+            return await running.stop()
+
+    # an index file of 1000 entries is full soon: new ones are needed while there is no space
+    with mounted(tmp_path / "store", f"size={DISK}") as disk, mqcore_up(
+            tmp_path, {"store.index_entry_count": 1000, "store.index_slot_count": 100}) as broker:
+        promises = asyncio.run(fill_and_free())
+        audit(broker.broker_addr, promises)
+        stored = sum(promises.sent.values())
+        files = [path.name for path in (disk / "index").iterdir()]
+        assert len(files) <= stored // 999 + 1, files
+
+
+def test_a_store_that_cannot_be_written_is_named_and_nothing_is_started(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=1m") as disk:
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        code, said = refused(tmp_path / "out", ["up", *set_all({
+            **own_settings(tmp_path), "store.path": disk / "store"})])
+    assert code == 1
+    assert said.startswith(f"mqcore: the store {disk / 'store'} cannot be opened: ")
+    assert "Read-only file system" in said
+    assert "\n" not in said
