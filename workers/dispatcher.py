@@ -2,7 +2,7 @@
 The dispatcher process: gives every stored record its consume queue entry and its index keys.
 
 Reads     the commit log, from the dispatched position to the published position
-Owns      consume queues, key index, checkpoint (no other process writes them)
+Owns      consume queues, key index (deletes their files too), checkpoint
 Wakes     pull-serving, one record on `arrivals` for each queue that grew and is waited for
 Restarts  at the dispatched position; dispatching a record twice writes the same bytes
 """
@@ -14,15 +14,18 @@ import threading
 import time
 
 from mqcore.broker.settings import Settings
+from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.dispatch import DispatchLoop
+from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
 from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
 
 FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
             3: "the commit log cannot be read", 4: "queues or index cannot be written"}
 FAILURE_IO = 4
+REMOVAL = 5                     # no failure: queues are to be removed before dispatch goes on
 RETRY_S = 0.2
 WRITER_WAIT_S = 4.0
 STATE_RUNNING = 2
@@ -44,6 +47,12 @@ class Dispatcher:
         self._files = StoreFiles(settings.store_root)
         self._stopping = threading.Event()
         self._io_error = 0
+        self._lives = QueueLives(segment)
+        self._words = LogWords(segment)
+        self._trimmer = QueueTrimmer(self._lives, self._files.queues,
+                                     settings.store.queue_file_entry_count)
+        self._files_lock = threading.Lock()     # a queue's files: trimmed there, removed here
+        self._trimmed_to = 0
 
     def start(self) -> None:
         self._files.index.mkdir(parents=True, exist_ok=True)
@@ -60,7 +69,7 @@ class Dispatcher:
         self._syncer.start()
 
     def work(self, turn_ms: int) -> None:
-        failure = self._loop.run(turn_ms)
+        failure = self._run(turn_ms)
         if failure == 0:
             if self._io_error:
                 log.warning("queues and index are written again")
@@ -76,13 +85,38 @@ class Dispatcher:
                       RETRY_S * 1000)
         self._stopping.wait(RETRY_S)
 
+    def _run(self, turn_ms: int) -> int:
+        """A turn of the loop; the removals that it stops for are done here. DispatchFailure."""
+        failure = self._loop.run(turn_ms)
+        if failure == REMOVAL:
+            try:
+                self._remove_queues()
+            except OSError as error:
+                log.error("a queue cannot be removed, trying again: %s", error)
+                self._stopping.wait(RETRY_S)
+            return 0
+        return int(failure)
+
+    def _remove_queues(self) -> None:
+        begun = self._loop.removals_begun()
+        queues = self._lives.begun()
+        for queue in queues:
+            with self._files_lock:
+                self._loop.forget_queue(queue.number)
+                delete_queue(self._files.queues / queue.topic / str(queue.queue_id))
+                self._lives.finish(queue.number)
+        self._loop.removals_done(begun)
+        if queues:
+            self._lives.trimmed()
+            log.info("%d queues are removed", len(queues))
+
     def stop(self) -> None:
         """After the writer has ended: everything dispatched, on disk, and the checkpoint says so."""
         deadline = time.monotonic() + WRITER_WAIT_S
         while time.monotonic() < deadline and (
             self._segment.state(SLOT_WRITER) == STATE_RUNNING or self._loop.has_work()
         ):
-            if self._loop.run(10) not in (0, FAILURE_IO):
+            if self._run(10) not in (0, FAILURE_IO):
                 break
         self._stopping.set()
         self._syncer.join()
@@ -95,6 +129,21 @@ class Dispatcher:
                 self._write_checkpoint()
             except OSError as error:
                 log.error("the checkpoint cannot be written: %s", error)
+            try:
+                self._trim()
+            except OSError as error:
+                log.error("expired queue files cannot be deleted: %s", error)
+
+    def _trim(self) -> None:
+        """Follow the commit log's beginning, if it has moved."""
+        first = self._words.first
+        if first <= self._trimmed_to:
+            return
+        done = trim_all(self._trimmer, self._lives, self._files.index, first, self._files_lock)
+        self._trimmed_to = first
+        if done.queue_files or done.index_files:
+            log.info("%d queue files and %d index files are deleted: the log begins at %d",
+                     done.queue_files, done.index_files, first)
 
     def _write_checkpoint(self) -> None:
         state = self._segment.log_state()

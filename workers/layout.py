@@ -33,6 +33,10 @@ class StoreFiles:
         return self.root / "index"
 
     @property
+    def restarts(self) -> Path:
+        return self.root / "config" / "queueRestarts.json"
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 

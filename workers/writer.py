@@ -2,7 +2,8 @@
 The writer process: the only one that appends to the commit log.
 
 Reads     one `appends` ring for each process that stores messages
-Owns      commit log segments, the queues' next offsets, published and flushed positions
+Owns      commit log segments (deletes them too), the queues' next offsets and lives, published
+          and flushed positions, queueRestarts.json
 Wakes     dispatcher, and who appended, through `append_results`
 Restarts  finds the log's end behind the published position; answers what was in flight, once
 """
@@ -15,12 +16,16 @@ import threading
 import time
 from contextlib import suppress
 
+from mqcore.broker.config_file import ConfigFileError
+from mqcore.broker.queue_restarts import RestartFile
 from mqcore.broker.settings import Settings
+from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
 from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.log_cleaner import LogCleanerThread
 
 PAGE_BYTES = 4096
 EXIT_DAMAGED = 3                # the store cannot be opened: starting again would not help
@@ -41,12 +46,15 @@ class Writer:
         self._segment = segment
         self._files = StoreFiles(settings.store_root)
         self._refusal = 0
+        self._queue_lives = QueueLives(segment)
+        self._restarts = RestartFile(self._files.restarts, self._files.queues)
+        self._removals_wait = False
 
     def start(self) -> None:
         first_start = self._segment.incarnation(SLOT_WRITER) == 1
         try:
             recovered = self._recover(first_start)
-        except (DamagedStoreError, OSError) as error:
+        except (DamagedStoreError, ConfigFileError, OSError) as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             os._exit(EXIT_DAMAGED)
         store = self._settings.store
@@ -68,9 +76,15 @@ class Writer:
             log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK): it may be swapped out")
         self._second = threading.Thread(target=self._loop.run_service, name="flush or prepare")
         self._second.start()
+        self._cleaner = LogCleanerThread(store, self._segment, self._files)
+        self._cleaner.start()
 
     def work(self, turn_ms: int) -> None:
         self._loop.run(turn_ms)
+        asked = self._loop.removals_asked()
+        if asked != self._loop.removals_seen or self._removals_wait:
+            self._loop.answer_removals(asked)
+            self._removals_wait = not self._begin_removals()
         refusal, error = self._loop.refusal()
         if refusal != self._refusal:
             self._refusal = refusal
@@ -80,11 +94,31 @@ class Writer:
             else:
                 log.warning("writes are taken again")
 
+    def _begin_removals(self) -> bool:
+        """End the lives of queues that are to be removed; False: to be tried again."""
+        queues = self._queue_lives.asked()
+        if not queues:
+            return True
+        position = self._loop.restart_position()
+        if position < 0:
+            return False
+        try:
+            self._restarts.add([(queue.topic, queue.queue_id) for queue in queues], position,
+                               self._segment.log_state()["first"])
+        except OSError as error:
+            log.error("queues cannot be removed now: %s", error)
+            return False
+        self._queue_lives.begin([queue.number for queue in queues], position)
+        log.info("%d queues are removed: their next life begins at log position %d", len(queues),
+                 position)
+        return True
+
     def stop(self) -> None:
         """After all who append have ended: what they sent is written, then brought to disk."""
         deadline = time.monotonic() + PRODUCERS_WAIT_S
         while time.monotonic() < deadline and (self._producers_live() or self._loop.has_work()):
             self._loop.run(10)
+        self._cleaner.stop()
         self._loop.finish()
         self._loop.stop_service()
         self._second.join()
@@ -122,11 +156,15 @@ class Writer:
         began = time.monotonic()
         recovery = Recovery(self._segment, str(self._files.commit_log), str(self._files.queues),
                             self._settings.store.queue_file_entry_count)
+        self._restarts.load()
         if first_start:
+            self._restarts.apply(self._queue_lives.set_restart)
             last = checkpoint.read(self._files.checkpoint)
             recovered = recovery.open_store(
                 clean=not self._files.abort.exists(), checkpoint_ms=last.replay_from_ms,
                 flushed_ms=last.log_time_ms, unsynced_bytes_max=self._unsynced_bytes_max())
+            self._restarts.recovered(self._queue_lives.set_restart, recovered.first,
+                                     recovered.end)
         else:
             recovered = recovery.open_tail()
         if recovered.torn:

@@ -23,6 +23,7 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Name = Annotated[str, Meta(max_length=127)]
+Hour = Annotated[int, Meta(ge=0, le=23)]
 
 
 class SettingsError(ValueError):
@@ -86,6 +87,16 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     transfer_disk_bytes_max: Positive = 65_536
     transfer_disk_count_max: Positive = 8
     memory_ratio_percent: Annotated[int, Meta(ge=0, le=100)] = 40
+    delete_when_hours: tuple[Hour, ...] = (4,)
+    reserved_hours: Annotated[int, Meta(ge=0, le=1_000_000)] = 72
+    disk_used_max_percent: Annotated[int, Meta(ge=1, le=100)] = 75
+    disk_clean_percent: Annotated[int, Meta(ge=1, le=100)] = 85
+    disk_clean_enable: bool = True
+    disk_refuse_percent: Annotated[int, Meta(ge=1, le=100)] = 90
+    clean_interval_ms: Positive = 10_000
+    clean_pause_ms: Count = 100
+    query_count_max: Annotated[int, Meta(ge=1, le=1024)] = 64
+    query_unique_count_max: Annotated[int, Meta(ge=1, le=1024)] = 32
 
 
 class ProcessSettings(Struct, frozen=True, kw_only=True):

@@ -102,7 +102,8 @@ def expected(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(f'"{choice}"' for choice in get_args(kind))
     if get_origin(kind) is tuple:
-        return "a list of texts"
+        item = get_args(kind)[0]
+        return "a list of texts" if item is str else f"a list, each item {expected(item)}"
     return {bool: "true or false", int: "a whole number", str: "text"}.get(kind, str(kind))
 
 

@@ -62,6 +62,12 @@ RENAMED = {
     "maxTransferBytesOnMessageInDisk": "store.transfer_disk_bytes_max",
     "maxTransferCountOnMessageInDisk": "store.transfer_disk_count_max",
     "accessMessageInMemoryMaxRatio": "store.memory_ratio_percent",
+    "fileReservedTime": "store.reserved_hours",
+    "cleanFileForciblyEnable": "store.disk_clean_enable",
+    "cleanResourceInterval": "store.clean_interval_ms",
+    "deleteCommitLogFilesInterval": "store.clean_pause_ms",
+    "maxMsgsNumBatch": "store.query_count_max",
+    "defaultQueryMaxNum": "store.query_unique_count_max",
 }
 
 
@@ -82,13 +88,25 @@ def _queue_file_entries(source: str, key: str, text: str) -> int:
     return -(-_whole_number(source, key, text) // QUEUE_ENTRY_SIZE)
 
 
+def _hours(source: str, key: str, text: str) -> str:
+    """Hours with leading zeros, joined by semicolons."""
+    return ";".join(str(_whole_number(source, key, part)) for part in text.split(";") if part.strip())
+
+
 def _idle_ms(source: str, key: str, text: str) -> int:
     return _whole_number(source, key, text) * 1000
+
+
+def _used_ratio(source: str, key: str, text: str) -> int:
+    """Stock clamps the percentage to 10..95 (store.md 6.6)."""
+    return min(max(_whole_number(source, key, text), 10), 95)
 
 
 CONVERTED: dict[str, tuple[str, Callable[[str, str, str], Any]]] = {
     "registerNameServerPeriod": ("broker.register_interval_ms", _register_interval),
     "mappedFileSizeConsumeQueue": ("store.queue_file_entry_count", _queue_file_entries),
+    "deleteWhen": ("store.delete_when_hours", _hours),
+    "diskMaxUsedSpaceRatio": ("store.disk_used_max_percent", _used_ratio),
     "serverChannelMaxIdleTimeSeconds": ("processes.connection_idle_ms", _idle_ms),
 }
 
@@ -135,9 +153,8 @@ transientStorePoolSize checkCRCOnRecover
     enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
     flushCommitLogTimed useReentrantLockWhenPutMessage osPageCacheBusyTimeOutMills
     fastFailIfNoBufferInStorePool warmMapedFileEnable flushLeastPagesWhenWarmMapedFile
-    debugLockEnable messageIndexSafe maxMsgsNumBatch defaultQueryMaxNum putMsgIndexHightWater
-    diskFallRecorded fileReservedTime deleteWhen diskMaxUsedSpaceRatio cleanFileForciblyEnable
-    cleanResourceInterval deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+    debugLockEnable messageIndexSafe putMsgIndexHightWater
+    diskFallRecorded deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly redeleteHangedFileInterval messageDelayLevel
     flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked enableLmq

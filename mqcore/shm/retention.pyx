@@ -70,6 +70,24 @@ cdef class QueueLives:
         """Every queue that has a place in the table. Anybody."""
         return [state_of(self.shm, number) for number in range(self.count())]
 
+    @property
+    def queue_count(self) -> int:
+        """How many queues have a place in the table; their numbers are below it."""
+        return self.count()
+
+    def state(self, int32_t number) -> QueueState:
+        """One queue as it is now. Anybody."""
+        if not 0 <= number < self.count():
+            raise ValueError(f"queue {number}: expected 0 to {self.count() - 1}")
+        return state_of(self.shm, number)
+
+    def number(self, str topic, int32_t queue_id) -> int:
+        """A queue's place in the table, -1: it has none. Anybody."""
+        raw = topic.encode()
+        cdef const uint8_t* name = raw
+        return queue_find(self.shm, name, <int32_t>len(raw), queue_id,
+                          queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id))
+
     # -- the coordinator ---------------------------------------------------------------------------
 
     def ask(self, list numbers) -> None:
@@ -143,15 +161,6 @@ cdef class QueueLives:
     def trimmed(self) -> None:
         """Queue files were deleted: readers let go of theirs."""
         store_i32_release(&self.shm.log.trims, self.shm.log.trims + 1)
-
-    # -- tests -------------------------------------------------------------------------------------
-
-    def number(self, str topic, int32_t queue_id) -> int:
-        """A queue's place in the table, -1: it has none. Anybody."""
-        raw = topic.encode()
-        cdef const uint8_t* name = raw
-        return queue_find(self.shm, name, <int32_t>len(raw), queue_id,
-                          queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id))
 
 
 cdef class LogWords:

@@ -135,19 +135,19 @@ cdef class AppendLoop:
         return load_i32_acquire(&self.segment.shm.log.removals_asked) != self.removals_seen
 
     def removals_asked(self) -> int:
-        """How often the coordinator has called for a removal; to be given to `restart_at`."""
+        """How often the coordinator has called for a removal; to be given to `answer_removals`."""
         return load_i32_acquire(&self.segment.shm.log.removals_asked)
 
-    def restart_at(self, int32_t asked) -> int:
+    def answer_removals(self, int32_t asked) -> None:
+        """`run` does not stop again for calls up to `asked`, which came from `removals_asked`."""
+        self.removals_seen = asked
+
+    def restart_position(self) -> int:
         """
         Where queues that are removed now begin their new life: the position of the next record. -1
-        while what came before cannot be written: ask again later. asked: from `removals_asked`,
-        taken before the queues were looked at; `run` does not stop for those calls again.
+        while what came before cannot be written: ask again later. Between two calls of `run`.
         """
-        if not appender_settle(self.a):
-            return -1
-        self.removals_seen = asked
-        return self.a.position
+        return self.a.position if appender_settle(self.a) else -1
 
     cdef void report(self, WorkerSlot* slot) noexcept nogil:
         slot.figures[FIGURE_APPENDS] = self.a.appends_count

@@ -70,7 +70,7 @@ cdef int queue_write(QueueFiles* q, int32_t queue, int64_t first, int32_t count,
 cdef int queue_fill(QueueFiles* q, int32_t queue, int64_t first, int64_t end) noexcept nogil
 # Let go of a queue that is about to be removed: what it wrote need not reach the disk.
 cdef void queue_forget(QueueFiles* q, int32_t queue) noexcept nogil
-# Close open files that were deleted because the queue's min_offset has passed them.
+# Close open files that were deleted: the queue's min_offset has passed them, or its life has ended.
 cdef void queue_files_forget(QueueFiles* q) noexcept nogil
 cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil          # of what is dirty; 0 or errno
 cdef void queue_file_path(char* path, const char* folder, const QueueEntry* entry,

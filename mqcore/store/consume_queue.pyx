@@ -206,7 +206,8 @@ cdef void queue_files_forget(QueueFiles* q) noexcept nogil:
     cdef int32_t i
     for i in range(q.capacity):
         if q.files[i].fd_plus_one and (
-                q.files[i].first + q.file_entries <= load_i64_acquire(&q.queues[i].min_offset)):
+                q.files[i].first + q.file_entries <= load_i64_acquire(&q.queues[i].min_offset)
+                or q.files[i].life != load_i32_acquire(&q.queues[i].removal_done)):
             close_one(q, i)
 
 

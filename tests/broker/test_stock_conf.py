@@ -46,18 +46,17 @@ def test_stock_keys_set_their_counterparts(tmp_path: Path) -> None:
     assert settings.store.flush == "async"
     assert settings.broker.register_interval_ms == 10_000
     assert settings.store.queue_file_entry_count == 300_001
+    assert settings.store.delete_when_hours == (4,)
+    assert settings.store.reserved_hours == 48
 
 
 def test_unknown_keys_and_keys_without_effect_make_one_warning(tmp_path: Path) -> None:
     settings = read(tmp_path, STOCK)
 
     assert settings.stock.unknown == ("myOwnKey",)
-    assert settings.stock.without_effect == (
-        "deleteWhen", "fileReservedTime", "destroyMapedFileIntervalForcibly",
-    )
+    assert settings.stock.without_effect == ("destroyMapedFileIntervalForcibly",)
     assert settings.stock.warning() == (
-        "unknown keys: myOwnKey; keys without effect here: deleteWhen, fileReservedTime,"
-        " destroyMapedFileIntervalForcibly"
+        "unknown keys: myOwnKey; keys without effect here: destroyMapedFileIntervalForcibly"
     )
 
 

@@ -1,0 +1,102 @@
+"""
+The writer process's second thread: deletes expired commit log segments and watches the disk.
+
+Once in store.clean_interval_ms it looks how full the disk is; store.md 6.6 says what follows. The
+first deletions wait for six intervals (a minute), as in 4.9.8, unless somebody asks for them.
+"""
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from mqcore.broker.settings import StoreSettings
+from mqcore.shm.retention import LogWords
+from mqcore.shm.segment import Segment
+from mqcore.store.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
+from mqcore.workers.layout import StoreFiles
+
+FIRST_LOOK_S = 1.0               # at the disk
+FIRST_PASS_INTERVALS = 6
+MANUAL_PASSES = 20               # that one request (329) is good for
+
+log = logging.getLogger("mqcore.writer")
+
+
+def policy_of(store: StoreSettings) -> Policy:
+    """The settings that say when files go."""
+    return Policy(
+        delete_when_hours=frozenset(store.delete_when_hours),
+        reserved_ms=store.reserved_hours * HOUR_MS,
+        used_max_percent=store.disk_used_max_percent,
+        clean_percent=store.disk_clean_percent,
+        clean_enable=store.disk_clean_enable,
+        refuse_percent=store.disk_refuse_percent,
+    )
+
+
+class LogCleanerThread:
+    """`start` it when the writer runs, `stop` it before the writer ends."""
+
+    def __init__(self, store: StoreSettings, segment: Segment, files: StoreFiles) -> None:
+        self._words = LogWords(segment)
+        self._cleaner = LogCleaner(
+            files.commit_log, store.segment_size_bytes, policy_of(store), self._words,
+            other_folders=[files.queues])
+        self._interval_s = store.clean_interval_ms / 1000
+        self._pause_s = store.clean_pause_ms / 1000
+        self._stopping = threading.Event()
+        self._deletions_seen = self._words.deletions_asked
+        self._manual_passes = 0
+        self._thread = threading.Thread(target=self._run, name="log cleaner")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        first_pass = time.monotonic() + FIRST_PASS_INTERVALS * self._interval_s
+        wait_s = min(FIRST_LOOK_S, self._interval_s)
+        while not self._stopping.wait(wait_s):
+            wait_s = self._interval_s
+            try:
+                self._look_at_disk()
+                manual = self._asked()
+                if manual or time.monotonic() >= first_pass:
+                    self._delete(manual)
+            except OSError as error:
+                log.error("expired commit log files cannot be deleted: %s", error)
+
+    def _look_at_disk(self) -> None:
+        percent, before = self._cleaner.disk_full_percent(), self._words.disk_full_percent
+        self._words.set_disk_full(percent)
+        if percent and not before:
+            log.error("writes are refused: the disk is %d %% full", percent)
+        elif before and not percent:
+            log.warning("writes are taken again: the disk is no longer too full")
+
+    def _asked(self) -> bool:
+        asked = self._words.deletions_asked
+        if asked != self._deletions_seen:
+            self._deletions_seen = asked
+            self._manual_passes = MANUAL_PASSES
+        self._manual_passes -= self._manual_passes > 0
+        return self._manual_passes > 0
+
+    def _delete(self, manual: bool) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        reason = self._cleaner.reason(now_ms, manual=manual)
+        if reason is None:
+            return
+        for _ in range(FILES_AT_ONCE):
+            if not self._delete_one(now_ms, reason) or self._stopping.wait(self._pause_s):
+                return
+
+    def _delete_one(self, now_ms: int, reason: Reason) -> bool:
+        path = self._cleaner.delete_oldest(now_ms, reason)
+        if path is not None:
+            log.info("commit log segment %s is deleted: %s", path.name, reason.text)
+        return path is not None
