@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from mqcore.broker.groups import GROUP_LENGTH_MAX
 from mqcore.broker.requests import FieldError
 from mqcore.broker.subscriptions import CLUSTERING, ConsumerEntry
+from mqcore.broker.topics import TOPIC_LENGTH_MAX
 from mqcore.wire.tags import Subscription
 
 GROUPS_OF_A_CONNECTION_MAX = 4_096
@@ -152,6 +154,11 @@ class ClientTables:
         found = self.consumers.get(group)
         return found.subscriptions.get(topic) if found is not None else None
 
+    def _show(self, group: ConsumerGroup, topic: str, subscription: Subscription | None) -> None:
+        """Publish what pulls can name; nobody can make a topic or group with a longer name."""
+        if _fits(topic, TOPIC_LENGTH_MAX) and _fits(group.name, GROUP_LENGTH_MAX):
+            self._publish(group.name, topic, subscription, group.message_model)
+
     def _memberships(self, connection: int) -> _Memberships:
         return self._connections.setdefault(connection, _Memberships())
 
@@ -164,7 +171,7 @@ class ClientTables:
             newer = known is None or subscription.version_ms > known.version_ms
             latest = subscription if known is None or newer else known
             if newer or model_changed:
-                self._publish(group.name, topic, latest, group.message_model)
+                self._show(group, topic, latest)
             group.subscriptions[topic] = latest
             if known is None:
                 self._subscription_count += 1
@@ -177,7 +184,7 @@ class ClientTables:
     def _unsubscribe(self, group: ConsumerGroup, topic: str) -> None:
         del group.subscriptions[topic]
         self._subscription_count -= 1
-        self._publish(group.name, topic, None, group.message_model)
+        self._show(group, topic, None)
 
     def _leave_producers(self, group: str, connection: int, *, keep_empty: bool) -> None:
         """A closed connection leaves an empty group behind, UNREGISTER removes it (12.3)."""
@@ -203,6 +210,10 @@ class ClientTables:
             yield members.values()
         for group in self.consumers.values():
             yield group.members.values()
+
+
+def _fits(name: str, length_max: int) -> bool:
+    return 0 < len(name.encode("utf-8", "replace")) <= length_max
 
 
 def _join(groups: set[str], group: str, memberships: _Memberships) -> None:

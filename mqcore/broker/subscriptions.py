@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.broker.requests import FieldError
+from mqcore.broker.requests import I32_MAX, I32_MIN, I64_MAX, I64_MIN, FieldError
 from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL, Subscription, parse_subscription
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
@@ -67,7 +67,7 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
     expression = expression if isinstance(expression, str) and expression else SUBSCRIBE_ALL
     kind = value.get("expressionType")
     kind = kind if isinstance(kind, str) and kind else EXPRESSION_TAG
-    version = _whole(value.get("subVersion"), "subVersion")
+    version = _whole(value.get("subVersion"), "subVersion", I64_MIN, I64_MAX)
     if kind != EXPRESSION_TAG:
         return Subscription(topic, expression, version_ms=version, expression_type=kind)
     codes = _list(value, "codeSet")
@@ -76,7 +76,7 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
     return Subscription(
         topic, expression,
         frozenset(str(tag) for tag in _list(value, "tagsSet")),
-        frozenset(_whole(code, "codeSet") for code in codes),
+        frozenset(_whole(code, "codeSet", I32_MIN, I32_MAX) for code in codes),
         version,
     )
 
@@ -140,8 +140,13 @@ def _choice(value: Any, choices: tuple[str, ...]) -> str | None:
     return None
 
 
-def _whole(value: Any, name: str) -> int:
+def _whole(value: Any, name: str, low: int, high: int) -> int:
     try:
-        return int(value or 0)
+        number = int(value or 0)
     except (TypeError, ValueError, OverflowError):
-        raise FieldError(f"body: {name} is {value!r:.40}: expected a whole number") from None
+        number = high + 1
+    if not low <= number <= high:
+        raise FieldError(
+            f"body: {name} is {value!r:.40}: expected a whole number from {low} to {high}"
+        )
+    return number

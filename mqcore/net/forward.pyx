@@ -25,9 +25,11 @@ from mqcore.net.reply cimport reply_plain
 from mqcore.net.requests cimport redo_request
 from mqcore.net.server cimport (
     CLOSE_ASKED,
+    CLOSE_HEADER,
     CLOSE_UNREAD,
     COMMITS_MAX,
     FORWARD_BYTES_MAX,
+    HANDLE_CLOSE,
     HANDLE_STALL,
     HANDLED,
     OUT_MAX_BYTES,
@@ -125,7 +127,10 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
     cdef ParkedRequest* parked = NULL
     cdef uint8_t* place
     if sent > FORWARD_BYTES_MAX:
-        if header.has_opaque and not header.flag & 2:
+        if not header.has_opaque:      # nothing that could be answered
+            connection_close(s, c, CLOSE_HEADER, header_length)
+            return HANDLE_CLOSE
+        if not header.flag & 2:
             reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
                         "the request is too large: more than 393216 bytes for this code")
         return HANDLED

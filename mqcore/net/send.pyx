@@ -95,8 +95,6 @@ cdef enum:
     CODE_SERVICE_NOT_AVAILABLE = 14
     NEEDS_COORDINATOR = -2
 
-cdef const char* ILLEGAL = ("the message is illegal: its body is longer than the broker takes "
-                            "(store.message_size_max_bytes), or its properties are over 32767 bytes")
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
                               "length does not fit what is there")
 
@@ -257,7 +255,7 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
         return CODE_FLUSH_DISK_TIMEOUT
     s.slot.figures[FIGURE_REFUSED] += 1
     if status == PUT_MESSAGE_ILLEGAL:
-        remark[0] = ILLEGAL
+        remark[0] = s.illegal
         return CODE_MESSAGE_ILLEGAL
     if status == PUT_SERVICE_NOT_AVAILABLE:
         if load_i32_acquire(&s.shm.log.refusal) == REFUSAL_FLUSH_FAILED:

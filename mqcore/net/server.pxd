@@ -186,6 +186,7 @@ cdef struct Server:
     CloseEvent events[64]
     int32_t event_count
     int64_t events_lost
+    char illegal[256]                  # the remark of MESSAGE_ILLEGAL, with the limits
 
 cdef enum Handled:
     HANDLED = 0                        # answered, on its way, or needs no answer

@@ -11,6 +11,7 @@ from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     FIGURE_BYTES_IN,
+    PROPERTIES_LENGTH_MAX,
     SLOT_COORDINATOR,
     SLOT_DISPATCHER,
     SLOT_SERVING,
@@ -388,6 +389,10 @@ cdef class ServingLoop:
             raise ValueError(f"broker.cluster: {len(raw) - 8} bytes, expected at most 290")
         s.cluster_property_length = <int32_t>len(raw)
         memcpy(s.cluster_property, <const char*>raw, len(raw))
+        raw = (f"the message is illegal: its body or batch is longer than {s.body_max} bytes "
+               f"(store.message_size_max_bytes), or its properties are longer than "
+               f"{PROPERTIES_LENGTH_MAX} bytes").encode()
+        memcpy(s.illegal, <const char*>raw, len(raw) + 1)
         raw = region.encode()
         if len(raw) > <int>sizeof(s.region):
             raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most 256")
