@@ -39,7 +39,6 @@ NOT_YET = {
     "transactions": "transactional messages",
     "sql": "SQL92 filters",
     "keys": "lookup by key (code 12)",
-    "routes": "new topics are registered up to 0.3 s after their first message was acknowledged",
 }
 
 

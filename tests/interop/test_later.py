@@ -157,14 +157,12 @@ def test_messages_are_found_by_their_key(programs: Programs, cluster: Cluster) -
 
 # -- prompt routes ---------------------------------------------------------------------------------
 
-ROUTE_DELAY_S_MAX = 0.1         # 3 to 14 ms with the stock broker, up to 300 ms with mqcore
+ROUTE_DELAY_S_MAX = 0.1         # 3 to 14 ms with the stock broker
 
 
 def test_a_name_server_knows_a_topic_as_soon_as_its_first_message_is_acknowledged(
-    cluster: Cluster, request: pytest.FixtureRequest,
+    cluster: Cluster,
 ) -> None:
-    if "routes" in NOT_YET and cluster.kind == "mqcore":
-        request.applymarker(pytest.mark.xfail(reason=NOT_YET["routes"], strict=True))
     delays = []
     for index in range(8):
         topic = f"prompt-{cluster.kind}-{index}"
