@@ -1,9 +1,9 @@
 """
 Verification of a store at rest, stock or ours: every rule of the format, and a verdict.
 
-The log is read once, record by record; consume queues and key index are held against it as it goes
-by, then by themselves; checkpoint and config/*.json after them. Nothing is written. store.md 1 to 5,
-9, 12; docs/verify.md says what each verdict means.
+The log is read once, record by record; consume queues and key index are held against it as it
+goes by, then by themselves; checkpoint and config/*.json after them. Nothing is written. store.md
+1 to 5, 9, 12; docs/verify.md says what each verdict means.
 """
 from __future__ import annotations
 
@@ -162,7 +162,8 @@ class _Verification:
             return 0, 0, 0
         behind = next((at for at in range(TIMES.size, len(raw)) if raw[at]), None)
         if behind is not None:
-            self.report.add(DAMAGE, "checkpoint", behind, f"{raw[behind]}, expected zeros up to the end")
+            self.report.add(DAMAGE, "checkpoint", behind,
+                            f"{raw[behind]}, expected zeros up to the end")
         times: tuple[int, int, int] = TIMES.unpack_from(raw)
         for i, value in enumerate(times):
             if value < 0:
@@ -185,10 +186,13 @@ class _Verification:
         rest = self.walker.rest()
         if rest >= 0:
             what = RESULTS.get(figures["end_result"], "bytes that are no record")
+            place = context.log(figures["end"])
+            if context.log(rest)[0] != place[0]:           # this segment is empty from there on
+                place = context.log(rest)
             self.report.add(
-                MEND, *context.log(max(rest, figures["end"])),
-                f"{what} behind the last whole record, which ends at log position {figures['end']}: "
-                "a torn end, cut at the next start")
+                MEND, *place,
+                f"{what} behind the last whole record, which ends at log position "
+                f"{figures['end']}: a torn end, cut at the next start")
         ahead = [start for start, _ in self.files.segments if start > figures["end"]]
         if ahead and rest < 0:
             self.report.add(MEND if self.unclean else NOTE, f"commitlog/{ahead[0]:020d}", None,
@@ -206,8 +210,8 @@ class _Verification:
             removed = (some_queues and topics is not None and topic not in topics
                        and not topic.startswith(SYSTEM_TOPICS))
             if not queue["on_disk"] and removed:
-                self.report.add(NOTE, folder, None, f"not there, like its topic: {count} records of a "
-                                                    "removed topic are still in the log")
+                self.report.add(NOTE, folder, None, f"not there, like its topic: {count} records of "
+                                                    "a removed topic are still in the log")
             elif not queue["on_disk"]:
                 self.report.add(MEND, folder, None, f"missing: {count} records have no entry, the "
                                                     f"first is number {first}")
@@ -225,13 +229,13 @@ class _Verification:
         state = "missing" if not self.files.index else (
             "behind the log" if not figures["keys_passed"] else "incomplete")
         self.report.add(MEND, "index", None,
-                        f"{state}: {figures['keys_missing']} of {figures['keys']} keys have no entry, "
-                        f"the first of the record at log position {at}")
+                        f"{state}: {figures['keys_missing']} of {figures['keys']} keys have no "
+                        f"entry, the first of the record at log position {at}")
 
     def _notes(self, figures: dict[str, int], queues: list[dict[str, Any]]) -> None:
         notes = (
-            ("time_steps_back", "commitlog", "records are older than the one before them: the clock "
-                                             "went back"),
+            ("time_steps_back", "commitlog",
+             "records are older than the one before them: the clock went back"),
             ("plain_delays", "consumequeue/SCHEDULE_TOPIC_XXXX",
              "entries carry a tag code instead of the delivery time: delivered at once"),
             ("keys_doubled", "index", "keys are indexed a second time, as after a crash"),

@@ -1,4 +1,4 @@
-"""The JSON files below config/ of a store at rest (store.md 12): readable, and of the right shape."""
+"""The JSON files below config/ of a store at rest (store.md 12): readable, and well shaped."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class ShapeError(ValueError):
 
 
 def check(root: Path, report: Report) -> dict[str, dict[str, Any]]:
-    """Check config/*.json; returns the decoded objects by file name. Adds findings to the report."""
+    """Check config/*.json; returns the decoded objects by file name. Adds to the report."""
     decoded: dict[str, dict[str, Any]] = {}
     for name, shape in SHAPES.items():
         path = root / "config" / name
@@ -26,14 +26,15 @@ def check(root: Path, report: Report) -> dict[str, dict[str, Any]]:
         place = f"config/{name}"
         if isinstance(value, dict):
             if backup_trouble:
-                report.add(NOTE, f"{place}.bak", None, f"{backup_trouble}; the file itself is sound")
+                report.add(NOTE, f"{place}.bak", None,
+                           f"{backup_trouble}; the file itself is sound")
         elif isinstance(backup, dict):
-            report.add(MEND, place, None, f"{trouble or 'missing'}, expected a JSON object; the copy "
-                                          f"{name}.bak is sound and will be read instead")
+            report.add(MEND, place, None, f"{trouble or 'missing'}, expected a JSON object; the "
+                                          f"copy {name}.bak is sound and will be read instead")
             value = backup
         elif trouble or backup_trouble:
-            report.add(DAMAGE, place, None, f"{trouble or backup_trouble}, expected a JSON object here "
-                                            f"or in {name}.bak")
+            report.add(DAMAGE, place, None, f"{trouble or backup_trouble}, expected a JSON object "
+                                            f"here or in {name}.bak")
         if not isinstance(value, dict):
             continue
         try:

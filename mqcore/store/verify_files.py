@@ -1,6 +1,6 @@
 """
-The files of a store at rest, as their names and lengths tell (store.md 1): which segments, queues and
-index files there are, and what breaks the rules of loading. Sizes are taken from the files.
+The files of a store at rest, as their names and lengths tell (store.md 1): which segments, queues
+and index files there are, and what breaks the rules of loading. Sizes are taken from the files.
 """
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def read_index(files: StoreFiles, report: Report, slots: int | None) -> list[mma
         files.index_entries = max((size - INDEX_HEADER - INDEX_SLOT * files.index_slots)
                                   // INDEX_ENTRY, 0)
         if files.index_slots == 0:
-            report.add(DAMAGE, "index", None, f"no number of hash slots fits files of {size} bytes; "
-                                              "--index-slots gives it")
+            report.add(DAMAGE, "index", None, f"no number of hash slots fits files of {size} "
+                                              "bytes; --index-slots gives it")
             files.index.clear()
             return []
     return maps
@@ -299,9 +299,10 @@ def _searched(content: mmap.mmap, size: int) -> list[int]:
     steps = (size - start - 8) // INDEX_ENTRY - max(count - 2, 0)
     if count <= 1 or steps <= 0:
         return []
-    shape = {"shape": (steps,), "strides": (INDEX_ENTRY,), "dtype": ">i8", "buffer": content}
-    begins: np.ndarray = np.ndarray(offset=start, **shape)
-    ends: np.ndarray = np.ndarray(offset=start + INDEX_ENTRY * (count - 2), **shape)
+    begins, ends = (
+        np.ndarray(shape=(steps,), dtype=">i8", buffer=content, offset=offset,
+                   strides=(INDEX_ENTRY,))
+        for offset in (start, start + INDEX_ENTRY * (count - 2)))
     fits = np.nonzero((begins == _i64(content, 16)) & (ends == _i64(content, 24)))[0]
     del begins, ends
     return [first + int(at) * (INDEX_ENTRY // INDEX_SLOT) for at in fits[:64]]

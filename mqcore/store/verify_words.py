@@ -1,4 +1,4 @@
-"""Words, file and severity for what the native passes of verification find (verify_findings.pxd)."""
+"""Words, file and severity for what the native passes find (verify_findings.pxd)."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ class Context:
     """
     What the words need to know.
 
-    queues: (topic, queue id) by number; unclean: the last run did not end cleanly; replay: where the
-    start after it reads again from, in bytes.
+    queues: (topic, queue id) by number; unclean: the last run did not end cleanly; replay: where
+    the start after it reads again from, in bytes.
     """
 
     files: StoreFiles
@@ -96,8 +96,8 @@ class Context:
 
     def _bad_record(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.log(f["position"]),
-                f"{RESULTS.get(f['found'], 'something unreadable')}, expected a whole record that says "
-                f"it lies at {f['position']}; whole records follow from log position "
+                f"{RESULTS.get(f['found'], 'something unreadable')}, expected a whole record that "
+                f"says it lies at {f['position']}; whole records follow from log position "
                 f"{f['expected']} on")
 
     def _unreadable(self, f: dict[str, int]) -> tuple[str, int | None, str]:
@@ -107,11 +107,13 @@ class Context:
 
     def _blank(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.log(f["position"]),
-                f"a blank record of {f['found']} bytes, expected {f['expected']}: the segment's rest")
+                f"a blank record of {f['found']} bytes, expected {f['expected']}: all that "
+                "is left of the segment")
 
     def _no_blank(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.log(f["position"] - 1),
-                "a record ends with the segment, expected a blank record of 8 bytes or more behind it")
+                "a record ends with the segment, expected a blank record of 8 bytes or more "
+                "behind it")
 
     def _field(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         name = FIELDS[f["detail"]]
@@ -145,8 +147,8 @@ class Context:
 
     def _entry_stray(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.entry(f["number"], f["detail"]),
-                f"entry {f['detail']} points to log position {f['found']}, expected a record of this "
-                "queue and number there")
+                f"entry {f['detail']} points to log position {f['found']}, expected a record of "
+                "this queue and number there")
 
     def _entry_beyond(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.entry(f["number"], f["detail"]),
@@ -169,8 +171,8 @@ class Context:
 
     def _ext_unit(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.entry(f["number"], f["detail"]),
-                f"entry {f['detail']} names byte {f['found']} of the ext files, expected a unit with "
-                f"tag code {f['expected']} and the record's store time there")
+                f"entry {f['detail']} names byte {f['found']} of the ext files, expected a unit "
+                f"with tag code {f['expected']} and the record's store time there")
 
     def _queue_unreadable(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return *self.entry(f["number"], f["detail"]), f"cannot be read (errno {f['found']})"
@@ -198,7 +200,8 @@ class Context:
 
     def _index_slot(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (self.index(f["number"]), INDEX_HEADER + INDEX_SLOT * f["detail"],
-                f"slot {f['detail']} names entry {f['found']}, expected {f['expected']}, its newest")
+                f"slot {f['detail']} names entry {f['found']}, expected its newest, "
+                f"{f['expected']}")
 
     def _index_open_slot(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (self.index(f["number"]), INDEX_HEADER + INDEX_SLOT * f["detail"],
@@ -211,13 +214,13 @@ class Context:
 
     def _index_seconds(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.index_entry(f["number"], f["detail"]),
-                f"entry {f['detail']} has {f['found']} s, expected {f['expected']} s from the file's "
-                "begin to its record's store time")
+                f"entry {f['detail']} has {f['found']} s, expected {f['expected']} s from the "
+                "file's begin to its record's store time")
 
     def _index_beyond(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.index_entry(f["number"], f["detail"]),
-                f"entry {f['detail']} points to log position {f['position']}, expected one before the "
-                f"log's end at {f['expected']}")
+                f"entry {f['detail']} points to log position {f['position']}, expected one before "
+                f"the log's end at {f['expected']}")
 
 
 def queue_name(queue: dict[str, Any]) -> tuple[str, int]:
