@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.string cimport strncpy
 
+from mqcore.atomics cimport release_fence
 from mqcore.endian cimport load_i32, load_i64, store_i32, store_i64
 from mqcore.layout cimport (
     INDEX_BEGIN_POSITION,
@@ -37,6 +38,9 @@ cdef extern from "<fcntl.h>" nogil:
     int O_EXCL
     int O_CLOEXEC
     int fallocate(int fd, int mode, long offset, long length)
+
+cdef extern from "<unistd.h>" nogil:
+    int unlink(const char* path)
 
 cdef extern from "<errno.h>" nogil:
     int EOPNOTSUPP
@@ -165,6 +169,7 @@ cdef int begin_file(KeyIndex* index, int64_t now_ms) noexcept nogil:
     if error:
         index.failure = error
         index_close(index)
+        unlink(index.path)             # nobody knows it yet; the next try makes one of its own
         return error
     if end_time > 0:
         store_i64(index.bytes + INDEX_BEGIN_TIME, end_time)
@@ -233,7 +238,9 @@ cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t stor
     store_i64(entry + INDEX_ENTRY_LOG_POSITION, position)
     store_i32(entry + INDEX_ENTRY_SECONDS, <int32_t>seconds)
     store_i32(entry + INDEX_ENTRY_PREVIOUS, newest)
+    release_fence()                    # who reads the slot reads a whole entry (index_query.pyx)
     store_i32(slot, next_entry)
+    release_fence()
     if next_entry <= 1:
         store_i64(index.bytes + INDEX_BEGIN_POSITION, position)
         store_i64(index.bytes + INDEX_BEGIN_TIME, store_time_ms)
