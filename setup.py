@@ -35,7 +35,10 @@ def extensions() -> list[Extension]:
                 [str(path)],
                 include_dirs=["mqcore/include"],
                 depends=[str(header) for header in Path("mqcore/include").glob("*.h")],
-                extra_compile_args=["-O2", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"],
+                extra_compile_args=[
+                    "-O2", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
+                    "-Wno-format-truncation", "-Wno-maybe-uninitialized",
+                ],
                 extra_link_args=["-pthread"],
             )
         )

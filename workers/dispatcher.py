@@ -13,14 +13,15 @@ import os
 import threading
 import time
 
+from mqcore.shm.segment import Segment
+from mqcore.store.dispatch import DispatchLoop
+from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
+
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import LogWords, QueueLives
-from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
-from mqcore.store.dispatch import DispatchLoop
 from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
-from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
 
 FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
             3: "the commit log cannot be read", 4: "queues or index cannot be written"}
@@ -111,7 +112,7 @@ class Dispatcher:
             log.info("%d queues are removed", len(queues))
 
     def stop(self) -> None:
-        """After the writer has ended: everything dispatched, on disk, and the checkpoint says so."""
+        """After the writer has ended: all dispatched, on disk, and the checkpoint says so."""
         deadline = time.monotonic() + WRITER_WAIT_S
         while time.monotonic() < deadline and (
             self._segment.state(SLOT_WRITER) == STATE_RUNNING or self._loop.has_work()

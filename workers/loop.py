@@ -28,7 +28,7 @@ class Worker(Protocol):
     slot: int
 
     def start(self) -> None: ...
-    def work(self, turn_ms: int) -> None: ...   # returns after at most turn_ms, or when asked to stop
+    def work(self, turn_ms: int) -> None: ...   # at most turn_ms, less when asked to stop
     def stop(self) -> None: ...
 
 

@@ -23,9 +23,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment, stale_segments
 from mqcore.workers import coordinator, loop, namesrv
 from mqcore.workers.dispatcher import Dispatcher
@@ -41,6 +41,8 @@ from mqcore.workers.layout import (
 from mqcore.workers.pull_serving import PullServing
 from mqcore.workers.writer import EXIT_DAMAGED, Writer
 from setproctitle import setproctitle
+
+from mqcore.broker.settings import Settings
 
 STATE_ABSENT, STATE_STARTING, STATE_RUNNING, STATE_STOPPED = range(4)
 LISTEN_BACKLOG = 4096
@@ -99,7 +101,7 @@ class Supervisor:
         self._locks: list[int] = []
 
     def run(self) -> int:
-        """Start everything, watch, stop everything. Raises StartError before anything is started."""
+        """Start, watch, stop everything. Raises StartError before anything is started."""
         setproctitle("mqcore: supervisor")
         self._prepare_store()
         listeners = self._open_listeners()
@@ -115,7 +117,7 @@ class Supervisor:
             with contextlib.suppress(FileNotFoundError):
                 self._segment.unlink()
 
-    # -- before the first process -------------------------------------------------------------------
+    # -- before the first process ------------------------------------------------------------------
 
     def _prepare_store(self) -> None:
         root = self._files.root
@@ -160,7 +162,7 @@ class Supervisor:
             ports.append((self._settings.fast_port, True))
         for port, fast in ports:
             several = self.serving_count > 1
-            if several:                # found here: SO_REUSEPORT alone would share with another broker
+            if several:                # SO_REUSEPORT alone would share with another broker
                 listen(broker.listen_host, port, "broker.listen_port").close()
             for sockets in result.serving:
                 sockets.append((listen(broker.listen_host, port, "broker.listen_port",
@@ -207,7 +209,7 @@ class Supervisor:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, on_stop)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.signal(signal.SIGCHLD, ignore_signal)
 
     def _plan(self, listeners: Listeners) -> None:
         settings, segment = self._settings, self._segment
@@ -226,9 +228,9 @@ class Supervisor:
         for index, sockets in enumerate(listeners.serving):
             self._children.append(Child(
                 f"pull-serving-{index}", SLOT_SERVING + index,
-                worker(lambda i=index, s=sockets: PullServing(settings, segment, i, s))))
+                worker(partial(PullServing, settings, segment, index, sockets))))
 
-    # -- life ------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def _live(self) -> int:
         gc.collect()
@@ -254,11 +256,11 @@ class Supervisor:
         return 0
 
     def _mark_unclean(self) -> None:
-        """From here on an end without `_end_children` is unclean; the next start learns the mode."""
+        """From here on an end without `_end_children` is unclean; the next start sees the mode."""
         self._files.abort.touch()
         try:
             self._files.abort.write_text(self._settings.store.flush, encoding="ascii")
-        except OSError as error:       # a full disk: the file is there, and the next start assumes less
+        except OSError as error:       # a full disk: the next start assumes less
             log.warning("%s: %s", self._files.abort, error.strerror)
 
     def _start(self, child: Child) -> None:
@@ -397,6 +399,10 @@ class Supervisor:
                 child.pid = 0
                 return False
         return True
+
+
+def ignore_signal(_number: int, _frame: object) -> None:
+    """A signal that only has to wake the supervisor."""
 
 
 def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.socket:

@@ -16,16 +16,17 @@ import threading
 import time
 from contextlib import suppress
 
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.queue_restarts import RestartFile
-from mqcore.broker.settings import Settings
-from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
 from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
+
+from mqcore.broker.config_file import ConfigFileError
+from mqcore.broker.queue_restarts import RestartFile
+from mqcore.broker.settings import Settings
+from mqcore.shm.retention import QueueLives
+from mqcore.store import checkpoint
 
 PAGE_BYTES = 4096
 EXIT_DAMAGED = 3                # the store cannot be opened: starting again would not help
@@ -73,7 +74,7 @@ class Writer:
             self._loop.drop_requests()
         self._loop.publish_start(0 if first_start else self._segment.log_state()["flushed"])
         if store.flush == "transient-pool" and not self._loop.pool_locked:
-            log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK): it may be swapped out")
+            log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK), it may be swapped")
         self._second = threading.Thread(target=self._loop.run_service, name="flush or prepare")
         self._second.start()
         self._cleaner = LogCleanerThread(store, self._segment, self._files)

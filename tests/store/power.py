@@ -1,4 +1,4 @@
-"""What a machine that lost its power finds on its disk, built from a recording of the store's writes."""
+"""What a machine that lost its power finds on its disk, from a recording of the store's writes."""
 from __future__ import annotations
 
 import random
@@ -46,9 +46,10 @@ class Disk:
         elif path in self.files:
             self.files[path].settle()
 
-    def image(self, root: Path, target: Path, survive: Callable[[bytes], Iterator[tuple[int, bytes]]],
-              ) -> None:
-        """Write the files below `target`; survive: the parts of one pending write that got through."""
+    def image(
+        self, root: Path, target: Path, survive: Callable[[bytes], Iterator[tuple[int, bytes]]],
+    ) -> None:
+        """Write the files below `target`; survive: the parts of a write that got through."""
         for path, file in self.files.items():
             content = bytearray(file.durable)
             file.grow(content)

@@ -1,6 +1,7 @@
 """
 Power cuts: every write, sync and truncate of a run is recorded; from each moment crash images are
-built and recovered. What was acknowledged in sync mode is there, whatever the disk did with the rest.
+built and recovered. What was acknowledged in sync mode is there, whatever the disk did with the
+rest.
 
 MQCORE_TEST_IMAGES sets how many images (20,000 in CI, 2,000 elsewhere), MQCORE_TEST_SEED the dice.
 """
@@ -15,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mqcore.store import io_recorder
 from mqcore.store.append_loop import sync_bytes_max
 
+from mqcore.store import io_recorder
 from tests.store.harness import Run, log_records, read_entries
 from tests.store.power import Disk, Event, survivors
 
@@ -69,7 +70,9 @@ def record_run(root: Path, mode: str, dice: random.Random,
     return events, rounds
 
 
-def check_image(image: Path, acknowledged: dict[int, bytes], *, dispatch: bool, synced: bool) -> None:
+def check_image(
+    image: Path, acknowledged: dict[int, bytes], *, dispatch: bool, synced: bool,
+) -> None:
     """Recover an image; what was acknowledged is there, byte for byte."""
     run = Run(image, segment_size=SEGMENT, file_entries=FILE_ENTRIES)
     found = run.recover(clean=False, unsynced_bytes_max=sync_bytes_max(16384) if synced else -1)
