@@ -1,0 +1,6 @@
+from collections.abc import Iterable
+
+POSITIONS_MAX: int
+
+def set_positions(bits: bytearray, positions: Iterable[int]) -> None: ...
+def has_positions(bits: bytes | bytearray, positions: Iterable[int]) -> bool: ...
