@@ -12,7 +12,7 @@ import pytest
 from tests.store.harness import SLOT_WRITER, Run
 
 PUT_OK, PUT_WRITER_RESTARTED = 0, 6
-LIVES = 200
+LIVES = 100
 IN_FLIGHT_MAX = 200
 DEADLINE_S = 60.0
 
