@@ -17,6 +17,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
+from mqcore.shm.segment import Segment
+from mqcore.shm.tables import TableFullError, TableWriter
+from mqcore.store.index_query import IndexReader, KeyMatches
+from mqcore.store.producer import LogProducer
+from mqcore.store.reader import StoreReader
+from mqcore.workers.figures import StoreFigures
+from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
+from mqcore.workers.shared_queues import SharedQueues
+
 from mqcore.broker.core import Ports
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
@@ -29,18 +39,11 @@ from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
-from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
-from mqcore.shm.segment import Segment
-from mqcore.shm.tables import TableFullError, TableWriter
-from mqcore.store.producer import LogProducer
-from mqcore.store.reader import StoreReader
 from mqcore.wire import command as wire
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 from mqcore.wire.topics import TopicConfig
-from mqcore.workers.figures import StoreFigures
-from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
 
 TICK_S = 0.1
 ITEMS_AT_ONCE = 256
@@ -110,7 +113,14 @@ class SharedTables:
 
 
 class Reader(StoreReader):
-    """The rules' StoreReader: entries by name."""
+    """The rules' StoreReader: entries by name, and the key index."""
+
+    keys: IndexReader
+
+    def find_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> KeyMatches:
+        return self.keys.find(topic, key, count_max, begin_ms, end_ms)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
         found = super().entry(topic, queue_id, offset)
@@ -154,12 +164,12 @@ class Registrar:
         self._settings = settings
         self._registrations = Registrations(ConnectionPool())
         self._on_ordered = on_ordered
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[int]] = set()
 
     def register(
         self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None,
     ) -> None:
-        task = asyncio.get_running_loop().create_task(
+        task: asyncio.Task[int] = asyncio.get_running_loop().create_task(
             self.register_now(registration, one_way=one_way, done=done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -208,6 +218,10 @@ class Coordinator:
             segment, os.fsencode(files.commit_log), os.fsencode(files.queues),
             file_entries=settings.store.queue_file_entry_count,
             memory_bytes=memory_bytes(settings.store.memory_ratio_percent))
+        reader.keys = IndexReader(str(files.index), settings.store.index_slot_count,
+                                  settings.store.index_entry_count)
+        self._reader = reader
+        self._queues = SharedQueues(segment, now_ms)
         self._own = OwnMessages(LogProducer(
             segment, PRODUCER_COORDINATOR,
             (settings.broker.advertised_ip, settings.broker.listen_port),
@@ -217,7 +231,7 @@ class Coordinator:
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
-            figures=StoreFigures(segment, files)))
+            figures=StoreFigures(segment, files), queues=self._queues))
         self._broker.load(now_ms())
         tables.hide_others()
 
@@ -316,6 +330,8 @@ class Coordinator:
             await asyncio.sleep(TICK_S)
             self._segment.beat(SLOT_COORDINATOR, now_ms())
             self._broker.tick(now_ms())
+            self._queues.tick()
+            self._reader.forget_deleted()
             self._own.push()
             if self._rings.push_waiting() or self._segment.stop_requested(SLOT_COORDINATOR):
                 self._drain()

@@ -11,6 +11,7 @@ from mqcore.broker.ports import (
     Appender,
     Connections,
     Figures,
+    Queues,
     Registrar,
     StoreReader,
     Tables,
@@ -30,6 +31,7 @@ class Ports:
     appender: Appender
     registrar: Registrar
     figures: Figures
+    queues: Queues
 
 
 @dataclass(slots=True)

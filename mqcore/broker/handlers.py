@@ -11,7 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from mqcore.broker import admin_requests, client_requests, offset_requests, registration
+from mqcore.broker import (
+    admin_requests,
+    cleaning_requests,
+    client_requests,
+    offset_requests,
+    query_requests,
+    registration,
+)
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.pull_rules import handle_pull
 from mqcore.broker.registration import Registration
@@ -62,6 +69,11 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.GET_ALL_CONSUMER_OFFSET: admin_requests.all_offsets,
     RequestCode.VIEW_MESSAGE_BY_ID: admin_requests.view_message,
     RequestCode.GET_BROKER_RUNTIME_INFO: admin_requests.runtime_info,
+    RequestCode.QUERY_MESSAGE: query_requests.query_message,
+    RequestCode.DELETE_TOPIC_IN_BROKER: cleaning_requests.delete_topic,
+    RequestCode.CLEAN_UNUSED_TOPIC: cleaning_requests.clean_unused_topics,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: cleaning_requests.clean_expired_queues,
+    RequestCode.DELETE_EXPIRED_COMMITLOG: cleaning_requests.delete_expired_files,
 }
 
 
@@ -108,7 +120,7 @@ class Broker:
                 self.connection_closed(connection)
 
     def change_due_in_ms(self, now_ms: int) -> int | None:
-        """In how many ms a changed table is to be written and registered (`tick`); None: there is none."""
+        """In how many ms a changed table is due for `tick`; None: there is none."""
         core = self.core
         if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
             return None

@@ -6,7 +6,7 @@ All of these are called from one thread. None of them may block for longer than 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from mqcore.broker.groups import GroupConfig
@@ -21,6 +21,30 @@ class QueueEntry(NamedTuple):
     position: int                # commit log position of the record
     size: int                    # bytes of the record
     tag_code: int                # Java string hash of the tags; a delivery time in the delay topic
+
+
+class KeyMatches(Protocol):
+    """What the key index says of one key."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Commit log positions of records whose key has the same hash, newest first, each once."""
+        ...
+
+    @property
+    def oldest_ms(self) -> int:
+        """Index time (whole seconds) of the last of them, ms since 1970."""
+        ...
+
+    @property
+    def last_time_ms(self) -> int:
+        """Store time of the newest entry of the whole index, 0 when it is empty."""
+        ...
+
+    @property
+    def last_position(self) -> int:
+        """Its commit log position."""
+        ...
 
 
 class StoreReader(Protocol):
@@ -52,6 +76,37 @@ class StoreReader(Protocol):
 
     def in_memory(self, position: int) -> bool:
         """False when a record lies too far behind the log's end: the 40 % rule (broker.md 6.2)."""
+        ...
+
+
+    def find_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> KeyMatches:
+        """
+        What the key index says (store.md 4.4): at most count_max records, stored from begin_ms to
+        end_ms. Other keys with the same hash are among them.
+        """
+        ...
+
+
+class Queues(Protocol):
+    """The queue table as a whole, and what goes from the store by request."""
+
+    def all(self) -> list[tuple[str, int, int]]:
+        """(topic, queue id, next offset as consumers see it) of queues that had a message."""
+        ...
+
+    def remove(self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]) -> None:
+        """
+        Remove queues by (topic, queue id): the next message of each gets offset 0.
+
+        done  called once, later: True when they are gone, False when that takes too long to wait
+              for (it goes on by itself)
+        """
+        ...
+
+    def delete_expired_files(self) -> None:
+        """Delete commit log files that are older than the reserved time, whatever the hour."""
         ...
 
 

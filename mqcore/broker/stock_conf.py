@@ -90,7 +90,8 @@ def _queue_file_entries(source: str, key: str, text: str) -> int:
 
 def _hours(source: str, key: str, text: str) -> str:
     """Hours with leading zeros, joined by semicolons."""
-    return ";".join(str(_whole_number(source, key, part)) for part in text.split(";") if part.strip())
+    parts = [part for part in text.split(";") if part.strip()]
+    return ";".join(str(_whole_number(source, key, part)) for part in parts)
 
 
 def _idle_ms(source: str, key: str, text: str) -> int:

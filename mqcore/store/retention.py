@@ -89,7 +89,7 @@ class LogCleaner:
     def reason(self, now_ms: int, *, manual: bool) -> Reason | None:
         """Why files may go now; None: they may not. manual: somebody asked for it."""
         usage = [(self._usage(folder), folder) for folder in (self._folder, *self._other_folders)]
-        percent, folder = max(usage)
+        percent, folder = max(usage, key=lambda pair: pair[0])
         any_age = self._policy.clean_enable and percent > self._policy.clean_percent
         if any_age or percent > self._policy.used_max_percent:
             return Reason(f"the disk of {folder} is {percent} % full", any_age)

@@ -1,7 +1,7 @@
 """In-memory stand-ins for the ports, and short ways to make a broker and its requests."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from mqcore.broker.registration import Registration
 from mqcore.broker.requests import Request
 from mqcore.broker.settings import Settings, load
 from mqcore.broker.topics import TablesFull
+from mqcore.store.index_query import KeyMatches
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, decode
 from mqcore.wire.tags import Subscription
@@ -31,6 +32,9 @@ class FakeStore:
     store_times: dict[tuple[str, int, int], int] = field(default_factory=dict)
     by_time: dict[tuple[str, int, int], int] = field(default_factory=dict)
     in_memory_from: int = 0
+    # (topic, key) -> newest time and position of the index, [(index time, position)] oldest first
+    index: dict[tuple[str, str], tuple[int, int, list[tuple[int, int]]]] = field(
+        default_factory=dict)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         return self.queues.get((topic, queue_id))
@@ -53,6 +57,40 @@ class FakeStore:
 
     def in_memory(self, position: int) -> bool:
         return position >= self.in_memory_from
+
+    def find_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> KeyMatches:
+        last_ms, last_position, entries = self.index.get((topic, key), (0, 0, []))
+        found = [(time_ms, position) for time_ms, position in reversed(entries)
+                 if begin_ms <= time_ms <= end_ms][:max(count_max, 0)]
+        return KeyMatches(tuple(position for _, position in found),
+                          found[-1][0] if found else 0, last_ms, last_position)
+
+
+@dataclass
+class FakeQueues:
+    """Queues with their next offsets; `finish` answers for the writer and the dispatcher."""
+
+    queues: dict[tuple[str, int], int] = field(default_factory=dict)
+    removed: list[tuple[str, int]] = field(default_factory=list)
+    waiting: list[Callable[[bool], None]] = field(default_factory=list)
+    deletions: int = 0
+
+    def all(self) -> list[tuple[str, int, int]]:
+        return [(topic, queue_id, end) for (topic, queue_id), end in self.queues.items()]
+
+    def remove(self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]) -> None:
+        self.removed += sorted(queues)
+        self.waiting.append(done)
+
+    def delete_expired_files(self) -> None:
+        self.deletions += 1
+
+    def finish(self, finished: bool = True) -> None:
+        for done in self.waiting:
+            done(finished)
+        self.waiting.clear()
 
 
 @dataclass
@@ -163,6 +201,7 @@ class Bench:
     appender: FakeAppender
     registrar: FakeRegistrar
     figures: FakeFigures
+    queues: FakeQueues
     now_ms: int = NOW_MS
 
     def ask(
@@ -209,6 +248,8 @@ def make_bench(settings: Settings) -> Bench:
     Path(settings.store.path).mkdir(parents=True, exist_ok=True)
     store, tables, connections = FakeStore(), FakeTables(), FakeConnections()
     appender, registrar, figures = FakeAppender(), FakeRegistrar(), FakeFigures()
-    broker = Broker(settings, Ports(store, tables, connections, appender, registrar, figures))
+    queues = FakeQueues()
+    broker = Broker(settings, Ports(
+        store, tables, connections, appender, registrar, figures, queues))
     broker.load(NOW_MS)
-    return Bench(broker, store, tables, connections, appender, registrar, figures)
+    return Bench(broker, store, tables, connections, appender, registrar, figures, queues)

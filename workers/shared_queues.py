@@ -1,0 +1,53 @@
+"""The coordinator's hand on the queue table: what queues there are, and their removal."""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.shm.segment import Segment
+
+REMOVAL_TIMEOUT_MS = 2_500           # what an admin client waits for, and a bit less
+
+
+@dataclass
+class Removal:
+    """A removal that is under way: places in the table, who waits, until when."""
+
+    numbers: list[int]
+    done: Callable[[bool], None]
+    deadline_ms: int
+
+
+class SharedQueues:
+    """The rules' Queues over shared memory. `tick` it every 100 ms or so."""
+
+    def __init__(self, segment: Segment, now_ms: Callable[[], int]) -> None:
+        self._lives = QueueLives(segment)
+        self._words = LogWords(segment)
+        self._now_ms = now_ms
+        self._removals: list[Removal] = []
+
+    def all(self) -> list[tuple[str, int, int]]:
+        return [(queue.topic, queue.queue_id, queue.max_offset) for queue in self._lives.all()
+                if queue.next_offset > 0 or queue.max_offset > 0]
+
+    def remove(
+        self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]
+    ) -> None:
+        numbers = [self._lives.number(topic, queue_id) for topic, queue_id in queues]
+        numbers = [number for number in numbers if number >= 0]
+        self._lives.ask(numbers)
+        self._removals.append(Removal(numbers, done, self._now_ms() + REMOVAL_TIMEOUT_MS))
+
+    def delete_expired_files(self) -> None:
+        self._words.ask_deletion()
+
+    def tick(self) -> None:
+        """Tell those whose queues are gone, and those who have waited long enough."""
+        now_ms = self._now_ms()
+        for removal in list(self._removals):
+            removal.numbers = self._lives.waiting(removal.numbers)
+            if not removal.numbers or now_ms >= removal.deadline_ms:
+                self._removals.remove(removal)
+                removal.done(not removal.numbers)
