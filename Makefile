@@ -1,7 +1,8 @@
-# The commands: build, run, test, demo, perf, lint, clean. Each does its own set-up in .venv.
+# The commands: build, run, test, demo, perf, soak, lint, clean. Each does its own set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+SOAK_SECONDS ?= 600
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null)
 
 .PHONY: build run test demo perf lint clean soak
@@ -31,6 +32,10 @@ demo: build
 perf: build
 	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
 	$(BIN)/python -m perf.compare
+
+# -- random and mutated frames for SOAK_SECONDS; no process may die, no memory may grow
+soak: build
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
 
 lint: build
 	$(BIN)/ruff check .
