@@ -412,6 +412,8 @@ cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexce
             if 0xDC00 <= low < 0xE000:
                 point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00)
                 p += 6
+        if 0xD800 <= point < 0xE000:   # half of a pair has no UTF-8: what Java makes of it
+            point = 63
         out += put_utf8(out, <uint32_t>point)
     return <int32_t>(out - into)
 

@@ -77,6 +77,23 @@ TABLE = (
         "end of a hold", "a pull is answered up to 5 s after its suspendTimeoutMillis",
         "within a second after it", "timers here are looked at more often",
     ),
+    Difference(
+        "text that is no UTF-8", "bad bytes in a send's properties are stored as U+FFFD",
+        "stored as they came", "clients replace them when they read; the bytes are kept",
+    ),
+    Difference(
+        "large requests", "any request may have 16 MiB", "sends may; requests of other codes above"
+        " 393,216 bytes are answered 1", "no client sends one; memory for all of them is bounded",
+    ),
+    Difference(
+        "many messages in one batch", "only the body's size counts (13 above 4 MiB)",
+        "13 also when the stored records together exceed 8 MiB (some 40,000 tiny messages)",
+        "a batch is handed over in one piece",
+    ),
+    Difference(
+        "answers that nobody reads", "kept, however many", "requests are not read while 1 MiB of"
+        " answers waits; above 32 MiB the connection is closed", "memory is bounded",
+    ),
     *NAME_SERVER,
 )
 # serverX... of its network library, and paths of its own installation: nothing here reads them.
