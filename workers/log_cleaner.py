@@ -1,7 +1,8 @@
 """
 The writer process's second thread: deletes expired commit log segments and watches the disk.
 
-Once in store.clean_interval_ms it looks how full the disk is; store.md 6.6 says what follows. The
+Once in store.clean_interval_ms it looks how full the disk is; store.md 6.6 says what follows. When
+it is too full, it looks more often: writes shall go on soon after somebody has made room. The
 first deletions wait for six intervals (a minute), as in 4.9.8, unless somebody asks for them.
 """
 from __future__ import annotations
@@ -10,13 +11,15 @@ import logging
 import threading
 import time
 
-from mqcore.broker.settings import StoreSettings
-from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import Segment
-from mqcore.store.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
 from mqcore.workers.layout import StoreFiles
 
+from mqcore.broker.settings import StoreSettings
+from mqcore.shm.retention import LogWords
+from mqcore.store.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
+
 FIRST_LOOK_S = 1.0               # at the disk
+FULL_LOOK_S = 0.25               # ... while it is too full: writes go on soon after there is room
 FIRST_PASS_INTERVALS = 6
 MANUAL_PASSES = 20               # that one request (329) is good for
 
@@ -58,17 +61,25 @@ class LogCleanerThread:
         self._thread.join()
 
     def _run(self) -> None:
-        first_pass = time.monotonic() + FIRST_PASS_INTERVALS * self._interval_s
-        wait_s = min(FIRST_LOOK_S, self._interval_s)
-        while not self._stopping.wait(wait_s):
-            wait_s = self._interval_s
+        now = time.monotonic()
+        first_deletion = now + FIRST_PASS_INTERVALS * self._interval_s
+        next_pass = now + min(FIRST_LOOK_S, self._interval_s)
+        while not self._stopping.wait(self._wait_s(next_pass)):
             try:
                 self._look_at_disk()
+                if time.monotonic() < next_pass:
+                    continue
+                next_pass = time.monotonic() + self._interval_s
                 manual = self._asked()
-                if manual or time.monotonic() >= first_pass:
+                if manual or time.monotonic() >= first_deletion:
                     self._delete(manual)
             except OSError as error:
                 log.error("expired commit log files cannot be deleted: %s", error)
+
+    def _wait_s(self, next_pass: float) -> float:
+        """Until the next pass; while writes are refused the disk is looked at more often."""
+        wait_s = max(next_pass - time.monotonic(), 0.0)
+        return min(wait_s, FULL_LOOK_S) if self._words.disk_full_percent else wait_s
 
     def _look_at_disk(self) -> None:
         percent, before = self._cleaner.disk_full_percent(), self._words.disk_full_percent

@@ -148,15 +148,17 @@ cdef int index_use(KeyIndex* index, const char* path) noexcept nogil:
 
 
 cdef int begin_file(KeyIndex* index, int64_t now_ms) noexcept nogil:
-    """A new file, its header preset from the full one's end (store.md 4.2)."""
+    """
+    A new file, its header preset from the full one's end (store.md 4.2). Without one the full file
+    stays in use: its end says what is indexed already when this is tried again.
+    """
     cdef char name[32]
+    cdef KeyIndex full = index[0]
     cdef int64_t end_time = 0, end_position = 0
     cdef int fd = -1, error
-    if index.bytes != NULL:
-        end_time = load_i64(index.bytes + INDEX_END_TIME)
-        end_position = load_i64(index.bytes + INDEX_END_POSITION)
-        index_sync(index)
-        index_close(index)
+    if full.bytes != NULL:
+        end_time = load_i64(full.bytes + INDEX_END_TIME)
+        end_position = load_i64(full.bytes + INDEX_END_POSITION)
     while fd < 0:
         mq_index_name(name, sizeof(name), now_ms)
         snprintf(index.path, LOG_PATH_MAX, "%s/%s", index.folder, name)
@@ -165,12 +167,16 @@ cdef int begin_file(KeyIndex* index, int64_t now_ms) noexcept nogil:
             index.failure = errno
             return errno
         now_ms += 1
+    index.bytes = NULL
     error = map_file(index, fd)
     if error:
-        index.failure = error
         index_close(index)
         unlink(index.path)             # nobody knows it yet; the next try makes one of its own
+        index[0] = full
+        index.failure = error
         return error
+    index_sync(&full)
+    index_close(&full)
     if end_time > 0:
         store_i64(index.bytes + INDEX_BEGIN_TIME, end_time)
         store_i64(index.bytes + INDEX_END_TIME, end_time)

@@ -3,20 +3,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mqcore.workers.layout import SLOT_DISPATCHER
 
 from mqcore.wire.codes import ResponseCode
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
-from tests.workers.processes import by_role
-from tests.workers.test_end import own_settings, refused, set_all
+from tests.workers.processes import by_role, wait_for_async
+from tests.workers.test_end import own_settings, refused, segment_of, set_all
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 DISK = 12 << 20
@@ -52,7 +55,7 @@ def fill(folder: Path, leave: int = 0) -> Path:
 async def until_refused(running: Load) -> None:
     before = running.promises.refused[REFUSED]
     await running.until(lambda promises: promises.refused[REFUSED] > before + 10, "refusals")
-    assert "disk of the store is full" in running.promises.remarks[REFUSED]
+    assert "the disk of the store is" in running.promises.remarks[REFUSED]
 
 
 def can_pull(broker: MqcoreProcess) -> None:
@@ -124,22 +127,38 @@ def test_a_broker_starts_on_a_full_disk_and_takes_writes_when_there_is_space(
             asyncio.run(on_the_full_disk(promised))
 
 
-def test_an_index_that_finds_no_space_leaves_no_files_behind(tmp_path: Path) -> None:
-    async def fill_and_free() -> Promises:
+def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Path) -> None:
+    async def behind_and_full() -> Promises:
         async with load(broker.broker_addr, SEED) as running:
             await running.acknowledged(500)
+            dispatcher = by_role(broker)["dispatcher"]
+            os.kill(dispatcher, signal.SIGSTOP)
+            await running.acknowledged(4000)
             filler = fill(disk)
-            await until_refused(running)
+            os.kill(dispatcher, signal.SIGCONT)
+            segment = segment_of(broker)
+            beats: set[int] = set()
+
+            def has_tried_often() -> bool:
+                if segment.log_state()["queue_error"] == errno.ENOSPC:
+                    beats.add(segment.slot(SLOT_DISPATCHER)["beat_ms"])
+                return len(beats) > 8
+
+            await wait_for_async(has_tried_often, "the dispatcher tries again and again")
             filler.unlink()
-            await running.acknowledged(3000)
-            return await running.stop()
+            await running.acknowledged(200)
+            assert by_role(broker)["dispatcher"] == dispatcher
+            promises = await running.stop()
+            await wait_for_async(
+                lambda: segment.log_state()["dispatched"] == segment.log_state()["published"],
+                "queues and index have caught up")
+            return promises
 
     # an index file of 1000 entries is full soon: new ones are needed while there is no space
     with mounted(tmp_path / "store", f"size={DISK}") as disk, mqcore_up(
             tmp_path, {"store.index_entry_count": 1000, "store.index_slot_count": 100}) as broker:
-        promises = asyncio.run(fill_and_free())
-        audit(broker.broker_addr, promises)
-        stored = sum(promises.sent.values())
+        promises = asyncio.run(behind_and_full())
+        stored = len(audit(broker.broker_addr, promises))
         files = [path.name for path in (disk / "index").iterdir()]
         assert len(files) <= stored // 999 + 1, files
 
