@@ -18,6 +18,7 @@ from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.verify_files import (
     QueueFiles,
     StoreFiles,
+    StoreInUseError,
     StoreLock,
     read_index,
     read_log,
@@ -60,10 +61,17 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     began = time.monotonic()
     if not (root / "commitlog").is_dir() and not (root / "consumequeue").is_dir():
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
-    lock = None if force else StoreLock(root)
+    verification = _Verification(root, delay_levels_ms, progress)
+    lock: StoreLock | None = None
     try:
-        report = _Verification(root, delay_levels_ms, progress).run(
-            index=index, index_slots=index_slots)
+        lock = StoreLock(root)
+    except StoreInUseError as error:
+        if not force:
+            raise
+        verification.report.add(NOTE, "lock", None, f"{error}: a moving picture, its last writes "
+                                                    "may show as findings")
+    try:
+        report = verification.run(index=index, index_slots=index_slots)
     finally:
         if lock is not None:
             lock.release()
@@ -210,8 +218,8 @@ class _Verification:
             removed = (some_queues and topics is not None and topic not in topics
                        and not topic.startswith(SYSTEM_TOPICS))
             if not queue["on_disk"] and removed:
-                self.report.add(NOTE, folder, None, f"not there, like its topic: {count} records of "
-                                                    "a removed topic are still in the log")
+                self.report.add(NOTE, folder, None, f"not there, nor is its topic: {count} records "
+                                                    "of a removed topic are still in the log")
             elif not queue["on_disk"]:
                 self.report.add(MEND, folder, None, f"missing: {count} records have no entry, the "
                                                     f"first is number {first}")

@@ -144,16 +144,16 @@ def read_queues(files: StoreFiles, report: Report, *, unclean: bool) -> None:
                    f"files of {size} bytes, expected a multiple of {ENTRY_SIZE}")
         size = size // ENTRY_SIZE * ENTRY_SIZE or ENTRY_SIZE
     files.file_entries = size // ENTRY_SIZE
-    ext_bytes = {(topic, queue_id): usual(length for _, length in those)
-                 for topic, queue_id, those in _ext_queues(files.root, report)}
-    for topic, queue_id, those in found:
-        name = f"consumequeue/{topic}/{queue_id}"
+    ext_bytes = {(name, queue_id): usual(length for _, length in those)
+                 for name, queue_id, those in _ext_queues(files.root, report)}
+    for name_of_topic, queue_id, those in found:
+        name = f"consumequeue/{name_of_topic}/{queue_id}"
         _check_numbered(name, those, size, report, unclean=unclean)
         starts = [start for start, _ in those if start % size == 0]
         files.queues.append(QueueFiles(
-            topic, queue_id, first=min(starts) // ENTRY_SIZE if starts else 0,
+            name_of_topic, queue_id, first=min(starts) // ENTRY_SIZE if starts else 0,
             limit=(max(starts) + size) // ENTRY_SIZE if starts else 0,
-            ext_bytes=ext_bytes.get((topic, queue_id), 0)))
+            ext_bytes=ext_bytes.get((name_of_topic, queue_id), 0)))
 
 
 def read_index(files: StoreFiles, report: Report, slots: int | None) -> list[mmap.mmap]:

@@ -1,0 +1,64 @@
+"""Stores to verify: stock ones, unpacked once, and ours; and how to break a copy of one."""
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqcore.store.verify import verify
+from mqcore.store.verify_report import Finding
+from tests.support.mqcore_process import MqcoreProcess
+
+SEGMENT_BYTES = 131_072
+OWN_SETTINGS: dict[str, object] = {
+    "store.segment_size_bytes": SEGMENT_BYTES,
+    "store.message_size_max_bytes": 16_384,
+    "store.queue_file_entry_count": 100,
+    "store.index_slot_count": 700,          # no usual share of the entries: it has to be found
+    "store.index_entry_count": 1901,
+}
+TOPIC = "verified"
+LOAD_TIMEOUT_S = 60
+
+
+def load(broker: MqcoreProcess, count: int) -> None:
+    """Send `count` messages with keys into four queues; returns when all are answered."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mqcore.admin.cli", "bench", "produce", "-b", broker.broker_addr,
+         "-t", TOPIC, "-q", "4", "-c", "2", "-d", "8", "--count", str(count), "--keys"],
+        capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def changed(path: Path, position: int, content: bytes) -> Iterator[None]:
+    """The file with `content` at a byte position, and afterwards as it was."""
+    before = path.read_bytes()
+    assert position + len(content) <= len(before), f"{path} has {len(before)} bytes"
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
+
+
+def flip(path: Path, position: int, bit: int = 0) -> contextlib.AbstractContextManager[None]:
+    """The file with one bit flipped."""
+    with path.open("rb") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+    return changed(path, position, bytes([byte ^ (1 << bit)]))
+
+
+def damages(root: Path) -> list[Finding]:
+    """The findings that make a store damaged."""
+    return [finding for finding in verify(root).findings if finding.severity == "damage"]
+
+
+def copy(root: Path, into: Path) -> Path:
+    return shutil.copytree(root, into / "store")
