@@ -195,6 +195,9 @@ cdef enum:
     # dispatcher
     FIGURE_DISPATCHED = 0
     FIGURE_KEYS = 1
+    # all of them
+    FIGURE_TURNS = 10                    # returns to the interpreter
+    FIGURE_ALLOCATIONS = 11              # only if asked for: mqcore/shm/allocations.pyx
 
 # -- Positions: the writer's words, the dispatcher's, the coordinator's ----------------------------
 cdef struct LogState "mq_log_state":

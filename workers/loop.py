@@ -14,6 +14,7 @@ import time
 from types import FrameType
 from typing import Protocol
 
+from mqcore.shm import allocations
 from mqcore.shm.segment import Segment
 from setproctitle import setproctitle
 
@@ -21,6 +22,7 @@ TURN_MS = 1000
 WORKER_RUNNING = 2
 WORKER_STOPPED = 3
 PR_SET_PDEATHSIG = 1
+COUNT_ALLOCATIONS = "MQCORE_COUNT_ALLOCATIONS"      # "1": tests count the objects that are made
 
 
 class Worker(Protocol):
@@ -48,6 +50,8 @@ def become(name: str, segment: Segment, slot: int) -> None:
     def on_terminate(_number: int, _frame: FrameType | None) -> None:
         segment.request_stop(slot)
 
+    if os.environ.get(COUNT_ALLOCATIONS) == "1":
+        allocations.count_into(segment, slot)
     signal.signal(signal.SIGTERM, on_terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -68,6 +72,7 @@ def run(worker: Worker, segment: Segment) -> None:
     log.debug("running, pid %d", os.getpid())
     while not segment.stop_requested(worker.slot):
         segment.beat(worker.slot, time.time_ns() // 1_000_000)
+        allocations.count_turn(segment, worker.slot)
         worker.work(TURN_MS)
     worker.stop()
     segment.set_state(worker.slot, WORKER_STOPPED)

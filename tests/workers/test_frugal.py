@@ -1,0 +1,141 @@
+"""What a broker costs: no Python objects on the hot paths, nothing when idle, little memory."""
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from mqcore.shm.allocations import figures
+from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_SERVING, SLOT_WRITER
+
+from mqcore.admin.bench_control import Target, find_target
+from mqcore.admin.bench_load import ConsumeOptions, ProduceOptions, Span, consume, produce
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
+from tests.support.stock import free_broker_port
+from tests.workers.processes import by_role, wait_for
+from tests.workers.test_end import segment_of
+
+MESSAGES = int(os.environ.get("MQCORE_TEST_MESSAGES", "1000000"))
+MESSAGES_AN_OBJECT = 100
+HOT = {"writer": SLOT_WRITER, "dispatcher": SLOT_DISPATCHER, "pull-serving-0": SLOT_SERVING}
+TURNS_A_SECOND_MAX = 2
+IDLE_S = 5.0
+IDLE_SHARE_MAX = 0.01              # of one core, all processes together
+IDLE_PRIVATE_BYTES_MAX = 150 << 20
+GROWTH_BYTES_MAX = 8 << 20
+START_S_MAX = 0.8
+STARTS = 5
+
+
+def send_and_pull(target: Target, count: int) -> float:
+    """Push `count` messages in, pull as many out; seconds that it took."""
+    began = time.monotonic()
+    sent = produce(target, ProduceOptions(span=Span(count=count), connections=4, depth=32, size=128,
+                                          keys=True))
+    assert (sent.errors, sent.lost) == (0, 0), sent.first_error
+    assert sent.items >= count
+    pulled = consume(target, ConsumeOptions(count=count, connections=4, depth=4, batch=32))
+    assert (pulled.errors, pulled.lost) == (0, 0), pulled.first_error
+    assert pulled.items >= count
+    return time.monotonic() - began
+
+
+def private_bytes(broker: MqcoreProcess) -> int:
+    """Memory of all processes that is backed by no file: each page shared among who has it."""
+    total = 0
+    for pid in broker.family():
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss_Anon:"):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+def cpu_ns(broker: MqcoreProcess) -> int:
+    """Processor time of all threads of all processes so far."""
+    return sum(int((task / "schedstat").read_text().split()[0])
+               for pid in broker.family() for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def test_a_million_messages_make_no_python_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MQCORE_COUNT_ALLOCATIONS", "1")
+    with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}) as broker:
+        segment = segment_of(broker)
+        target = find_target("frugal", broker=broker.broker_addr, namesrv=None, queues=8,
+                             create=True)
+        send_and_pull(target, 10_000)                       # connections and files are there now
+        before = {role: figures(segment, slot) for role, slot in HOT.items()}
+        assert all(allocations > 0 for _, allocations in before.values()), "nothing is counted"
+        seconds = send_and_pull(target, MESSAGES)
+        wait_for(lambda: segment.log_state()["dispatched"] == segment.log_state()["published"],
+                 "all is dispatched")
+        objects = turns = 0
+        for role, slot in HOT.items():
+            after = figures(segment, slot)
+            print(f"{role}: {after[1] - before[role][1]} objects, "
+                  f"{after[0] - before[role][0]} turns in {seconds:.1f} s")
+            turns += after[0] - before[role][0]
+            objects += after[1] - before[role][1]
+        assert objects < MESSAGES / MESSAGES_AN_OBJECT
+        # free lists are not counted: but only a process that returns to the interpreter uses them
+        assert turns <= len(HOT) * (TURNS_A_SECOND_MAX * seconds + 2)
+
+
+def test_an_idle_broker_costs_no_processor_time_and_little_memory(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path) as broker:
+        names = by_role(broker)
+        cpu, began = cpu_ns(broker), time.monotonic()
+        wait_for(lambda: time.monotonic() - began >= IDLE_S, "the time of the measurement",
+                 IDLE_S + 1)
+        share = (cpu_ns(broker) - cpu) / 1e9 / (time.monotonic() - began)
+        private = private_bytes(broker)
+        assert by_role(broker) == names
+    print(f"idle: {share:.2%} of a core, {private / 2**20:.1f} MiB private")
+    assert share < IDLE_SHARE_MAX
+    assert private <= IDLE_PRIVATE_BYTES_MAX
+
+
+def test_memory_does_not_grow_with_messages(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}) as broker:
+        target = find_target("growth", broker=broker.broker_addr, namesrv=None, queues=8,
+                             create=True)
+        send_and_pull(target, MESSAGES // 5)
+        before = private_bytes(broker)
+        send_and_pull(target, MESSAGES)
+        after = private_bytes(broker)
+    print(f"private: {before / 2**20:.1f} MiB, {after / 2**20:.1f} MiB after {MESSAGES} messages")
+    assert after - before <= GROWTH_BYTES_MAX
+
+
+def seconds_to_first_connection(folder: Path) -> float:
+    port = free_broker_port()
+    folder.mkdir()
+    began = time.monotonic()
+    process = start(["broker", *(word for setting in (
+        f"store.path={folder / 'store'}", "broker.listen_host=127.0.0.1",
+        "broker.advertised_ip=127.0.0.1", f"broker.listen_port={port}",
+    ) for word in ("--set", setting))], folder)
+
+    def connects() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(connects, "the first connection")
+        connected = time.monotonic() - began
+        wait_for(lambda: "mqcore ready" in process.tail(), "the line that it is ready")
+        print(f"first connection after {connected:.3f} s, ready after "
+              f"{time.monotonic() - began:.3f} s")
+        return time.monotonic() - began
+    finally:
+        process.process.send_signal(signal.SIGTERM)
+        process.process.wait(5)
+
+
+def test_an_empty_broker_is_ready_soon(tmp_path: Path) -> None:
+    fastest = min(seconds_to_first_connection(tmp_path / str(n)) for n in range(STARTS))
+    assert fastest <= START_S_MAX
