@@ -3,12 +3,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mqcore.shm.retention import LogWords
 
+from mqcore.shm.retention import LogWords
 from mqcore.store.retention import (
     HOUR_MS,
     UNKNOWN_PERCENT,
@@ -40,7 +39,7 @@ class Disk:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path) -> Run:
     """A store with six segments, all of it dispatched."""
     run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
     loop, probe = run.writer("async", 0), run.probe()
@@ -49,7 +48,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     loop.run(1000)
     assert len(probe.take()) == 46
     run.dispatch_all(run.segment.log_state()["published"])
-    yield run
+    return run
 
 
 def cleaner_of(run: Run, policy: Policy = POLICY, disk: Disk | None = None) -> LogCleaner:

@@ -1,4 +1,4 @@
-"""A removed queue is gone, its next life begins at 0, and no crash brings the old one back (Q1-Q4)."""
+"""A removed queue is gone, its next life begins at 0, no crash brings the old one back (Q1-Q4)."""
 from __future__ import annotations
 
 import os
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqcore.shm.retention import QueueLives
 from mqcore.store.append_loop import AppendLoop
 from mqcore.store.append_probe import AppendProbe
 from mqcore.store.dispatch import DispatchLoop
@@ -15,6 +14,7 @@ from mqcore.store.reader import StoreReader
 
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
+from mqcore.shm.retention import QueueLives
 from mqcore.store.trim import delete_queue
 from tests.store.harness import Run
 
@@ -84,7 +84,8 @@ class Store:
             self.run.segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
             file_entries=10, memory_bytes=1 << 30)
         least, most = reader.queue_range(topic, 0) or (0, 0)
-        records = [reader.record(reader.entry(topic, 0, offset)[0]) for offset in range(least, most)]
+        entries = [reader.entry(topic, 0, offset) for offset in range(least, most)]
+        records = [reader.record(entry[0]) for entry in entries]
         positions = {record["physicalOffset"]: record["body"]
                      for record in self.run.records(self.run.segment.log_state()["published"])
                      if not record.get("blank")}
