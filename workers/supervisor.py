@@ -242,10 +242,14 @@ class Supervisor:
         if not self._wait_running([by_slot[SLOT_WRITER]]):
             return self._start_failed()
         self._mark_unclean()
+        self._start(by_slot[SLOT_DISPATCHER])
+        # nobody looks at a queue before it has its entries again: a pull would be told to move
+        if not self._wait_running([by_slot[SLOT_DISPATCHER]]) or not self._wait_dispatched():
+            return self._start_failed()
         for child in self._children:
             if not child.pid:
                 self._start(child)
-        if not self._wait_running(self._children) or not self._wait_dispatched():
+        if not self._wait_running(self._children):
             return self._start_failed()
         self._on_ready(self._settings)
         while not self._stop_signal:

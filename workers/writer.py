@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from mqcore.shm.segment import Segment
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
@@ -38,6 +39,19 @@ REFUSALS = {1: "the disk is full", 2: "a flush to disk has failed", 3: "a write 
 log = logging.getLogger("mqcore.writer")
 
 
+def sync_segments(folder: Path, segment_size: int, start: int, end: int) -> None:
+    """
+    Bring to disk what an earlier writer wrote from position `start` on: the flush service knows only
+    what is written from now on, and `flushed` is not to claim more than the disk has.
+    """
+    for base in range(start // segment_size * segment_size, end, segment_size):
+        fd = os.open(folder / f"{base:020d}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
 class Writer:
     name = "writer"
     slot = SLOT_WRITER
@@ -59,6 +73,17 @@ class Writer:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             os._exit(EXIT_DAMAGED)
         store = self._settings.store
+        flushed = self._segment.log_state()["flushed"]
+        if first_start:
+            self._segment.set_dispatched(recovered.dispatch_from, recovered.last_store_time_ms)
+            flushed = recovered.dispatch_from
+        try:
+            sync_segments(self._files.commit_log, store.segment_size_bytes,
+                          max(flushed, recovered.first), recovered.end)
+        except OSError as error:
+            print(f"mqcore: the commit log cannot be brought to disk: {error}", file=sys.stderr,
+                  flush=True)
+            os._exit(EXIT_DAMAGED)
         self._loop = AppendLoop(
             self._segment, os.fsencode(self._files.commit_log), store.flush, recovered.end,
             flush_interval_ms=store.flush_interval_ms,
@@ -68,11 +93,9 @@ class Writer:
             commit_interval_ms=store.commit_interval_ms,
             commit_least_bytes=max(store.commit_least_pages, 1) * PAGE_BYTES,
         )
-        if first_start:
-            self._segment.set_dispatched(recovered.dispatch_from, recovered.last_store_time_ms)
-        else:
+        if not first_start:
             self._loop.drop_requests()
-        self._loop.publish_start(0 if first_start else self._segment.log_state()["flushed"])
+        self._loop.publish_start(recovered.end)
         if store.flush == "transient-pool" and not self._loop.pool_locked:
             log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK), it may be swapped")
         self._second = threading.Thread(target=self._loop.run_service, name="flush or prepare")

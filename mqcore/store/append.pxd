@@ -57,6 +57,7 @@ cdef struct Appender:
     Ring appends[17]
     Ring results[17]
     int64_t result_kept[17]           # results below it belong to records that are in the file
+    int32_t result_wanted[17]         # the length of a result that found no room; 0: none waits
     int failure                       # errno of the last write, sync or file that failed
     int64_t appends_count
     int64_t bytes_count

@@ -320,7 +320,9 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
             place = ring_claim(&a.results[p], result_length)
             if place == NULL:
                 ring.position = before                       # the producer is slow: not our wait
+                a.result_wanted[p] = result_length
                 break
+        a.result_wanted[p] = 0
         result = <AppendResult*>place
         result.connection = head.connection
         result.opaque = head.opaque
@@ -425,7 +427,8 @@ cdef bint appender_settle(Appender* a) noexcept nogil:
 cdef bint appender_has_work(Appender* a) noexcept nogil:
     cdef int p
     for p in range(a.producers):
-        if not ring_is_empty(&a.appends[p]):
+        if not ring_is_empty(&a.appends[p]) and (
+                a.result_wanted[p] == 0 or ring_has_room(&a.results[p], a.result_wanted[p])):
             return True
     return False
 

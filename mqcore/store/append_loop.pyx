@@ -30,7 +30,7 @@ from mqcore.store.append cimport (
     appender_settle,
     appender_turn,
 )
-from mqcore.store.flush cimport FlushService, flush_run, flush_service_open
+from mqcore.store.flush cimport FlushService, flush_run, flush_service_open, flush_stop
 from mqcore.store.prepare cimport PrepareService, prepare_open, prepare_run
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -186,6 +186,6 @@ cdef class AppendLoop:
     def stop_service(self) -> None:
         """Ask the second thread to end, after its last sync if it flushes."""
         if self.service != NULL:
-            store_i32_release(&self.service.stop, 1)
+            flush_stop(self.service)
         else:
             store_i32_release(&self.prepare.stop, 1)

@@ -77,6 +77,7 @@ from mqcore.store.record cimport (
 cdef enum:
     GATHER_ENTRIES = 1024
     BATCH_BYTES_MAX = 4 << 20
+    OFFSET_NONSENSE = -1              # a queue offset further on than any gap explains; no errno
 
 
 cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_t length,
@@ -194,7 +195,10 @@ cdef int write_gap(Dispatcher* d, int32_t queue, int64_t first, int32_t count,
     """
     cdef int64_t from_offset = first + count
     cdef int64_t file_first = end // d.queues.file_entries * d.queues.file_entries
-    cdef int error = queue_write(&d.queues, queue, first, count, gathered) if count else 0
+    cdef int error
+    if end - from_offset > d.queues.file_entries and from_offset > 0:
+        return OFFSET_NONSENSE
+    error = queue_write(&d.queues, queue, first, count, gathered) if count else 0
     if error:
         return error
     if from_offset == 0:
@@ -308,8 +312,9 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
         d.failure_position = d.position
     result = end_batch(d)
     if result:
-        d.failure = DISPATCH_IO
+        d.failure = DISPATCH_BAD_RECORD if result == OFFSET_NONSENSE else DISPATCH_IO
         d.failure_detail = result
+        d.failure_position = began
         d.position = began             # entries that did get into the file are written once more
         return -1
     d.records_count += count

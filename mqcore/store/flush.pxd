@@ -24,7 +24,8 @@ cdef struct FlushService:
     Handover segments[16]
     int32_t handed                    # the appender
     int32_t taken                     # the service
-    int32_t stop                      # the process
+    int32_t stop                      # the process; then it writes to the bell
+    int bell                          # eventfd that ends a sleep
     int64_t flushes
     int32_t failure                   # errno of the sync that failed
 
@@ -33,3 +34,4 @@ cdef void flush_service_open(FlushService* service, LogState* state, int64_t seg
                              int64_t thorough_interval_ms) noexcept nogil
 cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil
 cdef void flush_run(FlushService* service) noexcept nogil           # until stop; then a last sync
+cdef void flush_stop(FlushService* service) noexcept nogil
