@@ -332,7 +332,10 @@ cdef void take_answers(Server* s) noexcept nogil:
         head = <ForwardHead*>record
         record += sizeof(ForwardHead)
         length -= <int32_t>sizeof(ForwardHead)
+        if s.answer_length > 0 and head.connection != s.answer_connection:
+            s.answer_length = 0        # the coordinator died between two parts
         if head.part == PART_MORE or s.answer_length > 0:
+            s.answer_connection = head.connection
             if not gather(s, record, length, head.part == PART_MORE):
                 continue
             one_answer(s, head, kind, s.answer, s.answer_length)

@@ -187,6 +187,7 @@ cdef struct Server:
     int32_t event_count
     int64_t events_lost
     char illegal[256]                  # the remark of MESSAGE_ILLEGAL, with the limits
+    uint64_t answer_connection         # whose frame comes in parts
 
 cdef enum Handled:
     HANDLED = 0                        # answered, on its way, or needs no answer
