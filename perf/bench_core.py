@@ -11,15 +11,15 @@ from mmap import mmap
 from pathlib import Path
 
 import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from mqcore.admin.bench_frames import pull_template, send_template
 from mqcore.layout import numbers
 from mqcore.shm.ring import RingEnd, consume_fixed, produce_fixed
 from mqcore.store.crc32 import crc32
 from mqcore.store.record import parse
-from mqcore.wire.header import read
-from pytest_benchmark.fixture import BenchmarkFixture
-
-from mqcore.admin.bench_frames import pull_template, send_template
 from mqcore.wire.command import Codec
+from mqcore.wire.header import read
 from tests.store.harness import Run
 
 RING_BYTES = 1 << 20

@@ -17,16 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
-from mqcore.shm.segment import Segment
-from mqcore.shm.tables import TableFullError, TableWriter
-from mqcore.store.index_query import IndexReader, KeyMatches
-from mqcore.store.producer import LogProducer
-from mqcore.store.reader import StoreReader
-from mqcore.workers.figures import StoreFigures
-from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
-from mqcore.workers.shared_queues import SharedQueues
-
 from mqcore.broker.core import Ports
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
@@ -39,11 +29,20 @@ from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
+from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
+from mqcore.shm.segment import Segment
+from mqcore.shm.tables import TableFullError, TableWriter
+from mqcore.store.index_query import IndexReader, KeyMatches
+from mqcore.store.producer import LogProducer
+from mqcore.store.reader import StoreReader
 from mqcore.wire import command as wire
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 from mqcore.wire.topics import TopicConfig
+from mqcore.workers.figures import StoreFigures
+from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
+from mqcore.workers.shared_queues import SharedQueues
 
 TICK_S = 0.1
 ITEMS_AT_ONCE = 256

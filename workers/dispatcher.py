@@ -13,15 +13,14 @@ import os
 import threading
 import time
 
-from mqcore.shm.segment import Segment
-from mqcore.store.dispatch import DispatchLoop
-from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
-
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.dispatch import DispatchLoop
 from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
+from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
 
 FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
             3: "the commit log cannot be read", 4: "queues or index cannot be written"}

@@ -11,12 +11,11 @@ import logging
 import threading
 import time
 
-from mqcore.shm.segment import Segment
-from mqcore.workers.layout import StoreFiles
-
 from mqcore.broker.settings import StoreSettings
 from mqcore.shm.retention import LogWords
+from mqcore.shm.segment import Segment
 from mqcore.store.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
+from mqcore.workers.layout import StoreFiles
 
 FIRST_LOOK_S = 1.0               # at the disk
 FULL_LOOK_S = 0.25               # ... while it is too full: writes go on soon after there is room

@@ -14,9 +14,10 @@ import time
 from types import FrameType
 from typing import Protocol
 
+from setproctitle import setproctitle
+
 from mqcore.shm import allocations
 from mqcore.shm.segment import Segment
-from setproctitle import setproctitle
 
 TURN_MS = 1000
 WORKER_RUNNING = 2

@@ -13,11 +13,10 @@ import os
 import resource
 import socket
 
+from mqcore.broker.settings import Settings
 from mqcore.net.serving import ServingLoop
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import SLOT_SERVING, StoreFiles, memory_bytes
-
-from mqcore.broker.settings import Settings
 
 REASONS = {
     1: "its frame length is {detail}, expected 4 to 16777212",

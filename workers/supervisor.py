@@ -26,6 +26,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from setproctitle import setproctitle
+
+from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment, stale_segments
 from mqcore.workers import coordinator, loop, namesrv
 from mqcore.workers.dispatcher import Dispatcher
@@ -40,9 +43,6 @@ from mqcore.workers.layout import (
 )
 from mqcore.workers.pull_serving import PullServing
 from mqcore.workers.writer import EXIT_DAMAGED, Writer
-from setproctitle import setproctitle
-
-from mqcore.broker.settings import Settings
 
 STATE_ABSENT, STATE_STARTING, STATE_RUNNING, STATE_STOPPED = range(4)
 LISTEN_BACKLOG = 4096

@@ -17,17 +17,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mqcore.shm.segment import Segment
-from mqcore.store.append_loop import AppendLoop, sync_bytes_max
-from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
-from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
-from mqcore.workers.log_cleaner import LogCleanerThread
-
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import QueueLives
+from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
+from mqcore.store.append_loop import AppendLoop, sync_bytes_max
+from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
+from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.log_cleaner import LogCleanerThread
 
 PAGE_BYTES = 4096
 EXIT_DAMAGED = 3                # the store cannot be opened: starting again would not help
@@ -41,8 +40,8 @@ log = logging.getLogger("mqcore.writer")
 
 def sync_segments(folder: Path, segment_size: int, start: int, end: int) -> None:
     """
-    Bring to disk what an earlier writer wrote from position `start` on: the flush service knows only
-    what is written from now on, and `flushed` is not to claim more than the disk has.
+    Bring to disk what an earlier writer wrote from position `start` on: the flush service knows
+    only what is written from now on, and `flushed` is not to claim more than the disk has.
     """
     for base in range(start // segment_size * segment_size, end, segment_size):
         fd = os.open(folder / f"{base:020d}", os.O_RDWR | os.O_CLOEXEC)

@@ -3,9 +3,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mqcore.shm.segment import stale_segments
-
 from mqcore.admin.status import PREFIX, describe
+from mqcore.shm.segment import stale_segments
 from tests.support.mqcore_process import MqcoreProcess
 
 

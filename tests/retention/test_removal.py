@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.dispatch import DispatchLoop
-from mqcore.store.reader import StoreReader
 
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
 from mqcore.shm.retention import QueueLives
+from mqcore.store.append_loop import AppendLoop
+from mqcore.store.append_probe import AppendProbe
+from mqcore.store.dispatch import DispatchLoop
+from mqcore.store.reader import StoreReader
 from mqcore.store.trim import delete_queue
 from tests.store.harness import Run
 

@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from mqcore.store.reader import StoreReader
 
 from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.store.reader import StoreReader
 from mqcore.store.trim import QueueTrimmer, trim_all, trim_index
 from tests.store.harness import Run, read_entries
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from mmap import mmap
 
 import pytest
+
 from mqcore.layout import numbers
 from mqcore.shm.ring import RingEnd, consume_numbered, produce_numbered
 

@@ -6,6 +6,7 @@ import select
 
 import posix_ipc
 import pytest
+
 from mqcore.layout import numbers
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 

@@ -5,9 +5,9 @@ import os
 import signal
 
 import pytest
+
 from mqcore.shm.tables import QueueTable, TableFullError, TableReader, TableWriter
 from mqcore.store.append_probe import AppendProbe
-
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64

@@ -4,8 +4,8 @@ import os
 from itertools import pairwise
 
 import pytest
-from mqcore.layout import numbers
 
+from mqcore.layout import numbers
 from mqcore.store import append_probe
 from tests.store.harness import Run
 

@@ -3,6 +3,7 @@ import random
 import zlib
 
 import pytest
+
 from mqcore.store.crc32 import crc32, folds
 
 LENGTH_MAX = 300

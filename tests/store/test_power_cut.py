@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mqcore.store.append_loop import sync_bytes_max
 
 from mqcore.store import io_recorder
+from mqcore.store.append_loop import sync_bytes_max
 from tests.store.harness import Run, log_records, read_entries
 from tests.store.power import Disk, Event, survivors
 

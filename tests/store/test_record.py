@@ -8,9 +8,9 @@ import struct
 import zlib
 
 import pytest
+
 from mqcore.layout import numbers
 from mqcore.store.record import parse, tags_code
-
 from mqcore.wire.properties import decode_properties
 from tests.store import golden
 from tests.store.harness import log_records

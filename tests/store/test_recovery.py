@@ -3,8 +3,8 @@ import hashlib
 import struct
 
 import pytest
-from mqcore.store.recovery import DamagedStoreError
 
+from mqcore.store.recovery import DamagedStoreError
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
 

@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mqcore.wire.header import read
 
 from mqcore.admin.bench_frames import pull_template, send_template
 from mqcore.wire.command import Codec, Command, FrameError, decode, encode
+from mqcore.wire.header import read
 from tests.support import recorded
 
 READ, UNUSUAL, BROKEN = 0, 1, 2

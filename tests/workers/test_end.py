@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mqcore.shm.segment import Segment
 
+from mqcore.shm.segment import Segment
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from mqcore.shm.allocations import figures
-from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_SERVING, SLOT_WRITER
 
 from mqcore.admin.bench_control import Target, find_target
 from mqcore.admin.bench_load import ConsumeOptions, ProduceOptions, Span, consume, produce
+from mqcore.shm.allocations import figures
+from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_SERVING, SLOT_WRITER
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port
 from tests.workers.processes import by_role, wait_for

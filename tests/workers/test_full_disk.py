@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mqcore.workers.layout import SLOT_DISPATCHER
 
 from mqcore.wire.codes import ResponseCode
+from mqcore.workers.layout import SLOT_DISPATCHER
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
 from tests.workers.processes import by_role, wait_for_async
