@@ -1,0 +1,91 @@
+"""Numbers in property texts are read exactly, whatever their form and length."""
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqcore.filter.sql92_number import real, whole
+from tests.filter import reference
+from tests.filter.generate import VALUES
+
+PIECES = ("0", "1", "9", "5", ".", "e", "E", "-", "+", "x", "X", "p", "f", "d", "L", " ", "\t",
+          "NaN", "Infinity", "00000000", "123456789", "e-30", "0x", "５", "a")
+
+
+def same(left: float | None, right: float | None) -> bool:
+    if left is None or right is None or math.isnan(left) or math.isnan(right):
+        return (left is None, left is not None and math.isnan(left)) \
+            == (right is None, right is not None and math.isnan(right))
+    return left == right and math.copysign(1, left) == math.copysign(1, right)
+
+
+def reference_real(text: str) -> float | None:
+    try:
+        return reference.read_real(text)
+    except reference.Raised:
+        return None
+
+
+def reference_whole(text: str) -> int | None:
+    try:
+        return int(reference.read(text, "long").value)
+    except reference.Raised:
+        return None
+
+
+@settings(max_examples=3_000, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.sampled_from(VALUES))
+def test_a_text_is_read_as_the_reference_reads_it(text: str) -> None:
+    assert same(real(text.encode()), reference_real(text))
+    assert whole(text.encode()) == reference_whole(text)
+
+
+@settings(max_examples=3_000, deadline=None)
+@given(st.floats(allow_nan=False))
+def test_the_shortest_text_of_a_double_is_read_back_to_the_bit(value: float) -> None:
+    assert same(real(repr(value).replace("inf", "Infinity").encode()), value)
+    if math.isfinite(value):
+        assert same(real(value.hex().encode()), value)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.integers(0, 10**900), st.integers(-1_300, 400))
+def test_long_decimals_round_to_the_nearest_double(digits: int, exponent: int) -> None:
+    text = f"{digits}e{exponent}"
+    assert same(real(text.encode()), float(text))
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.integers(0, 16**60), st.integers(-1_300, 900))
+def test_long_hexadecimals_round_to_the_nearest_double(digits: int, exponent: int) -> None:
+    text = f"0x{digits:x}p{exponent}"
+    assert same(real(text.encode()), reference_real(text))
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("0." + "0" * 400 + "1e401", 1.0),
+    ("1" + "0" * 30_000 + "e-30000", 1.0),
+    ("1e99999999999999999999999", math.inf),
+    ("1e-99999999999999999999999", 0.0),
+    ("9007199254740992.5" + "0" * 2_000 + "1", 9007199254740992.0),
+    ("9007199254740993" + "0" * 2_000 + "." + "0" * 900 + "1e-2000", 9007199254740994.0),
+    ("2.2250738585072011e-308", 2.2250738585072011e-308),
+], ids=lambda value: str(value)[:24])
+def test_numbers_with_more_digits_than_a_double_holds(text: str, expected: float) -> None:
+    assert same(real(text.encode()), expected)
+
+
+@pytest.mark.parametrize("text", [
+    "9223372036854775807", "-9223372036854775808", "+1", "0" * 4_000 + "7", "٣", "１２", "-०९"])
+def test_whole_numbers_up_to_64_bits_in_any_digits(text: str) -> None:
+    assert whole(text.encode()) == int(text)
+
+
+@pytest.mark.parametrize("text", [
+    b"", b"-", b"9223372036854775808", b"-9223372036854775809", b"1 ", b" 1", b"1.0", b"1e3",
+    "𝟓".encode(), b"\x80", b"1\xff", "٣".encode()[:1], "１".encode()[:2]])
+def test_what_is_no_whole_number_is_none(text: bytes) -> None:
+    assert whole(text) is None
