@@ -338,14 +338,16 @@ class Supervisor:
     def _wait_running(self, children: list[Child]) -> bool:
         """Until all are running; False: one died, or a stop came, or it takes for ever."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not all(self._segment.state(child.slot) == STATE_RUNNING for child in children):
+        while True:
+            self._segment.arm(SLOT_SUPERVISOR)           # who changes its state rings
+            if all(self._segment.state(child.slot) == STATE_RUNNING for child in children):
+                return True
             if self._stop_signal or time.monotonic() > deadline:
                 return False
             self._sleep(50)
             self._reap()
             if any(child.restart_at for child in self._children):
                 return False
-        return True
 
     def _wait_dispatched(self) -> bool:
         """Until consumers see all that was stored before this start (store.md 9.7)."""
