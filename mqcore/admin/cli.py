@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 
 import click
 
@@ -40,7 +39,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("mqcore"), prog_name="mqcore")
+@click.version_option(package_name="mqcore", prog_name="mqcore")
 def main() -> None:
     """A message broker that unmodified RocketMQ 4.x clients use as it is."""
 
