@@ -36,7 +36,7 @@ def extensions() -> list[Extension]:
                 include_dirs=["mqcore/include"],
                 depends=[str(header) for header in Path("mqcore/include").glob("*.h")],
                 extra_compile_args=[
-                    "-O2", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
+                    "-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
                     "-Wno-format-truncation", "-Wno-maybe-uninitialized",
                 ],
                 extra_link_args=["-pthread"],
@@ -45,17 +45,20 @@ def extensions() -> list[Extension]:
     return result
 
 
+JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", str(os.cpu_count() or 2)))
+
 setup(
     packages=sorted(packages()),
+    options={"build_ext": {"parallel": JOBS}},
     package_dir=packages(),
     package_data={
-        "mqcore": ["*.pxd", "**/*.pxd", "py.typed", "include/*.h"],
+        "mqcore": ["*.pxd", "**/*.pxd", "*.pyi", "**/*.pyi", "py.typed", "include/*.h"],
         "mqcore.config": ["*.toml"],
     },
     ext_modules=cythonize(
         extensions(),
         build_dir="build/cython",
-        nthreads=int(os.environ.get("MQCORE_BUILD_JOBS", "2")),
+        nthreads=JOBS,
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
