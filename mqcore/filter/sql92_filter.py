@@ -13,6 +13,7 @@ from collections import OrderedDict
 
 from mqcore.filter.sql92 import Program
 from mqcore.filter.sql92_compiler import Truth, compile_program
+from mqcore.filter.sql92_parser import EXPRESSION_BYTES_MAX
 from mqcore.filter.sql92_tokens import SqlError
 
 CACHE_COUNT_MAX = 100           # expressions, refused ones too (broker.md 8.2)
@@ -63,12 +64,12 @@ class _Cache:
     def get(self, expression: str) -> Filter:
         with self._lock:
             found = self._known.get(expression)
-            if found is not None:
-                self._known.move_to_end(expression)
         if found is None:
             found = self._compile(expression)
+        if len(expression) <= EXPRESSION_BYTES_MAX:     # a longer one would fill the memory
             with self._lock:
                 self._known[expression] = found
+                self._known.move_to_end(expression)
                 while len(self._known) > self._count_max:
                     self._known.popitem(last=False)
         if isinstance(found, SqlError):

@@ -93,6 +93,16 @@ def test_a_hostile_message_is_evaluated_quickly(expression: str, properties: byt
     assert time.process_time() - begun < EVALUATE_S_MAX
 
 
+def test_the_deepest_expression_that_the_parser_takes_fits_the_stack() -> None:
+    text = "a = 1"
+    for _ in range(NESTING_MAX):
+        text = f"b = 2 OR c = 3 AND (d = 4) = ({text})"
+
+    assert Filter.compile(text).evaluate(b"a\x011\x02b\x011\x02c\x013\x02d\x014") is Truth.TRUE
+    with pytest.raises(SqlError, match="levels of nesting"):
+        Filter.compile(f"({text})")
+
+
 # -- programs that are not what the compiler made --------------------------------------------------
 
 
@@ -207,6 +217,14 @@ def test_an_expression_is_compiled_once_while_it_is_among_the_last_hundred() -> 
         Filter.compile(f"other = {number}")
     assert Filter.compile("cached = 1") is not first
     assert len(sql92_filter._cache) == CACHE_COUNT_MAX
+
+
+def test_a_text_beyond_the_length_limit_is_not_kept() -> None:
+    text = "x" * (EXPRESSION_BYTES_MAX + 1)
+    with pytest.raises(SqlError, match="at most"):
+        Filter.compile(text)
+
+    assert text not in sql92_filter._cache._known
 
 
 def test_a_refusal_is_cached_and_raised_anew_each_time() -> None:
