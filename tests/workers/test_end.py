@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import os
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +94,38 @@ def test_a_stop_under_load_keeps_what_was_acknowledged_and_flushes_it(
                 promises = await running.stop()
                 audit(broker.broker_addr, promises, others=promised)
 
+        asyncio.run(a_little_more())
+
+
+def test_a_stop_of_all_processes_at_once_ends_them_in_order(tmp_path: Path) -> None:
+    """As service managers do it: SIGTERM to every process of the group."""
+    print(f"seed {SEED}")
+
+    async def until_stopped() -> tuple[dict[Name, tuple[int, int]], Segment, float]:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(1000)
+            segment, began = segment_of(broker), time.monotonic()
+            for pid in broker.family():
+                with contextlib.suppress(ProcessLookupError):    # the first ones end at once
+                    os.kill(pid, signal.SIGTERM)
+            await wait_for_async(lambda: broker.process.poll() is not None, "an end")
+            return (await running.stop()).acknowledged, segment, time.monotonic() - began
+
+    with mqcore_up(tmp_path) as broker:
+        promised, segment, took = asyncio.run(until_stopped())
+        assert broker.process.returncode == 0, broker.tail()
+    print(f"stopped in {took:.3f} s")
+    state = segment.log_state()
+    assert state["published"] == state["flushed"] == state["dispatched"] > 0, broker.tail()
+    assert not (broker.store / "abort").exists()
+    assert "is killed" not in broker.tail()
+
+    async def a_little_more() -> None:
+        async with load(broker.broker_addr, SEED, first=50) as running:
+            await running.acknowledged(100)
+            audit(broker.broker_addr, await running.stop(), others=promised)
+
+    with mqcore_up(tmp_path) as broker:
         asyncio.run(a_little_more())
 
 
@@ -194,8 +229,10 @@ def refused(folder: Path, arguments: list[str]) -> tuple[int, str]:
     return code, process.tail().strip()
 
 
-def shared_names() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith("mqcore-")}
+def shared_names(store: Path) -> list[str]:
+    """Shared memory of brokers on this store."""
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(store))).hexdigest()[:12]
+    return [name for name in os.listdir("/dev/shm") if name.startswith(f"mqcore-{digest}-")]
 
 
 def set_all(settings: dict[str, object]) -> list[str]:
@@ -210,12 +247,13 @@ def own_settings(folder: Path) -> dict[str, object]:
 
 def test_a_second_broker_on_one_store_says_so_and_ends(tmp_path: Path) -> None:
     with mqcore_up(tmp_path / "first") as broker:
-        before = shared_names()
+        before = shared_names(broker.store)
+        assert len(before) == 1
         code, said = refused(tmp_path / "second", ["up", *set_all({
             **own_settings(tmp_path), "store.path": broker.store})])
         assert code == 1
         assert said == f"mqcore: the store {broker.store} is in use by another broker"
-        assert shared_names() == before
+        assert shared_names(broker.store) == before
         with Asker(broker.broker_addr) as asker:
             assert asker.pull("nothing", 0, 0).code in (17, 24)     # still answers
 
@@ -238,7 +276,6 @@ def test_a_port_in_use_is_named_and_nothing_is_left(
     tmp_path: Path, choose: Callable[[dict[str, object], int], None], serving: int
 ) -> None:
     with mqcore_up(tmp_path / "first") as broker:
-        before = shared_names()
         taken = int(broker.broker_addr.rpartition(":")[2])
         settings = {**own_settings(tmp_path / "second"), "processes.serving_count": serving}
         choose(settings, taken)
@@ -247,7 +284,7 @@ def test_a_port_in_use_is_named_and_nothing_is_left(
         assert said.startswith(f"mqcore: 127.0.0.1:{taken} (")
         assert "cannot be listened on: Address already in use" in said
         assert "\n" not in said
-        assert shared_names() == before
+        assert not shared_names(tmp_path / "second" / "store")
 
 
 @pytest.mark.parametrize(("given", "words"), [
@@ -259,14 +296,13 @@ def test_a_port_in_use_is_named_and_nothing_is_left(
 def test_a_wrong_setting_is_named_and_nothing_is_started(
     tmp_path: Path, given: str, words: list[str]
 ) -> None:
-    before = shared_names()
     code, said = refused(tmp_path, ["up", *set_all({"store.path": tmp_path / "store"}),
                                     "--set", given])
     assert code == 2
     assert all(word in said for word in words), said
     assert "Traceback" not in said
     assert not (tmp_path / "store").exists()
-    assert shared_names() == before
+    assert not shared_names(tmp_path / "store")
 
 
 def test_a_wrong_value_in_a_file_is_shown_with_file_key_and_what_was_expected(
@@ -285,6 +321,7 @@ def test_a_stock_broker_conf_is_taken_with_one_warning(tmp_path: Path) -> None:
     config.write_text("\n".join([
         "brokerClusterName = DefaultCluster", "brokerName = broker-a", "brokerId = 0",
         "deleteWhen = 04", "fileReservedTime = 48", "brokerRole = ASYNC_MASTER",
+        "useReentrantLockWhenPutMessage = true", "sendMessageThreadPoolNums = 16",
         "flushDiskType = SYNC_FLUSH", f"listenPort = {port}", "brokerIP1 = 127.0.0.1",
         f"storePathRootDir = {tmp_path / 'store'}", "mapedFileSizeCommitLog = 67108864", ""]))
     process = start(["broker", "-c", str(config)], tmp_path)
@@ -294,6 +331,7 @@ def test_a_stock_broker_conf_is_taken_with_one_warning(tmp_path: Path) -> None:
         assert "flush=sync" in process.tail()
         warnings = [line for line in process.tail().splitlines() if "WARNING" in line]
         assert len(warnings) == 1, warnings
-        assert all(key in warnings[0] for key in ("broker.conf", "deleteWhen", "fileReservedTime"))
+        assert all(key in warnings[0] for key in (
+            "broker.conf", "useReentrantLockWhenPutMessage", "sendMessageThreadPoolNums"))
     finally:
         process.stop()
