@@ -53,7 +53,7 @@ cdef enum FilterType:
 cdef struct FilterConstant:
     int32_t type
     uint32_t length                        # of a text
-    int64_t bits                           # a whole number, a double's bits, an offset into the text
+    int64_t bits                           # a whole number, a double's bits, a place in the text
 
 cdef struct FilterInstruction:
     uint8_t operation
@@ -101,7 +101,7 @@ cdef enum FilterTruth:
     TRUTH_FALSE = 0
     TRUTH_TRUE = 1
     TRUTH_NULL = 2
-    TRUTH_RAISED = 3                       # a text that is no number, a type that cannot be compared
+    TRUTH_RAISED = 3                       # a text that is no number, types that do not compare
 
 cdef struct FilterProgram:                 # a checked program; points into its bytes
     const FilterHead* head
