@@ -296,7 +296,7 @@ def _searched(content: mmap.mmap, size: int) -> list[int]:
     count = _i32(content, 36)
     first = (size - INDEX_HEADER) % INDEX_ENTRY // INDEX_SLOT
     start = INDEX_HEADER + INDEX_SLOT * first + INDEX_ENTRY + 4
-    steps = (size - start - 8) // INDEX_ENTRY - max(count - 2, 0)
+    steps = (size - start - 8) // INDEX_ENTRY - max(count - 2, 0) + 1
     if count <= 1 or steps <= 0:
         return []
     begins, ends = (

@@ -342,7 +342,7 @@ cdef void scan_entry(QueueSet* s, int32_t number, int64_t offset, const uint8_t*
         return
     if scan.strays:
         if (not is_filler(&item) and s.log_first <= item.log_position < scan.log_end
-                and (window_record(&s.peek, item.log_position, False, &record) != PARSE_RECORD
+                and (window_record(&s.peek, item.log_position, True, &record) != PARSE_RECORD
                      or not belongs(&record, queue, offset))):
             find(s.findings, FOUND_ENTRY_STRAY, number, item.log_position, offset, 0,
                  item.log_position)

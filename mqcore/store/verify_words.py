@@ -147,8 +147,8 @@ class Context:
 
     def _entry_stray(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.entry(f["number"], f["detail"]),
-                f"entry {f['detail']} points to log position {f['found']}, expected a record of "
-                "this queue and number there")
+                f"entry {f['detail']} points to log position {f['found']}, expected a whole "
+                "record of this queue and number there")
 
     def _entry_beyond(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.entry(f["number"], f["detail"]),

@@ -7,7 +7,7 @@ import pytest
 
 from tests.store.golden import unpack
 from tests.support.mqcore_process import mqcore_up
-from tests.verify.stores import OWN_SETTINGS, load
+from tests.verify.stores import OWN_SETTINGS, kill, load
 
 
 @pytest.fixture(scope="session")
@@ -38,5 +38,5 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     with mqcore_up(folder, OWN_SETTINGS) as broker:
         load(broker, 2000)
-        broker.kill()
+        kill(broker)
     return broker.store

@@ -5,10 +5,12 @@ import contextlib
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from mqcore.store.verify import verify
+from mqcore.store.verify_files import StoreInUseError, StoreLock
 from mqcore.store.verify_report import Finding
 from tests.support.mqcore_process import MqcoreProcess
 
@@ -22,6 +24,7 @@ OWN_SETTINGS: dict[str, object] = {
 }
 TOPIC = "verified"
 LOAD_TIMEOUT_S = 60
+KILL_TIMEOUT_S = 5
 
 
 def load(broker: MqcoreProcess, count: int) -> None:
@@ -31,6 +34,18 @@ def load(broker: MqcoreProcess, count: int) -> None:
          "-t", TOPIC, "-q", "4", "-c", "2", "-d", "8", "--count", str(count), "--keys"],
         capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def kill(broker: MqcoreProcess) -> None:
+    """End all its processes at once, and wait until the last has let go of the store."""
+    broker.kill()
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while True:
+        try:
+            StoreLock(broker.store).release()
+            return
+        except StoreInUseError:
+            assert time.monotonic() < deadline, "killed processes still hold the store"
 
 
 @contextlib.contextmanager

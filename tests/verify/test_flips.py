@@ -78,7 +78,7 @@ def index_is_as_good(path: Path, offset: int) -> bool:
 
 
 def checkpoint_is_as_good(path: Path, before: bytes) -> bool:
-    """Whether all times are as they were, or earlier: the next start then reads more than it must."""
+    """Whether all times are as they were, or earlier: the next start then only reads more."""
     now, then = (struct.unpack_from(">qqq", content) for content in (path.read_bytes(), before))
     return all(0 <= a <= b for a, b in zip(now, then, strict=True))
 
