@@ -16,7 +16,7 @@ from typing import Protocol
 
 from setproctitle import setproctitle
 
-from mqcore.shm import allocations
+from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
 
 TURN_MS = 1000
@@ -52,7 +52,7 @@ def become(name: str, segment: Segment, slot: int) -> None:
         segment.request_stop(slot)
 
     if os.environ.get(COUNT_ALLOCATIONS) == "1":
-        allocations.count_into(segment, slot)
+        count_into(segment, slot)
     signal.signal(signal.SIGTERM, on_terminate)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -73,7 +73,7 @@ def run(worker: Worker, segment: Segment) -> None:
     log.debug("running, pid %d", os.getpid())
     while not segment.stop_requested(worker.slot):
         segment.beat(worker.slot, time.time_ns() // 1_000_000)
-        allocations.count_turn(segment, worker.slot)
+        count_turn(segment, worker.slot)
         worker.work(TURN_MS)
     worker.stop()
     segment.set_state(worker.slot, WORKER_STOPPED)
