@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Protocol
 
@@ -77,4 +78,28 @@ def run(worker: Worker, segment: Segment) -> None:
         worker.work(TURN_MS)
     worker.stop()
     segment.set_state(worker.slot, WORKER_STOPPED)
+    leave(segment)
     log.debug("stopped")
+
+
+def leave(segment: Segment) -> None:
+    """The end of a process whose supervisor is gone: nobody else takes the segment's name away."""
+    if not alive(supervisor_of(segment.name)):
+        with suppress(FileNotFoundError):
+            os.unlink(f"/dev/shm{segment.name}")
+
+
+def supervisor_of(segment_name: str) -> int:
+    """The process id in a segment's name."""
+    return int(segment_name.rpartition("-")[2])
+
+
+def alive(pid: int) -> bool:
+    """Whether there is a process with this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

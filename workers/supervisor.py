@@ -181,9 +181,7 @@ class Supervisor:
     def _make_segment(self) -> Segment:
         digest = hashlib.sha256(os.fsencode(os.path.realpath(self._files.root))).hexdigest()[:12]
         prefix = f"mqcore-{digest}-"
-        for name in stale_segments(prefix):       # the store is ours: nobody else uses them
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"/dev/shm{name}")
+        remove_stale_segments(prefix)
         processes = self._settings.processes
         run_id = time.time_ns()
         try:
@@ -411,6 +409,18 @@ def ignore_signal(_number: int, _frame: object) -> None:
     """A signal that only has to wake the supervisor."""
 
 
+def remove_stale_segments(own_prefix: str) -> None:
+    """
+    Take away the names of segments that nobody needs: those of our store, which is ours alone, and
+    those whose supervisor is dead. What is still mapped somewhere stays until that process ends.
+    """
+    for name in stale_segments("mqcore-"):
+        pid = name.rpartition("-")[2]
+        if name.startswith(f"/{own_prefix}") or (pid.isdigit() and not loop.alive(int(pid))):
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                os.unlink(f"/dev/shm{name}")
+
+
 def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.socket:
     """A listening socket that does not block; raises StartError naming the setting."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -433,6 +443,7 @@ def run_coordinator(settings: Settings, segment: Segment) -> None:
     asyncio.run(coordinator.Coordinator(settings, segment).run(
         lambda: segment.set_state(SLOT_COORDINATOR, STATE_RUNNING)))
     segment.set_state(SLOT_COORDINATOR, STATE_STOPPED)
+    loop.leave(segment)
 
 
 def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socket]) -> None:
