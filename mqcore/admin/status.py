@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
+from pathlib import Path
 
 import click
 
@@ -16,20 +16,10 @@ SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "na
 SLOT_SERVING = 8
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def describe(name: str) -> dict[str, object] | None:
     """One run: its processes, positions and counters; None when its supervisor is gone."""
     supervisor = int(name.rpartition("-")[2])
-    if not alive(supervisor):
+    if not Path(f"/proc/{supervisor}").exists():
         return None
     segment = Segment.attach(name)
     now_ms = time.time_ns() // 1_000_000
