@@ -8,7 +8,7 @@ cdef enum:
     FINDINGS_OF_A_KIND_MAX = 48       # kept with their place; all are counted
 
 cdef enum FindingKind:                # `number`: the queue's, or the index file's; else unused
-    FOUND_BAD_RECORD = 0              # position; expected: where reading goes on; found: ParseResult
+    FOUND_BAD_RECORD = 0              # position; expected: where reading goes on; found: result
     FOUND_UNREADABLE = 1              # position; found: errno
     FOUND_BLANK_SIZE = 2              # position
     FOUND_NO_BLANK = 3                # position
@@ -21,7 +21,7 @@ cdef enum FindingKind:                # `number`: the queue's, or the index file
     FOUND_ENTRY_BEYOND = 10
     FOUND_ENTRY_ORDER = 11            # expected: more than this position
     FOUND_ENTRY_GARBAGE = 12
-    FOUND_ENTRY_HOLE = 13             # detail: first offset without entry; found: position behind it
+    FOUND_ENTRY_HOLE = 13             # detail: first offset without one; found: position behind
     FOUND_EXT_UNIT = 14               # queue; detail: queue offset; found: place in the ext files
     FOUND_QUEUE_UNREADABLE = 15       # queue; detail: queue offset; found: errno
     FOUND_INDEX_HEADER = 16           # index file; detail: IndexField

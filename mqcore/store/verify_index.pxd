@@ -3,7 +3,7 @@
 #   K1  Entries lie in log order over all files, the keys of one record side by side: one cursor
 #       follows the walk (keys_expect), and nothing is looked up by hash.
 #   K2  Each slot's chain is what writing the entries in turn would have made (index_chains).
-#   K3  A position that is indexed twice (store.md 18.1) is sound: both times with the record's keys.
+#   K3  A position that is indexed twice (store.md 18.1) is sound: both with the record's keys.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.store.record cimport RecordView

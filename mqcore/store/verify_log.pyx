@@ -46,8 +46,8 @@ cdef class LogVerifier:
     """
     One verification of a log with its queues and index.
 
-    segments: (position, bytes) of each file of log_folder, ascending, not overlapping; file_entries:
-    entries of a consume queue file; delay_ms: delivery times by level, the first is level 1.
+    segments: (position, bytes) of each file of log_folder, ascending, not overlapping;
+    file_entries: entries of a consume queue file; delay_ms: delivery times by level, from level 1.
     """
     cdef Walk* w
     cdef list index_bytes              # keeps the mapped index files
@@ -62,7 +62,8 @@ cdef class LogVerifier:
             raise MemoryError
         memset(self.w, 0, sizeof(Walk))
         if len(delay_ms) >= DELAY_LEVELS_MAX:
-            raise ValueError(f"delay levels: {len(delay_ms)}, expected fewer than {DELAY_LEVELS_MAX}")
+            raise ValueError(
+                f"delay levels: {len(delay_ms)}, expected fewer than {DELAY_LEVELS_MAX}")
         findings_open(&self.w.findings)
         if log_files_open(&self.w.files, log_folder, <int32_t>len(segments)):
             raise MemoryError
@@ -90,8 +91,9 @@ cdef class LogVerifier:
 
     def add_queue(self, bytes topic not None, int32_t queue_id, int64_t first, int64_t limit,
                   int64_t ext_size) -> None:
-        """A queue on disk: its files hold queue offsets [first, limit); ext_size: bytes of an ext file."""
-        cdef int32_t number = queue_number(&self.w.queues, topic, <int32_t>len(topic), queue_id, True)
+        """A queue on disk: queue offsets [first, limit); ext_size: bytes of an ext file."""
+        cdef int32_t number = queue_number(&self.w.queues, topic, <int32_t>len(topic), queue_id,
+                                           True)
         if number < 0:
             raise ValueError(f"queue {topic!r}/{queue_id}: one too many, or its name is too long")
         self.w.queues.queues[number].on_disk = True

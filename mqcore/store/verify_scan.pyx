@@ -1,4 +1,4 @@
-"""Picks records out of a commit log at rest, for `mqcore store dump`: filters run without the GIL."""
+"""Picks records out of a commit log at rest, for `mqcore store dump`, without the GIL."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
@@ -81,9 +81,9 @@ cdef class LogScan:
     """
     The records of a log that fit, one after the other.
 
-    segments: (position, bytes) of each file of log_folder, ascending; start: log position, the first
-    record at or behind it is the first; stop: records from there on are left out; topic, key: None:
-    any; queue_id: -1: any; from_ms, to_ms: store times, both counted in.
+    segments: (position, bytes) of each file of log_folder, ascending; start: log position, the
+    first record at or behind it is the first; stop: records from there on are left out; topic, key:
+    None: any; queue_id: -1: any; from_ms, to_ms: store times, both counted in.
     """
     cdef LogFiles files
     cdef LogWindow window
@@ -93,7 +93,7 @@ cdef class LogScan:
     cdef int64_t start
     cdef int64_t stop
     cdef readonly int64_t position     # behind the last record that was read
-    cdef readonly int result           # ParseResult at position, where next() returned None; 1: stop
+    cdef readonly int result           # ParseResult at position when next() gave None
 
     def __cinit__(self, bytes log_folder not None, list segments not None, *, int64_t start=0,
                   int64_t stop=0x7FFFFFFFFFFFFFFF, bytes topic=None, int32_t queue_id=-1,

@@ -109,7 +109,8 @@ cdef bint topic_char(uint8_t c) noexcept nogil:
 
 cdef void check_fields(Walk* w, const uint8_t* at, const RecordView* record) noexcept nogil:
     """The rules that a record's fields have to keep, whatever wrote it (store.md 2)."""
-    cdef int32_t born_size = HOST_V6_SIZE if record.sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_SIZE
+    cdef int32_t born_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_BORN_HOST_V6
+                              else HOST_V4_SIZE)
     cdef int32_t store_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_STORE_HOST_V6
                                else HOST_V4_SIZE)
     cdef const uint8_t* p = at + RECORD_BORN_HOST + born_size
@@ -300,7 +301,7 @@ cdef int64_t next_in_segment(Walk* w, int64_t low, int64_t segment_end) noexcept
 
 
 cdef int64_t next_record(Walk* w, int64_t position) noexcept nogil:
-    """Where reading can go on behind a position at which no record is, or -1: the log ends there."""
+    """Where reading can go on behind a position without a record, or -1: the log ends there."""
     cdef int32_t s = segment_of(&w.files, position)
     cdef int64_t found, base
     cdef RecordView record

@@ -1,5 +1,5 @@
 """The window through which verification reads the commit log (verify_window.pxd has its rules)."""
-from libc.errno cimport EINTR, ENOMEM, errno
+from libc.errno cimport EINTR, ENOMEM, ENXIO, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
@@ -204,7 +204,7 @@ cdef int64_t data_from(int fd, int64_t offset, int64_t size) noexcept nogil:
     cdef long found = lseek(fd, offset, SEEK_DATA)
     if found >= 0:
         return min(<int64_t>found, size)
-    return size if errno == 6 else offset          # ENXIO: a hole up to the end; else: not supported
+    return size if errno == ENXIO else offset      # a hole up to the end; else: not supported
 
 
 cdef int64_t window_nonzero(LogWindow* w, int64_t position, int64_t end) noexcept nogil:

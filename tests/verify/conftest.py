@@ -7,7 +7,7 @@ import pytest
 
 from tests.store.golden import unpack
 from tests.support.mqcore_process import mqcore_up
-from tests.verify.stores import OWN_SETTINGS, kill, load
+from tests.verify.stores import OWN_SETTINGS, kill, load, wait_for_dispatch
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +34,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ours after the end of all processes at once: 2,000 messages."""
+    """A store of ours after the end of all processes at once: 2,000 messages, dispatched."""
     folder = tmp_path_factory.mktemp("killed")
     with mqcore_up(folder, OWN_SETTINGS) as broker:
         load(broker, 2000)
+        wait_for_dispatch(broker, 2000)
         kill(broker)
     return broker.store

@@ -25,6 +25,7 @@ OWN_SETTINGS: dict[str, object] = {
 TOPIC = "verified"
 LOAD_TIMEOUT_S = 60
 KILL_TIMEOUT_S = 5
+DISPATCH_TIMEOUT_S = 10
 
 
 def load(broker: MqcoreProcess, count: int) -> None:
@@ -34,6 +35,16 @@ def load(broker: MqcoreProcess, count: int) -> None:
          "-t", TOPIC, "-q", "4", "-c", "2", "-d", "8", "--count", str(count), "--keys"],
         capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def wait_for_dispatch(broker: MqcoreProcess, count: int) -> None:
+    """Until `count` messages, with two keys each, are in queues and index."""
+    deadline = time.monotonic() + DISPATCH_TIMEOUT_S
+    while True:
+        figures = verify(broker.store, force=True).figures
+        if (figures["entries"], figures["keys_matched"]) == (count, 2 * count):
+            return
+        assert time.monotonic() < deadline, f"not dispatched: {figures}"
 
 
 def kill(broker: MqcoreProcess) -> None:

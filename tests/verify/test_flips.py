@@ -1,8 +1,8 @@
 """
 Whatever byte of a store changes: the damage is found, or the change does no harm.
 
-Harm is judged here by other code than verification's: a flipped record is decoded by the wire codec,
-and may differ only in fields of which the format keeps no second account.
+Harm is judged here by other code than verification's: a flipped record is decoded by the wire
+codec, and may differ only in fields of which the format keeps no second account.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def decoded(path: Path, at: int) -> dict[str, Any] | None:
 
 
 def record_is_as_good(name: str, path: Path, offset: int, before: bytes) -> bool:
-    """Whether the changed byte of a segment lies outside records, or where nothing depends on it."""
+    """Whether the changed byte lies outside records, or where nothing depends on it."""
     position = int(path.name) + offset
     message = next((message for message in manifest(name)["messages"] if message["physicalOffset"]
                     <= position < message["physicalOffset"] + message["size"]), None)
