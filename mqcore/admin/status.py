@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 
 PREFIX = "mqcore-"
@@ -45,7 +46,8 @@ def describe(name: str) -> dict[str, object] | None:
         "processes": processes,
         "log": {"first": log["first"], "published": log["published"], "flushed": log["flushed"],
                 "dispatch_behind_bytes": log["published"] - log["dispatched"],
-                "writes_refused": REFUSALS[log["refusal"]]},
+                "writes_refused": REFUSALS[log["refusal"]],
+                "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},
         "serving": {"connections": totals[0], "held_pulls": totals[4], "pulls": totals[2],
                     "forwarded": totals[5], "closed_for_nonsense": totals[6],

@@ -7,10 +7,12 @@ QueryMessageProcessor).
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from mqcore.broker.core import Core
 from mqcore.broker.requests import Answer, FieldError, Fields, Request, refused
 from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
+from mqcore.store.retention import used_percent
 from mqcore.wire import fastjson
 from mqcore.wire.codes import VERSION_4_9_8, ResponseCode, version_text
 from mqcore.wire.records import RecordError, decode_record
@@ -109,16 +111,22 @@ def _earliest_ms(core: Core, position: int) -> int:
 
 
 def _disk(path: str) -> dict[str, str]:
-    """How full the disk of the store is: a fraction, and the sizes for people."""
+    """How full the disks of the store are: fractions (-1.0: unknown), and the sizes for people."""
     usage = shutil.disk_usage(path)
-    ratio = f"{(usage.total - usage.free) / usage.total:.2f}"
+    log, queues = (_ratio(Path(path) / folder) for folder in ("commitlog", "consumequeue"))
     return {
-        "commitLogDiskRatio": ratio,
-        f"commitLogDiskRatio_{path}/commitlog": ratio,
-        "consumeQueueDiskRatio": ratio,
+        "commitLogDiskRatio": log,
+        f"commitLogDiskRatio_{path}/commitlog": log,
+        "consumeQueueDiskRatio": queues,
         "commitLogDirCapacity":
             f"Total : {usage.total / GIB:.1f} GiB, Free : {usage.free / GIB:.1f} GiB.",
     }
+
+
+def _ratio(folder: Path) -> str:
+    """As retention sees it: whole percents, rounded up; the root's disk before there are files."""
+    percent = used_percent(folder if folder.is_dir() else folder.parent)
+    return "-1.0" if percent < 0 else str(percent / 100)
 
 
 def _duration(elapsed_ms: int) -> str:

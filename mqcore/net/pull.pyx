@@ -80,6 +80,7 @@ cdef enum PullCodes:
     CODE_NOT_SUPPORTED = 3
     CODE_NOT_FOUND = 19
     CODE_RETRY_IMMEDIATELY = 20
+    CODE_OFFSET_MOVED = 21
 
 cdef struct PullFields:
     uint8_t group[256]
@@ -477,8 +478,28 @@ cdef int nothing_there(Server* s, Connection* c, const Header* header, const Pul
     return HANDLED
 
 
+cdef int out_of_range(Server* s, Connection* c, const Header* header, const PullFields* f,
+                      int64_t min_offset, int64_t max_offset, bint settled) noexcept nogil:
+    """
+    21, and the event message: the coordinator's. If it found the offset in range just now, messages
+    have been deleted since (settled): then 21 is said here.
+    """
+    if not settled:
+        return HANDLE_FORWARD
+    if max_offset == 0:
+        answer_pull(s, c, header.binary, header.opaque, CODE_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0,
+                    min_offset, max_offset, NULL)
+    elif f.offset < min_offset:
+        answer_pull(s, c, header.binary, header.opaque, CODE_OFFSET_MOVED, "OFFSET_TOO_SMALL",
+                    min_offset, min_offset, max_offset, NULL)
+    else:
+        answer_pull(s, c, header.binary, header.opaque, CODE_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY",
+                    max_offset, min_offset, max_offset, NULL)
+    return HANDLED
+
+
 cdef int look_up(Server* s, Connection* c, const Header* header, const PullFields* f,
-                 const SubscriptionView* wanted) noexcept nogil:
+                 const SubscriptionView* wanted, bint settled) noexcept nogil:
     """A pull that passed all checks (broker.md 6.2)."""
     cdef uint64_t hash = queue_hash(name_hash(f.topic, f.topic_length, 0), f.queue_id)
     cdef int32_t queue = queue_find(s.shm, f.topic, f.topic_length, f.queue_id, hash)
@@ -489,10 +510,10 @@ cdef int look_up(Server* s, Connection* c, const Header* header, const PullField
         min_offset = load_i64_acquire(&s.shm.queues[queue].min_offset)
     if max_offset == 0:
         if f.offset != 0:
-            return HANDLE_FORWARD      # 21, and the event message: the coordinator's
+            return out_of_range(s, c, header, f, min_offset, max_offset, settled)
         return nothing_there(s, c, header, f, queue, hash, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
     if f.offset < min_offset or f.offset > max_offset:
-        return HANDLE_FORWARD
+        return out_of_range(s, c, header, f, min_offset, max_offset, settled)
     if f.offset == max_offset:
         return nothing_there(s, c, header, f, queue, hash, wanted, "OFFSET_OVERFLOW_ONE", min_offset,
                              max_offset)
@@ -535,7 +556,7 @@ cdef int handle_pull(Server* s, Connection* c, const Header* header, bint settle
     if read_subscription(s, header, &f, &wanted) != HANDLED:
         return HANDLE_FORWARD
     s.slot.figures[FIGURE_PULLS] += 1
-    result = look_up(s, c, header, &f, &wanted)
+    result = look_up(s, c, header, &f, &wanted, settled)
     if result == HANDLED and f.sys_flag & PULL_COMMITS:
         note_commit(s, f.group, f.group_length, f.topic, f.topic_length, f.queue_id, f.commit_offset)
     return result
