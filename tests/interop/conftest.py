@@ -38,7 +38,6 @@ NOT_YET = {
     "retry": "redelivery of rejected messages (code 36, needs delayed delivery)",
     "transactions": "transactional messages",
     "sql": "SQL92 filters",
-    "keys": "lookup by key (code 12)",
 }
 
 

@@ -143,7 +143,6 @@ def test_an_sql_expression_selects_by_properties(
 
 
 def test_messages_are_found_by_their_key(programs: Programs, cluster: Cluster) -> None:
-    cluster.require("keys")
     require_client("java")
     topic = f"keys-{cluster.kind}"
     sent = [message("wanted", "x", keys="alpha beta"), message("other", "y", keys="gamma")]
