@@ -16,7 +16,7 @@ import time
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint
+from mqcore.store import checkpoint, index_files
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.dispatch import DispatchLoop
 from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
@@ -57,7 +57,7 @@ class Dispatcher:
     def start(self) -> None:
         self._files.index.mkdir(parents=True, exist_ok=True)
         self._files.queues.mkdir(parents=True, exist_ok=True)
-        newest = self._files.newest_index()
+        newest = index_files.newest(self._files.index)
         self._loop = DispatchLoop(
             self._segment, os.fsencode(self._files.commit_log), os.fsencode(self._files.queues),
             os.fsencode(self._files.index), file_entries=self._store.queue_file_entry_count,

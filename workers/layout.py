@@ -48,13 +48,6 @@ class StoreFiles:
     def lock(self) -> Path:
         return self.root / "lock"
 
-    def newest_index(self) -> Path | None:
-        """The index file with the highest name, which is written further."""
-        if not self.index.is_dir():
-            return None
-        names = sorted(entry.name for entry in os.scandir(self.index) if entry.name.isdigit())
-        return self.index / names[-1] if names else None
-
 
 def memory_bytes(ratio_percent: int) -> int:
     """How far behind the log's end a record still counts as in memory (broker.md 6.2)."""

@@ -30,7 +30,7 @@ from setproctitle import setproctitle
 
 from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment, stale_segments
-from mqcore.workers import coordinator, loop, namesrv
+from mqcore.workers import coordinator, last_run, loop, namesrv
 from mqcore.workers.dispatcher import Dispatcher
 from mqcore.workers.layout import (
     SLOT_COORDINATOR,
@@ -259,9 +259,8 @@ class Supervisor:
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""
-        self._files.abort.touch()
         try:
-            self._files.abort.write_text(self._settings.store.flush, encoding="ascii")
+            last_run.mark(self._files.abort, self._settings.store.flush)
         except OSError as error:       # a full disk: the next start assumes less
             log.warning("%s: %s", self._files.abort, error.strerror)
 

@@ -22,9 +22,11 @@ from mqcore.broker.queue_restarts import RestartFile
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint
+from mqcore.store import checkpoint, index_files
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
+from mqcore.workers import last_run
+from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
 
@@ -167,13 +169,16 @@ class Writer:
             return True
         return False
 
-    def _unsynced_bytes_max(self) -> int:
-        """What the last run could have written and not synced: known if it was in sync mode."""
-        try:
-            mode = self._files.abort.read_text(encoding="ascii", errors="replace").strip()
-        except FileNotFoundError:
-            return -1
-        return sync_bytes_max(self._settings.store.message_size_max_bytes) if mode == "sync" else -1
+    def _mend_index(self, recovered: Recovered, last: LastRun) -> None:
+        """
+        Index files that say more than the log, or than a disk that lost its power may have, are
+        written again, and so is an index that is gone.
+        """
+        if not self._settings.store.index_enable:
+            return
+        sure = recovered.end if last.clean or last.same_boot else recovered.dispatch_from
+        indexed = index_files.mend(self._files.index, sure)
+        recovered.dispatch_from = min(recovered.dispatch_from, max(indexed, recovered.first))
 
     def _recover(self, first_start: bool) -> Recovered:
         began = time.monotonic()
@@ -182,10 +187,12 @@ class Writer:
         self._restarts.load()
         if first_start:
             self._restarts.apply(self._queue_lives.set_restart)
-            last = checkpoint.read(self._files.checkpoint)
+            last, known = last_run.read(self._files.abort), checkpoint.read(self._files.checkpoint)
+            unsynced = sync_bytes_max(self._settings.store.message_size_max_bytes)
             recovered = recovery.open_store(
-                clean=not self._files.abort.exists(), checkpoint_ms=last.replay_from_ms,
-                flushed_ms=last.log_time_ms, unsynced_bytes_max=self._unsynced_bytes_max())
+                clean=last.clean, checkpoint_ms=known.replay_from_ms,
+                flushed_ms=known.log_time_ms, unsynced_bytes_max=unsynced if last.synced else -1)
+            self._mend_index(recovered, last)
             self._restarts.recovered(self._queue_lives.set_restart, recovered.first,
                                      recovered.end)
         else:

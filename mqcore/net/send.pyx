@@ -1,4 +1,5 @@
 """Sends (remoting.md 4.1, broker.md 2): the regular ones natively, every other one to the coordinator."""
+from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcpy, memmove
@@ -265,8 +266,11 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
             snprintf(disk_full_remark, sizeof(disk_full_remark), "service not available now: the disk "
                      "of the store is %d %% full", load_i32_acquire(&s.shm.log.disk_full_percent))
             remark[0] = disk_full_remark
-        elif load_i32_acquire(&s.shm.log.refusal) == REFUSAL_DISK_FULL:
+        elif (load_i32_acquire(&s.shm.log.refusal) == REFUSAL_DISK_FULL
+                or load_i32_acquire(&s.shm.log.queue_error) == ENOSPC):
             remark[0] = "service not available now: the disk of the store is full"
+        elif load_i32_acquire(&s.shm.log.queue_error) != 0:
+            remark[0] = "service not available now: consume queues or index cannot be written"
         else:
             remark[0] = "service not available now: a write to the store has failed"
         return CODE_SERVICE_NOT_AVAILABLE
@@ -474,6 +478,7 @@ cdef int handle_send(Server* s, Connection* c, const Header* header, const uint8
     if read_fields(s, header, settled, &f) != HANDLED:
         return HANDLE_FORWARD
     if (load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&s.shm.log.queue_error) != 0
             or load_i32_acquire(&s.shm.log.disk_full_percent)):
         return answer_now(s, c, header, PUT_SERVICE_NOT_AVAILABLE)
     if f.batch:

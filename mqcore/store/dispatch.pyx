@@ -365,9 +365,22 @@ cdef class DispatchLoop:
         for i in range(shm.head.serving_count):
             shm_producer(shm, &shm.head.arrivals[i], &self.d.arrivals[i])
         self.d.position = load_i64_acquire(&shm.log.dispatched)
+        if shm.slots[SLOT_DISPATCHER].incarnation > 1:
+            self.distrust_files()
         error = waiter_open(&self.waiter, shm.slots[SLOT_DISPATCHER].bell)
         if error:
             raise OSError(error, "epoll")
+
+    cdef void distrust_files(self):
+        """A predecessor died in this run: what it wrote and did not sync counts as not synced."""
+        cdef int32_t queue
+        cdef int64_t most
+        for queue in range(load_i32_acquire(&self.d.shm.head.queue_count)):
+            most = load_i64_acquire(&self.d.shm.queues[queue].max_offset)
+            if most > 0:
+                self.d.queues.files[queue].first = (
+                    (most - 1) // self.d.queues.file_entries * self.d.queues.file_entries)
+                store_i32_release(&self.d.queues.files[queue].dirty, 1)
 
     def run(self, int64_t slice_ms) -> int:
         """
@@ -383,6 +396,8 @@ cdef class DispatchLoop:
                 count = dispatch_turn(&self.d)
                 if count < 0:
                     break
+                if self.d.shm.log.queue_error:         # sends are refused for no longer than needed
+                    store_i32_release(&self.d.shm.log.queue_error, 0)
                 self.report()
                 if count > 0:
                     continue

@@ -101,9 +101,9 @@ cdef void index_close(KeyIndex* index) noexcept nogil:
 
 cdef int allocate(KeyIndex* index, int64_t end) noexcept nogil:
     """Disk space for the file's bytes below end (I1); 0 or errno."""
+    end = min((end + ALLOCATE_BYTES - 1) // ALLOCATE_BYTES * ALLOCATE_BYTES, file_size(index))
     if end <= index.allocated:
         return 0
-    end = min((end + ALLOCATE_BYTES - 1) // ALLOCATE_BYTES * ALLOCATE_BYTES, file_size(index))
     while fallocate(index.fd, 0, index.allocated, end - index.allocated) != 0:
         if errno == EINTR:
             continue
@@ -175,15 +175,15 @@ cdef int begin_file(KeyIndex* index, int64_t now_ms) noexcept nogil:
         index[0] = full
         index.failure = error
         return error
-    index_sync(&full)
-    index_close(&full)
     if end_time > 0:
         store_i64(index.bytes + INDEX_BEGIN_TIME, end_time)
         store_i64(index.bytes + INDEX_END_TIME, end_time)
     if end_position > 0:
         store_i64(index.bytes + INDEX_BEGIN_POSITION, end_position)
         store_i64(index.bytes + INDEX_END_POSITION, end_position)
-    return 0
+    error = index_sync(&full)
+    index_close(&full)
+    return error
 
 
 cdef int64_t index_end(KeyIndex* index) noexcept nogil:
@@ -215,6 +215,12 @@ cdef bint chain_has(KeyIndex* index, int32_t number, int32_t next_entry, int32_t
     return False
 
 
+cdef bint has_key(KeyIndex* index, int32_t hash, int64_t position) noexcept nogil:
+    return chain_has(
+        index, load_i32(index.bytes + INDEX_HEADER_SIZE + <int64_t>(hash % index.slots) * INDEX_SLOT_SIZE),
+        load_i32(index.bytes + INDEX_NEXT_ENTRY), hash, position)
+
+
 cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
                    bint maybe_there) noexcept nogil:
     cdef uint8_t* slot
@@ -222,6 +228,8 @@ cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t stor
     cdef int32_t next_entry, newest
     cdef int64_t seconds = 0, begin_time
     cdef int error
+    if maybe_there and index.bytes != NULL and has_key(index, hash, position):
+        return 0
     if index.bytes == NULL or load_i32(index.bytes + INDEX_NEXT_ENTRY) >= index.entries:
         error = begin_file(index, store_time_ms)
         if error:
@@ -231,8 +239,6 @@ cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t stor
     newest = load_i32(slot)
     if newest <= 0 or newest > next_entry:
         newest = 0
-    if maybe_there and chain_has(index, newest, next_entry, hash, position):
-        return 0
     entry = entry_at(index, next_entry)
     error = allocate(index, entry - index.bytes + INDEX_ENTRY_SIZE)
     if error:

@@ -105,14 +105,6 @@ STOPPED, KILLED = "stopped", "killed"
 ONE_QUEUE = pytest.mark.xfail(
     strict=True, reason="after a clean stop recovery goes by the queue that is furthest")
 LATE = pytest.mark.xfail(strict=True, reason="recovery does not look before a queue's first file")
-NO_KEYS = pytest.mark.xfail(
-    strict=True, reason="keys are only written from where the queues end")
-FULL_INDEX = pytest.mark.xfail(
-    strict=True, reason="the dispatcher cannot open a newest index file that is full")
-NEW_INDEX = pytest.mark.xfail(
-    strict=True, reason="an index file without entries is taken for the end of all that is indexed")
-CUT_INDEX = pytest.mark.xfail(
-    strict=True, reason="index entries behind the log's torn end are not cut")
 
 
 @pytest.mark.parametrize(("state", "change"), [
@@ -122,18 +114,17 @@ CUT_INDEX = pytest.mark.xfail(
     pytest.param(STOPPED, remove(QUEUE), id="one-queue-missing", marks=ONE_QUEUE),
     pytest.param(STOPPED, remove_file(QUEUE, -1), id="queue-behind", marks=ONE_QUEUE),
     pytest.param(STOPPED, remove_file(QUEUE, 0), id="queue-begins-late", marks=LATE),
-    pytest.param(STOPPED, remove("index"), id="index-missing", marks=NO_KEYS),
-    pytest.param(STOPPED, remove_file("index", -1), id="index-behind", marks=FULL_INDEX),
+    pytest.param(STOPPED, remove("index"), id="index-missing"),
+    pytest.param(STOPPED, remove_file("index", -1), id="index-behind"),
     pytest.param(KILLED, nothing, id="killed"),
     pytest.param(KILLED, remove("consumequeue"), id="killed-and-all-queues-missing"),
     pytest.param(STOPPED, unclean(nothing), id="unclean"),
     pytest.param(STOPPED, unclean(remove(QUEUE)), id="unclean-one-queue-missing"),
     pytest.param(STOPPED, unclean(remove("index")), id="unclean-index-missing"),
     pytest.param(STOPPED, unclean(remove_file(QUEUE, -1)), id="unclean-queue-behind"),
-    pytest.param(STOPPED, unclean(remove_file("index", -1)), id="unclean-index-behind",
-                 marks=FULL_INDEX),
-    pytest.param(STOPPED, unclean(begin_index), id="unclean-index-begun", marks=NEW_INDEX),
-    pytest.param(STOPPED, unclean(tear), id="unclean-torn", marks=CUT_INDEX),
+    pytest.param(STOPPED, unclean(remove_file("index", -1)), id="unclean-index-behind"),
+    pytest.param(STOPPED, unclean(begin_index), id="unclean-index-begun"),
+    pytest.param(STOPPED, unclean(tear), id="unclean-torn"),
 ])
 def test_what_is_said_to_be_mended_is_mended_by_the_next_start(
     state: str, change: Callable[[Path], None], tmp_path: Path, request: pytest.FixtureRequest
