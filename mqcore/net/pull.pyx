@@ -1,4 +1,5 @@
 """Pulls (remoting.md 4.2.1, broker.md 6; PullMessageProcessor, PullRequestHoldService)."""
+from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
@@ -77,6 +78,7 @@ cdef enum:
 
 cdef enum PullCodes:
     CODE_FOUND = 0
+    CODE_SYSTEM_ERROR = 1
     CODE_NOT_SUPPORTED = 3
     CODE_NOT_FOUND = 19
     CODE_RETRY_IMMEDIATELY = 20
@@ -99,6 +101,7 @@ cdef struct Found:                    # what one look at a queue gave
     int64_t bytes
     int64_t examined                  # entries looked at
     bint gone                         # a record was deleted already
+    bint unreadable                   # a file is there and cannot be read now: nothing is skipped
     const uint8_t* records[1024]
     int32_t sizes[1024]
 
@@ -227,11 +230,14 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
     found.bytes = 0
     found.examined = 0
     found.gone = False
+    found.unreadable = False
     log_next_use(&s.log)
     if kind == SUBSCRIPTION_ALL and wanted > max(s.memory_count_max, s.disk_count_max):
         wanted = max(s.memory_count_max, s.disk_count_max)
     wanted = <int32_t>min(<int64_t>min(max(wanted, 1), SCAN_ENTRIES_MAX), end - offset)
     got = queue_read(&s.queues, queue, offset, wanted, s.entries)
+    if got < 0:
+        found.unreadable = s.queues.failure != ENOENT
     for i in range(got):
         item = entry_decode(s.entries + i * CQ_ENTRY_SIZE)
         if item.log_position < skip_until:
@@ -245,8 +251,10 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
             continue
         record = log_at(&s.log, item.log_position, item.record_size, log_end)
         if record == NULL:
-            if found.count > 0 and s.log.failure == 0:
-                return                # its place in the view is in use: with the next pull
+            if item.log_position >= load_i64_acquire(&s.shm.log.first):
+                # its place in the view is in use by this pull, or the segment cannot be mapped now
+                found.unreadable = True
+                return
             found.gone = True
             found.examined += 1
             skip_until = (item.log_position // s.log.segment_size + 1) * s.log.segment_size
@@ -522,6 +530,9 @@ cdef int look_up(Server* s, Connection* c, const Header* header, const PullField
     if found.count > 0:
         answer_pull(s, c, header.binary, header.opaque, CODE_FOUND, "FOUND",
                     f.offset + found.examined, min_offset, max_offset, &found)
+    elif found.unreadable:
+        reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
+                    "the store cannot be read now: a file of it cannot be opened or mapped")
     elif found.examined == 0:
         answer_pull(s, c, header.binary, header.opaque, CODE_NOT_FOUND, "OFFSET_FOUND_NULL",
                     (f.offset // s.queues.file_entries + 1) * s.queues.file_entries, min_offset,
