@@ -191,6 +191,7 @@ def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> No
         "offsetNew": begin,
         "offsetRequest": header.offset,
     })
-    core.ports.appender.append(
-        OFFSET_MOVED_TOPIC, 0, body, {KEYS: header.group, TAGS: header.group}, born_ms=now_ms
-    )
+    # group names are not checked (9.5), but what separates properties cannot be in one
+    label = header.group.replace("\x01", "").replace("\x02", "")
+    properties = {KEYS: label, TAGS: label} if label else {}
+    core.ports.appender.append(OFFSET_MOVED_TOPIC, 0, body, properties, born_ms=now_ms)

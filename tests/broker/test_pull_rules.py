@@ -118,6 +118,14 @@ def test_an_offset_out_of_range_is_moved_and_made_known(
     }
 
 
+def test_the_event_of_a_group_with_separators_in_its_name_is_still_a_message(topic: Bench) -> None:
+    assert pull(topic, consumerGroup="a\x01b\x02", queueOffset=9, sysFlag=4).code == 21
+
+    (_, _, body, properties), = topic.appender.appended
+    assert properties == {"KEYS": "ab", "TAGS": "ab"}
+    assert json.loads(body)["consumerGroup"] == "a\x01b\x02"
+
+
 @pytest.mark.parametrize("offset", [10, 49, 50])
 def test_an_offset_up_to_the_end_is_in_range(topic: Bench, offset: int) -> None:
     assert pull(topic, queueOffset=offset) is REDO
