@@ -17,6 +17,7 @@ from mqcore.admin.bench_frames import pull_template, send_template
 from mqcore.layout import numbers
 from mqcore.shm.ring import RingEnd, consume_fixed, produce_fixed
 from mqcore.store.crc32 import crc32
+from mqcore.store.reader import StoreReader
 from mqcore.store.record import parse
 from mqcore.wire.command import Codec
 from mqcore.wire.header import read
@@ -180,3 +181,22 @@ def bench_dispatch_50000(benchmark: BenchmarkFixture, run: Run, keys: bool) -> N
                        setup=again, rounds=3)
     assert all(each.segment.log_state()["dispatched"] == end for each, _ in runs)
     benchmark.extra_info["records"] = DISPATCHED
+
+
+def bench_consume_queue_walk_50000(benchmark: BenchmarkFixture, run: Run) -> None:
+    """One queue's entries from its files, decoded, as a pull walks them."""
+    loop, probe = run.writer("async", 0), run.probe()
+    for number in range(DISPATCHED):
+        while not probe.send("TopicTest", 0, [b"x" * 128], opaque=number):
+            loop.run(TURN_MS)
+            probe.take()
+    loop.run(TURN_MS)
+    run.dispatch_all(run.segment.log_state()["published"])
+    reader = StoreReader(
+        run.segment, os.fsencode(run.log_folder), os.fsencode(run.queue_folder),
+        file_entries=run.file_entries, memory_bytes=1 << 30)
+
+    found, size = benchmark(reader.walk, "TopicTest", 0, 0, DISPATCHED)
+
+    assert found == DISPATCHED
+    assert size == run.segment.log_state()["published"]

@@ -34,6 +34,10 @@ from mqcore.store.log_view cimport (
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 
 
+cdef enum:
+    WALK_ENTRIES = 800                # read at a time
+
+
 cdef class StoreReader:
     """
     Reads of a running store. Offsets count entries, positions and sizes bytes, times ms.
@@ -114,6 +118,34 @@ cdef class StoreReader:
         if not self.item(self.find(topic, queue_id), offset, &item):
             return None
         return (item.log_position, item.record_size, item.tag_code)
+
+    def walk(self, str topic, int queue_id, int64_t offset, int64_t count) -> tuple[int, int]:
+        """
+        Walk up to `count` entries of a queue from `offset` on, as a pull does: (entries that point at
+        records, bytes of those records). Fillers are passed over; a file that is gone ends the walk.
+        """
+        cdef uint8_t entries[WALK_ENTRIES * CQ_ENTRY_SIZE]
+        cdef int32_t number = self.find(topic, queue_id)
+        cdef int64_t end, found = 0, size = 0
+        cdef int32_t got, i
+        cdef QueueItem item
+        if number < 0:
+            return (0, 0)
+        offset = max(offset, load_i64_acquire(&self.shm.queues[number].min_offset))
+        end = min(load_i64_acquire(&self.shm.queues[number].max_offset), offset + count)
+        with nogil:
+            while offset < end:
+                got = queue_read(&self.queues, number, offset,
+                                 <int32_t>min(<int64_t>WALK_ENTRIES, end - offset), entries)
+                if got <= 0:
+                    break
+                for i in range(got):
+                    item = entry_decode(entries + i * CQ_ENTRY_SIZE)
+                    if 0 < item.record_size < CQ_FILLER_RECORD_SIZE:
+                        found += 1
+                        size += item.record_size
+                offset += got
+        return (found, size)
 
     def record(self, int64_t position):
         """The whole record that starts at `position`, or None when there is none."""
