@@ -112,6 +112,7 @@ cdef struct Server:
     bint listener_fast[2]
     int listener_count
     bint stopping
+    bint trim                          # large buffers were freed: give their pages back at the next look
     # connections
     Connection** connections
     int32_t connection_max

@@ -159,6 +159,8 @@ cdef void connection_close(Server* s, Connection* c, int reason, int64_t detail)
     s.free_count += 1
     s.connection_count -= 1
     s.slot.figures[FIGURE_CONNECTIONS] = s.connection_count
+    if c.input_capacity + c.output_capacity > OUTPUT_KEEP_BYTES:
+        s.trim = True
     free(c.input)
     free(c.output)
     free(c.heartbeat)

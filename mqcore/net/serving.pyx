@@ -104,6 +104,18 @@ cdef extern from *:
     """
     int mq_accept(int listener) noexcept nogil
 
+cdef extern from *:
+    """
+    #include <malloc.h>
+    /* The C library keeps what is freed; after a crowd of slow readers that can be much. */
+    static void mq_give_pages_back(void) {
+    #ifdef __GLIBC__
+      malloc_trim(0);
+    #endif
+    }
+    """
+    void give_pages_back "mq_give_pages_back"() noexcept nogil
+
 cdef enum:
     EVENTS_AT_ONCE = 256
     ACCEPTS_AT_ONCE = 64
@@ -233,6 +245,9 @@ cdef void tick(Server* s) noexcept nogil:
     look_at_held(s, s.steady_ms - s.held_look_ms >= HELD_LOOK_MS)
     if s.steady_ms - s.held_look_ms >= HELD_LOOK_MS:
         s.held_look_ms = s.steady_ms
+        if s.trim:
+            s.trim = False
+            give_pages_back()
     forward_commits(s)
     drop_old_parked(s)
     if s.steady_ms - s.idle_look_ms >= IDLE_LOOK_MS:
