@@ -23,7 +23,7 @@ from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import QueueEntry
 from mqcore.broker.pull_rules import pull_asks
 from mqcore.broker.registration import Registration, identity
-from mqcore.broker.requests import Redo, Request, answer_frame
+from mqcore.broker.requests import Answer, Redo, Request, answer_frame
 from mqcore.broker.send_rules import send_asks
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
@@ -314,7 +314,7 @@ class Coordinator:
             outcome = self._broker.handle(request)
         except Exception as error:       # the boundary of this process: one request, not all
             log.exception("request %d from %s failed", command.code, item.remote)
-            outcome = wire_failure(error)
+            outcome = Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if isinstance(outcome, Redo):
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
             return
@@ -339,12 +339,6 @@ class Coordinator:
         while True:
             await asyncio.sleep(self._settings.broker.register_interval_ms / 1000)
             await self._registrar.register_now(self._broker.registration())
-
-
-def wire_failure(error: Exception) -> Any:
-    from mqcore.broker.requests import Answer
-
-    return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
 def redo_header(command: wire.Command, redo: Redo) -> bytes:

@@ -5,7 +5,6 @@ from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.layout cimport (
     ANSWER_CLOSE,
-    ANSWER_DROP,
     ANSWER_FRAME,
     ANSWER_REDO,
     FIGURE_FORWARDED,
@@ -15,7 +14,6 @@ from mqcore.layout cimport (
     FORWARD_HELLO,
     FORWARD_REPEATED,
     FRAME_HEADER_WORD,
-    FRAME_LENGTH_MAX,
     PART_MORE,
     SLOT_COORDINATOR,
     ForwardHead,
@@ -53,7 +51,7 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
-from mqcore.wire.header cimport CODE_PULL, CODE_SEND, CODE_SEND_BATCH, CODE_SEND_V2, Header
+from mqcore.wire.header cimport Header
 
 cdef enum:
     CODE_SYSTEM_ERROR = 1

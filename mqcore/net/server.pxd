@@ -205,4 +205,5 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil
 cdef void output_flush_all(Server* s) noexcept nogil
 cdef void connection_watch(Server* s, Connection* c) noexcept nogil
 cdef void connection_stall(Server* s, Connection* c) noexcept nogil
+cdef void forget_from(int32_t* slots, int32_t* count, int32_t slot) noexcept nogil   # of a slot list
 cdef uint32_t next_random(Server* s) noexcept nogil

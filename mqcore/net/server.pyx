@@ -2,7 +2,7 @@
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove
 
 from mqcore.endian cimport store_i32
 from mqcore.layout cimport (

@@ -3,8 +3,8 @@ import socket
 
 from libc.errno cimport EAGAIN, EINTR, EMFILE, ENFILE, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.clock cimport steady_ms, wall_ms
@@ -31,11 +31,9 @@ from mqcore.net.requests cimport handle_input
 from mqcore.net.send cimport take_results
 from mqcore.net.server cimport (
     CLOSE_IDLE,
-    CLOSE_LIMIT,
     CLOSE_MEMORY,
     CLOSE_PEER,
     COMMITS_MAX,
-    EVENTS_MAX,
     PARKED_COUNT_MAX,
     READ_BYTES,
     SCAN_ENTRIES_MAX,
@@ -48,6 +46,7 @@ from mqcore.net.server cimport (
     connection_close,
     connection_find,
     connection_watch,
+    forget_from,
     output_flush,
     output_flush_all,
 )
@@ -130,7 +129,6 @@ cdef enum:
 
 cdef void accept_some(Server* s, int listener) noexcept nogil:
     cdef int i, fd
-    cdef Connection refused
     for i in range(ACCEPTS_AT_ONCE):
         fd = mq_accept(s.listeners[listener])
         if fd < 0:
@@ -142,6 +140,18 @@ cdef void accept_some(Server* s, int listener) noexcept nogil:
             s.events_lost += 1
 
 
+cdef ssize_t receive(Server* s, Connection* c, uint8_t* into) noexcept nogil:
+    """One read of up to READ_BYTES; 0: nothing came, or the connection is closed now."""
+    cdef ssize_t got = sys_read(c.fd, into, READ_BYTES)
+    if got > 0:
+        c.active_ms = s.steady_ms
+        s.slot.figures[FIGURE_BYTES_IN] += got
+        return got
+    if got == 0 or (errno != EAGAIN and errno != EINTR):
+        connection_close(s, c, CLOSE_PEER, 0)
+    return 0
+
+
 cdef void read_some(Server* s, Connection* c) noexcept nogil:
     cdef ssize_t got
     cdef int64_t kept = c.input_length
@@ -150,19 +160,9 @@ cdef void read_some(Server* s, Connection* c) noexcept nogil:
         return
     if kept > 0:
         memcpy(s.scratch, c.input, kept)
-    got = sys_read(c.fd, s.scratch + kept, READ_BYTES)
-    if got <= 0:
-        if got < 0 and (errno == EAGAIN or errno == EINTR):
-            return
-        connection_close(s, c, CLOSE_PEER, 0)
-        return
-    c.active_ms = s.steady_ms
-    s.slot.figures[FIGURE_BYTES_IN] += got
-    handle_input(s, c, s.scratch, kept + got)
-
-
-cdef extern from "<stdlib.h>" nogil:
-    void* c_realloc "realloc"(void* memory, size_t size)
+    got = receive(s, c, s.scratch + kept)
+    if got > 0:
+        handle_input(s, c, s.scratch, kept + got)
 
 
 cdef void read_more(Server* s, Connection* c) noexcept nogil:
@@ -172,22 +172,16 @@ cdef void read_more(Server* s, Connection* c) noexcept nogil:
     cdef int64_t capacity = c.input_capacity
     if capacity - c.input_length < READ_BYTES:
         capacity = max(2 * capacity, <int64_t>c.input_length + READ_BYTES)
-        bigger = <uint8_t*>c_realloc(c.input, capacity)
+        bigger = <uint8_t*>realloc(c.input, capacity)
         if bigger == NULL:
             connection_close(s, c, CLOSE_MEMORY, capacity)
             return
         c.input = bigger
         c.input_capacity = <int32_t>capacity
-    got = sys_read(c.fd, c.input + c.input_length, READ_BYTES)
-    if got <= 0:
-        if got < 0 and (errno == EAGAIN or errno == EINTR):
-            return
-        connection_close(s, c, CLOSE_PEER, 0)
-        return
-    c.active_ms = s.steady_ms
-    s.slot.figures[FIGURE_BYTES_IN] += got
-    c.input_length += <int32_t>got
-    handle_input(s, c, c.input, c.input_length)
+    got = receive(s, c, c.input + c.input_length)
+    if got > 0:
+        c.input_length += <int32_t>got
+        handle_input(s, c, c.input, c.input_length)
 
 
 cdef void retry_stalled(Server* s) noexcept nogil:
@@ -202,22 +196,13 @@ cdef void retry_stalled(Server* s) noexcept nogil:
         if c == NULL or not c.stalled:
             continue
         c.stalled = False
-        forget_stalled(s, c.slot)
+        forget_from(s.stalled, &s.stalled_count, c.slot)
         handle_input(s, c, c.input, c.input_length)
         c = s.connections[slots[i]]
         if c != NULL:
             connection_watch(s, c)
             if c.stalled:
                 return                 # still no room
-
-
-cdef void forget_stalled(Server* s, int32_t slot) noexcept nogil:
-    cdef int32_t i
-    for i in range(s.stalled_count):
-        if s.stalled[i] == slot:
-            s.stalled_count -= 1
-            s.stalled[i] = s.stalled[s.stalled_count]
-            return
 
 
 cdef void push_appends(Server* s) noexcept nogil:
