@@ -122,7 +122,7 @@ cdef enum:
 # == Part 2: shared memory =========================================================================
 
 cdef enum:
-    SHM_LAYOUT_VERSION = 2
+    SHM_LAYOUT_VERSION = 3
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -132,11 +132,19 @@ cdef enum:
     SLOT_DISPATCHER = 2
     SLOT_COORDINATOR = 3
     SLOT_NAMESRV = 4
+    SLOT_SCHEDULER = 5
+    SLOT_TRANSACTION_CHECK = 6
     SLOT_SERVING = 8                     # serving process i has slot SLOT_SERVING + i
     SLOT_COUNT = SLOT_SERVING + SERVING_COUNT_MAX
 
     PRODUCER_COORDINATOR = SERVING_COUNT_MAX      # who appends: serving 0..15, then these
-    PRODUCER_COUNT = SERVING_COUNT_MAX + 1
+    PRODUCER_SCHEDULER = SERVING_COUNT_MAX + 1
+    PRODUCER_TRANSACTION_CHECK = SERVING_COUNT_MAX + 2
+    PRODUCER_COUNT = SERVING_COUNT_MAX + 3
+
+    ARRIVALS_SCHEDULER = SERVING_COUNT_MAX        # who hears of queues: serving 0..15, then it
+    ARRIVALS_COUNT = SERVING_COUNT_MAX + 1
+    DELAY_LEVEL_MAX = 64                 # levels that messageDelayLevel may name
 
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
@@ -217,6 +225,25 @@ cdef struct LogState "mq_log_state":
     int32_t removals_asked               # counts; after the queues' own words; the coordinator
     int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
     uint8_t coordinator_pad[120]
+
+# -- Delayed messages: how far each level is delivered (broker.md 4.6) -------------------------------
+cdef struct ScheduleState "mq_schedule_state":
+    int32_t sequence                     # odd while the scheduler writes
+    int32_t level_count                  # 0: not known yet; the scheduler
+    int64_t offsets[64]                  # of level 1, 2, ...: the next to be delivered; the scheduler
+    int64_t delivered                    # messages, since the start; the scheduler
+
+# -- Transactions: how far half and op queue are settled (broker.md 5.4) -----------------------------
+cdef struct TransactionState "mq_transaction_state":
+    int32_t sequence                     # odd while the transaction-check writes
+    int32_t known                        # 0: the offsets are not known yet; the transaction-check
+    int64_t half_offset                  # committed, like a consumer's; the transaction-check
+    int64_t op_offset                    # the same of the op queue; the transaction-check
+    int64_t oldest_born_ms               # of the oldest pending half message, 0: there is none
+    int64_t pending                      # half messages found undecided in the last round
+    int64_t checks                       # check requests sent since the start
+    int64_t expired                      # messages given up since the start
+    int64_t rounds                       # since the start
 
 cdef enum Refusal:
     REFUSAL_NONE = 0
@@ -324,12 +351,16 @@ cdef struct ShmHead "mq_shm_head":
     int64_t queue_index_start
     int32_t queue_capacity
     int32_t queue_count                  # the writer
-    int64_t interest_start               # u8 [serving][queue]: that process holds pulls on it
-    RingPlace appends[17]                # producer -> writer
-    RingPlace append_results[17]         # writer -> producer
-    RingPlace arrivals[16]               # dispatcher -> serving
+    int64_t interest_start               # u8 [reader][queue]: who wants to hear of it; serving, then
+                                         #   the scheduler
+    int64_t schedule_start
+    int64_t transactions_start
+    RingPlace appends[19]                # producer -> writer
+    RingPlace append_results[19]         # writer -> producer
+    RingPlace arrivals[17]               # dispatcher -> serving, scheduler
     RingPlace requests[16]               # serving -> coordinator
     RingPlace answers[16]                # coordinator -> serving
+    RingPlace checks                     # transaction-check -> coordinator
 
 cdef enum:
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1
@@ -354,7 +385,7 @@ cdef struct AppendHead "mq_append_head":
     uint8_t transaction_type             # the sys flag's two bits
     uint8_t topic_length                 # topic of the first record, for the queue's name
     int32_t topic_start                  # from the first record's start
-    int32_t pad
+    int32_t answer_queue_id              # what the answer says: the queue that was asked for
 
 cdef enum:
     APPEND_RECORDS = 1

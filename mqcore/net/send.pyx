@@ -304,7 +304,7 @@ cdef void fill_head(Server* s, Connection* c, const Header* header, const SendFi
     head.opaque = header.opaque
     head.producer_incarnation = s.incarnation
     head.queue_hash = queue_hash(f.topic_hash, f.queue_id)
-    head.queue_id = f.queue_id
+    head.queue_id = head.answer_queue_id = f.queue_id
     head.record_count = count
     head.bytes_total = bytes
     head.request_flags = ((REQUEST_BINARY if header.binary else 0)

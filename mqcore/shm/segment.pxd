@@ -9,9 +9,11 @@ from mqcore.layout cimport (
     LogState,
     QueueEntry,
     RingPlace,
+    ScheduleState,
     ShmHead,
     SubscriptionEntry,
     TopicEntry,
+    TransactionState,
     WorkerSlot,
 )
 from mqcore.shm.ring cimport Ring
@@ -31,6 +33,8 @@ cdef struct Shm:                  # resolved addresses in one process
     QueueEntry* queues
     int32_t* queue_index
     uint8_t* interest
+    ScheduleState* schedule
+    TransactionState* transactions
 
 
 cdef class Segment:

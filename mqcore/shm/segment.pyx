@@ -16,10 +16,13 @@ from mqcore.atomics cimport (
     store_i64_release,
 )
 from mqcore.layout cimport (
+    ARRIVALS_SCHEDULER,
     CACHE_LINE_PAIR,
     FIGURE_COUNT,
     PRODUCER_COORDINATOR,
     PRODUCER_COUNT,
+    PRODUCER_SCHEDULER,
+    PRODUCER_TRANSACTION_CHECK,
     SERVING_COUNT_MAX,
     SHM_LAYOUT_VERSION,
     SHM_MAGIC,
@@ -29,9 +32,11 @@ from mqcore.layout cimport (
     QueueEntry,
     RingCursors,
     RingPlace,
+    ScheduleState,
     ShmHead,
     SubscriptionEntry,
     TopicEntry,
+    TransactionState,
     WorkerSlot,
 )
 from mqcore.shm.ring cimport Ring, ring_open_consumer, ring_open_producer
@@ -61,6 +66,8 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.queues = <QueueEntry*>(base + head.queues_start)
     shm.queue_index = <int32_t*>(base + head.queue_index_start)
     shm.interest = base + head.interest_start
+    shm.schedule = <ScheduleState*>(base + head.schedule_start)
+    shm.transactions = <TransactionState*>(base + head.transactions_start)
 
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:
@@ -316,7 +323,9 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.subscription_index_start = place(&end, head.subscription_capacity * 8)
     head.queues_start = place(&end, head.queue_capacity * <int64_t>sizeof(QueueEntry))
     head.queue_index_start = place(&end, head.queue_capacity * 8)
-    head.interest_start = place(&end, serving_count * <int64_t>head.queue_capacity)
+    head.interest_start = place(&end, (serving_count + 1) * <int64_t>head.queue_capacity)
+    head.schedule_start = place(&end, sizeof(ScheduleState))
+    head.transactions_start = place(&end, sizeof(TransactionState))
     for i in range(serving_count):
         place_ring(&head.appends[i], &end, append_bytes)
         place_ring(&head.append_results[i], &end, 1 << 22)
@@ -325,6 +334,12 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
         place_ring(&head.answers[i], &end, 1 << 20)
     place_ring(&head.appends[PRODUCER_COORDINATOR], &end, append_bytes)
     place_ring(&head.append_results[PRODUCER_COORDINATOR], &end, 1 << 18)
+    place_ring(&head.appends[PRODUCER_SCHEDULER], &end, append_bytes)
+    place_ring(&head.append_results[PRODUCER_SCHEDULER], &end, 1 << 18)
+    place_ring(&head.appends[PRODUCER_TRANSACTION_CHECK], &end, append_bytes)
+    place_ring(&head.append_results[PRODUCER_TRANSACTION_CHECK], &end, 1 << 18)
+    place_ring(&head.arrivals[ARRIVALS_SCHEDULER], &end, 1 << 18)
+    place_ring(&head.checks, &end, append_bytes)
     head.total_size = (end + 4095) // 4096 * 4096
 
 

@@ -53,11 +53,11 @@ cdef struct Appender:
     int32_t used_count
     int32_t used_capacity
     int producers
-    int producer[17]                  # number of each producer that there is
-    Ring appends[17]
-    Ring results[17]
-    int64_t result_kept[17]           # results below it belong to records that are in the file
-    int32_t result_wanted[17]         # the length of a result that found no room; 0: none waits
+    int producer[19]                  # number of each producer that there is
+    Ring appends[19]
+    Ring results[19]
+    int64_t result_kept[19]           # results below it belong to records that are in the file
+    int32_t result_wanted[19]         # the length of a result that found no room; 0: none waits
     int failure                       # errno of the last write, sync or file that failed
     int64_t appends_count
     int64_t bytes_count

@@ -12,6 +12,8 @@ from mqcore.layout cimport (
     MAGIC_BLANK,
     PRODUCER_COORDINATOR,
     PRODUCER_COUNT,
+    PRODUCER_SCHEDULER,
+    PRODUCER_TRANSACTION_CHECK,
     PUT_CREATE_FILE_FAILED,
     PUT_FLUSH_TIMEOUT,
     PUT_MESSAGE_ILLEGAL,
@@ -26,7 +28,9 @@ from mqcore.layout cimport (
     RESULT_PUT,
     SLOT_COORDINATOR,
     SLOT_DISPATCHER,
+    SLOT_SCHEDULER,
     SLOT_SERVING,
+    SLOT_TRANSACTION_CHECK,
     SYS_FLAG_COMMIT,
     AppendHead,
     AppendResult,
@@ -327,7 +331,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         result.connection = head.connection
         result.opaque = head.opaque
         result.producer_incarnation = head.producer_incarnation
-        result.queue_id = head.queue_id
+        result.queue_id = head.answer_queue_id
         result.record_count = head.record_count
         result.request_flags = head.request_flags
         result.queue_offset = 0
@@ -375,7 +379,11 @@ cdef void publish(Appender* a) noexcept nogil:
 
 
 cdef inline int slot_of(int producer) noexcept nogil:
-    return SLOT_COORDINATOR if producer == PRODUCER_COORDINATOR else SLOT_SERVING + producer
+    if producer < PRODUCER_COORDINATOR:
+        return SLOT_SERVING + producer
+    if producer == PRODUCER_SCHEDULER:
+        return SLOT_SCHEDULER
+    return SLOT_TRANSACTION_CHECK if producer == PRODUCER_TRANSACTION_CHECK else SLOT_COORDINATOR
 
 
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
@@ -465,7 +473,7 @@ cdef void appender_drop_requests(Appender* a) noexcept nogil:
             result.producer_incarnation = head.producer_incarnation
             result.queue_offset = 0
             result.log_position = 0
-            result.queue_id = head.queue_id
+            result.queue_id = head.answer_queue_id
             result.record_count = 1
             result.status = PUT_WRITER_RESTARTED
             result.request_flags = head.request_flags

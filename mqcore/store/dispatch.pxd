@@ -47,7 +47,7 @@ cdef struct Dispatcher:
     QueueFiles queues
     KeyIndex index
     bint index_enabled
-    Ring arrivals[16]
+    Ring arrivals[17]
     PendingEntry* pending
     int32_t pending_count
     TouchedQueue* touched

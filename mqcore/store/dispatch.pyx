@@ -15,10 +15,12 @@ from mqcore.atomics cimport (
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
     ARRIVAL_QUEUE,
+    ARRIVALS_SCHEDULER,
     CQ_ENTRY_SIZE,
     FIGURE_DISPATCHED,
     FIGURE_KEYS,
     SLOT_DISPATCHER,
+    SLOT_SCHEDULER,
     SLOT_SERVING,
     SYS_FLAG_COMMIT,
     SYS_FLAG_ROLLBACK,
@@ -210,23 +212,27 @@ cdef void tell(Dispatcher* d) noexcept nogil:
     """Arrivals to whoever holds pulls on a queue that grew (D3)."""
     cdef int i
     cdef int32_t t, queue
+    cdef bint scheduler
+    cdef Ring* arrivals
     cdef Arrival* arrival
     full_fence()
-    for i in range(d.shm.head.serving_count):
+    for i in range(d.shm.head.serving_count + 1):                        # the last: the scheduler
+        scheduler = i == d.shm.head.serving_count
+        arrivals = &d.arrivals[ARRIVALS_SCHEDULER if scheduler else i]
         for t in range(d.touched_count):
             queue = d.touched[t].queue
             if not d.touched[t].born and not load_u8_acquire(
                     &d.shm.interest[<int64_t>i * d.shm.head.queue_capacity + queue]):
                 continue
-            arrival = <Arrival*>ring_claim(&d.arrivals[i], sizeof(Arrival))
+            arrival = <Arrival*>ring_claim(arrivals, sizeof(Arrival))
             if arrival == NULL:        # that process looks at all it holds once a second itself
                 break
             arrival.queue = queue
             arrival.pad = 0
             arrival.max_offset = d.shm.queues[queue].max_offset
-            ring_commit(&d.arrivals[i], ARRIVAL_QUEUE, sizeof(Arrival))
-        if ring_publish(&d.arrivals[i]):
-            doorbell_ring(&d.shm.slots[SLOT_SERVING + i])
+            ring_commit(arrivals, ARRIVAL_QUEUE, sizeof(Arrival))
+        if ring_publish(arrivals):
+            doorbell_ring(&d.shm.slots[SLOT_SCHEDULER if scheduler else SLOT_SERVING + i])
 
 
 cdef int end_batch(Dispatcher* d) noexcept nogil:
@@ -364,6 +370,7 @@ cdef class DispatchLoop:
                 raise OSError(error, "index file cannot be used", newest_index)
         for i in range(shm.head.serving_count):
             shm_producer(shm, &shm.head.arrivals[i], &self.d.arrivals[i])
+        shm_producer(shm, &shm.head.arrivals[ARRIVALS_SCHEDULER], &self.d.arrivals[ARRIVALS_SCHEDULER])
         self.d.position = load_i64_acquire(&shm.log.dispatched)
         if shm.slots[SLOT_DISPATCHER].incarnation > 1:
             self.distrust_files()

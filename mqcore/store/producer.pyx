@@ -92,7 +92,7 @@ cdef class LogProducer:
         head.opaque = tag
         head.producer_incarnation = self.incarnation
         head.queue_hash = queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id)
-        head.queue_id = queue_id
+        head.queue_id = head.answer_queue_id = queue_id
         head.record_count = 1
         head.transaction_type = sys_flag & 0xC
         ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
