@@ -307,7 +307,10 @@ class Coordinator:
             self._rings.close(item.connection)
             return
         if command.is_response:
-            return                       # to a request of ours that nobody waits for any more
+            if item.parked:
+                self._rings.drop(item.connection, item.parked)
+            self._broker.handle_response(item.connection, command)
+            return
         request = Request(item.connection, item.remote, command, now_ms(), item.fast_port,
                           item.body_size)
         try:

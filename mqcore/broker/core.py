@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mqcore.broker.client_calls import ClientCalls
 from mqcore.broker.clients import ClientTables
 from mqcore.broker.groups import GroupTable
 from mqcore.broker.locks import LockTable
@@ -43,6 +44,7 @@ class Core:
     offsets: OffsetTable
     clients: ClientTables
     locks: LockTable
+    calls: ClientCalls
     started_ms: int = 0
 
     @classmethod
@@ -66,6 +68,7 @@ class Core:
                 tables.publish_subscription, settings.processes.subscription_count_max
             ),
             locks=LockTable(settings.broker.queue_lock_expiry_ms),
+            calls=ClientCalls(ports.connections),
         )
 
     @property

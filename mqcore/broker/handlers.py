@@ -34,6 +34,7 @@ from mqcore.broker.send_rules import handle_send
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
 from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.command import Command
 from mqcore.wire.topics import TopicConfig
 
 EXPIRY_INTERVAL_MS = 10_000
@@ -102,12 +103,14 @@ class Broker:
         core.topics.load(now_ms)
         core.groups.load(now_ms)
         core.offsets.load()
+        core.calls.restart(now_ms)
         self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: changed tables, offsets, clients that fell silent."""
         core = self.core
+        core.calls.expire(now_ms)
         self._settle(now_ms)
         if _due(self._next_persist_ms, now_ms):
             self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
@@ -136,17 +139,17 @@ class Broker:
 
     def connection_closed(self, connection: int) -> None:
         """A connection ended: its client leaves its groups, the other members are told."""
+        self.core.calls.connection_closed(connection)
         client_requests.notify(self.core, self.core.clients.connection_closed(connection))
 
     def connections_lost(self, serving_index: int) -> None:
         """A serving process ended, and all of its connections with it."""
-        lost = [
-            connection for connection in self.core.clients.connections()
-            if connection >> SERVING_SHIFT & SERVING_MASK == serving_index
-        ]
+        known = {*self.core.clients.connections(), *self.core.calls.connections()}
         changed: set[str] = set()
-        for connection in lost:
-            changed.update(self.core.clients.connection_closed(connection))
+        for connection in sorted(known):
+            if connection >> SERVING_SHIFT & SERVING_MASK == serving_index:
+                self.core.calls.connection_closed(connection)
+                changed.update(self.core.clients.connection_closed(connection))
         client_requests.notify(self.core, sorted(changed))
 
     # -- requests -----------------------------------------------------------------------------
@@ -170,6 +173,10 @@ class Broker:
             outcome = Answer(ResponseCode.SYSTEM_ERROR, str(error))
         self._settle(request.now_ms)
         return outcome
+
+    def handle_response(self, connection: int, answer: Command) -> None:
+        """A client answered one of our requests; one that nobody waits for is dropped."""
+        self.core.calls.answered(connection, answer)
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """A pull that a serving process answered carried this commit (broker.md 6.4)."""

@@ -1,0 +1,132 @@
+"""
+Requests that the broker sends to clients, and whom their answers are for.
+
+broker.md 7.6, remoting.md 2.5, 4.8 (RocketMQ 4.9.8: Broker2Client, NettyRemotingAbstract). A client
+is asked on the connection that it made; its answer carries the opaque of the question. Every
+question ends exactly once: with an answer, with its time, or with its connection.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqcore.wire.command import Command, encode
+
+if TYPE_CHECKING:
+    from mqcore.broker.ports import Connections
+
+CALL_COUNT_MAX = 4_096
+CALL_BYTES_MAX = 64 << 20          # frames of calls that wait: what waits with them is no larger
+TIMEOUT_MS_MAX = 60_000
+_OPAQUE_MASK = 0x7FFF_FFFF
+
+
+class CallEnd(Enum):
+    """Why a call ended without an answer."""
+
+    TIMEOUT = "the client did not answer in time"
+    CLOSED = "the connection of the client was closed"
+    REFUSED = "too many requests wait for clients"
+
+
+Done = Callable[[Command | CallEnd], None]
+
+
+class _Call(NamedTuple):
+    deadline_ms: int
+    size: int
+    done: Done
+
+
+class ClientCalls:
+    """
+    The calls that wait, by connection and opaque.
+
+    first_opaque: where opaques start; one that differs from run to run keeps a late answer to an
+    earlier coordinator from being taken for one to this.
+    """
+
+    def __init__(self, connections: Connections, first_opaque: int = 0) -> None:
+        self._connections = connections
+        self._opaque = first_opaque & _OPAQUE_MASK
+        self._waiting: dict[int, dict[int, _Call]] = {}
+        self._count = 0
+        self._bytes = 0
+        self._next_deadline_ms = 0         # no call ends earlier by time
+
+    def __len__(self) -> int:
+        return self._count
+
+    def restart(self, first_opaque: int) -> None:
+        """Opaques go on from here."""
+        self._opaque = first_opaque & _OPAQUE_MASK
+
+    def call(
+        self, connection: int, command: Command, timeout_ms: int, done: Done, now_ms: int
+    ) -> None:
+        """
+        Ask a client.
+
+        connection  of the client (mqcore.broker.clients.Client)
+        command     the request; its opaque is replaced
+        timeout_ms  at most TIMEOUT_MS_MAX
+        done        called exactly once with the answer or with the reason why there is none: never
+                    later than the first tick after the time has passed, at once when there is no
+                    room for another call. It may call again.
+        """
+        self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
+        frame = encode(replace(command, opaque=opaque))
+        if self._count >= CALL_COUNT_MAX or self._bytes + len(frame) > CALL_BYTES_MAX:
+            done(CallEnd.REFUSED)
+            return
+        deadline_ms = now_ms + min(timeout_ms, TIMEOUT_MS_MAX)
+        self._waiting.setdefault(connection, {})[opaque] = _Call(deadline_ms, len(frame), done)
+        if self._count == 0 or deadline_ms < self._next_deadline_ms:
+            self._next_deadline_ms = deadline_ms
+        self._count += 1
+        self._bytes += len(frame)
+        self._connections.send(connection, frame)
+
+    def answered(self, connection: int, answer: Command) -> bool:
+        """A response came; False when nobody waits for it (any more)."""
+        calls = self._waiting.get(connection, {})
+        if answer.opaque not in calls:
+            return False
+        self._take(connection, answer.opaque).done(answer)
+        return True
+
+    def connection_closed(self, connection: int) -> None:
+        """All calls of a connection end."""
+        for opaque in list(self._waiting.get(connection, ())):
+            self._take(connection, opaque).done(CallEnd.CLOSED)
+
+    def connections(self) -> list[int]:
+        """The connections that have been asked something."""
+        return list(self._waiting)
+
+    def expire(self, now_ms: int) -> None:
+        """End the calls whose time has passed, or lies too far ahead: the clock was set back."""
+        if self._count == 0 or 0 < self._next_deadline_ms - now_ms <= TIMEOUT_MS_MAX:
+            return
+        over, later = [], []
+        for connection, calls in self._waiting.items():
+            for opaque, call in calls.items():
+                if 0 < call.deadline_ms - now_ms <= TIMEOUT_MS_MAX:
+                    later.append(call.deadline_ms)
+                else:
+                    over.append((connection, opaque))
+        self._next_deadline_ms = min(later, default=0)
+        for connection, opaque in over:
+            if opaque in self._waiting.get(connection, ()):      # `done` may have ended others
+                self._take(connection, opaque).done(CallEnd.TIMEOUT)
+
+    def _take(self, connection: int, opaque: int) -> _Call:
+        calls = self._waiting[connection]
+        call = calls.pop(opaque)
+        if not calls:
+            del self._waiting[connection]
+        self._count -= 1
+        self._bytes -= call.size
+        return call
