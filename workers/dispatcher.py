@@ -43,6 +43,7 @@ class Dispatcher:
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._store = settings.store
+        self._delay_levels_ms = settings.delay_levels_ms
         self._segment = segment
         self._files = StoreFiles(settings.store_root)
         self._stopping = threading.Event()
@@ -64,6 +65,7 @@ class Dispatcher:
             index_slots=self._store.index_slot_count, index_entries=self._store.index_entry_count,
             index_enabled=self._store.index_enable,
             newest_index=os.fsencode(newest) if newest is not None else None,
+            delay_levels_ms=self._delay_levels_ms,
         )
         self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
         self._syncer.start()

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from mqcore.broker.delay_levels import parse_delay_levels
+
 MIB = 1 << 20
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
@@ -61,6 +63,9 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     short_polling_ms: Positive = 1_000
     client_expiry_ms: Positive = 120_000
     queue_lock_expiry_ms: Positive = 60_000
+    message_delay_levels: str = (
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    )
     offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 5_000
 
 
@@ -164,6 +169,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def fast_port(self) -> int | None:
         """The "VIP" port, listen_port - 2 (broker.md 1.1); None when switched off."""
         return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delays of level 1, 2, ... in ms."""
+        return parse_delay_levels(self.broker.message_delay_levels)
 
     @property
     def store_root(self) -> Path:

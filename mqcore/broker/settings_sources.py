@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from msgspec import Meta, Struct, ValidationError, convert
 
 from mqcore.broker import stock_conf
+from mqcore.broker.delay_levels import parse_delay_levels
 from mqcore.broker.settings import Settings, SettingsError, StockReport
 
 PREFIX = "MQCORE_"
@@ -193,6 +194,10 @@ def check(settings: Settings, values: Values) -> None:
         host, _, port = addr.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             refuse("broker.namesrv_addrs", f"host:port in each entry, not {_shown(addr)}")
+    try:
+        parse_delay_levels(broker.message_delay_levels)
+    except ValueError as error:
+        refuse("broker.message_delay_levels", str(error))
     largest = store.message_size_max_bytes + RECORD_SLACK_BYTES + BLANK_SIZE_BYTES
     if store.segment_size_bytes <= largest:
         refuse(

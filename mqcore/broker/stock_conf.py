@@ -43,6 +43,7 @@ RENAMED = {
     "notifyConsumerIdsChangedEnable": "broker.notify_consumers_enable",
     "longPollingEnable": "broker.long_polling_enable",
     "shortPollingTimeMills": "broker.short_polling_ms",
+    "messageDelayLevel": "broker.message_delay_levels",
     "flushConsumerOffsetInterval": "broker.offsets_persist_interval_ms",
     "storePathRootDir": "store.path",
     "mappedFileSizeCommitLog": "store.segment_size_bytes",
@@ -156,7 +157,7 @@ transientStorePoolSize checkCRCOnRecover
     fastFailIfNoBufferInStorePool warmMapedFileEnable flushLeastPagesWhenWarmMapedFile
     debugLockEnable messageIndexSafe putMsgIndexHightWater
     diskFallRecorded deleteConsumeQueueFilesInterval
-    destroyMapedFileIntervalForcibly redeleteHangedFileInterval messageDelayLevel
+    destroyMapedFileIntervalForcibly redeleteHangedFileInterval
     flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked enableLmq
     enableMultiDispatch maxLmqConsumeQueueNum haListenPort haMasterAddress

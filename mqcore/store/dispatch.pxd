@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.consume_queue cimport QueueFiles
+from mqcore.store.delivery_time cimport DelayLevels
 from mqcore.store.index_file cimport KeyIndex
 from mqcore.store.log_view cimport LogView
 
@@ -47,6 +48,7 @@ cdef struct Dispatcher:
     QueueFiles queues
     KeyIndex index
     bint index_enabled
+    DelayLevels delays
     Ring arrivals[17]
     PendingEntry* pending
     int32_t pending_count

@@ -49,6 +49,7 @@ from mqcore.store.consume_queue cimport (
     queue_sync,
     queue_write,
 )
+from mqcore.store.delivery_time cimport delay_levels_set, delivery_time_ms
 from mqcore.store.index_file cimport (
     index_add,
     index_close,
@@ -255,13 +256,14 @@ cdef int end_batch(Dispatcher* d) noexcept nogil:
 
 cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
     """Keys at once, the queue entry noted; 0 or a DispatchFailure."""
-    cdef PropertyItem item, unique, keys
+    cdef PropertyItem item, unique, keys, delay
     cdef const uint8_t* at = record.properties
     cdef const uint8_t* end = record.properties + record.properties_length
-    cdef int64_t tags = 0
+    cdef int64_t tags = 0, delivery_ms
     cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
     unique.value_length = 0
     keys.value_length = 0
+    delay.value_length = 0
     while property_next(&at, end, &item):
         if item_is(&item, "TAGS", 4):
             tags = tag_code(item.value, item.value_length)
@@ -269,6 +271,12 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
             unique = item
         elif item_is(&item, "KEYS", 4):
             keys = item
+        elif item_is(&item, "DELAY", 5):
+            delay = item
+    if delay.value_length:
+        delivery_ms = delivery_time_ms(&d.delays, record, &delay)
+        if delivery_ms >= 0:
+            tags = delivery_ms
     if (kind == 0 or kind == SYS_FLAG_COMMIT) and not queue_record(d, record, tags):
         d.failure_position = record.log_position
         return DISPATCH_UNKNOWN_QUEUE
@@ -337,7 +345,8 @@ cdef class DispatchLoop:
     The dispatcher process's work, without the GIL.
 
     segment: the run's shared memory; log_folder, queue_folder, index_folder: where the files are;
-    file_entries: entries of a consume queue file; index_slots, index_entries: of an index file.
+    file_entries: entries of a consume queue file; index_slots, index_entries: of an index file;
+    delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/delay_levels.py).
     """
     cdef Segment segment
     cdef Dispatcher d
@@ -347,13 +356,14 @@ cdef class DispatchLoop:
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder,
                   bytes index_folder, *, int64_t file_entries, int32_t index_slots,
                   int32_t index_entries, bint index_enabled=True, newest_index=None,
-                  int32_t open_files_max=4096):
+                  int32_t open_files_max=4096, delay_levels_ms=()):
         cdef Shm* shm = &segment.shm
         cdef int i
         self.segment = segment
         memset(&self.d, 0, sizeof(Dispatcher))
         self.d.shm = shm
         self.d.index_enabled = index_enabled
+        delay_levels_set(&self.d.delays, delay_levels_ms)
         log_view_open(&self.d.log, shm.log, log_folder, shm.head.segment_size)
         self.d.pending = <PendingEntry*>malloc(sizeof(PendingEntry) * BATCH_RECORDS_MAX)
         self.d.touched = <TouchedQueue*>malloc(sizeof(TouchedQueue) * BATCH_RECORDS_MAX)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqcore.broker.delay_levels import parse_delay_levels
+from mqcore.broker.settings import BrokerSettings
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import QueueTable
 from mqcore.store.append_loop import AppendLoop
@@ -20,6 +22,7 @@ from mqcore.store.recovery import Recovered, Recovery
 SLOT_WRITER, SLOT_DISPATCHER = 1, 2
 TURN_MS_MAX = 20_000            # a turn ends when nothing is waiting; this only bounds a bug
 ENTRY = struct.Struct(">qiq")
+DELAY_LEVELS_MS = parse_delay_levels(BrokerSettings().message_delay_levels)
 _numbers = itertools.count()
 
 
@@ -94,6 +97,7 @@ class Run:
         values: dict[str, Any] = {
             "file_entries": self.file_entries, "index_slots": self.index_slots,
             "index_entries": self.index_entries,
+            "delay_levels_ms": DELAY_LEVELS_MS,
             "newest_index": None if newest is None else os.fsencode(newest)} | changes
         return DispatchLoop(self.segment, os.fsencode(self.log_folder),
                             os.fsencode(self.queue_folder), os.fsencode(self.index_folder),

@@ -104,7 +104,6 @@ def test_queues_and_index_rebuilt_from_nothing_equal_the_stock_brokers(name, tmp
     assert headers == [tuple(file[key] for key in keys) for file in manifest["indexFiles"]]
 
 
-@pytest.mark.xfail(strict=True, reason="dispatch does not know the delay levels yet (store.md 3.2)")
 def test_a_delayed_messages_entry_holds_its_delivery_time(tmp_path):
     manifest, run = open_run("delay_retry_dlq", tmp_path)
     for path in sorted(run.queue_folder.rglob("*"), reverse=True):
