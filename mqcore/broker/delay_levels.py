@@ -2,7 +2,7 @@
 The delay levels of the broker: what `broker.message_delay_levels` says, in milliseconds.
 
 RocketMQ 4.9.8: ScheduleMessageService.parseDelayLevel (store.md 2.12). Who stores a delayed message
-caps its level, the dispatcher writes the delivery time into its queue entry, the scheduler reads it.
+caps its level; the dispatcher writes the delivery time into its queue entry for the scheduler.
 """
 from __future__ import annotations
 
