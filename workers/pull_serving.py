@@ -70,6 +70,7 @@ class PullServing:
             disk_bytes_max=store.transfer_disk_bytes_max,
             long_polling=broker.long_polling_enable, short_polling_ms=broker.short_polling_ms,
             seed=int.from_bytes(os.urandom(8), "big"),
+            transactions_refused=broker.reject_transaction_message,
         )
         self._loop.hello()
 

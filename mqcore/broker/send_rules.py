@@ -206,12 +206,8 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
         return
     if properties.get(TRANSACTION_PREPARED, "").lower() == "true":
         if core.settings.broker.reject_transaction_message:
-            reason = "the broker is set to refuse transactional messages"
-        else:
-            reason = "transactional messages are not supported yet"
-        raise Refusal(ResponseCode.NO_PERMISSION, reason)
-    if delayed:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not supported yet")
+            raise Refusal(ResponseCode.NO_PERMISSION,
+                          "the broker is set to refuse transactional messages")
 
 
 def _delay_level(value: str | None) -> int:

@@ -2,7 +2,7 @@
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memchr, memcpy, memmove
+from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.endian cimport load_i32, load_u16
@@ -32,6 +32,7 @@ from mqcore.layout cimport (
     REQUEST_ONEWAY,
     REQUEST_WAITS,
     SLOT_WRITER,
+    SYS_FLAG_COMMIT,
     SYS_FLAG_MULTI_TAGS,
     SYS_FLAG_TRANSACTION_MASK,
     TOPIC_LENGTH_MAX,
@@ -39,6 +40,16 @@ from mqcore.layout cimport (
     TOPIC_SEND_ASKS,
     AppendHead,
     AppendResult,
+)
+from mqcore.net.properties cimport (
+    DETOUR_DELAY,
+    DETOUR_HALF,
+    DETOUR_NONE,
+    PROPERTIES_ASK,
+    REAL_PLACE_MAX,
+    PropertyNotes,
+    add_real_place,
+    write_properties,
 )
 from mqcore.net.reply cimport (
     Reply,
@@ -69,7 +80,7 @@ from mqcore.shm.ring cimport (
 )
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.tables cimport TopicView, name_hash, queue_hash, topic_find
-from mqcore.store.record cimport PropertyItem, RecordHead, item_is, record_begin, record_end
+from mqcore.store.record cimport RecordHead, record_begin, record_end
 from mqcore.wire.header cimport (
     CODE_SEND_BATCH,
     SEND_BATCH,
@@ -94,8 +105,11 @@ cdef enum:
     CODE_FLUSH_DISK_TIMEOUT = 10
     CODE_MESSAGE_ILLEGAL = 13
     CODE_SERVICE_NOT_AVAILABLE = 14
-    NEEDS_COORDINATOR = -2
+    DELAY_TOPIC_LENGTH = 19
+    HALF_TOPIC_LENGTH = 24
 
+cdef const char* DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
+cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
                               "length does not fit what is there")
 
@@ -104,12 +118,12 @@ cdef struct SendFields:                # what a regular send says
     int32_t topic_length
     uint64_t topic_hash
     int32_t queue_id
+    int32_t asked_queue_id             # what the answer says
     int32_t sys_flag
     int64_t born_time_ms
     int32_t flag
     int32_t reconsume_times
     bint batch
-    bint waits                         # WAIT is not false
 
 
 cdef int read_fields(Server* s, const Header* header, bint settled, SendFields* f) noexcept nogil:
@@ -131,7 +145,7 @@ cdef int read_fields(Server* s, const Header* header, bint settled, SendFields* 
         if topic.write_queues < 1:
             return HANDLE_FORWARD
         number = next_random(s) % <unsigned int>topic.write_queues
-    f.queue_id = <int32_t>number
+    f.queue_id = f.asked_queue_id = <int32_t>number
     if not text_i64(&header.fields[SEND_SYS_FLAG], &number) or number != <int32_t>number:
         return HANDLE_FORWARD
     f.sys_flag = <int32_t>number
@@ -148,68 +162,7 @@ cdef int read_fields(Server* s, const Header* header, bint settled, SendFields* 
             return HANDLE_FORWARD
         f.reconsume_times = <int32_t>number
     f.batch = header.code == CODE_SEND_BATCH or text_is_true(&header.fields[SEND_BATCH])
-    f.waits = True
     return HANDLED
-
-
-cdef bint asks_for_more(const PropertyItem* item) noexcept nogil:
-    """A delay or a transaction: the coordinator's business."""
-    if item_is(item, "DELAY", 5):
-        return not (item.value_length == 1 and item.value[0] == 48)
-    return item_is(item, "TRAN_MSG", 8) and item.value_length == 4 and (item.value[0] | 32) == 116
-
-
-cdef int32_t write_properties(Server* s, const Text* properties, uint8_t* into, int32_t capacity,
-                              bint settled, bint* waits) noexcept nogil:
-    """
-    The stored form of the header's properties: without WAIT and what does not count, with CLUSTER.
-    Returns its length, -1: too long or no valid text, NEEDS_COORDINATOR.
-    """
-    cdef PropertyItem item
-    cdef const uint8_t* at = into
-    cdef const uint8_t* end
-    cdef const uint8_t* stop
-    cdef const uint8_t* separator
-    cdef uint8_t* out = into
-    cdef int32_t length = 0
-    if properties.length > 0:
-        length = text_copy(properties, into, capacity - s.cluster_property_length - 1)
-        if length < 0:
-            return -1
-    end = into + length
-    while at < end:
-        stop = <const uint8_t*>memchr(at, 2, end - at)
-        if stop == NULL:
-            stop = end
-        separator = <const uint8_t*>memchr(at, 1, stop - at)
-        if separator == NULL or separator == at or separator + 1 == stop:
-            at = stop + 1
-            continue
-        item.key = at
-        item.key_length = <int32_t>(separator - at)
-        item.value = separator + 1
-        item.value_length = <int32_t>(stop - separator - 1)
-        if item.key_length == 4 and item_is(&item, "WAIT", 4):
-            waits[0] = not (item.value_length == 5 and (item.value[0] | 32) == 102)
-            at = stop + 1
-            continue
-        if not settled and asks_for_more(&item):
-            return NEEDS_COORDINATOR
-        if item_is(&item, "CLUSTER", 7):
-            at = stop + 1
-            continue
-        if out != into:
-            out[0] = 2
-            out += 1
-        if out != at:
-            memmove(out, at, stop - at)
-        out += stop - at
-        at = stop + 1
-    if out != into:
-        out[0] = 2
-        out += 1
-    memcpy(out, s.cluster_property, s.cluster_property_length)
-    return <int32_t>(out - into) + s.cluster_property_length
 
 
 cdef void answer_put(Server* s, Connection* c, const AppendResult* result,
@@ -299,17 +252,18 @@ cdef int answer_now(Server* s, Connection* c, const Header* header, int status) 
 
 
 cdef void fill_head(Server* s, Connection* c, const Header* header, const SendFields* f,
-                    AppendHead* head, int32_t count, int32_t bytes) noexcept nogil:
+                    bint waits, AppendHead* head, int32_t count, int32_t bytes) noexcept nogil:
     head.connection = c.id
     head.opaque = header.opaque
     head.producer_incarnation = s.incarnation
     head.queue_hash = queue_hash(f.topic_hash, f.queue_id)
-    head.queue_id = head.answer_queue_id = f.queue_id
+    head.queue_id = f.queue_id
+    head.answer_queue_id = f.asked_queue_id
     head.record_count = count
     head.bytes_total = bytes
     head.request_flags = ((REQUEST_BINARY if header.binary else 0)
                           | (REQUEST_ONEWAY if header.flag & ONEWAY_BIT else 0)
-                          | (REQUEST_WAITS if f.waits else 0) | (REQUEST_BATCH if f.batch else 0))
+                          | (REQUEST_WAITS if waits else 0) | (REQUEST_BATCH if f.batch else 0))
     head.transaction_type = <uint8_t>(f.sys_flag & SYS_FLAG_TRANSACTION_MASK)
     head.topic_length = <uint8_t>f.topic_length
 
@@ -341,36 +295,76 @@ cdef void commit(Server* s, AppendHead* head) noexcept nogil:
     s.slot.figures[FIGURE_SENDS] += head.record_count
 
 
-cdef int send_one(Server* s, Connection* c, const Header* header, SendFields* f, const uint8_t* body,
-                  int32_t body_length, bint settled) noexcept nogil:
-    cdef int32_t most = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + body_length + f.topic_length
+cdef int detour_of(const SendFields* f, const PropertyNotes* notes) noexcept nogil:
+    """Where a message waits before it may be seen (broker.md 4.2, 5.1): Detour."""
+    cdef int32_t kind = f.sys_flag & SYS_FLAG_TRANSACTION_MASK
+    if notes.half:
+        return DETOUR_HALF
+    if notes.delay_level > 0 and (kind == 0 or kind == SYS_FLAG_COMMIT):
+        return DETOUR_DELAY
+    return DETOUR_NONE
+
+
+cdef void divert(Server* s, const SendFields* asked, int detour, int32_t delay_level,
+                 SendFields* f) noexcept nogil:
+    """The fields of the record that is stored instead of the one that was asked for."""
+    f[0] = asked[0]
+    if detour == DETOUR_DELAY:
+        f.queue_id = min(delay_level, s.delay_level_count) - 1
+        f.topic_length = DELAY_TOPIC_LENGTH
+        memcpy(f.topic, DELAY_TOPIC, DELAY_TOPIC_LENGTH)
+    else:
+        f.queue_id = 0
+        f.sys_flag &= ~SYS_FLAG_TRANSACTION_MASK
+        f.topic_length = HALF_TOPIC_LENGTH
+        memcpy(f.topic, HALF_TOPIC, HALF_TOPIC_LENGTH)
+    f.topic_hash = name_hash(f.topic, f.topic_length, 0)
+
+
+cdef int send_one(Server* s, Connection* c, const Header* header, SendFields* asked,
+                  const uint8_t* body, int32_t body_length) noexcept nogil:
+    cdef int32_t most = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + body_length + TOPIC_LENGTH_MAX
                          + max(header.fields[SEND_PROPERTIES].length, 0)
                          + s.cluster_property_length + 1)
     cdef uint8_t* place
     cdef uint8_t* at
     cdef uint8_t* properties
     cdef int32_t length
+    cdef int detour
     cdef AppendHead* head
     cdef RecordHead record
+    cdef PropertyNotes notes
+    cdef SendFields elsewhere
+    cdef SendFields* f = asked
     if body_length > s.body_max:
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
-    if <int64_t>sizeof(AppendHead) + most > ring_length_max(&s.appends):
+    if <int64_t>sizeof(AppendHead) + most + REAL_PLACE_MAX > ring_length_max(&s.appends):
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
-    place = claim(s, <int32_t>sizeof(AppendHead) + most)
+    place = claim(s, <int32_t>sizeof(AppendHead) + most + REAL_PLACE_MAX)
     if place == NULL:
         return HANDLE_STALL
     at = place + sizeof(AppendHead)
     fill_record(s, c, f, &record)
     properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
-    length = write_properties(s, &header.fields[SEND_PROPERTIES], properties + 2,
-                              most, settled, &f.waits)
-    if length == NEEDS_COORDINATOR:
+    length = write_properties(s, &header.fields[SEND_PROPERTIES], properties + 2, most, DETOUR_NONE,
+                              &notes)
+    detour = detour_of(f, &notes) if length >= 0 else DETOUR_NONE
+    if length == PROPERTIES_ASK or (detour == DETOUR_HALF and s.transactions_refused):
         return HANDLE_FORWARD          # what was claimed is not committed: it never was
+    if detour != DETOUR_NONE:
+        divert(s, asked, detour, notes.delay_level, &elsewhere)
+        f = &elsewhere
+        fill_record(s, c, f, &record)
+        properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
+        length = write_properties(s, &header.fields[SEND_PROPERTIES], properties + 2, most, detour,
+                                  &notes)
+        length = add_real_place(properties + 2, length, asked.topic, asked.topic_length,
+                                asked.queue_id)
     if length < 0 or length > PROPERTIES_LENGTH_MAX:
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
     head = <AppendHead*>place
     head.topic_start = <int32_t>(properties - f.topic_length - at)
-    fill_head(s, c, header, f, head, 1, record_end(at, properties, length))
+    fill_head(s, c, header, f, notes.waits, head, 1, record_end(at, properties, length))
     commit(s, head)
     return HANDLED
 
@@ -396,7 +390,7 @@ cdef int32_t batch_count(const uint8_t* body, int32_t length) noexcept nogil:
 
 
 cdef int send_batch(Server* s, Connection* c, const Header* header, SendFields* f,
-                    const uint8_t* body, int32_t body_length, bint settled) noexcept nogil:
+                    const uint8_t* body, int32_t body_length) noexcept nogil:
     cdef int32_t count = batch_count(body, body_length)
     cdef int32_t envelope_length, item_length, properties_length, at = 0, done = 0
     cdef int64_t most
@@ -406,13 +400,15 @@ cdef int send_batch(Server* s, Connection* c, const Header* header, SendFields* 
     cdef uint8_t* properties
     cdef RecordHead record
     cdef AppendHead* head
+    cdef PropertyNotes notes
     if f.sys_flag & SYS_FLAG_TRANSACTION_MASK or body_length > s.body_max:
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
     if count < 1:
         return refuse_batch(s, c, header)
     envelope_length = write_properties(s, &header.fields[SEND_PROPERTIES], envelope,
-                                       PROPERTIES_LENGTH_MAX, settled, &f.waits)
-    if envelope_length == NEEDS_COORDINATOR:
+                                       PROPERTIES_LENGTH_MAX, DETOUR_NONE, &notes)
+    if envelope_length == PROPERTIES_ASK or (
+            envelope_length >= 0 and detour_of(f, &notes) != DETOUR_NONE):
         return HANDLE_FORWARD
     if envelope_length < 0:
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
@@ -440,7 +436,7 @@ cdef int send_batch(Server* s, Connection* c, const Header* header, SendFields* 
             return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
         at += load_i32(body + at)
         done += record_end(out + done, properties, properties_length)
-    fill_head(s, c, header, f, head, count, done)
+    fill_head(s, c, header, f, notes.waits, head, count, done)
     commit(s, head)
     return HANDLED
 
@@ -482,8 +478,8 @@ cdef int handle_send(Server* s, Connection* c, const Header* header, const uint8
             or load_i32_acquire(&s.shm.log.disk_full_percent)):
         return answer_now(s, c, header, PUT_SERVICE_NOT_AVAILABLE)
     if f.batch:
-        return send_batch(s, c, header, &f, body, body_length, settled)
-    return send_one(s, c, header, &f, body, body_length, settled)
+        return send_batch(s, c, header, &f, body, body_length)
+    return send_one(s, c, header, &f, body, body_length)
 
 
 cdef void take_results(Server* s) noexcept nogil:

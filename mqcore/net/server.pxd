@@ -176,6 +176,8 @@ cdef struct Server:
     int32_t region_length
     bint trace_on
     int32_t body_max
+    int32_t delay_level_count
+    bint transactions_refused          # rejectTransactionMessage
     uint64_t random
     # clocks of this turn
     int64_t now_ms                     # wall

@@ -332,7 +332,8 @@ cdef class ServingLoop:
                   int64_t file_entries, int connection_max, int held_max, int64_t idle_ms_max,
                   int body_bytes_max, int64_t memory_bytes, int memory_count_max,
                   int memory_bytes_max, int disk_count_max, int disk_bytes_max, bint long_polling,
-                  int64_t short_polling_ms, uint64_t seed):
+                  int64_t short_polling_ms, uint64_t seed, int delay_level_count=18,
+                  bint transactions_refused=False):
         cdef Shm* shm = &segment.shm
         cdef Server* s
         self.segment = segment
@@ -349,6 +350,8 @@ cdef class ServingLoop:
         s.connection_max = connection_max
         s.idle_ms_max = idle_ms_max
         s.body_max = body_bytes_max
+        s.delay_level_count = delay_level_count
+        s.transactions_refused = transactions_refused
         s.memory_bytes = memory_bytes
         s.memory_count_max = memory_count_max
         s.memory_bytes_max = memory_bytes_max

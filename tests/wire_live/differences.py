@@ -48,16 +48,6 @@ NAME_SERVER = (
 )
 TABLE = (
     Difference(
-        "half message", "10, 310 with TRAN_MSG=true: stored",
-        "16 `transactional messages are not supported yet`", NOT_YET,
-        16, "transactional messages are not supported yet",
-    ),
-    Difference(
-        "delayed message", "10, 310 with DELAY: stored in SCHEDULE_TOPIC_XXXX",
-        "13 `delayed messages are not supported yet`", NOT_YET,
-        13, "delayed messages are not supported yet",
-    ),
-    Difference(
         "SQL92", "46 and 11 with an SQL92 expression: checked and applied, where"
         " enablePropertyFilter=true",
         "1, as a stock broker with enablePropertyFilter=false answers", NOT_YET,

@@ -80,6 +80,13 @@ class State(Peer):
         )
         return decode_records(answer.body) if answer.code == 0 else []
 
+    def by_id(self, message_id: str) -> Record:
+        """The record that an offset message id names."""
+        answer = self.ask(Code.VIEW_MESSAGE_BY_ID, {"offset": str(int(message_id[-16:], 16))})
+        assert answer.code == 0, answer.remark
+        (record,) = decode_records(answer.body)
+        return record
+
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         answer = self.ask(Code.QUERY_CONSUMER_OFFSET, {
             "consumerGroup": group, "topic": topic, "queueId": str(queue_id),
