@@ -200,6 +200,8 @@ cdef enum:
     FIGURE_APPENDED_BYTES = 1
     FIGURE_FLUSHES = 2
     FIGURE_BATCHES = 3
+    FIGURE_FLUSH_TIMEOUTS = 4            # answers that said FLUSH_DISK_TIMEOUT
+    FIGURE_POOL_BYTES = 5                # in the transient pool, not yet committed
     # dispatcher
     FIGURE_DISPATCHED = 0
     FIGURE_KEYS = 1
@@ -276,7 +278,9 @@ cdef struct GroupEntry "mq_group_entry":
     int32_t flags                        # GROUP_ bits
     uint8_t name_length
     uint8_t name[255]
-    uint8_t pad[12]
+    int32_t broker_id                    # what pulls suggest to read from ...
+    int32_t broker_id_when_slow          # ... and when the consumer is far behind
+    uint8_t pad[4]
 
 cdef enum:
     GROUP_CONSUME_ENABLED = 1
@@ -298,7 +302,35 @@ cdef struct SubscriptionEntry "mq_subscription_entry":
 cdef enum:
     SUBSCRIPTION_ALL = 0
     SUBSCRIPTION_TAGS = 1
-    SUBSCRIPTION_OTHER = 2               # an expression that serving does not evaluate yet
+    SUBSCRIPTION_OTHER = 2               # an expression: see the filter of the same number
+    SUBSCRIPTION_CODES = 3               # more tag codes than `codes` holds: likewise
+
+# -- Filters: what is too large for a subscription's entry (mqcore/shm/filters.pxd) ----------------
+#    The chunk (a program or tag codes) and the expression behind it lie in the filter arena.
+cdef struct FilterEntry "mq_filter_entry":
+    int32_t sequence                     # odd while the coordinator writes
+    int32_t kind                         # FILTER_
+    int64_t version                      # of the chunk; never given twice in a run
+    uint64_t hash                        # of the expression, in the places of requests
+    int64_t client_version               # subVersion of the subscription that it was made of
+    int64_t born_ms                      # wall clock, as in consumerFilter.json
+    int64_t dead_ms                      # >= born_ms: its group is away
+    int64_t bits_from_ms                 # messages stored later have its bits in their bit maps
+    int64_t chunk_start                  # from the arena's start
+    int32_t chunk_size
+    int32_t text_size
+    int32_t bloom_bit_count              # m; 0: no positions
+    int32_t bloom_position_count
+    int32_t bloom_positions[8]
+    uint8_t pad[16]
+
+cdef enum:
+    FILTER_NONE = 0                      # nothing here
+    FILTER_PROGRAM = 1                   # a compiled SQL92 expression (filter/sql92_program.pxd)
+    FILTER_CODES = 2                     # tag codes, i32, in ascending order
+    FILTER_ALL = 3                       # lets everything pass
+    FILTER_REQUEST_COUNT = 128           # places of expressions that came with pulls
+    FILTER_POSITIONS_MAX = 8
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
 #    Its lives (mqcore/shm/retention.pyx): removal_asked, removal_begun, removal_done count alike.
@@ -361,6 +393,10 @@ cdef struct ShmHead "mq_shm_head":
     RingPlace requests[16]               # serving -> coordinator
     RingPlace answers[16]                # coordinator -> serving
     RingPlace checks                     # transaction-check -> coordinator
+    int64_t filters_start                # FilterEntry[2 * subscription capacity + requests]
+    int64_t filter_arena_start
+    int64_t filter_arena_size
+    int64_t filter_changes               # counts; after the entry was changed; the coordinator
 
 cdef enum:
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1
@@ -419,6 +455,7 @@ cdef enum PutStatus:
     PUT_UNKNOWN_ERROR = 5
     PUT_WRITER_RESTARTED = 6             # in flight when the writer died: stored or not is unknown
     PUT_QUEUE_TABLE_FULL = 7
+    PUT_POOL_EXHAUSTED = 8               # transient-pool: no room, for longer than one waits
 
 # -- Records of `arrivals`: kind ARRIVAL_QUEUE --------------------------------------------------------
 cdef struct Arrival "mq_arrival":
