@@ -18,6 +18,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(LOG_REMOVALS_ASKED_OFFSET == 2 * CACHE_LINE_PAIR)
     layout_assert(sizeof(TopicEntry) == 160)
     layout_assert(sizeof(GroupEntry) == 288)
+    layout_assert(sizeof(FilterEntry) == CACHE_LINE_PAIR)
     layout_assert(sizeof(QueueEntry) == 256)
     layout_assert(QUEUE_MAX_OFFSET == 192)
     layout_assert(sizeof(AppendHead) == 48)

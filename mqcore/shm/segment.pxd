@@ -5,6 +5,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport (
+    FilterEntry,
     GroupEntry,
     LogState,
     QueueEntry,
@@ -35,6 +36,8 @@ cdef struct Shm:                  # resolved addresses in one process
     uint8_t* interest
     ScheduleState* schedule
     TransactionState* transactions
+    FilterEntry* filters
+    uint8_t* filter_arena
 
 
 cdef class Segment:

@@ -19,6 +19,7 @@ from mqcore.layout cimport (
     ARRIVALS_SCHEDULER,
     CACHE_LINE_PAIR,
     FIGURE_COUNT,
+    FILTER_REQUEST_COUNT,
     PRODUCER_COORDINATOR,
     PRODUCER_COUNT,
     PRODUCER_SCHEDULER,
@@ -27,6 +28,7 @@ from mqcore.layout cimport (
     SHM_LAYOUT_VERSION,
     SHM_MAGIC,
     SLOT_COUNT,
+    FilterEntry,
     GroupEntry,
     LogState,
     QueueEntry,
@@ -45,6 +47,10 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t sys_write "write"(int fd, const void* data, size_t size)
     int sys_close "close"(int fd)
     int getpid()
+
+
+cdef enum:
+    FILTER_ARENA_BYTES = 64 << 20      # address space; programs are some hundred bytes, some 128 KiB
 
 
 class LayoutError(RuntimeError):
@@ -68,6 +74,8 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.interest = base + head.interest_start
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
+    shm.filters = <FilterEntry*>(base + head.filters_start)
+    shm.filter_arena = base + head.filter_arena_start
 
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:
@@ -326,6 +334,10 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.interest_start = place(&end, (serving_count + 1) * <int64_t>head.queue_capacity)
     head.schedule_start = place(&end, sizeof(ScheduleState))
     head.transactions_start = place(&end, sizeof(TransactionState))
+    head.filters_start = place(&end, (2 * <int64_t>head.subscription_capacity
+                                      + FILTER_REQUEST_COUNT) * <int64_t>sizeof(FilterEntry))
+    head.filter_arena_size = FILTER_ARENA_BYTES
+    head.filter_arena_start = place(&end, head.filter_arena_size)
     for i in range(serving_count):
         place_ring(&head.appends[i], &end, append_bytes)
         place_ring(&head.append_results[i], &end, 1 << 22)
