@@ -429,6 +429,8 @@ cdef enum:
     REQUEST_ONEWAY = 2
     REQUEST_WAITS = 4                    # WAIT is not false
     REQUEST_BATCH = 8
+    REQUEST_AFTER_PREVIOUS = 16          # only if the producer's request before it was stored
+    REQUEST_TRANSACTION = 32             # the final message of a transaction
 
 # -- Records of `append_results`: kind RESULT_; then for a batch the positions i64[record_count] ---
 cdef struct AppendResult "mq_append_result":

@@ -26,7 +26,9 @@ from mqcore.net.server cimport (
     connection_close,
     connection_stall,
 )
+from mqcore.net.transaction cimport handle_end_transaction
 from mqcore.wire.header cimport (
+    CODE_END_TRANSACTION,
     CODE_PULL,
     CODE_SEND,
     CODE_SEND_BATCH,
@@ -46,6 +48,19 @@ cdef enum:
 
 cdef inline bint is_send(int32_t code) noexcept nogil:
     return code == CODE_SEND or code == CODE_SEND_V2 or code == CODE_SEND_BATCH
+
+
+cdef inline bint is_native(int32_t code) noexcept nogil:
+    return is_send(code) or code == CODE_PULL or code == CODE_END_TRANSACTION
+
+
+cdef int handle_natively(Server* s, Connection* c, const Header* header, const uint8_t* body,
+                         int32_t body_length, bint settled) noexcept nogil:
+    if is_send(header.code):
+        return handle_send(s, c, header, body, body_length, settled)
+    if header.code == CODE_PULL:
+        return handle_pull(s, c, header, settled)
+    return handle_end_transaction(s, c, header)
 
 
 cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
@@ -72,13 +87,8 @@ cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t le
     if not header.flag & RESPONSE_BIT:
         body = frame + FRAME_HEADER_WORD + header_length
         body_length = length - FRAME_HEADER_WORD - header_length
-        if is_send(header.code):
-            result = handle_send(s, c, &header, body, body_length, False)
-            if result != HANDLE_FORWARD:
-                return result
-            return forward_frame(s, c, frame, length, header_length, &header, True, True)
-        if header.code == CODE_PULL:
-            result = handle_pull(s, c, &header, False)
+        if is_native(header.code):
+            result = handle_natively(s, c, &header, body, body_length, False)
             if result != HANDLE_FORWARD:
                 return result
             return forward_frame(s, c, frame, length, header_length, &header, True, True)
@@ -91,10 +101,8 @@ cdef void redo_request(Server* s, Connection* c, const uint8_t* header, int32_t 
     cdef int result = HANDLE_FORWARD
     if header_read(header, header_length, binary, &read) != HEADER_READ:
         return
-    if is_send(read.code):
-        result = handle_send(s, c, &read, body, body_length, True)
-    elif read.code == CODE_PULL:
-        result = handle_pull(s, c, &read, True)
+    if is_native(read.code):
+        result = handle_natively(s, c, &read, body, body_length, True)
     if result == HANDLED or read.flag & 2:
         return
     if result == HANDLE_STALL:

@@ -30,6 +30,7 @@ from mqcore.layout cimport (
     REQUEST_BATCH,
     REQUEST_BINARY,
     REQUEST_ONEWAY,
+    REQUEST_TRANSACTION,
     REQUEST_WAITS,
     SLOT_WRITER,
     SYS_FLAG_COMMIT,
@@ -70,6 +71,7 @@ from mqcore.net.server cimport (
     connection_find,
     next_random,
 )
+from mqcore.net.transaction cimport answer_end_transaction
 from mqcore.shm.ring cimport (
     ring_claim,
     ring_commit,
@@ -202,7 +204,6 @@ cdef char[96] disk_full_remark         # one thread a process
 
 
 cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept nogil:
-    """Response code and remark of a PutStatus (broker.md 2.4)."""
     if status == PUT_OK:
         return 0
     if status == PUT_FLUSH_TIMEOUT:
@@ -495,7 +496,11 @@ cdef void take_results(Server* s) noexcept nogil:
         if result.request_flags & REQUEST_ONEWAY:
             continue
         c = connection_find(s, result.connection)
-        if c != NULL:
+        if c == NULL:
+            continue
+        if result.request_flags & REQUEST_TRANSACTION:
+            answer_end_transaction(s, c, result)
+        else:
             answer_put(s, c, result, <const int64_t*>(record + sizeof(AppendResult))
                        if result.record_count > 1 else NULL)
     if ring_release(&s.results):

@@ -13,6 +13,7 @@ cdef enum HeaderResult:
 cdef enum RequestCodes:
     CODE_SEND = 10
     CODE_PULL = 11
+    CODE_END_TRANSACTION = 37
     CODE_SEND_V2 = 310
     CODE_SEND_BATCH = 320
 
@@ -45,6 +46,12 @@ cdef enum:
     PULL_SUBSCRIPTION = 8
     PULL_SUB_VERSION = 9
     PULL_EXPRESSION_TYPE = 10
+
+cdef enum:
+    END_GROUP = 0
+    END_HALF_OFFSET = 1
+    END_LOG_POSITION = 2
+    END_DECISION = 3
 
 cdef enum:
     FIELD_COUNT = 14

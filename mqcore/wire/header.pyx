@@ -64,6 +64,18 @@ cdef inline int pull_field(const uint8_t* key, int32_t length) noexcept nogil:
     return -1
 
 
+cdef inline int end_field(const uint8_t* key, int32_t length) noexcept nogil:
+    if length == 13:
+        return END_GROUP if memcmp(key, "producerGroup", 13) == 0 else -1
+    if length == 15:
+        return END_LOG_POSITION if memcmp(key, "commitLogOffset", 15) == 0 else -1
+    if length == 16:
+        return END_DECISION if memcmp(key, "commitOrRollback", 16) == 0 else -1
+    if length == 20:
+        return END_HALF_OFFSET if memcmp(key, "tranStateTableOffset", 20) == 0 else -1
+    return -1
+
+
 cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexcept nogil:
     if code == CODE_PULL:
         return pull_field(key, length)
@@ -71,6 +83,8 @@ cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexc
         return key[0] - 97 if length == 1 and 97 <= key[0] <= 110 else -1
     if code == CODE_SEND:
         return send_field(key, length) if length > 1 else -1
+    if code == CODE_END_TRANSACTION:
+        return end_field(key, length)
     return -1
 
 

@@ -1,0 +1,285 @@
+"""Ends transactions (transaction.pxd has its rules)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp, memcpy, memset
+
+from mqcore.atomics cimport load_i64_acquire
+from mqcore.endian cimport load_i32
+from mqcore.layout cimport (
+    APPEND_RECORDS,
+    FIGURE_SENDS,
+    GROUP_LENGTH_MAX,
+    HOST_V4_SIZE,
+    HOST_V6_EXTRA,
+    HOST_V6_SIZE,
+    RECORD_BORN_HOST,
+    RECORD_FIXED_SIZE,
+    RECORD_RECONSUME_TIMES_AFTER_HOSTS,
+    RECORD_SIZE,
+    RECORD_STORE_HOST_AFTER_BORN_HOST,
+    REQUEST_AFTER_PREVIOUS,
+    REQUEST_BINARY,
+    REQUEST_ONEWAY,
+    REQUEST_TRANSACTION,
+    REQUEST_WAITS,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_STORE_HOST_V6,
+    SYS_FLAG_TRANSACTION_MASK,
+    TOPIC_LENGTH_MAX,
+    AppendHead,
+    AppendResult,
+    RingRecord,
+)
+from mqcore.net.reply cimport put_number, reply_plain
+from mqcore.net.send cimport put_code
+from mqcore.net.server cimport HANDLE_FORWARD, HANDLE_STALL, HANDLED, Connection, Server
+from mqcore.shm.ring cimport (
+    ring_claim,
+    ring_commit,
+    ring_has_room,
+    ring_length_max,
+    ring_wait_for_room,
+)
+from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.store.log_view cimport log_at, log_next_use
+from mqcore.store.record cimport (
+    PARSE_RECORD,
+    PropertyItem,
+    RecordHead,
+    RecordView,
+    item_is,
+    property_next,
+    record_begin,
+    record_end,
+    record_parse,
+)
+from mqcore.wire.header cimport (
+    END_DECISION,
+    END_GROUP,
+    END_HALF_OFFSET,
+    END_LOG_POSITION,
+    Header,
+    Text,
+    text_copy,
+    text_i64,
+)
+
+cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+cdef const char* OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+cdef const char* OP_PROPERTIES = "WAIT\x01true\x02TAGS\x01d"     # as stock writes them
+cdef const char* ROLLBACK_REMARK = "not set any response code"   # stock's, on a success too
+
+cdef enum:
+    ONEWAY_BIT = 2
+    HALF_TOPIC_LENGTH = 24
+    OP_TOPIC_LENGTH = 27
+    OP_PROPERTIES_LENGTH = 16
+    CODE_SYSTEM_ERROR = 1
+    NUMBER_LENGTH_MAX = 20
+
+cdef struct HalfMessage:
+    RecordView record
+    const uint8_t* bytes
+    PropertyItem real_topic
+    int32_t real_queue_id
+    bint waits
+
+
+cdef int refuse(Server* s, Connection* c, const Header* header, const char* remark) noexcept nogil:
+    if not header.flag & ONEWAY_BIT:
+        reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR, remark)
+    return HANDLED
+
+
+cdef const char* find_half(Server* s, int64_t position, HalfMessage* half) noexcept nogil:
+    """The half message at a log position; what is wrong with it, or NULL."""
+    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef const uint8_t* bytes
+    cdef int32_t size
+    log_next_use(&s.log)
+    bytes = log_at(&s.log, position, RECORD_FIXED_SIZE, published)
+    if bytes == NULL:
+        return "the half message is not in the commit log"
+    size = load_i32(bytes + RECORD_SIZE)
+    if size < RECORD_FIXED_SIZE:
+        return "there is no message at commitLogOffset"
+    half.bytes = bytes = log_at(&s.log, position, size, published)
+    if bytes == NULL or record_parse(bytes, size, &half.record) != PARSE_RECORD or (
+            half.record.log_position != position):
+        return "there is no message at commitLogOffset"
+    if half.record.topic_length != HALF_TOPIC_LENGTH or memcmp(
+            half.record.topic, HALF_TOPIC, HALF_TOPIC_LENGTH) != 0:
+        return "the message at commitLogOffset is no half message"
+    return NULL
+
+
+cdef const char* check_half(const Header* header, int64_t half_offset, HalfMessage* half) noexcept nogil:
+    """Whether it is the one that the request means, and says where it belongs (broker.md 5.2)."""
+    cdef uint8_t group[GROUP_LENGTH_MAX + 1]
+    cdef int32_t group_length = text_copy(&header.fields[END_GROUP], group, GROUP_LENGTH_MAX)
+    cdef const uint8_t* at = half.record.properties
+    cdef const uint8_t* end = at + half.record.properties_length
+    cdef PropertyItem item
+    cdef Text text
+    cdef int64_t number = -1
+    cdef bint group_agrees = False
+    half.real_topic.value_length = 0
+    half.waits = True
+    while property_next(&at, end, &item):
+        if item_is(&item, "PGROUP", 6):
+            group_agrees = item.value_length == group_length and memcmp(
+                item.value, group, group_length) == 0
+        elif item_is(&item, "REAL_TOPIC", 10):
+            half.real_topic = item
+        elif item_is(&item, "REAL_QID", 8):
+            text.start = item.value
+            text.length = item.value_length
+            text.escaped = False
+            if not text_i64(&text, &number):
+                number = -1
+        elif item_is(&item, "WAIT", 4):
+            half.waits = not (item.value_length == 5 and (item.value[0] | 32) == 102)
+    if not group_agrees:
+        return "producerGroup is not the group of the half message"
+    if half.record.queue_offset != half_offset:
+        return "tranStateTableOffset is not the queue offset of the half message"
+    if number < 0 or number != <int32_t>number or not (
+            1 <= half.real_topic.value_length <= TOPIC_LENGTH_MAX):
+        return "the half message does not say where it belongs"
+    half.real_queue_id = <int32_t>number
+    return NULL
+
+
+cdef void fill_head(Server* s, Connection* c, const Header* header, AppendHead* head,
+                    const uint8_t* topic, int32_t topic_length, int32_t queue_id) noexcept nogil:
+    memset(head, 0, sizeof(AppendHead))
+    head.connection = c.id
+    head.opaque = header.opaque
+    head.producer_incarnation = s.incarnation
+    head.queue_hash = queue_hash(name_hash(topic, topic_length, 0), queue_id)
+    head.queue_id = head.answer_queue_id = queue_id
+    head.record_count = 1
+    head.topic_length = <uint8_t>topic_length
+
+
+cdef void commit(Server* s, AppendHead* head) noexcept nogil:
+    ring_commit(&s.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+    s.in_flight += 1
+    s.slot.figures[FIGURE_SENDS] += 1
+
+
+cdef void append_final(Server* s, Connection* c, const Header* header,
+                       const HalfMessage* half) noexcept nogil:
+    """The message as consumers see it; its properties still tell of the transaction (5.2)."""
+    cdef const RecordView* from_half = &half.record
+    cdef AppendHead* head = <AppendHead*>ring_claim(
+        &s.appends, <int32_t>sizeof(AppendHead) + from_half.size + TOPIC_LENGTH_MAX)
+    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef uint8_t* properties
+    cdef RecordHead record
+    cdef const uint8_t* place
+    record.queue_id = half.real_queue_id
+    record.flag = from_half.flag
+    record.sys_flag = (from_half.sys_flag & ~SYS_FLAG_TRANSACTION_MASK) | SYS_FLAG_COMMIT
+    record.born_time_ms = from_half.born_time_ms
+    record.born_host = half.bytes + RECORD_BORN_HOST
+    record.born_host_size = (HOST_V6_SIZE if from_half.sys_flag & SYS_FLAG_BORN_HOST_V6
+                             else HOST_V4_SIZE)
+    place = record.born_host + record.born_host_size + RECORD_STORE_HOST_AFTER_BORN_HOST
+    record.store_host = place
+    record.store_host_size = (HOST_V6_SIZE if from_half.sys_flag & SYS_FLAG_STORE_HOST_V6
+                              else HOST_V4_SIZE)
+    record.reconsume_times = load_i32(place + record.store_host_size
+                                      + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
+    record.prepared_position = from_half.log_position
+    properties = record_begin(at, &record, from_half.body, from_half.body_length,
+                              half.real_topic.value, half.real_topic.value_length)
+    memcpy(properties + 2, from_half.properties, from_half.properties_length)
+    fill_head(s, c, header, head, half.real_topic.value, half.real_topic.value_length,
+              half.real_queue_id)
+    head.topic_start = <int32_t>(properties - half.real_topic.value_length - at)
+    head.bytes_total = record_end(at, properties, from_half.properties_length)
+    head.transaction_type = SYS_FLAG_COMMIT
+    head.request_flags = (REQUEST_TRANSACTION | (REQUEST_BINARY if header.binary else 0)
+                          | (REQUEST_ONEWAY if header.flag & ONEWAY_BIT else 0)
+                          | (REQUEST_WAITS if half.waits else 0))
+    commit(s, head)
+
+
+cdef void append_op(Server* s, Connection* c, const Header* header, const HalfMessage* half,
+                    bint after_final) noexcept nogil:
+    """The record that says which half message is settled (5.3); nobody waits for it."""
+    cdef AppendHead* head = <AppendHead*>ring_claim(&s.appends, op_size())
+    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef uint8_t* properties
+    cdef uint8_t body[NUMBER_LENGTH_MAX]
+    cdef int32_t body_length = put_number(body, half.record.queue_offset)
+    cdef RecordHead record
+    memset(&record, 0, sizeof(RecordHead))
+    record.queue_id = half.record.queue_id
+    record.born_time_ms = s.now_ms
+    record.born_host = record.store_host = s.store_host
+    record.born_host_size = record.store_host_size = s.store_host_size
+    properties = record_begin(at, &record, body, body_length, <const uint8_t*>OP_TOPIC,
+                              OP_TOPIC_LENGTH)
+    memcpy(properties + 2, OP_PROPERTIES, OP_PROPERTIES_LENGTH)
+    fill_head(s, c, header, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
+    head.topic_start = <int32_t>(properties - OP_TOPIC_LENGTH - at)
+    head.bytes_total = record_end(at, properties, OP_PROPERTIES_LENGTH)
+    head.request_flags = REQUEST_ONEWAY | (REQUEST_AFTER_PREVIOUS if after_final else 0)
+    commit(s, head)
+
+
+cdef inline int32_t op_size() noexcept nogil:
+    return (<int32_t>sizeof(AppendHead) + RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + NUMBER_LENGTH_MAX
+            + OP_TOPIC_LENGTH + OP_PROPERTIES_LENGTH)
+
+
+cdef inline int32_t both_size(const HalfMessage* half) noexcept nogil:
+    return (<int32_t>sizeof(AppendHead) + half.record.size + TOPIC_LENGTH_MAX + op_size()
+            + 2 * <int32_t>sizeof(RingRecord))
+
+
+cdef bint room_for_both(Server* s, const HalfMessage* half) noexcept nogil:
+    cdef int32_t length = both_size(half)
+    if ring_has_room(&s.appends, length):
+        return True
+    ring_wait_for_room(&s.appends)
+    return ring_has_room(&s.appends, length)
+
+
+cdef int handle_end_transaction(Server* s, Connection* c, const Header* header) noexcept nogil:
+    cdef int64_t decision, half_offset, position
+    cdef HalfMessage half
+    cdef const char* trouble
+    if header.fields[END_GROUP].length < 0 or not (
+            text_i64(&header.fields[END_DECISION], &decision)
+            and text_i64(&header.fields[END_HALF_OFFSET], &half_offset)
+            and text_i64(&header.fields[END_LOG_POSITION], &position)):
+        return HANDLE_FORWARD
+    if decision != SYS_FLAG_COMMIT and decision != SYS_FLAG_ROLLBACK:
+        return HANDLED                                       # unknown: to be asked again later
+    trouble = find_half(s, position, &half)
+    if trouble == NULL:
+        trouble = check_half(header, half_offset, &half)
+    if trouble != NULL:
+        return refuse(s, c, header, trouble)
+    if both_size(&half) > ring_length_max(&s.appends):       # of a store with larger messages
+        return refuse(s, c, header, "the half message is longer than this broker's messages may be")
+    if not room_for_both(s, &half):
+        return HANDLE_STALL
+    if decision == SYS_FLAG_COMMIT:
+        append_final(s, c, header, &half)
+        append_op(s, c, header, &half, True)
+        return HANDLED
+    append_op(s, c, header, &half, False)
+    if not header.flag & ONEWAY_BIT:
+        reply_plain(s, c, header.binary, header.opaque, 0, ROLLBACK_REMARK)
+    return HANDLED
+
+
+cdef void answer_end_transaction(Server* s, Connection* c, const AppendResult* result) noexcept nogil:
+    cdef const char* remark = NULL
+    cdef int32_t code = put_code(s, result.status, &remark)
+    reply_plain(s, c, result.request_flags & REQUEST_BINARY, result.opaque, code, remark)
