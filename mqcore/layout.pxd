@@ -145,6 +145,7 @@ cdef enum:
     ARRIVALS_SCHEDULER = SERVING_COUNT_MAX        # who hears of queues: serving 0..15, then it
     ARRIVALS_COUNT = SERVING_COUNT_MAX + 1
     DELAY_LEVEL_MAX = 64                 # levels that messageDelayLevel may name
+    SCHEDULE_AHEAD_MAX = 4096
 
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
@@ -205,6 +206,10 @@ cdef enum:
     # dispatcher
     FIGURE_DISPATCHED = 0
     FIGURE_KEYS = 1
+    # scheduler
+    FIGURE_DELIVERED = 0
+    FIGURE_SKIPPED = 1                   # entries that cannot be delivered
+    FIGURE_REPUTS = 2                    # appends that were refused, and are tried again
     # all of them
     FIGURE_TURNS = 10                    # returns to the interpreter
     FIGURE_ALLOCATIONS = 11              # only if asked for: mqcore/shm/allocations.pyx
@@ -234,6 +239,9 @@ cdef struct ScheduleState "mq_schedule_state":
     int32_t level_count                  # 0: not known yet; the scheduler
     int64_t offsets[64]                  # of level 1, 2, ...: the next to be delivered; the scheduler
     int64_t delivered                    # messages, since the start; the scheduler
+    int64_t settled_position             # deliveries below it are accounted for; the scheduler
+    int64_t ahead[4096]                  # delivered, but behind one that is not: level and offset,
+                                         #   0: free place (mqcore/store/schedule.pxd); the scheduler
 
 # -- Transactions: how far half and op queue are settled (broker.md 5.4) -----------------------------
 cdef struct TransactionState "mq_transaction_state":
