@@ -13,9 +13,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from mqcore.broker.core import Ports
 from mqcore.broker.groups import GroupConfig
@@ -37,16 +36,15 @@ from mqcore.store.producer import LogProducer
 from mqcore.store.reader import StoreReader
 from mqcore.wire import command as wire
 from mqcore.wire.codes import ResponseCode
-from mqcore.wire.properties import encode_properties
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 from mqcore.wire.topics import TopicConfig
 from mqcore.workers.figures import StoreFigures
 from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
+from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.shared_queues import SharedQueues
 
 TICK_S = 0.1
 ITEMS_AT_ONCE = 256
-WAITING_APPENDS_MAX = 10_000
 UNREGISTER_TIMEOUT_MS = 800
 
 log = logging.getLogger("mqcore.coordinator")
@@ -124,36 +122,6 @@ class Reader(StoreReader):
     def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
         found = super().entry(topic, queue_id, offset)
         return None if found is None else QueueEntry(*found)
-
-
-class OwnMessages:
-    """The rules' Appender: messages of the broker's own making."""
-
-    def __init__(self, producer: LogProducer, cluster: str) -> None:
-        self._producer = producer
-        self._cluster = cluster
-        self._waiting: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-
-    def append(
-        self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], *,
-        born_ms: int, flag: int = 0, sys_flag: int = 0, reconsume_times: int = 0,
-    ) -> None:
-        text = encode_properties({**properties, "CLUSTER": self._cluster}).encode()
-        self._waiting.append(((topic, queue_id, body, text), {
-            "born_ms": born_ms, "flag": flag, "sys_flag": sys_flag,
-            "reconsume_times": reconsume_times}))
-        if len(self._waiting) > WAITING_APPENDS_MAX:
-            log.error("a message for %s is given up: the writer does not take it", topic)
-            self._waiting.pop(0)
-        self.push()
-
-    def push(self) -> None:
-        """Hand over what waits, and look at the results."""
-        while self._waiting and self._producer.append(*self._waiting[0][0], **self._waiting[0][1]):
-            self._waiting.pop(0)
-        for _, status, _, _ in self._producer.take_results():
-            if status != 0:
-                log.error("a message of the broker's own was not stored: put status %d", status)
 
 
 class Registrar:
@@ -273,7 +241,7 @@ class Coordinator:
             self._stopping.set()
         self._settle_soon()
         self._segment.arm(SLOT_COORDINATOR)
-        if self._rings.has_work():
+        if self._rings.has_work() or self._own.has_results():
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _settle_soon(self) -> None:

@@ -17,6 +17,7 @@ from mqcore.broker.ports import (
     StoreReader,
     Tables,
 )
+from mqcore.broker.requests import Answer, Request, answer_frame
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TopicTable
 from mqcore.wire.codes import PERM_READ, PERM_WRITE
@@ -73,6 +74,12 @@ class Core:
 
     @property
     def readable(self) -> bool:
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Answer a request whose handler returned None, now that the answer is known."""
+        frame = answer_frame(request, answer)
+        if frame is not None:
+            self.ports.connections.send(request.connection, frame)
+
         return bool(self.settings.broker.permission & PERM_READ)
 
     @property

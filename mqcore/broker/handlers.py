@@ -36,6 +36,7 @@ from mqcore.broker.topics import TablesFull
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.topics import TopicConfig
+from mqcore.broker.send_back import send_back
 
 EXPIRY_INTERVAL_MS = 10_000
 OFFSETS_FIRST_PERSIST_MS = 10_000
@@ -58,6 +59,7 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_requests.search_offset,
     RequestCode.GET_MAX_OFFSET: offset_requests.max_offset,
     RequestCode.GET_MIN_OFFSET: offset_requests.min_offset,
+    RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
     RequestCode.GET_EARLIEST_MSG_STORETIME: offset_requests.earliest_store_time,
     RequestCode.HEART_BEAT: client_requests.heartbeat,
     RequestCode.UNREGISTER_CLIENT: client_requests.unregister,

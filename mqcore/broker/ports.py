@@ -7,6 +7,7 @@ All of these are called from one thread. None of them may block for longer than 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from mqcore.broker.groups import GroupConfig
@@ -158,13 +159,55 @@ class Appender(Protocol):
         topic: str,
         queue_id: int,
         body: bytes,
+class PutStatus(IntEnum):
+    """What became of an append (PutStatus of mqcore/layout.pxd); named as stock names them."""
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 1       # stored, but not known on disk in time
+    CREATE_MAPEDFILE_FAILED = 2
+    MESSAGE_ILLEGAL = 3
+    SERVICE_NOT_AVAILABLE = 4
+    UNKNOWN_ERROR = 5
+    WRITER_RESTARTED = 6         # whether it is stored is not known
+    QUEUE_TABLE_FULL = 7
+
+    @classmethod
+    def _missing_(cls, value: object) -> PutStatus:
+        return cls.UNKNOWN_ERROR
+
+    @property
+    def stored(self) -> bool:
+        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT)
+
+
+class Put(NamedTuple):
+    """The end of an append; the numbers count when it is stored."""
+
+    status: PutStatus
+    queue_offset: int = 0
+    position: int = 0            # of the record in the commit log, bytes
+
+
         properties: Mapping[str, str],
         *,
         born_ms: int,
         flag: int = 0,
         sys_flag: int = 0,
         reconsume_times: int = 0,
-    ) -> None: ...
+        born_host: tuple[str, int] | None = None,
+        store_host: tuple[str, int] | None = None,
+        waits: bool = False,
+        done: Callable[[Put], None] | None = None,
+    ) -> None:
+        """
+        Store one message; the property CLUSTER is added where it is missing.
+
+        born_host, store_host  (ip, port) of a message that somebody else made or stored first
+        waits                  settled only when the flush mode's promise is kept
+        done                   called exactly once when it is settled, maybe before this returns;
+                               without it, a message that is not stored is logged
+        """
+        ...
 
 
 class Figures(Protocol):

@@ -4,11 +4,14 @@ from libc.string cimport memcpy, memset
 
 import socket
 
+from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
     APPEND_RECORDS,
     HOST_V6_EXTRA,
     PROPERTIES_LENGTH_MAX,
     RECORD_FIXED_SIZE,
+    REFUSAL_NONE,
+    REQUEST_WAITS,
     SLOT_WRITER,
     TOPIC_LENGTH_MAX,
     AppendHead,
@@ -18,6 +21,8 @@ from mqcore.shm.ring cimport (
     Ring,
     ring_claim,
     ring_commit,
+    ring_is_empty,
+    ring_length_max,
     ring_next,
     ring_publish,
     ring_release,
@@ -27,12 +32,19 @@ from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 
 
+cdef bytes host_bytes(tuple address):
+    """A record's form of (ip, port) (store.md 2.1)."""
+    ip, port = address
+    return (socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+            + int(port).to_bytes(4, "big"))
+
+
 cdef class LogProducer:
     """
     One end of an `appends` ring and of its results.
 
     producer: which (PRODUCER_COORDINATOR and on for processes that are not serving);
-    store_address: (ip, port) that the records carry as store host, and as born host.
+    store_address: (ip, port) that records carry as store host and born host unless told otherwise.
     """
     cdef Segment segment
     cdef Ring appends
@@ -45,16 +57,16 @@ cdef class LogProducer:
         self.incarnation = incarnation
         shm_producer(&segment.shm, &segment.shm.head.appends[producer], &self.appends)
         shm_consumer(&segment.shm, &segment.shm.head.append_results[producer], &self.results)
-        ip, port = store_address
-        self.host = (socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
-                     + int(port).to_bytes(4, "big"))
+        self.host = host_bytes(store_address)
 
     def append(self, str topic, int queue_id, bytes body, bytes properties, *, int64_t born_ms,
                int flag=0, int sys_flag=0, int reconsume_times=0, int64_t prepared_position=0,
-               int tag=0) -> bool:
+               int tag=0, tuple born_host=None, tuple store_host=None, bint waits=False) -> bool:
         """
         Hand one message to the writer; properties in their stored form; tag: comes back with its
-        result. False: the ring is full, try again later. Raises ValueError for what fits no record.
+        result; born_host, store_host: (ip, port) of a message that somebody else made or stored
+        first; waits: its result comes only when the flush mode's promise is kept. False: the ring
+        is full, try again later. Raises ValueError for what fits no record.
         """
         raw = topic.encode()
         if not 1 <= len(raw) <= TOPIC_LENGTH_MAX:
@@ -63,13 +75,17 @@ cdef class LogProducer:
             raise ValueError(f"properties: {len(properties)} bytes, at most {PROPERTIES_LENGTH_MAX}")
         cdef int32_t size = <int32_t>(sizeof(AppendHead) + RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA
                                       + len(body) + len(raw) + len(properties))
-        cdef uint8_t* place = ring_claim(&self.appends, size)
+        cdef bytes born = self.host if born_host is None else host_bytes(born_host)
+        cdef bytes stored = self.host if store_host is None else host_bytes(store_host)
+        cdef uint8_t* place
         cdef RecordHead record
         cdef AppendHead* head
         cdef uint8_t* at
         cdef uint8_t* end
-        cdef const uint8_t* host = self.host
         cdef const uint8_t* name = raw
+        if size > ring_length_max(&self.appends):
+            raise ValueError(f"message: {size} bytes, at most {ring_length_max(&self.appends)}")
+        place = ring_claim(&self.appends, size)
         if place == NULL:
             return False
         head = <AppendHead*>place
@@ -79,8 +95,10 @@ cdef class LogProducer:
         record.flag = flag
         record.sys_flag = sys_flag
         record.born_time_ms = born_ms
-        record.born_host = record.store_host = host
-        record.born_host_size = record.store_host_size = <int32_t>len(self.host)
+        record.born_host = born
+        record.born_host_size = <int32_t>len(born)
+        record.store_host = stored
+        record.store_host_size = <int32_t>len(stored)
         record.reconsume_times = reconsume_times
         record.prepared_position = prepared_position
         end = record_begin(at, &record, <const uint8_t*><const char*>body, <int32_t>len(body), name,
@@ -94,11 +112,25 @@ cdef class LogProducer:
         head.queue_hash = queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id)
         head.queue_id = head.answer_queue_id = queue_id
         head.record_count = 1
+        head.request_flags = REQUEST_WAITS if waits else 0
         head.transaction_type = sys_flag & 0xC
         ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
         ring_publish(&self.appends)
         doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
         return True
+
+    def refused(self) -> bool:
+        """
+        Whether the store takes no writes now (LogState.refusal): producers' sends are answered
+        PUT_SERVICE_NOT_AVAILABLE then, and whoever appends by himself does as much.
+        """
+        return (load_i32_acquire(&self.segment.shm.log.refusal) != REFUSAL_NONE
+                or load_i32_acquire(&self.segment.shm.log.queue_error) != 0
+                or load_i32_acquire(&self.segment.shm.log.disk_full_percent) != 0)
+
+    def has_results(self) -> bool:
+        """Whether take_results has something: to be asked again before the process sleeps."""
+        return not ring_is_empty(&self.results)
 
     def take_results(self) -> list[tuple[int, int, int, int]]:
         """(tag, PutStatus, queue offset, log position) of appends that are settled."""

@@ -9,7 +9,7 @@ from typing import Any
 from mqcore.broker.core import Ports
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
-from mqcore.broker.ports import QueueEntry
+from mqcore.broker.ports import Put, PutStatus, QueueEntry
 from mqcore.broker.registration import Registration
 from mqcore.broker.requests import Request
 from mqcore.broker.settings import Settings, load
@@ -160,8 +160,23 @@ class FakeRegistrar:
     """Keeps what was registered; `finish` answers for the name servers."""
 
     registered: list[tuple[Registration, bool]] = field(default_factory=list)
+        born_host: tuple[str, int] | None = None, store_host: tuple[str, int] | None = None,
+        waits: bool = False, done: Callable[[Put], None] | None = None,
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
+        self.details.append({
+            "born_ms": born_ms, "flag": flag, "sys_flag": sys_flag,
+            "reconsume_times": reconsume_times, "born_host": born_host, "store_host": store_host,
+            "waits": waits})
+        if done is not None:
+            self.waiting.append(done)
+
+    def finish(
+        self, status: PutStatus = PutStatus.PUT_OK, queue_offset: int = 0, position: int = 0
+    ) -> None:
+        for done in self.waiting:
+            done(Put(status, queue_offset, position))
+        self.waiting.clear()
     def register(
         self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None
     ) -> None:
@@ -210,7 +225,8 @@ class Bench:
     ) -> Any:
         """The outcome of one request; a body that is not bytes is sent as JSON."""
         raw = body if isinstance(body, bytes) else fastjson.dumps(body)
-        fields = None if ext is None else {key: str(value) for key, value in ext.items()}
+        fields: dict[str, str | None] | None = (
+            None if ext is None else {key: str(value) for key, value in ext.items()})
         command = Command(code, version=version, opaque=7, ext=fields, body=raw)
         return self.broker.handle(Request(
             connection, f"10.0.0.{connection & 0xFF}:4000", command, self.now_ms,
