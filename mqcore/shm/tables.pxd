@@ -21,6 +21,7 @@ cdef struct TopicView:             # a consistent copy
     int32_t flags
 
 cdef struct SubscriptionView:
+    int32_t number                 # of its entry, and of its filter (filters.pxd)
     int64_t version
     int32_t kind
     int32_t code_count
@@ -57,6 +58,13 @@ cdef inline uint64_t queue_hash(uint64_t topic_hash, int32_t queue_id) noexcept 
 cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash,
                      TopicView* view) noexcept nogil
 cdef int32_t group_find(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil  # flags, or -1
+# Entry number, or -1; it keeps its number when it is gone (live = 0).
+cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil
+cdef int32_t subscription_number(Shm* shm, const uint8_t* group, int32_t group_length,
+                                 const uint8_t* topic, int32_t topic_length,
+                                 uint64_t hash) noexcept nogil
+# The entry number of a pair, given one that is not live if need be. Raises TableFullError, ValueError.
+cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1
 cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length,
                             const uint8_t* topic, int32_t topic_length,
                             SubscriptionView* view) noexcept nogil

@@ -15,6 +15,7 @@ from mqcore.layout cimport (
     GROUP_LENGTH_MAX,
     GROUP_PULL_ASKS,
     SUBSCRIPTION_ALL,
+    SUBSCRIPTION_CODES,
     SUBSCRIPTION_CODE_COUNT_MAX,
     SUBSCRIPTION_OTHER,
     SUBSCRIPTION_TAGS,
@@ -134,6 +135,7 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
             cpu_pause()
             continue
         live = entry.live
+        view.number = number
         view.version = entry.version
         view.kind = entry.kind
         view.code_count = min(max(entry.code_count, 0), SUBSCRIPTION_CODE_COUNT_MAX)
@@ -209,6 +211,33 @@ cdef void index_add(int32_t* index, int32_t capacity, uint64_t hash, int32_t num
     store_i32_release(&index[at], number + 1)                            # T2
 
 
+cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1:
+    raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
+    raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
+    cdef const uint8_t* g = raw_group
+    cdef const uint8_t* t = raw_topic
+    cdef int32_t glen = <int32_t>len(raw_group), tlen = <int32_t>len(raw_topic)
+    cdef uint64_t hash = name_hash(t, tlen, name_hash(g, glen, 0))
+    cdef int32_t number = subscription_number(shm, g, glen, t, tlen, hash)
+    cdef SubscriptionEntry* entry
+    if number >= 0:
+        return number
+    if shm.head.subscription_count >= shm.head.subscription_capacity:
+        raise TableFullError(
+            "no room for another subscription: raise processes.subscription_count_max")
+    number = shm.head.subscription_count
+    entry = &shm.subscriptions[number]
+    entry.hash = hash
+    entry.group_length = <uint8_t>glen
+    entry.topic_length = <uint8_t>tlen
+    memcpy(entry.group, g, glen)
+    memcpy(entry.topic, t, tlen)
+    entry.live = 0
+    shm.head.subscription_count = number + 1
+    index_add(shm.subscription_index, shm.head.subscription_capacity, hash, number)     # T2
+    return number
+
+
 cdef class TableWriter:
     """The coordinator's pen for topics, groups and subscriptions. All calls are idempotent (T1)."""
     cdef Segment segment
@@ -257,8 +286,12 @@ cdef class TableWriter:
             self.shm.topics[number].live = 0
             close_entry(&self.shm.topics[number].sequence)
 
-    def publish_group(self, str name, *, bint consume_enabled=True, bint pull_asks=False) -> None:
-        """Show a subscription group. pull_asks: each of its pulls is decided by the coordinator."""
+    def publish_group(self, str name, *, bint consume_enabled=True, bint pull_asks=False,
+                      int broker_id=0, int broker_id_when_slow=1) -> None:
+        """
+        Show a subscription group. pull_asks: each of its pulls is decided by the coordinator.
+        broker_id, broker_id_when_slow: where pulls tell its consumers to read.
+        """
         raw = name_bytes("group", name, GROUP_LENGTH_MAX)
         cdef const uint8_t* text = raw
         cdef int32_t length = <int32_t>len(raw)
@@ -273,6 +306,8 @@ cdef class TableWriter:
         entry.hash = hash
         entry.name_length = <uint8_t>length
         memcpy(entry.name, text, length)
+        store_i32_release(&entry.broker_id, broker_id)
+        store_i32_release(&entry.broker_id_when_slow, broker_id_when_slow)
         store_i32_release(&entry.flags, (GROUP_CONSUME_ENABLED if consume_enabled else 0)
                           | (GROUP_PULL_ASKS if pull_asks else 0))
         store_i32_release(&entry.live, 1)
@@ -293,45 +328,27 @@ cdef class TableWriter:
                              bint other=False) -> None:
         """
         Show what a group wants of a topic: codes = tag codes (None: everything), other = an
-        expression that the serving processes do not evaluate. More codes than an entry holds are
-        shown as "everything": clients check tags again themselves.
+        expression. Its program, or more codes than an entry holds, are in the filter of the same
+        number (filters.pyx), which is shown first.
         """
-        raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
-        raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
-        cdef const uint8_t* g = raw_group
-        cdef const uint8_t* t = raw_topic
-        cdef int32_t glen = <int32_t>len(raw_group), tlen = <int32_t>len(raw_topic)
-        cdef uint64_t hash = name_hash(t, tlen, name_hash(g, glen, 0))
-        cdef int32_t number = subscription_number(self.shm, g, glen, t, tlen, hash)
-        cdef bint fresh = number < 0
-        if fresh:
-            if self.shm.head.subscription_count >= self.shm.head.subscription_capacity:
-                raise TableFullError(
-                    "no room for another subscription: raise processes.subscription_count_max")
-            number = self.shm.head.subscription_count
-        cdef SubscriptionEntry* entry = &self.shm.subscriptions[number]
+        cdef SubscriptionEntry* entry = &self.shm.subscriptions[
+            subscription_place(self.shm, group, topic)]
         wanted = list(codes) if codes is not None else []
         open_entry(&entry.sequence)
-        entry.hash = hash
-        entry.group_length = <uint8_t>glen
-        entry.topic_length = <uint8_t>tlen
-        memcpy(entry.group, g, glen)
-        memcpy(entry.topic, t, tlen)
         entry.version = version
         entry.kind = SUBSCRIPTION_ALL
         entry.code_count = 0
         if other:
             entry.kind = SUBSCRIPTION_OTHER
-        elif codes is not None and len(wanted) <= SUBSCRIPTION_CODE_COUNT_MAX:
+        elif len(wanted) > SUBSCRIPTION_CODE_COUNT_MAX:
+            entry.kind = SUBSCRIPTION_CODES
+        elif codes is not None:
             entry.kind = SUBSCRIPTION_TAGS
             for i, code in enumerate(wanted):
                 entry.codes[i] = code
             entry.code_count = <int32_t>len(wanted)
         entry.live = 1
         close_entry(&entry.sequence)
-        if fresh:
-            self.shm.head.subscription_count = number + 1
-            index_add(self.shm.subscription_index, self.shm.head.subscription_capacity, hash, number)
 
     def remove_subscription(self, str group, str topic) -> None:
         """Forget what a group wants of a topic."""

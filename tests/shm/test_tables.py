@@ -11,7 +11,7 @@ from mqcore.store.append_probe import AppendProbe
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64
-ALL, TAGS, OTHER = 0, 1, 2
+ALL, TAGS, OTHER, CODES = 0, 1, 2, 3
 MULTI_TAG, SEND_ASKS = 1, 2
 CONSUME_ENABLED, PULL_ASKS = 1, 2
 
@@ -133,11 +133,11 @@ def test_a_subscription_reads_as_it_was_published(writer, reader):
     assert reader.subscription("gt", "ags") is None
 
 
-def test_more_codes_than_an_entry_holds_are_shown_as_everything(writer, reader):
+def test_more_codes_than_an_entry_holds_are_said_to_be_elsewhere(writer, reader):
     writer.publish_subscription("g", "240", version=1, codes=list(range(240)))
     writer.publish_subscription("g", "241", version=1, codes=list(range(241)))
     assert reader.subscription("g", "240") == (1, TAGS, list(range(240)))
-    assert reader.subscription("g", "241") == (1, ALL, [])
+    assert reader.subscription("g", "241") == (1, CODES, [])
 
 
 def test_a_removed_subscription_is_gone_and_can_come_back(writer, reader):
