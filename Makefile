@@ -33,9 +33,11 @@ perf: build
 	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
 	$(BIN)/python -m perf.compare
 
-# -- random and mutated frames for SOAK_SECONDS; no process may die, no memory may grow
+# -- each for SOAK_SECONDS: random and mutated frames, under which no process may die and no memory
+#    may grow; then kills of all processes under load, which may lose nothing acknowledged
 soak: build
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
 
 lint: build
 	$(BIN)/ruff check .

@@ -53,6 +53,7 @@ class Promises:
     seed: int
     sent: Counter[int] = field(default_factory=Counter)         # by producer
     acknowledged: dict[Name, tuple[int, int]] = field(default_factory=dict)  # queue id, offset
+    positions: dict[Name, int] = field(default_factory=dict)    # in the commit log, of those
     refused: Counter[int] = field(default_factory=Counter)      # by response code
     remarks: dict[int, str] = field(default_factory=dict)       # the last one of each code
     lost_connections: int = 0
@@ -139,6 +140,7 @@ class Load:
             ext = answer.ext or {}
             self.promises.acknowledged[name] = (int(ext["queueId"] or -1),
                                                 int(ext["queueOffset"] or -1))
+            self.promises.positions[name] = int((ext["msgId"] or "")[-16:], 16)
         else:
             self.promises.refused[answer.code] += 1
             self.promises.remarks[answer.code] = answer.remark or ""
@@ -203,6 +205,10 @@ class Asker:
             "subVersion": "0", "expressionType": "TAG",
         }))
 
+    def records(self, answer: wire.Command) -> list[Record]:
+        """The records of a pull's answer."""
+        return decode_records(answer.body)
+
     def queue(self, topic: str, queue_id: int) -> list[Record]:
         """The whole queue."""
         found: list[Record] = []
@@ -211,7 +217,7 @@ class Asker:
             if answer.code != 0:
                 assert answer.code == 19, (answer.code, answer.remark)       # nothing new
                 return found
-            found += decode_records(answer.body)
+            found += self.records(answer)
 
 
 def audit(address: str, promises: Promises, *, topic: str = TOPIC,

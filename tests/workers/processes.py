@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess
 
 ROLES = ("writer", "dispatcher", "coordinator", "namesrv", "pull-serving-0")
 WAIT_S = 10.0
 LOOK_S = 0.005
+SLOTS = 16                      # worker slots that are looked at
 
 
 def title(pid: int) -> str:
@@ -52,3 +54,8 @@ def kill(broker: MqcoreProcess, role: str) -> int:
     pid = by_role(broker)[role]
     os.kill(pid, signal.SIGKILL)
     return pid
+
+
+def slot_of(segment: Segment, pid: int) -> int:
+    """The number of the worker slot of a running process (mqcore/shm/segment.pyx)."""
+    return next(number for number in range(SLOTS) if segment.slot(number)["pid"] == pid)

@@ -1,32 +1,175 @@
-"""Whichever process dies, whenever: nothing acknowledged is lost or doubled, and clients go on."""
+"""
+Whichever process dies, whenever: nothing acknowledged is lost or doubled, and clients go on.
+
+Each life of a broker is a series of kills of single processes under load, some of them killed again
+while they start; it ends with a kill of all at once, or of the supervisor alone. After each one
+everything that was promised is read and held against its promise.
+
+MQCORE_TEST_KILLS sets how many kills there are for each flush mode (110 in CI, 24 elsewhere),
+MQCORE_TEST_SEED the dice, SOAK_SECONDS (`make soak`) for how long they go on in all modes together.
+"""
 from __future__ import annotations
 
 import asyncio
 import os
 import random
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from mqcore.client import ConsumeContext, ConsumeFrom, PushConsumer, ReceivedMessage
+from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.workers.ledger import Ledger
 from tests.workers.load import TOPIC, Load, Name, Promises, audit, load, name_of
-from tests.workers.processes import ROLES, by_role, kill, wait_for_async
+from tests.workers.processes import ROLES, by_role, kill, slot_of, title, wait_for, wait_for_async
+from tests.workers.test_end import segment_of
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
-KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "20"))
-ACKS_BETWEEN_MAX = 600
+KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "110" if os.environ.get("CI") else "24"))
+SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
+MODES = ("async", "sync", "transient-pool")
+ACKS_BETWEEN_MAX = 150
+MOMENT_S_MAX = 0.01               # from an acknowledgement on: a kill at any moment of a turn
+ROUNDS = 2                        # how often each process is killed in one life
+AGAIN = 0.15                      # how often a process dies once more while it starts
+SUPERVISOR_ALONE = 0.25           # how often a life ends with the supervisor's death
+STORE_KILLS_MAX = 400             # then the soak takes a new store
+STATE_RUNNING = 2
+PRODUCERS_PER_LIFE = 100          # the names of a life's producers
+WHOLE_LIFE = ROUNDS * len(ROLES) + 1
 
 
-async def kill_and_go_on(broker: MqcoreProcess, running: Load, role: str) -> None:
-    """Kill one process, wait for its successor and for new acknowledgements."""
-    before = kill(broker, role)
-    await wait_for_async(lambda: by_role(broker).get(role, before) != before,
-                         f"{role} is started again")
-    await running.acknowledged(1)
+@dataclass
+class Torture:
+    """Lives of one broker on one store, and the ledger of all of them."""
+
+    folder: Path
+    flush: str
+    dice: random.Random
+    ledger: Ledger = field(init=False)
+    points: int = 0
+    lives: int = 0
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(SEED)
+
+    def live(self, kills: int) -> None:
+        """One life of at most `kills` kills, the last one of all processes."""
+        with mqcore_up(self.folder, {"store.flush": self.flush}) as broker:
+            asyncio.run(self._life(broker, self._roles(broker)[:kills - 1]))
+        self.lives += 1
+
+    def close(self) -> None:
+        """After all lives a last look, at a broker that nobody kills."""
+        with mqcore_up(self.folder, {"store.flush": self.flush}) as broker:
+            self.ledger.check(broker.broker_addr, Promises(SEED))
+            left = self.ledger.seen
+            again = audit(broker.broker_addr, Promises(SEED), others=left)
+        assert again >= left.keys()
+        print(f"{self.flush}: {self.points} kills in {self.lives} lives, {len(again)} messages, "
+              f"{self.ledger.forgiven} acknowledged ones were not committed")
+
+    def _roles(self, broker: MqcoreProcess) -> list[str]:
+        roles = sorted(set(by_role(broker)) - {"supervisor"})
+        return [role for _ in range(ROUNDS) for role in self.dice.sample(roles, len(roles))]
+
+    async def _life(self, broker: MqcoreProcess, roles: list[str]) -> None:
+        segment = segment_of(broker)
+        first = self.lives * PRODUCERS_PER_LIFE
+        async with load(broker.broker_addr, SEED, first=first,
+                        make_topic=self.lives == 0) as running:
+            slots = {role: slot_of(segment, pid) for role, pid in by_role(broker).items()
+                     if role != "supervisor"}
+            for role in roles:
+                await self._moment(running)
+                await self._kill(segment, slots[role], running, role)
+                self.ledger.check(broker.broker_addr, running.promises)
+            await self._moment(running)
+            committed = segment.log_state()["published"]
+            whole = self._end(broker)
+            promises = await running.stop()
+        if self.flush == "transient-pool" and not whole:
+            self.ledger.forgive(promises, committed)
+        with mqcore_up(self.folder, {"store.flush": self.flush}) as after:
+            self.ledger.check(after.broker_addr, promises)
+        self.ledger.next_life()
+
+    def _end(self, broker: MqcoreProcess) -> bool:
+        """Kill all processes, or the supervisor; whether the others could end in order."""
+        self.points += 1
+        if self.dice.random() >= SUPERVISOR_ALONE:
+            broker.kill()
+            return False
+        family = broker.family()
+        broker.process.kill()
+        broker.process.wait()
+        wait_for(lambda: not any(title(pid) for pid in family), "all others have ended")
+        return True
+
+    async def _moment(self, running: Load) -> None:
+        await running.acknowledged(self.dice.randrange(1, ACKS_BETWEEN_MAX))
+        await asyncio.sleep(self.dice.random() * MOMENT_S_MAX)      # the moment is the dice's
+
+    async def _kill(self, segment: Segment, number: int, running: Load, role: str) -> None:
+        """Kill one process; wait until its successor works and messages are taken again."""
+        committed = segment.log_state()["published"]
+        before = segment.slot(number)["incarnation"]
+        os.kill(segment.slot(number)["pid"], signal.SIGKILL)
+        self.points += 1
+        if self.dice.random() < AGAIN:
+            await wait_for_async(lambda: segment.slot(number)["incarnation"] > before and
+                                 title(segment.slot(number)["pid"]), f"{role} is started again")
+            before = segment.slot(number)["incarnation"]
+            os.kill(segment.slot(number)["pid"], signal.SIGKILL)
+
+        def works_again() -> bool:
+            now = segment.slot(number)
+            return now["incarnation"] > before and now["state"] == STATE_RUNNING
+
+        await wait_for_async(works_again, f"{role} works again")
+        if role == "writer" and self.flush == "transient-pool":
+            self.ledger.forgive(running.promises, committed)
+        await running.acknowledged(1)
 
 
-async def under_kills(broker: MqcoreProcess, dice: random.Random) -> tuple[Promises, set[Name]]:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("flush", MODES)
+def test_kills_of_any_process_and_of_all_at_once_lose_and_double_nothing(
+    tmp_path: Path, flush: str
+) -> None:
+    print(f"MQCORE_TEST_SEED={SEED}")
+    torture = Torture(tmp_path, flush, random.Random(SEED))
+    while torture.points < KILLS:
+        torture.live(min(WHOLE_LIFE, KILLS - torture.points))
+    torture.close()
+    assert torture.points == KILLS
+
+
+@pytest.mark.skipif(SOAK_S == 0, reason="only for as long as SOAK_SECONDS says")
+@pytest.mark.timeout(SOAK_S + 300)
+def test_kills_go_on_for_as_long_as_asked(tmp_path: Path) -> None:
+    print(f"MQCORE_TEST_SEED={SEED}")
+    dice, end, number = random.Random(SEED), time.monotonic() + SOAK_S, 0
+    while time.monotonic() < end:
+        torture = Torture(tmp_path / str(number), MODES[number % len(MODES)], dice)
+        while torture.points < STORE_KILLS_MAX and (
+                torture.points == 0 or time.monotonic() < end):
+            torture.live(WHOLE_LIFE)
+        torture.close()
+        shutil.rmtree(torture.folder)
+        number += 1
+
+
+# -- a consumer beside them ------------------------------------------------------------------------
+
+
+async def consumed_under_kills(broker: MqcoreProcess) -> tuple[Promises, set[Name]]:
+    """Each process dies once while a push consumer reads; what was sent and what came."""
     consumed: set[Name] = set()
 
     def listener(messages: list[ReceivedMessage], _context: ConsumeContext) -> None:
@@ -36,11 +179,11 @@ async def under_kills(broker: MqcoreProcess, dice: random.Random) -> tuple[Promi
                             consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_size=32)
     consumer.subscribe(TOPIC)
     async with load(broker.broker_addr, SEED) as running, consumer:
-        roles = [ROLES[n % len(ROLES)] for n in range(KILLS)]
-        dice.shuffle(roles)
-        for role in roles:
-            await running.acknowledged(dice.randrange(1, ACKS_BETWEEN_MAX))
-            await kill_and_go_on(broker, running, role)
+        for role in random.Random(SEED).sample(ROLES, len(ROLES)):
+            await running.acknowledged(ACKS_BETWEEN_MAX)
+            before = kill(broker, role)
+            await wait_for_async(lambda role=role, before=before: by_role(broker).get(
+                role, before) != before, f"{role} is started again")
         await running.acknowledged(ACKS_BETWEEN_MAX)
         promises = await running.stop()
         await wait_for_async(lambda: consumed >= promises.acknowledged.keys(),
@@ -48,36 +191,8 @@ async def under_kills(broker: MqcoreProcess, dice: random.Random) -> tuple[Promi
     return promises, consumed
 
 
-@pytest.mark.parametrize("flush", ["async", "sync"])
-def test_kills_of_any_process_under_load_lose_and_double_nothing(
-    tmp_path: Path, flush: str
-) -> None:
-    print(f"seed {SEED}")
-    with mqcore_up(tmp_path, {"store.flush": flush}) as broker:
-        promises, consumed = asyncio.run(under_kills(broker, random.Random(SEED)))
-        there = audit(broker.broker_addr, promises)
-        assert consumed <= there
-    print(f"{len(promises.acknowledged)} acknowledged of {sum(promises.sent.values())}, "
-          f"{promises.lost_connections} connections lost, refused {dict(promises.refused)}")
-
-
-@pytest.mark.parametrize("flush", ["async", "sync"])
-def test_a_kill_of_all_processes_at_once_loses_and_doubles_nothing(
-    tmp_path: Path, flush: str
-) -> None:
-    print(f"seed {SEED}")
-    dice = random.Random(SEED)
-    promised: dict[Name, tuple[int, int]] = {}
-
-    async def until_killed(broker: MqcoreProcess, first: int) -> Promises:
-        async with load(broker.broker_addr, SEED, first=first) as running:
-            await running.acknowledged(dice.randrange(1, 2000))
-            broker.kill()
-            return await running.stop()
-
-    for life in range(4):
-        with mqcore_up(tmp_path, {"store.flush": flush}) as broker:
-            promises = asyncio.run(until_killed(broker, 100 * life))
-            promised |= promises.acknowledged
-    with mqcore_up(tmp_path, {"store.flush": flush}) as broker:
-        audit(broker.broker_addr, promises, others=promised)
+def test_a_consumer_gets_all_that_was_acknowledged_whatever_dies_meanwhile(tmp_path: Path) -> None:
+    print(f"MQCORE_TEST_SEED={SEED}")
+    with mqcore_up(tmp_path, {"store.flush": "async"}) as broker:
+        promises, consumed = asyncio.run(consumed_under_kills(broker))
+        assert consumed <= audit(broker.broker_addr, promises)
