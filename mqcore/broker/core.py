@@ -72,14 +72,14 @@ class Core:
             calls=ClientCalls(ports.connections),
         )
 
-    @property
-    def readable(self) -> bool:
     def answer(self, request: Request, answer: Answer) -> None:
         """Answer a request whose handler returned None, now that the answer is known."""
         frame = answer_frame(request, answer)
         if frame is not None:
             self.ports.connections.send(request.connection, frame)
 
+    @property
+    def readable(self) -> bool:
         return bool(self.settings.broker.permission & PERM_READ)
 
     @property

@@ -30,13 +30,13 @@ from mqcore.broker.requests import (
     Request,
     answer_frame,
 )
+from mqcore.broker.send_back import send_back
 from mqcore.broker.send_rules import handle_send
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.topics import TopicConfig
-from mqcore.broker.send_back import send_back
 
 EXPIRY_INTERVAL_MS = 10_000
 OFFSETS_FIRST_PERSIST_MS = 10_000
@@ -53,13 +53,13 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.SEND_MESSAGE: handle_send,
     RequestCode.SEND_MESSAGE_V2: handle_send,
     RequestCode.SEND_BATCH_MESSAGE: handle_send,
+    RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
     RequestCode.PULL_MESSAGE: handle_pull,
     RequestCode.QUERY_CONSUMER_OFFSET: offset_requests.query_consumer_offset,
     RequestCode.UPDATE_CONSUMER_OFFSET: offset_requests.update_consumer_offset,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_requests.search_offset,
     RequestCode.GET_MAX_OFFSET: offset_requests.max_offset,
     RequestCode.GET_MIN_OFFSET: offset_requests.min_offset,
-    RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
     RequestCode.GET_EARLIEST_MSG_STORETIME: offset_requests.earliest_store_time,
     RequestCode.HEART_BEAT: client_requests.heartbeat,
     RequestCode.UNREGISTER_CLIENT: client_requests.unregister,

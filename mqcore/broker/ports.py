@@ -151,14 +151,6 @@ class Connections(Protocol):
     def close(self, connection: int) -> None: ...
 
 
-class Appender(Protocol):
-    """Stores messages of the broker's own making, like producers' but without an answer."""
-
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
 class PutStatus(IntEnum):
     """What became of an append (PutStatus of mqcore/layout.pxd); named as stock names them."""
 
@@ -188,6 +180,14 @@ class Put(NamedTuple):
     position: int = 0            # of the record in the commit log, bytes
 
 
+class Appender(Protocol):
+    """Stores messages of the broker's own making, like producers' but without an answer."""
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
         properties: Mapping[str, str],
         *,
         born_ms: int,

@@ -147,23 +147,16 @@ class FakeConnections:
 @dataclass
 class FakeAppender:
     appended: list[tuple[str, int, bytes, dict[str, str]]] = field(default_factory=list)
+    details: list[dict[str, Any]] = field(default_factory=list)
+    waiting: list[Callable[[Put], None]] = field(default_factory=list)
 
     def append(
         self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], *,
         born_ms: int, flag: int = 0, sys_flag: int = 0, reconsume_times: int = 0,
-    ) -> None:
-        self.appended.append((topic, queue_id, body, dict(properties)))
-
-
-@dataclass
-class FakeRegistrar:
-    """Keeps what was registered; `finish` answers for the name servers."""
-
-    registered: list[tuple[Registration, bool]] = field(default_factory=list)
         born_host: tuple[str, int] | None = None, store_host: tuple[str, int] | None = None,
         waits: bool = False, done: Callable[[Put], None] | None = None,
-    waiting: list[Callable[[], None]] = field(default_factory=list)
-
+    ) -> None:
+        self.appended.append((topic, queue_id, body, dict(properties)))
         self.details.append({
             "born_ms": born_ms, "flag": flag, "sys_flag": sys_flag,
             "reconsume_times": reconsume_times, "born_host": born_host, "store_host": store_host,
@@ -177,6 +170,15 @@ class FakeRegistrar:
         for done in self.waiting:
             done(Put(status, queue_offset, position))
         self.waiting.clear()
+
+
+@dataclass
+class FakeRegistrar:
+    """Keeps what was registered; `finish` answers for the name servers."""
+
+    registered: list[tuple[Registration, bool]] = field(default_factory=list)
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
     def register(
         self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None
     ) -> None:
