@@ -6,11 +6,14 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
 
 WINDOWS_S = (10, 60, 600)
 SAMPLE_INTERVAL_S = 10
+FIGURE_APPENDS = 0                       # places in a slot's figures (mqcore/layout.pxd)
+FIGURE_PULLED_MESSAGES = 3
 SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
 
 
@@ -30,6 +33,7 @@ class StoreFigures:
     def __init__(self, segment: Segment, files: StoreFiles) -> None:
         self._segment = segment
         self._files = files
+        self._counted: dict[int, tuple[int, int]] = {}    # slot -> last count, lost counts
         self._samples: deque[Totals] = deque([self._totals()], maxlen=SAMPLES_MAX)
 
     def _totals(self) -> Totals:
@@ -52,6 +56,23 @@ class StoreFigures:
             seconds = max(now.at - since.at, 0.001)
             rates.append(f"{(getattr(now, field) - getattr(since, field)) / seconds:.2f}")
         return " ".join(rates)
+
+    def totals(self) -> tuple[int, int]:
+        """Messages stored and handed out; a process that starts again begins at 0 and is added."""
+        handed_out = sum(self._total(SLOT_SERVING + i, FIGURE_PULLED_MESSAGES)
+                         for i in range(self._segment.serving_count))
+        return self._total(SLOT_WRITER, FIGURE_APPENDS), handed_out
+
+    def _total(self, slot: int, figure: int) -> int:
+        count = self._segment.slot(slot)["figures"][figure]
+        last, lost = self._counted.get(slot, (0, 0))
+        if count < last:
+            lost += last
+        self._counted[slot] = count, lost
+        return lost + count
+
+    def delay_offsets(self) -> Mapping[int, int] | None:
+        return delay_offsets(self._segment)
 
     def runtime(self) -> Mapping[str, str]:
         """Keys as stock names them; only what is really known."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import numpy as np
+
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
 
@@ -27,10 +29,25 @@ class SharedQueues:
         self._words = LogWords(segment)
         self._now_ms = now_ms
         self._removals: list[Removal] = []
+        self._ends: np.ndarray | None = None     # of the last look at their growth
 
     def all(self) -> list[tuple[str, int, int]]:
         return [(queue.topic, queue.queue_id, queue.max_offset) for queue in self._lives.all()
                 if queue.next_offset > 0 or queue.max_offset > 0]
+
+    def growth(self) -> dict[str, int]:
+        ends = np.frombuffer(self._lives.ends(), dtype=np.int64)
+        before, self._ends = self._ends, ends
+        if before is None:
+            return {}
+        before = np.concatenate((before, np.zeros(len(ends) - len(before), dtype=np.int64)))
+        growth: dict[str, int] = {}
+        for number in np.flatnonzero(ends != before):
+            topic = self._lives.state(int(number)).topic
+            added = ends[number] - before[number]
+            grown = int(added if added > 0 else ends[number])
+            growth[topic] = growth.get(topic, 0) + grown
+        return growth
 
     def remove(
         self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from mqcore.broker import config_file, statistics_requests
 from mqcore.broker.core import Core
 from mqcore.broker.requests import Answer, FieldError, Fields, Request, refused
 from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
@@ -72,6 +73,17 @@ def all_offsets(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(core.offsets.as_json()))
 
 
+def delay_offsets(core: Core, request: Request) -> Answer:
+    """GET_ALL_DELAY_OFFSET (45): as the scheduler has them, else as its file has them."""
+    offsets = core.ports.figures.delay_offsets()
+    if offsets is None:
+        path = core.settings.config_dir / "delayOffset.json"
+        stored = config_file.load(path) or {}
+        offsets = {int(level): int(offset)
+                   for level, offset in (stored.get("offsetTable") or {}).items()}
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": dict(offsets)}))
+
+
 def view_message(core: Core, request: Request) -> Answer:
     """VIEW_MESSAGE_BY_ID (33): the record at a commit log position, as it is stored."""
     position = Fields.of(request.command).i64("offset")
@@ -94,6 +106,7 @@ def runtime_info(core: Core, request: Request) -> Answer:
         "commitLogMaxOffset": str(high),
         "earliestMessageTimeStamp": str(_earliest_ms(core, low)),
         **_disk(core.settings.store.path),
+        **statistics_requests.totals(core),
         **core.ports.figures.runtime(),
     }
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))

@@ -150,6 +150,10 @@ class ClientTables:
         found = self.consumers.get(group)
         return list(found.members) if found is not None else []
 
+    def groups_on(self, topic: str) -> set[str]:
+        """The groups whose members subscribe a topic."""
+        return {name for name, group in self.consumers.items() if topic in group.subscriptions}
+
     def subscription(self, group: str, topic: str) -> Subscription | None:
         found = self.consumers.get(group)
         return found.subscriptions.get(topic) if found is not None else None

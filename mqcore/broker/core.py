@@ -1,7 +1,7 @@
 """What every rule works on: the settings, the tables, and the ports to the rest of the process."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqcore.broker.client_calls import ClientCalls
 from mqcore.broker.clients import ClientTables
@@ -19,6 +19,7 @@ from mqcore.broker.ports import (
 )
 from mqcore.broker.requests import Answer, Request, answer_frame
 from mqcore.broker.settings import Settings
+from mqcore.broker.statistics import Statistics
 from mqcore.broker.topics import TopicTable
 from mqcore.wire.codes import PERM_READ, PERM_WRITE
 
@@ -46,6 +47,7 @@ class Core:
     clients: ClientTables
     locks: LockTable
     calls: ClientCalls
+    statistics: Statistics = field(default_factory=Statistics)
     started_ms: int = 0
 
     @classmethod

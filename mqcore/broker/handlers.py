@@ -15,9 +15,14 @@ from mqcore.broker import (
     admin_requests,
     cleaning_requests,
     client_requests,
+    connection_requests,
+    consume_requests,
     offset_requests,
     query_requests,
+    queue_requests,
     registration,
+    statistics_requests,
+    topic_requests,
 )
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.pull_rules import handle_pull
@@ -77,6 +82,18 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: cleaning_requests.clean_unused_topics,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: cleaning_requests.clean_expired_queues,
     RequestCode.DELETE_EXPIRED_COMMITLOG: cleaning_requests.delete_expired_files,
+    RequestCode.GET_ALL_DELAY_OFFSET: admin_requests.delay_offsets,
+    RequestCode.GET_TOPIC_STATS_INFO: topic_requests.topic_stats,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topic_requests.topic_consumers,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic_requests.system_topics,
+    RequestCode.GET_CONSUME_STATS: consume_requests.consume_stats,
+    RequestCode.GET_BROKER_CONSUME_STATS: consume_requests.broker_consume_stats,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: consume_requests.consume_time_span,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: connection_requests.consumer_connections,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: connection_requests.producer_connections,
+    RequestCode.GET_ALL_PRODUCER_INFO: connection_requests.all_producers,
+    RequestCode.QUERY_CONSUME_QUEUE: queue_requests.query_consume_queue,
+    RequestCode.VIEW_BROKER_STATS_DATA: statistics_requests.view_statistics,
 }
 
 
@@ -105,6 +122,7 @@ class Broker:
         core.topics.load(now_ms)
         core.groups.load(now_ms)
         core.offsets.load()
+        statistics_requests.take_sample(core, now_ms)
         core.calls.restart(now_ms)
         self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
@@ -114,6 +132,7 @@ class Broker:
         core = self.core
         core.calls.expire(now_ms)
         self._settle(now_ms)
+        statistics_requests.take_sample(core, now_ms)
         if _due(self._next_persist_ms, now_ms):
             self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
             self._try_persist(now_ms)

@@ -97,6 +97,14 @@ class Queues(Protocol):
         """(topic, queue id, next offset as consumers see it) of queues that had a message."""
         ...
 
+    def growth(self) -> dict[str, int]:
+        """
+        topic -> messages that became readable since the last call; a topic that rests is left out.
+
+        The first call finds everything at rest. A queue that was removed meanwhile starts at 0.
+        """
+        ...
+
     def remove(self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]) -> None:
         """
         Remove queues by (topic, queue id): the next message of each gets offset 0.
@@ -215,6 +223,14 @@ class Figures(Protocol):
 
     def runtime(self) -> Mapping[str, str]:
         """Keys as stock names them (putTps, getTransferedTps, ...); only what is really known."""
+        ...
+
+    def totals(self) -> tuple[int, int]:
+        """Messages stored and messages handed out, since the start; they only grow."""
+        ...
+
+    def delay_offsets(self) -> Mapping[int, int] | None:
+        """Delay level -> next queue offset to be delivered; None while nobody has said."""
         ...
 
 

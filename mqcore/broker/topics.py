@@ -145,11 +145,11 @@ class TopicTable:
 
     def is_system(self, name: str) -> bool:
         """True for a name that admin requests may not create or delete (broker.md 9.3)."""
-        return (
-            name in SYSTEM_TOPICS
-            or name in self._own_system_topics
-            or name.startswith(SYSTEM_PREFIX)
-        )
+        return name in self.system_names() or name.startswith(SYSTEM_PREFIX)
+
+    def system_names(self) -> frozenset[str]:
+        """The names of broker.md 9.3; those that start with SYSTEM_PREFIX are system topics too."""
+        return SYSTEM_TOPICS | self._own_system_topics
 
     def create_from_template(
         self, name: str, template: str, queue_count: int, unit_mode: bool, now_ms: int

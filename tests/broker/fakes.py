@@ -76,6 +76,11 @@ class FakeQueues:
     removed: list[tuple[str, int]] = field(default_factory=list)
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     deletions: int = 0
+    grown: dict[str, int] = field(default_factory=dict)
+
+    def growth(self) -> dict[str, int]:
+        grown, self.grown = self.grown, {}
+        return grown
 
     def all(self) -> list[tuple[str, int, int]]:
         return [(topic, queue_id, end) for (topic, queue_id), end in self.queues.items()]
@@ -202,9 +207,18 @@ class FakeRegistrar:
 @dataclass
 class FakeFigures:
     figures: dict[str, str] = field(default_factory=dict)
+    stored: int = 0
+    handed_out: int = 0
+    delays: dict[int, int] | None = None
 
     def runtime(self) -> Mapping[str, str]:
         return self.figures
+
+    def totals(self) -> tuple[int, int]:
+        return self.stored, self.handed_out
+
+    def delay_offsets(self) -> Mapping[int, int] | None:
+        return self.delays
 
 
 @dataclass

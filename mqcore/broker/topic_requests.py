@@ -1,0 +1,58 @@
+"""
+What there is about one topic: the bounds of its queues, who consumes it; the system topics.
+
+broker.md 9.3, 10.2, remoting.md 4.4, 5.4 (RocketMQ 4.9.8: AdminBrokerProcessor, TopicValidator).
+"""
+from __future__ import annotations
+
+from mqcore.broker.core import Core
+from mqcore.broker.requests import Answer, Fields, Request, refused
+from mqcore.wire import fastjson
+from mqcore.wire.codes import ResponseCode
+from mqcore.wire.fastjson import ObjectKey
+
+
+def topic_stats(core: Core, request: Request) -> Answer:
+    """GET_TOPIC_STATS_INFO (202): bounds and newest store time of each write queue."""
+    name = Fields.of(request.command).text("topic")
+    topic = core.topics.get(name)
+    if topic is None:
+        return unknown_topic(name)
+    table = {}
+    for queue_id in range(topic.write_queue_count):
+        low, high = bounds(core, name, queue_id)
+        newest_ms = core.ports.store.store_time(name, queue_id, high - 1) if high > 0 else 0
+        table[message_queue(core, name, queue_id)] = {
+            "lastUpdateTimestamp": max(newest_ms, 0), "maxOffset": high, "minOffset": low,
+        }
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}))
+
+
+def topic_consumers(core: Core, request: Request) -> Answer:
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that are online on it or have offsets of it."""
+    topic = Fields.of(request.command).text("topic")
+    groups = core.clients.groups_on(topic) | core.offsets.groups_of(topic)
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"groupList": sorted(groups)}))
+
+
+def system_topics(core: Core, request: Request) -> Answer:
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
+    names = sorted(core.topics.system_names())
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"topicList": names}))
+
+
+# -- for the other requests about queues -----------------------------------------------------------
+
+
+def unknown_topic(name: str) -> Answer:
+    return refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+
+
+def bounds(core: Core, topic: str, queue_id: int) -> tuple[int, int]:
+    """(first offset, next offset) of a queue; zeros for one that never had a message."""
+    return core.ports.store.queue_range(topic, queue_id) or (0, 0)
+
+
+def message_queue(core: Core, topic: str, queue_id: int) -> ObjectKey:
+    """MessageQueue (remoting.md 5.4) as a key of a map."""
+    return ObjectKey.of(brokerName=core.settings.broker.name, queueId=queue_id, topic=topic)

@@ -1,0 +1,3 @@
+from mqcore.shm.segment import Segment
+
+def delay_offsets(segment: Segment) -> dict[int, int] | None: ...

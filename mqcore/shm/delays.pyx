@@ -1,0 +1,28 @@
+"""How far delayed messages are delivered, as the scheduler shows it (broker.md 4.6)."""
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.layout cimport DELAY_LEVEL_MAX, ScheduleState
+from mqcore.shm.segment cimport Segment
+
+cdef enum:
+    READ_TRIES_MAX = 1000
+
+
+def delay_offsets(Segment segment not None) -> dict[int, int] | None:
+    """
+    Delay level, from 1 -> the next queue offset to be delivered.
+
+    None while the scheduler has not said, or when it writes again and again in between.
+    """
+    cdef ScheduleState* state = segment.shm.schedule
+    cdef int32_t before, count
+    for _ in range(READ_TRIES_MAX):
+        before = load_i32_acquire(&state.sequence)
+        count = min(load_i32_acquire(&state.level_count), <int32_t>DELAY_LEVEL_MAX)
+        if count <= 0:
+            return None
+        found = {level + 1: load_i64_acquire(&state.offsets[level]) for level in range(count)}
+        if before & 1 == 0 and load_i32_acquire(&state.sequence) == before:
+            return found
+    return None
