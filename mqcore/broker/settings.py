@@ -63,6 +63,12 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     short_polling_ms: Positive = 1_000
     client_expiry_ms: Positive = 120_000
     queue_lock_expiry_ms: Positive = 60_000
+    slave_read_enable: bool = False
+    property_filter_enable: bool = False
+    filter_retry_enable: bool = False
+    filter_clean_ms: Positive = 86_400_000
+    filter_error_percent: Annotated[int, Meta(ge=1, le=99)] = 20
+    filter_expected_count: Annotated[int, Meta(ge=1, le=1024)] = 32
     message_delay_levels: str = (
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )

@@ -41,6 +41,12 @@ RENAMED = {
     "rejectTransactionMessage": "broker.reject_transaction_message",
     "startAcceptSendRequestTimeStamp": "broker.accept_sends_from_ms",
     "notifyConsumerIdsChangedEnable": "broker.notify_consumers_enable",
+    "slaveReadEnable": "broker.slave_read_enable",
+    "enablePropertyFilter": "broker.property_filter_enable",
+    "filterSupportRetry": "broker.filter_retry_enable",
+    "filterDataCleanTimeSpan": "broker.filter_clean_ms",
+    "maxErrorRateOfBloomFilter": "broker.filter_error_percent",
+    "expectConsumerNumUseFilter": "broker.filter_expected_count",
     "longPollingEnable": "broker.long_polling_enable",
     "shortPollingTimeMills": "broker.short_polling_ms",
     "messageDelayLevel": "broker.message_delay_levels",
@@ -130,8 +136,7 @@ transientStorePoolSize checkCRCOnRecover
     brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
     transactionTimeOut transactionCheckMax transactionCheckInterval storeReplyMessageEnable
-    filterSupportRetry enableCalcFilterBitMap expectConsumerNumUseFilter
-    maxErrorRateOfBloomFilter filterDataCleanTimeSpan enableDetailStat autoDeleteUnusedStats
+    enableCalcFilterBitMap enableDetailStat autoDeleteUnusedStats
     commercialBaseCount commercialEnable commercialTimerCount commercialTransCount
     commercialBigCount highSpeedMode maxDelayTime filterServerNums
     flushConsumerOffsetHistoryInterval sendMessageThreadPoolNums putMessageFutureThreadPoolNums
@@ -143,7 +148,7 @@ transientStorePoolSize checkCRCOnRecover
     clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
     brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue
     waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue transferMsgByHeap
-    slaveReadEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     serverWorkerThreads serverSelectorThreads serverCallbackExecutorThreads
     serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
     serverSocketRcvBufSize serverSocketBacklog serverPooledByteBufAllocatorEnable
@@ -163,7 +168,7 @@ transientStorePoolSize checkCRCOnRecover
     enableMultiDispatch maxLmqConsumeQueueNum haListenPort haMasterAddress
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haSlaveFallbehindMax
     slaveTimeout offsetCheckInSlave dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
-    isEnableBatchPush enableBatchPush enablePropertyFilter
+    isEnableBatchPush enableBatchPush
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT_NAMES.split())
 
