@@ -62,6 +62,7 @@ class Writer:
         self._segment = segment
         self._files = StoreFiles(settings.store_root)
         self._refusal = 0
+        self._timeouts = 0
         self._queue_lives = QueueLives(segment)
         self._restarts = RestartFile(self._files.restarts, self._files.queues)
         self._removals_wait = False
@@ -99,8 +100,10 @@ class Writer:
         self._loop.publish_start(recovered.end)
         if store.flush == "transient-pool" and not self._loop.pool_locked:
             log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK), it may be swapped")
-        self._second = threading.Thread(target=self._loop.run_service, name="flush or prepare")
-        self._second.start()
+        self._services = [threading.Thread(target=self._loop.run_service, args=[name], name=name)
+                          for name in self._loop.services()]
+        for service in self._services:
+            service.start()
         self._cleaner = LogCleanerThread(store, self._segment, self._files)
         self._cleaner.start()
 
@@ -110,6 +113,7 @@ class Writer:
         if asked != self._loop.removals_seen or self._removals_wait:
             self._loop.answer_removals(asked)
             self._removals_wait = not self._begin_removals()
+        self._say_timeouts()
         refusal, error = self._loop.refusal()
         if refusal != self._refusal:
             self._refusal = refusal
@@ -118,6 +122,13 @@ class Writer:
                           os.strerror(error) if error else "no error number")
             else:
                 log.warning("writes are taken again")
+
+    def _say_timeouts(self) -> None:
+        timeouts = self._loop.flush_timeouts()
+        if timeouts != self._timeouts:
+            log.error("%d sends were answered FLUSH_DISK_TIMEOUT: a flush took longer than %d ms",
+                      timeouts - self._timeouts, self._settings.store.sync_flush_timeout_ms)
+            self._timeouts = timeouts
 
     def _begin_removals(self) -> bool:
         """End the lives of queues that are to be removed; False: to be tried again."""
@@ -146,7 +157,8 @@ class Writer:
         self._cleaner.stop()
         self._loop.finish()
         self._loop.stop_service()
-        self._second.join()
+        for service in self._services:
+            service.join()
         self._remove_unused()
 
     def _remove_unused(self) -> None:

@@ -5,8 +5,11 @@
 # then publishes the position and the results.
 #
 #   A1  A result is published after its record is in the file (async), on disk (sync), or in the pool
-#       (transient-pool); never after a write or sync that failed.
-#   A2  `published` moves over whole records only, after A1, and never back.
+#       (transient-pool); never as stored after a write that failed. In sync mode two come earlier, when
+#       the record is in the file: what a late disk is answered for by the watcher (group_commit.pxd),
+#       and a turn in which nobody waits. A sync that failed refuses all that is not answered.
+#   A2  `published` moves over whole records only, after they are in the file (sync mode: on disk), and
+#       never back.
 #   A3  A batch lies in one segment. Every segment ends with a blank record of at least eight bytes.
 #   A4  When a write fails, the queue offsets it had used are given back, its results say so, and what
 #       did get into the file is wiped: recovery must not find whole records behind a later end.
@@ -17,6 +20,7 @@ from mqcore.layout cimport RingPlace
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.flush cimport FlushService
+from mqcore.store.group_commit cimport GroupCommit
 from mqcore.store.prepare cimport PrepareService
 
 cdef enum FlushMode:
@@ -34,10 +38,12 @@ cdef struct UsedOffset:
 cdef struct Appender:
     Shm* shm
     FlushService* service             # NULL in sync mode
+    GroupCommit* group                # NULL in the async modes
     PrepareService* prepare           # NULL in the async modes
     int flush_mode
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet
+    int folder_fd                     # sync mode: its folder until the name is on disk, else -1
     int64_t base                      # where that segment starts
     int64_t position                  # end of what is in the file
     uint8_t* staging
@@ -47,11 +53,11 @@ cdef struct Appender:
     int64_t commit_interval_ms        # ... or so long after the last write
     int64_t committed_ms
     int64_t last_store_time_ms
-    int64_t sync_timeout_ms
     int64_t probe_ms                  # when a full disk is looked at again
     UsedOffset* used
     int32_t used_count
     int32_t used_capacity
+    int64_t waiting                   # results of this turn whose request waits for its flush
     int producers
     int producer[19]                  # number of each producer that there is
     Ring appends[19]
@@ -65,8 +71,8 @@ cdef struct Appender:
     int64_t flushes_count
     char folder[4096]
 
-cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char* folder,
-                       int flush_mode, int64_t end) noexcept nogil     # 0 or errno
+cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
+                       const char* folder, int flush_mode, int64_t end) noexcept nogil     # 0 or errno
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil  # records taken
 cdef bint appender_has_work(Appender* a) noexcept nogil
 # Writes what is staged, between two turns; False: it stays staged, the file refuses it.

@@ -10,12 +10,8 @@ from mqcore.endian cimport load_i32, store_i32, store_i64
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
-    PRODUCER_COORDINATOR,
     PRODUCER_COUNT,
-    PRODUCER_SCHEDULER,
-    PRODUCER_TRANSACTION_CHECK,
     PUT_CREATE_FILE_FAILED,
-    PUT_FLUSH_TIMEOUT,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
     PUT_QUEUE_TABLE_FULL,
@@ -25,17 +21,14 @@ from mqcore.layout cimport (
     REFUSAL_FLUSH_FAILED,
     REFUSAL_NONE,
     REFUSAL_WRITE_FAILED,
+    REQUEST_ONEWAY,
+    REQUEST_WAITS,
     RESULT_PUT,
-    SLOT_COORDINATOR,
     SLOT_DISPATCHER,
-    SLOT_SCHEDULER,
-    SLOT_SERVING,
-    SLOT_TRANSACTION_CHECK,
     SYS_FLAG_COMMIT,
     AppendHead,
     AppendResult,
     QueueEntry,
-    RingRecord,
 )
 from mqcore.shm.ring cimport (
     Ring,
@@ -44,16 +37,17 @@ from mqcore.shm.ring cimport (
     ring_has_room,
     ring_is_empty,
     ring_next,
-    ring_publish,
     ring_release,
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
 from mqcore.shm.tables cimport queue_find_or_add
 from mqcore.store.flush cimport FlushService, flush_hand_over
+from mqcore.store.group_commit cimport group_sync
 from mqcore.store.io cimport store_io, wipe, write_all_at
 from mqcore.store.log_view cimport LOG_PATH_MAX, segment_path
 from mqcore.store.prepare cimport prepare_give_way
+from mqcore.store.put_results cimport producer_wake, results_mark, results_publish
 from mqcore.store.record cimport record_place
 
 cdef extern from "<fcntl.h>" nogil:
@@ -77,15 +71,16 @@ cdef enum:
     USED_CAPACITY = 65536
 
 
-cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char* folder,
-                       int flush_mode, int64_t end) noexcept nogil:
+cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
+                       const char* folder, int flush_mode, int64_t end) noexcept nogil:
     cdef int i
     memset(a, 0, sizeof(Appender))
     a.shm = shm
     a.service = service
+    a.group = group
     a.flush_mode = flush_mode
     a.segment_size = shm.head.segment_size
-    a.fd = -1
+    a.fd = a.folder_fd = -1
     a.base = -1
     a.position = end
     a.last_store_time_ms = shm.log.last_store_time_ms
@@ -112,62 +107,51 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, const char*
 cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
     """Make or open the segment at base and write there from now on; 0 or errno."""
     cdef char path[LOG_PATH_MAX]
-    cdef int fd, folder, copy, error
+    cdef int fd, copy, error, folder = -1
     segment_path(path, a.folder, base)
     fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
     if fd < 0:
         return errno
-    if store_io().truncate(fd, a.segment_size) != 0:
-        store_io().close_file(fd)
-        return errno
-    if a.flush_mode == FLUSH_SYNC:
+    error = errno if store_io().truncate(fd, a.segment_size) != 0 else 0
+    if error == 0 and a.flush_mode == FLUSH_SYNC:
         folder = store_io().open_file(a.folder, O_RDONLY | O_CLOEXEC, 0)
-        if folder < 0:
-            error = errno
-            store_io().close_file(fd)
-            return error
-        if store_io().sync_data(folder) != 0:                    # the name must survive too
-            error = errno
-            store_io().close_file(folder)
-            store_io().close_file(fd)
-            refuse(a, error, REFUSAL_FLUSH_FAILED)               # A5
-            return error
-        store_io().close_file(folder)
-    if a.service != NULL:
+        error = errno if folder < 0 else 0
+    if error == 0 and a.service != NULL:
         copy = dup(fd)
         if copy < 0:
             error = errno
-            store_io().close_file(fd)
-            return error
-        if not flush_hand_over(a.service, copy, base):
+        elif not flush_hand_over(a.service, copy, base):
             store_io().close_file(copy)
-            store_io().close_file(fd)
-            return EAGAIN                                        # the disk is far behind
+            error = EAGAIN                                       # the disk is far behind
+    if error:
+        store_io().close_file(fd)
+        return error
     if a.fd >= 0:
         store_io().close_file(a.fd)
     a.fd = fd
+    a.folder_fd = folder
     a.base = base
     return 0
+
+
+cdef int sync_segment(Appender* a) noexcept nogil:
+    """Sync mode: what is in the segment reaches the disk, a new one's name too; 0 or errno."""
+    cdef int error
+    if a.folder_fd >= 0:
+        error = group_sync(a.group, a.folder_fd)
+        if error:
+            return error
+        store_io().close_file(a.folder_fd)
+        a.folder_fd = -1
+    return group_sync(a.group, a.fd)
 
 
 cdef void fail_results(Appender* a, int status) noexcept nogil:
     """Results of records that did not get into the file: say so (A4)."""
     cdef int p
-    cdef Ring* ring
-    cdef int64_t at, index
-    cdef RingRecord* head
     for p in range(a.producers):
-        ring = &a.results[p]
-        at = a.result_kept[p]
-        while at < ring.position:
-            index = at & (ring.capacity - 1)
-            head = <RingRecord*>(ring.bytes + index)
-            if head.length < 0:
-                at += ring.capacity - index
-                continue
-            (<AppendResult*>(<uint8_t*>head + sizeof(RingRecord))).status = status
-            at += (sizeof(RingRecord) + head.length + 7) & ~<int64_t>7
-        a.result_kept[p] = ring.position
+        results_mark(&a.results[p], a.result_kept[p], status, False)
+        a.result_kept[p] = a.results[p].position
 
 
 cdef void give_back_offsets(Appender* a) noexcept nogil:
@@ -236,9 +220,11 @@ cdef bint roll(Appender* a) noexcept nogil:
             if a.prepare != NULL:
                 prepare_give_way(a.prepare, a.base + a.segment_size)
             error = write_all_at(a.fd, blank, BLANK_SIZE_MIN, a.position - a.base)
-            if error == 0 and a.flush_mode == FLUSH_SYNC and store_io().sync_data(a.fd) != 0:
-                refuse(a, errno, REFUSAL_FLUSH_FAILED)
-                return False
+            if error == 0 and a.flush_mode == FLUSH_SYNC:
+                error = sync_segment(a)
+                if error:
+                    refuse(a, error, REFUSAL_FLUSH_FAILED)
+                    return False
     if error == 0:
         error = open_segment(a, a.base + a.segment_size if a.fd >= 0
                              else a.position // a.segment_size * a.segment_size)
@@ -334,6 +320,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         result.queue_id = head.answer_queue_id
         result.record_count = head.record_count
         result.request_flags = head.request_flags
+        a.waiting += (head.request_flags & (REQUEST_WAITS | REQUEST_ONEWAY)) == REQUEST_WAITS
         result.queue_offset = 0
         result.log_position = 0
         result.status = stage(a, head, record + sizeof(AppendHead), result,
@@ -348,28 +335,32 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
 
 
 cdef bint make_durable(Appender* a) noexcept nogil:
-    """Sync mode: the file reaches the disk before anybody hears of it (A1)."""
-    cdef int64_t began_ms = steady_ms()
+    """Sync mode: the file reaches the disk before anybody who waits hears of it (A1)."""
     cdef bint failed
-    cdef int p
+    cdef int error, p
     a.flushes_count += 1
     # the sync of the segment before, in roll, may have failed in this very turn (A5)
     failed = load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED
-    if not failed and store_io().sync_data(a.fd) != 0:
-        refuse(a, errno, REFUSAL_FLUSH_FAILED)
-        failed = True
+    if not failed:
+        error = sync_segment(a)
+        if error:
+            refuse(a, error, REFUSAL_FLUSH_FAILED)
+            failed = True
     if failed:
         for p in range(a.producers):
             a.result_kept[p] = a.results[p].cursors.tail
         fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
         return False
-    if steady_ms() - began_ms >= a.sync_timeout_ms:
-        for p in range(a.producers):
-            a.result_kept[p] = a.results[p].cursors.tail
-        fail_results(a, PUT_FLUSH_TIMEOUT)
     store_i64_release(&a.shm.log.flushed_store_time_ms, a.last_store_time_ms)
     store_i64_release(&a.shm.log.flushed, a.position)
     return True
+
+
+cdef void publish_results(Appender* a) noexcept nogil:
+    cdef int p
+    for p in range(a.producers):
+        a.result_kept[p] = a.results[p].position
+        results_publish(a.shm, &a.results[p], a.producer[p])
 
 
 cdef void publish(Appender* a) noexcept nogil:
@@ -378,17 +369,10 @@ cdef void publish(Appender* a) noexcept nogil:
         store_i64_release(&a.shm.log.published, a.position)             # A2
 
 
-cdef inline int slot_of(int producer) noexcept nogil:
-    if producer < PRODUCER_COORDINATOR:
-        return SLOT_SERVING + producer
-    if producer == PRODUCER_SCHEDULER:
-        return SLOT_SCHEDULER
-    return SLOT_TRANSACTION_CHECK if producer == PRODUCER_TRANSACTION_CHECK else SLOT_COORDINATOR
-
-
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
     cdef int p
     cdef int64_t taken = 0, position = a.position
+    a.waiting = 0
     if now_ms > a.last_store_time_ms:
         a.last_store_time_ms = now_ms                        # never back, as store.md 2.7 has it
     if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL and steady_ms() >= a.probe_ms:
@@ -402,17 +386,18 @@ cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
             commit(a)
     else:
         commit(a)
-    if a.flush_mode == FLUSH_SYNC and a.position != position and not make_durable(a):
-        a.position = position                                # nothing of it was published
+    if a.flush_mode == FLUSH_SYNC and a.position != position:
+        if a.waiting == 0:
+            publish_results(a)                               # A1: nobody waits for the disk
+        if not make_durable(a):
+            a.position = position                            # nothing of it was published
     publish(a)
     if taken:
         a.batches_count += 1
+    publish_results(a)
     for p in range(a.producers):
-        a.result_kept[p] = a.results[p].position
-        if ring_publish(&a.results[p]):
-            doorbell_ring(&a.shm.slots[slot_of(a.producer[p])])
         if ring_release(&a.appends[p]):
-            doorbell_ring(&a.shm.slots[slot_of(a.producer[p])])
+            producer_wake(a.shm, a.producer[p])
     if a.position != position:
         doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
     return taken
@@ -478,7 +463,6 @@ cdef void appender_drop_requests(Appender* a) noexcept nogil:
             result.status = PUT_WRITER_RESTARTED
             result.request_flags = head.request_flags
             ring_commit(&a.results[p], RESULT_PUT, sizeof(AppendResult))
-        a.result_kept[p] = a.results[p].position
-        ring_publish(&a.results[p])
         ring_release(ring)
-        doorbell_ring(&a.shm.slots[slot_of(a.producer[p])])
+        publish_results(a)
+        producer_wake(a.shm, a.producer[p])

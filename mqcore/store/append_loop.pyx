@@ -1,15 +1,16 @@
-"""The writer process's native loop around the append service, and its flush thread's."""
+"""The writer process's native loop around the append service, and its services' threads."""
 import os
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
     FIGURE_APPENDED_BYTES,
     FIGURE_APPENDS,
     FIGURE_BATCHES,
+    FIGURE_FLUSH_TIMEOUTS,
     FIGURE_FLUSHES,
     REFUSAL_FLUSH_FAILED,
     SLOT_WRITER,
@@ -31,6 +32,7 @@ from mqcore.store.append cimport (
     appender_turn,
 )
 from mqcore.store.flush cimport FlushService, flush_run, flush_service_open, flush_stop
+from mqcore.store.group_commit cimport GroupCommit, group_commit_open, group_stop, group_watch
 from mqcore.store.prepare cimport PrepareService, prepare_open, prepare_run
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -55,6 +57,7 @@ cdef class AppendLoop:
     cdef Appender* a
     cdef FlushService* service
     cdef PrepareService* prepare
+    cdef GroupCommit* group
     cdef Waiter waiter
     cdef readonly bint pool_locked
     cdef readonly int32_t removals_seen      # how many calls to remove queues were answered
@@ -68,26 +71,32 @@ cdef class AppendLoop:
         self.a = <Appender*>malloc(sizeof(Appender))
         self.service = NULL
         self.prepare = NULL
+        self.group = NULL
         if self.a == NULL:
             raise MemoryError
         os.makedirs(os.fsdecode(log_folder), exist_ok=True)
-        if MODES[mode] != FLUSH_SYNC:
+        if MODES[mode] == FLUSH_SYNC:
+            self.group = <GroupCommit*>malloc(sizeof(GroupCommit))
+            if self.group == NULL:
+                raise MemoryError
+            group_commit_open(self.group, shm, self.a.results, self.a.producer, 0, sync_timeout_ms)
+        else:
             self.service = <FlushService*>malloc(sizeof(FlushService))
             if self.service == NULL:
                 raise MemoryError
             flush_service_open(self.service, shm.log, shm.head.segment_size, flush_interval_ms,
                                flush_least_bytes, flush_thorough_interval_ms)
-        error = appender_open(self.a, shm, self.service, log_folder, MODES[mode], end)
+        error = appender_open(self.a, shm, self.service, self.group, log_folder, MODES[mode], end)
         if error:
             raise OSError(error, f"commit log cannot be opened: {os.strerror(error)}",
                           os.fsdecode(log_folder))
         if MODES[mode] == FLUSH_SYNC:
+            self.group.producers = self.a.producers
             self.prepare = <PrepareService*>malloc(sizeof(PrepareService))
             if self.prepare == NULL:
                 raise MemoryError
             prepare_open(self.prepare, shm.log, log_folder, shm.head.segment_size, end)
             self.a.prepare = self.prepare
-        self.a.sync_timeout_ms = sync_timeout_ms
         self.a.commit_interval_ms = commit_interval_ms
         self.a.commit_least_bytes = commit_least_bytes
         if MODES[mode] == FLUSH_TRANSIENT_POOL:
@@ -155,6 +164,8 @@ cdef class AppendLoop:
         slot.figures[FIGURE_BATCHES] = self.a.batches_count
         slot.figures[FIGURE_FLUSHES] = self.a.flushes_count + (
             self.service.flushes if self.service != NULL else 0)
+        if self.group != NULL:
+            slot.figures[FIGURE_FLUSH_TIMEOUTS] = load_i64_acquire(&self.group.timeouts)
         slot.beat_ms = wall_ms()
 
     def has_work(self) -> bool:
@@ -171,21 +182,37 @@ cdef class AppendLoop:
         return (load_i32_acquire(&self.segment.shm.log.refusal), self.a.failure if self.service == NULL
                 or self.segment.shm.log.refusal != REFUSAL_FLUSH_FAILED else self.service.failure)
 
-    def run_service(self) -> None:
+    def flush_timeouts(self) -> int:
+        """How many answers have said FLUSH_DISK_TIMEOUT; for the log."""
+        return load_i64_acquire(&self.group.timeouts) if self.group != NULL else 0
+
+    def services(self) -> tuple[str, ...]:
+        """What `run_service` runs in this mode, each in a thread of its own."""
+        return ("flush",) if self.service != NULL else ("prepare", "watch")
+
+    def run_service(self, str name="flush") -> None:
         """
-        The second thread's whole life, until stop_service: in the async modes it flushes behind the
-        appends, in sync mode it writes zeros ahead of them.
+        One service's whole life, until `stop_service`: "flush" brings the log to disk behind the
+        appends, "prepare" writes zeros ahead of them, "watch" answers for a sync that takes long.
+        Raises ValueError for one that this mode does not have.
         """
-        if self.service != NULL:
+        if name not in self.services():
+            raise ValueError(f"service {name}: expected one of {', '.join(self.services())}")
+        if name == "flush":
             with nogil:
                 flush_run(self.service)
-        else:
+        elif name == "prepare":
             with nogil:
                 prepare_run(self.prepare)
+        else:
+            with nogil:
+                group_watch(self.group)
 
     def stop_service(self) -> None:
-        """Ask the second thread to end, after its last sync if it flushes."""
+        """Ask the services to end; the flush service ends after its last sync."""
         if self.service != NULL:
             flush_stop(self.service)
-        else:
+        if self.prepare != NULL:
             store_i32_release(&self.prepare.stop, 1)
+        if self.group != NULL:
+            group_stop(self.group)

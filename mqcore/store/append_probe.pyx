@@ -6,6 +6,8 @@ from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     APPEND_RECORDS,
     RECORD_FIXED_SIZE,
+    REQUEST_ONEWAY,
+    REQUEST_WAITS,
     SYS_FLAG_TRANSACTION_MASK,
     AppendHead,
     AppendResult,
@@ -16,6 +18,9 @@ from mqcore.shm.segment cimport Segment, shm_consumer, shm_producer
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.io cimport StoreIo, io_replace, store_io
 from mqcore.store.record cimport RecordHead, record_begin, record_end
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
 
 cdef extern from *:
     """
@@ -43,9 +48,10 @@ cdef class AppendProbe:
         shm_consumer(&segment.shm, &segment.shm.head.append_results[producer], &self.results)
 
     def send(self, str topic, int queue_id, list bodies, *, int opaque, bytes properties=b"",
-             int sys_flag=0, int64_t born_ms=1) -> bool:
+             int sys_flag=0, int64_t born_ms=1, bint waits=True, bint oneway=False) -> bool:
         """
         Ask for one request of len(bodies) records (2 and more: a batch); False: the ring is full.
+        waits: its WAIT is not false; oneway: nobody is told of its result.
         """
         raw = topic.encode()
         cdef int64_t most = sizeof(AppendHead) + sum(
@@ -83,6 +89,7 @@ cdef class AppendProbe:
         head.queue_id = queue_id
         head.record_count = <int32_t>len(bodies)
         head.bytes_total = <int32_t>(at - place - sizeof(AppendHead))
+        head.request_flags = ((REQUEST_WAITS if waits else 0) | (REQUEST_ONEWAY if oneway else 0))
         head.transaction_type = sys_flag & SYS_FLAG_TRANSACTION_MASK
         head.topic_length = <uint8_t>len(raw)
         ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
@@ -140,6 +147,7 @@ cdef RingCursors* watched = NULL
 cdef Event[EVENTS_MAX] recorded
 cdef int recorded_count = 0
 cdef Plan[CALL_COUNT] plans
+cdef unsigned int sync_takes_us = 0
 
 
 cdef bint goes_wrong(int call, int64_t offset, int64_t size) noexcept nogil:
@@ -183,6 +191,8 @@ cdef ssize_t probe_write(int fd, const void* data, size_t size, int64_t offset) 
 
 
 cdef int probe_sync(int fd) noexcept nogil:
+    if sync_takes_us > 0:
+        usleep(sync_takes_us)
     if goes_wrong(CALL_SYNC, 0, 0):
         set_errno(plans[CALL_SYNC].error)
         return -1
@@ -225,6 +235,14 @@ def fail(str call, int error, *, int after=0, int times=1, int64_t first_bytes=0
     plan.first_bytes = first_bytes
 
 
+def hang(str call, int64_t took_ms) -> None:
+    """Let every call of a kind take so long at least; only "sync" can."""
+    global sync_takes_us
+    if call != "sync":
+        raise ValueError(f"call: expected sync, got {call}")
+    sync_takes_us = <unsigned int>(took_ms * 1000)
+
+
 def events() -> list[tuple[str, int, int, int]]:
     """(call, tail of the watched results, offset, size) of each call so far."""
     return [(CALLS[recorded[i].call], recorded[i].results_tail, recorded[i].offset, recorded[i].size)
@@ -233,6 +251,7 @@ def events() -> list[tuple[str, int, int, int]]:
 
 def unwatch() -> None:
     """The real disk again."""
-    global real
+    global real, sync_takes_us
+    sync_takes_us = 0
     io_replace(NULL)
     real = NULL

@@ -10,26 +10,8 @@ from mqcore.atomics cimport (
 )
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
+from mqcore.store.bell cimport bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
-
-cdef extern from "<sys/eventfd.h>" nogil:
-    int eventfd(unsigned int initial, int flags)
-    int EFD_CLOEXEC
-
-cdef extern from "<poll.h>" nogil:
-    struct pollfd:
-        int fd
-        short events
-        short revents
-    int poll(pollfd* fds, unsigned long count, int timeout_ms)
-    short POLLIN
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t sys_write "write"(int fd, const void* data, size_t size)
-
-cdef enum:
-    BLIND_SLEEP_MS = 20               # without a bell a stop is seen so late
-
 
 cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
                              int64_t interval_ms, int64_t least_bytes,
@@ -42,7 +24,7 @@ cdef void flush_service_open(FlushService* service, LogState* state, int64_t seg
     service.handed = 0
     service.taken = 0
     service.stop = 0
-    service.bell = eventfd(0, EFD_CLOEXEC)
+    service.bell = bell_make()
     service.flushes = 0
     service.failure = 0
 
@@ -76,19 +58,9 @@ cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
     return True
 
 
-cdef void sleep_ms(FlushService* service, int64_t timeout_ms) noexcept nogil:
-    cdef pollfd bell
-    bell.fd = service.bell
-    bell.events = POLLIN
-    bell.revents = 0
-    poll(&bell, 1 if service.bell >= 0 else 0,
-         <int>(timeout_ms if service.bell >= 0 else min(timeout_ms, BLIND_SLEEP_MS)))
-
-
 cdef void flush_stop(FlushService* service) noexcept nogil:
-    cdef int64_t one = 1
     store_i32_release(&service.stop, 1)
-    sys_write(service.bell, &one, 8)
+    bell_ring(service.bell)
 
 
 cdef void flush_run(FlushService* service) noexcept nogil:
@@ -100,7 +72,7 @@ cdef void flush_run(FlushService* service) noexcept nogil:
         stopping = load_i32_acquire(&service.stop) != 0
         now_ms = steady_ms()
         if not stopping and now_ms - last_ms < service.interval_ms:
-            sleep_ms(service, service.interval_ms - (now_ms - last_ms))
+            bell_wait(service.bell, service.interval_ms - (now_ms - last_ms))
             continue
         last_ms = now_ms
         target_time_ms = load_i64_acquire(&service.state.last_store_time_ms)

@@ -1,0 +1,84 @@
+"""For tests: a disk on which a sync hangs for as long as a word in a shared file says so."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.atomics cimport load_i32_acquire, store_i32_release
+from mqcore.store.io cimport StoreIo, io_replace, store_io
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef enum:
+    LOOK_US = 500
+    PLACE_STALL = 0                    # i32: 1 = syncs hang
+    PLACE_WRITES = 1                   # i32: 1 = writes hang
+    PLACE_HANGING = 2                  # i32: how many hang now
+
+cdef StoreIo stalling
+cdef StoreIo* real = NULL
+cdef int32_t* words = NULL
+cdef object installed = None
+
+
+cdef void hang(int32_t* word) noexcept nogil:
+    if load_i32_acquire(word):
+        store_i32_release(&words[PLACE_HANGING], words[PLACE_HANGING] + 1)
+        while load_i32_acquire(word):
+            usleep(LOOK_US)
+        store_i32_release(&words[PLACE_HANGING], words[PLACE_HANGING] - 1)
+
+
+cdef int stalled_sync(int fd) noexcept nogil:
+    hang(&words[PLACE_STALL])
+    return real.sync_data(fd)
+
+
+cdef ssize_t stalled_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
+    hang(&words[PLACE_WRITES])
+    return real.write_at(fd, data, size, offset)
+
+
+cdef class Stall:
+    """
+    The words that say what hangs, in `memory`: writable, shared with whoever turns them, at least
+    16 bytes, kept for as long as the process lives. `install` puts the hanging disk in place, here
+    and in every process forked later; a process that only turns the words does not call it.
+    """
+    cdef object memory
+    cdef uint8_t[::1] view
+    cdef int32_t* own
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.view = memory
+        self.own = <int32_t*>&self.view[0]
+
+    def install(self) -> None:
+        """Every sync and write of the store goes through the words from now on."""
+        global real, words, stalling, installed
+        if real != NULL:
+            raise RuntimeError("a stalling disk is there already")
+        real = store_io()
+        words = self.own
+        installed = self                # its memory stays
+        stalling = real[0]
+        stalling.sync_data = stalled_sync
+        stalling.write_at = stalled_write
+        io_replace(&stalling)
+
+    def remove(self) -> None:
+        """The disk as it was before `install`; nothing may hang any more."""
+        global real
+        io_replace(real)
+        real = NULL
+
+    def syncs(self, bint hang) -> None:
+        """Let syncs hang, or go on."""
+        store_i32_release(&self.own[PLACE_STALL], hang)
+
+    def writes(self, bint hang) -> None:
+        """Let writes hang, or go on."""
+        store_i32_release(&self.own[PLACE_WRITES], hang)
+
+    def hanging(self) -> int:
+        """How many calls hang now."""
+        return load_i32_acquire(&self.own[PLACE_HANGING])

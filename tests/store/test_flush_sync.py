@@ -1,0 +1,324 @@
+"""Sync mode on a slow disk: the group commit keeps the rules G1 to G4 of group_commit.pxd."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.client import Message, Producer, SendStatus
+from mqcore.store import append_probe
+from mqcore.store.append_loop import AppendLoop
+from mqcore.store.append_probe import AppendProbe
+from mqcore.store.io_stall import Stall
+from tests.store.harness import Run
+from tests.support import mqcore_process
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.workers.load import Asker
+from tests.workers.processes import wait_for
+
+PUT_OK, PUT_FLUSH_TIMEOUT, PUT_NOT_AVAILABLE = 0, 1, 4
+REFUSAL_FLUSH_FAILED = 2
+SEGMENT = 8192
+TURN_MS = 1000
+TIMEOUT_MS = 60
+PAGE = 4096
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+
+
+@pytest.fixture
+def stall() -> Iterator[Stall]:
+    """A disk that hangs when told, beneath everything."""
+    disk = Stall(mmap(-1, PAGE))
+    disk.install()
+    yield disk
+    disk.syncs(False)
+    disk.remove()
+
+
+@contextlib.contextmanager
+def watched(loop: AppendLoop) -> Iterator[None]:
+    """The watcher's thread beside the block."""
+    watcher = threading.Thread(target=loop.run_service, args=["watch"])
+    watcher.start()
+    try:
+        yield
+    finally:
+        loop.stop_service()
+        watcher.join()
+
+
+@contextlib.contextmanager
+def turning(loop: AppendLoop, stall: Stall) -> Iterator[None]:
+    """One turn in a thread of its own, up to where its sync hangs; goes on after the block."""
+    stall.syncs(True)
+    turn = threading.Thread(target=loop.run, args=[TURN_MS])
+    turn.start()
+    try:
+        wait_for(stall.hanging, "a sync that hangs")
+        yield
+    finally:
+        stall.syncs(False)
+        turn.join()
+
+
+def statuses(taken: list[Any]) -> list[int]:
+    return [status for _, status, *_ in taken]
+
+
+def answers(probe: AppendProbe, count: int) -> list[Any]:
+    """The next `count` results, as soon as they are there."""
+    found: list[Any] = []
+
+    def enough() -> bool:
+        found.extend(probe.take())
+        return len(found) >= count
+
+    wait_for(enough, f"{count} results")
+    return found
+
+
+def published(run: Run) -> int:
+    end: int = run.segment.log_state()["published"]
+    return end
+
+
+def test_a_hanging_sync_is_answered_at_its_deadline_while_it_hangs(run: Run, stall: Stall) -> None:
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+    for number in range(5):
+        assert probe.send("topic", 0, [b"x"], opaque=number)
+    with watched(loop), turning(loop, stall):
+        began = time.monotonic()
+        late = answers(probe, 5)
+        waited_ms = (time.monotonic() - began) * 1000
+
+        assert stall.hanging() == 1
+        assert statuses(late) == [PUT_FLUSH_TIMEOUT] * 5
+        assert [offset for _, _, offset, _, _ in late] == list(range(5))
+        assert waited_ms < 10 * TIMEOUT_MS
+        assert published(run) == 0                          # not on the disk: nobody reads it (G3)
+    assert loop.flush_timeouts() == 5
+
+
+def test_what_was_answered_late_is_visible_once_flushed_and_not_answered_again(
+    run: Run, stall: Stall,
+) -> None:
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+    assert probe.send("topic", 0, [b"late"], opaque=0)
+    with watched(loop):
+        with turning(loop, stall):
+            assert statuses(answers(probe, 1)) == [PUT_FLUSH_TIMEOUT]
+        assert probe.take() == []
+        assert probe.send("topic", 0, [b"next"], opaque=1)
+        loop.run(TURN_MS)
+
+    assert statuses(probe.take()) == [PUT_OK]
+    assert [record["body"] for record in run.records(published(run))] == [b"late", b"next"]
+    state = run.segment.log_state()
+    assert state["flushed"] == state["published"]
+
+
+def test_who_does_not_wait_hears_ok_where_others_hear_of_the_time_out(
+    run: Run, stall: Stall,
+) -> None:
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+    for number in range(6):
+        assert probe.send("topic", 0, [b"x"], opaque=number, waits=number % 2 == 0)
+    with watched(loop), turning(loop, stall):
+        assert statuses(answers(probe, 6)) == [PUT_FLUSH_TIMEOUT, PUT_OK] * 3
+
+
+@pytest.mark.parametrize("unawaited", [{"waits": False}, {"oneway": True}],
+                         ids=["WAIT=false", "one-way"])
+def test_when_nobody_waits_the_results_go_out_before_the_sync(
+    run: Run, stall: Stall, unawaited: dict[str, bool],
+) -> None:
+    loop, probe = run.writer("sync", 0), run.probe()
+    for number in range(3):
+        assert probe.send("topic", 0, [b"x"], opaque=number, **unawaited)
+    with turning(loop, stall):                              # no watcher is there
+        assert statuses(answers(probe, 3)) == [PUT_OK] * 3
+        assert published(run) == 0
+    assert published(run) > 0
+
+
+def test_requests_that_come_during_a_late_sync_are_answered_after_their_own(
+    run: Run, stall: Stall,
+) -> None:
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+    assert probe.send("topic", 0, [b"first"], opaque=0)
+    with watched(loop), turning(loop, stall):
+        assert probe.send("topic", 0, [b"second"], opaque=1)
+        assert [opaque for opaque, *_ in answers(probe, 1)] == [0]
+        stall.syncs(False)
+        assert [tuple(result[:3]) for result in answers(probe, 1)] == [(1, PUT_OK, 1)]
+
+
+def test_the_sync_of_a_segment_left_behind_is_watched_too(run: Run, stall: Stall) -> None:
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+    for number in range(13):                                # one turn, over the end of the segment
+        assert probe.send("topic", 0, [b"x" * 700], opaque=number)
+    with watched(loop):
+        loop.run(0)                                         # the folder is synced, all goes well
+        answers(probe, 13)
+        for number in range(13, 26):
+            assert probe.send("topic", 0, [b"x" * 700], opaque=number)
+        with turning(loop, stall):
+            late = statuses(answers(probe, 1))
+        late += statuses(answers(probe, 13 - len(late)))
+    assert 1 <= late.count(PUT_FLUSH_TIMEOUT) < 13
+    assert late == sorted(late, reverse=True)               # those behind the roll: in time
+    bodies = [r for r in run.records(published(run)) if not r.get("blank")]
+    assert [r["queueOffset"] for r in bodies] == list(range(26))
+
+
+def test_a_sync_that_fails_after_its_time_out_takes_nothing_back_and_refuses_the_rest(
+    run: Run, stall: Stall,
+) -> None:
+    append_probe.watch(run.segment)
+    try:
+        loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+        assert probe.send("topic", 0, [b"x"], opaque=0)
+        loop.run(TURN_MS)
+        assert statuses(probe.take()) == [PUT_OK]
+        end = published(run)
+        assert probe.send("topic", 0, [b"x"], opaque=1)
+        append_probe.fail("sync", errno.EIO)
+        append_probe.hang("sync", TIMEOUT_MS * 3)
+        with watched(loop):
+            loop.run(TURN_MS)
+            assert statuses(probe.take()) == [PUT_FLUSH_TIMEOUT]
+            assert probe.send("topic", 0, [b"y"], opaque=2)
+            loop.run(TURN_MS)
+    finally:
+        append_probe.unwatch()
+
+    assert statuses(probe.take()) == [PUT_NOT_AVAILABLE]
+    assert run.segment.log_state()["refusal"] == REFUSAL_FLUSH_FAILED
+    assert published(run) == end
+
+
+def test_a_thousand_races_for_the_answer_give_one_answer_each(run: Run) -> None:     # G1, G2
+    """The time-out is as long as a sync takes: now the watcher is first, now the writer."""
+    append_probe.watch(run.segment)
+    append_probe.hang("sync", 1)
+    try:
+        loop, probe = run.writer("sync", 0, sync_timeout_ms=1), run.probe()
+        found: list[Any] = []
+        with watched(loop):
+            for number in range(1000):
+                assert probe.send("topic", 0, [b"x"], opaque=number)
+                loop.run(0)
+                found += probe.take()
+    finally:
+        append_probe.unwatch()
+
+    assert [opaque for opaque, *_ in found] == list(range(1000))
+    late = statuses(found).count(PUT_FLUSH_TIMEOUT)
+    assert set(statuses(found)) <= {PUT_OK, PUT_FLUSH_TIMEOUT}
+    assert late == loop.flush_timeouts()
+    assert len([r for r in run.records(published(run)) if not r.get("blank")]) == 1000
+
+
+def test_a_quiet_watcher_sleeps_a_whole_time_out_and_ends_when_told(run: Run) -> None:     # G4
+    loop = run.writer("sync", 0, sync_timeout_ms=3_600_000)
+    with watched(loop):
+        wait_for(lambda: threading.active_count() > 1, "the watcher")
+
+
+# -- a whole broker --------------------------------------------------------------------------------
+
+STALLING_BROKER = """
+import mmap, sys
+from mqcore.store.io_stall import Stall
+with open(sys.argv.pop(1), "r+b") as words:
+    Stall(mmap.mmap(words.fileno(), 0)).install()
+from mqcore.admin.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def stalling_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                    ) -> Callable[..., contextlib.AbstractContextManager[
+                        tuple[MqcoreProcess, Stall]]]:
+    """Starts a broker whose disk hangs when the test says so."""
+
+    def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        assert command[1:3] == ["-m", "mqcore.admin.cli"]
+        return original(
+            [sys.executable, "-c", STALLING_BROKER, str(words), *command[3:]], **options)
+
+    @contextlib.contextmanager
+    def start(settings: dict[str, object]) -> Iterator[tuple[MqcoreProcess, Stall]]:
+        words.write_bytes(bytes(PAGE))
+        with words.open("r+b") as file:
+            disk = Stall(mmap(file.fileno(), 0))
+        monkeypatch.setattr(mqcore_process.subprocess, "Popen", popen)
+        with mqcore_up(tmp_path, settings) as broker:
+            try:
+                yield broker, disk
+            finally:
+                disk.syncs(False)
+                disk.writes(False)
+
+    original, words = subprocess.Popen, tmp_path / "words"
+    return start
+
+
+def test_a_client_hears_of_a_late_disk_in_time_and_reads_the_message_later(
+    stalling_broker: Callable[..., Any],
+) -> None:
+    settings = {"store.flush": "sync", "store.sync_flush_timeout_ms": 200}
+
+    async def sends(broker: MqcoreProcess, disk: Stall) -> None:
+        async with Producer("PG", namesrv=broker.namesrv_addr) as producer:
+            assert (await producer.send(Message("late", b"good"))).status is SendStatus.SEND_OK
+            disk.syncs(True)
+            began = time.monotonic()
+            waiting = await producer.send(Message("late", b"waiting"))
+            took = time.monotonic() - began
+            assert waiting.status is SendStatus.FLUSH_DISK_TIMEOUT
+            assert 0.19 <= took < 2
+            assert waiting.message_id
+            disk.syncs(False)
+            unawaited = await producer.send(Message("late", b"unawaited", wait_store=False))
+            assert unawaited.status is SendStatus.SEND_OK
+
+    with stalling_broker(settings) as (broker, disk):
+        asyncio.run(sends(broker, disk))
+        with Asker(broker.broker_addr) as asker:
+
+            def bodies() -> list[bytes]:
+                return sorted(record.body for queue in range(4)
+                              for record in asker.queue("late", queue))
+
+            wait_for(lambda: bodies() == [b"good", b"unawaited", b"waiting"], "all messages")
+        wait_for(lambda: "FLUSH_DISK_TIMEOUT" in broker.tail(), "a line in the log")
+
+
+def test_with_wait_false_a_client_hears_ok_while_the_disk_hangs(
+    stalling_broker: Callable[..., Any],
+) -> None:
+    async def send(broker: MqcoreProcess, disk: Stall) -> None:
+        async with Producer("PG", namesrv=broker.namesrv_addr) as producer:
+            await producer.send(Message("topic", b"first"))
+            disk.syncs(True)
+            result = await producer.send(Message("topic", b"x", wait_store=False))
+            assert result.status is SendStatus.SEND_OK
+
+    with stalling_broker({"store.flush": "sync"}) as (broker, disk):
+        asyncio.run(send(broker, disk))
