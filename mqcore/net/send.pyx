@@ -20,6 +20,7 @@ from mqcore.layout cimport (
     PUT_FLUSH_TIMEOUT,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
+    PUT_POOL_EXHAUSTED,
     PUT_QUEUE_TABLE_FULL,
     PUT_SERVICE_NOT_AVAILABLE,
     PUT_WRITER_RESTARTED,
@@ -230,6 +231,9 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
         return CODE_SERVICE_NOT_AVAILABLE
     if status == PUT_WRITER_RESTARTED:
         remark[0] = "[WRITER_RESTARTED]broker busy: whether the message is stored is not known"
+        return CODE_SYSTEM_BUSY
+    if status == PUT_POOL_EXHAUSTED:
+        remark[0] = "[REJECTREQUEST]broker busy: the transient pool has no room, the disk is behind"
         return CODE_SYSTEM_BUSY
     if status == PUT_QUEUE_TABLE_FULL:
         remark[0] = "no room for another queue: raise processes.queue_count_max"
