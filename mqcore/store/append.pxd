@@ -14,6 +14,7 @@
 #   A4  When a write fails, the queue offsets it had used are given back, its results say so, and what
 #       did get into the file is wiped: recovery must not find whole records behind a later end.
 #   A5  A sync that failed is final: it is never asked for again, and nothing overrules its refusal.
+#   A6  A request with REQUEST_AFTER_PREVIOUS is stored only if the one before it in its ring was.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport RingPlace
@@ -63,6 +64,7 @@ cdef struct Appender:
     Ring appends[19]
     Ring results[19]
     int64_t result_kept[19]           # results below it belong to records that are in the file
+    int32_t last_status[19]           # of each producer's last request
     int32_t result_wanted[19]         # the length of a result that found no room; 0: none waits
     int failure                       # errno of the last write, sync or file that failed
     int64_t appends_count

@@ -21,6 +21,7 @@ from mqcore.layout cimport (
     REFUSAL_FLUSH_FAILED,
     REFUSAL_NONE,
     REFUSAL_WRITE_FAILED,
+    REQUEST_AFTER_PREVIOUS,
     REQUEST_ONEWAY,
     REQUEST_WAITS,
     RESULT_PUT,
@@ -150,6 +151,7 @@ cdef void fail_results(Appender* a, int status) noexcept nogil:
     """Results of records that did not get into the file: say so (A4)."""
     cdef int p
     for p in range(a.producers):
+        a.last_status[p] = status
         results_mark(&a.results[p], a.result_kept[p], status, False)
         a.result_kept[p] = a.results[p].position
 
@@ -323,9 +325,13 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         a.waiting += (head.request_flags & (REQUEST_WAITS | REQUEST_ONEWAY)) == REQUEST_WAITS
         result.queue_offset = 0
         result.log_position = 0
-        result.status = stage(a, head, record + sizeof(AppendHead), result,
-                              <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
-                              else NULL)
+        if head.request_flags & REQUEST_AFTER_PREVIOUS and a.last_status[p] != PUT_OK:   # A6
+            result.status = a.last_status[p]
+        else:
+            result.status = stage(a, head, record + sizeof(AppendHead), result,
+                                  <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
+                                  else NULL)
+        a.last_status[p] = result.status
         ring_commit(&a.results[p], RESULT_PUT, result_length)
         if result.status != PUT_OK and a.staged == 0:
             a.result_kept[p] = a.results[p].position         # already says what it is

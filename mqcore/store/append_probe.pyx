@@ -6,6 +6,7 @@ from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     APPEND_RECORDS,
     RECORD_FIXED_SIZE,
+    REQUEST_AFTER_PREVIOUS,
     REQUEST_ONEWAY,
     REQUEST_WAITS,
     SYS_FLAG_TRANSACTION_MASK,
@@ -48,10 +49,11 @@ cdef class AppendProbe:
         shm_consumer(&segment.shm, &segment.shm.head.append_results[producer], &self.results)
 
     def send(self, str topic, int queue_id, list bodies, *, int opaque, bytes properties=b"",
-             int sys_flag=0, int64_t born_ms=1, bint waits=True, bint oneway=False) -> bool:
+             int sys_flag=0, int64_t born_ms=1, bint waits=True, bint oneway=False, bint after_previous=False) -> bool:
         """
         Ask for one request of len(bodies) records (2 and more: a batch); False: the ring is full.
-        waits: its WAIT is not false; oneway: nobody is told of its result.
+        waits: its WAIT is not false; oneway: nobody is told of its result; after_previous: stored only
+        if the one before was.
         """
         raw = topic.encode()
         cdef int64_t most = sizeof(AppendHead) + sum(
@@ -89,7 +91,8 @@ cdef class AppendProbe:
         head.queue_id = queue_id
         head.record_count = <int32_t>len(bodies)
         head.bytes_total = <int32_t>(at - place - sizeof(AppendHead))
-        head.request_flags = ((REQUEST_WAITS if waits else 0) | (REQUEST_ONEWAY if oneway else 0))
+        head.request_flags = ((REQUEST_WAITS if waits else 0) | (REQUEST_ONEWAY if oneway else 0)
+                              | (REQUEST_AFTER_PREVIOUS if after_previous else 0))
         head.transaction_type = sys_flag & SYS_FLAG_TRANSACTION_MASK
         head.topic_length = <uint8_t>len(raw)
         ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)

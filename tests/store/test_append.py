@@ -335,6 +335,21 @@ def test_a_failed_sync_of_the_segment_left_behind_is_not_asked_for_again(run, di
 # -- failed writes (A4) ----------------------------------------------------------------------------
 
 
+def test_a_request_that_follows_another_is_stored_only_if_that_one_is(run):
+    loop, probe = run.writer("async", 0), run.probe()
+    too_long = b"x" * (SEGMENT - BLANK_MIN)
+    assert probe.send("final", 0, [b"first"], opaque=1)
+    assert probe.send("op", 0, [b"a"], opaque=2, after_previous=True)
+    assert probe.send("final", 0, [too_long], opaque=3)
+    assert probe.send("op", 0, [b"b"], opaque=4, after_previous=True)
+    assert probe.send("op", 0, [b"c"], opaque=5)
+    loop.run(TURN_MS)
+
+    assert statuses(probe.take()) == [PUT_OK, PUT_OK, PUT_MESSAGE_ILLEGAL, PUT_MESSAGE_ILLEGAL,
+                                      PUT_OK]
+    assert bodies(run) == [b"first", b"a", b"c"]
+
+
 @pytest.mark.parametrize("first_bytes", [0, 5, 250])
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize(("error", "why"), [
