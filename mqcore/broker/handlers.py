@@ -15,6 +15,7 @@ from mqcore.broker import (
     admin_requests,
     cleaning_requests,
     client_requests,
+    config_requests,
     connection_requests,
     consume_requests,
     offset_requests,
@@ -23,10 +24,12 @@ from mqcore.broker import (
     registration,
     statistics_requests,
     topic_requests,
+    transaction_requests,
 )
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.pull_rules import handle_pull
 from mqcore.broker.registration import Registration
+from mqcore.broker.reply_requests import send_reply
 from mqcore.broker.requests import (
     REMARK_LEFT_OVER,
     Answer,
@@ -41,7 +44,7 @@ from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
-from mqcore.wire.topics import TopicConfig
+from mqcore.wire.topics import DataVersion, TopicConfig
 
 EXPIRY_INTERVAL_MS = 10_000
 OFFSETS_FIRST_PERSIST_MS = 10_000
@@ -59,6 +62,8 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.SEND_MESSAGE_V2: handle_send,
     RequestCode.SEND_BATCH_MESSAGE: handle_send,
     RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
+    RequestCode.SEND_REPLY_MESSAGE: send_reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: send_reply,
     RequestCode.PULL_MESSAGE: handle_pull,
     RequestCode.QUERY_CONSUMER_OFFSET: offset_requests.query_consumer_offset,
     RequestCode.UPDATE_CONSUMER_OFFSET: offset_requests.update_consumer_offset,
@@ -72,6 +77,8 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: client_requests.consumer_list,
     RequestCode.LOCK_BATCH_MQ: client_requests.lock_queues,
     RequestCode.UNLOCK_BATCH_MQ: client_requests.unlock_queues,
+    RequestCode.END_TRANSACTION: transaction_requests.end_transaction,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: transaction_requests.resume_check,
     RequestCode.GET_ALL_TOPIC_CONFIG: admin_requests.all_topics,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin_requests.all_groups,
     RequestCode.GET_ALL_CONSUMER_OFFSET: admin_requests.all_offsets,
@@ -82,6 +89,8 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: cleaning_requests.clean_unused_topics,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: cleaning_requests.clean_expired_queues,
     RequestCode.DELETE_EXPIRED_COMMITLOG: cleaning_requests.delete_expired_files,
+    RequestCode.UPDATE_BROKER_CONFIG: config_requests.update_config,
+    RequestCode.GET_BROKER_CONFIG: config_requests.get_config,
     RequestCode.GET_ALL_DELAY_OFFSET: admin_requests.delay_offsets,
     RequestCode.GET_TOPIC_STATS_INFO: topic_requests.topic_stats,
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topic_requests.topic_consumers,
@@ -119,6 +128,7 @@ class Broker:
         """
         core = self.core
         core.started_ms = now_ms
+        core.config_version = DataVersion(timestamp=now_ms)
         core.topics.load(now_ms)
         core.groups.load(now_ms)
         core.offsets.load()
