@@ -7,11 +7,11 @@ flushed, and renamed over it; the old content stays as `.bak`.
 """
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mqcore.store import files
 from mqcore.wire import fastjson
 
 Item = TypeVar("Item")
@@ -30,7 +30,7 @@ def load(path: Path) -> dict[str, Any] | None:
     value = _read(path)
     if isinstance(value, dict):
         return value
-    backup = _read(_beside(path, ".bak"))
+    backup = _read(files.beside(path, ".bak"))
     if isinstance(backup, dict):
         return backup
     trouble = backup or value
@@ -65,19 +65,8 @@ def parsed(path: Path, value: Any, parse: Callable[[Any], Item]) -> Item:
 
 def save(path: Path, value: dict[str, Any]) -> None:
     """Replace the file, keeping its last content as `.bak`. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path, ".tmp")
-    _write(temporary, pretty(value).encode("utf-8"))
-    if path.exists():
-        kept = _beside(path, ".bak.tmp")
-        _write(kept, path.read_bytes())
-        os.replace(kept, _beside(path, ".bak"))
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    files.write_atomically(path, pretty(value).encode("utf-8"),
+                           keep=files.beside(path, ".bak"))
 
 
 def pretty(value: Any, depth: int = 0) -> str:
@@ -95,10 +84,6 @@ def pretty(value: Any, depth: int = 0) -> str:
     return fastjson.dumps(value).decode("utf-8")
 
 
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
 def _read(path: Path) -> dict[str, Any] | str | None:
     """The object; a text that says what is wrong; None when missing or empty."""
     try:
@@ -114,10 +99,3 @@ def _read(path: Path) -> dict[str, Any] | str | None:
     if not isinstance(value, dict):
         return f"{path}: expected a JSON object"
     return value
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

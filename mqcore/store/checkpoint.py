@@ -5,12 +5,12 @@ store.md 5 (RocketMQ 4.9.8: StoreCheckpoint). One page, three big-endian i64 in 
 """
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.layout import numbers
+from mqcore.store import files
 
 PAGE_SIZE = numbers()["CHECKPOINT_SIZE"]
 TIMES = struct.Struct(">qqq")
@@ -42,9 +42,4 @@ def read(path: Path) -> Checkpoint:
 def write(path: Path, checkpoint: Checkpoint) -> None:
     """Write and sync one page in place: it is smaller than what a disk tears. Raises OSError."""
     page = TIMES.pack(checkpoint.log_time_ms, checkpoint.queues_time_ms, checkpoint.index_time_ms)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.pwrite(fd, page.ljust(PAGE_SIZE, b"\0"), 0)
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
+    files.write_in_place(path, page.ljust(PAGE_SIZE, b"\0"))

@@ -9,6 +9,8 @@ import os
 import struct
 from pathlib import Path
 
+from mqcore.store.files import unlink
+
 HEADER = struct.Struct(">qqqqii")         # times and positions, slots used, next entry
 
 
@@ -40,5 +42,5 @@ def mend(folder: Path, below: int) -> int:
         _, _, _, end, _, next_entry = HEADER.unpack(raw.ljust(HEADER.size, b"\0"))
         if next_entry > 1 and end < below:
             return int(end)
-        path.unlink()
+        unlink(path)
     return 0

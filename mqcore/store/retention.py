@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from mqcore.store.files import sync_folder, unlink
+
 FILES_AT_ONCE = 10               # deleted in one pass
 UNKNOWN_PERCENT = -1             # of a folder that is not there: deletes, as 4.9.8 does
 HOUR_MS = 3_600_000
@@ -121,19 +123,10 @@ class LogCleaner:
             if end >= self._words.dispatched or not self._is_due(path, now_ms, reason):
                 return None
             self._words.raise_first(starts[1])
-        path.unlink()
+        unlink(path)
         sync_folder(self._folder)            # in order: a gap would be damage to the next start
         return path
 
     def _is_due(self, path: Path, now_ms: int, reason: Reason) -> bool:
         age_ms = now_ms - path.stat().st_mtime_ns // 1_000_000
         return reason.any_age or age_ms >= self._policy.reserved_ms
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -8,14 +8,13 @@ dispatch: it only touches files that dispatch has left behind, and each queue's 
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.shm.retention import QueueLives, QueueState
-from mqcore.store.retention import sync_folder
+from mqcore.store.files import remove_tree, sync_folder, unlink
 
 ENTRY = struct.Struct(">qiq")
 FILLER_RECORD_SIZE = 0x7FFFFFFF
@@ -57,7 +56,7 @@ class QueueTrimmer:
         while len(starts) > 1 and self._entry(folder, starts[0], self._file_entries - 1) < first:
             # the min_offset moves before the file goes: nobody begins to read there any more
             self._lives.set_min(queue.number, max(queue.min_offset, starts[1]))
-            self._path(folder, starts[0]).unlink()
+            unlink(self._path(folder, starts[0]))
             del starts[0]
             deleted += 1
         if starts:
@@ -102,7 +101,7 @@ def trim_index(folder: Path, first: int) -> int:
             raw = file.read(INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size or INDEX_HEADER.unpack(raw)[3] >= first:
             break
-        path.unlink()
+        unlink(path)
         deleted += 1
     return deleted
 
@@ -145,5 +144,5 @@ def first_position(folder: Path) -> int | None:
 def delete_queue(folder: Path) -> None:
     """Delete a queue's folder; the topic's stays, as in 4.9.8. Raises OSError."""
     if folder.is_dir():
-        shutil.rmtree(folder)
+        remove_tree(folder)
         sync_folder(folder.parent)

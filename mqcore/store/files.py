@@ -1,0 +1,140 @@
+"""
+The Python side's one door to the disk: every write, sync, truncate, rename and removal that rules
+and housekeeping do to a store goes through `calls`, so that a test can put a recorder or a failing
+disk in its place. (The native side's door is mqcore/store/io.pxd.)
+
+All functions raise OSError. Short writes are carried on; EINTR is Python's own business (PEP 475).
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE_MODE, FOLDER_MODE = 0o644, 0o755
+
+
+@dataclass
+class Calls:
+    """The system calls, as in the module os."""
+
+    open: Callable[..., int] = os.open
+    write_at: Callable[..., int] = os.pwrite
+    truncate: Callable[..., None] = os.ftruncate
+    sync: Callable[[int], None] = os.fsync
+    sync_data: Callable[[int], None] = os.fdatasync
+    rename: Callable[..., None] = os.replace
+    unlink: Callable[..., None] = os.unlink
+    make_folder: Callable[..., None] = os.mkdir
+    remove_folder: Callable[..., None] = os.rmdir
+    close: Callable[[int], None] = os.close
+
+
+calls = Calls()
+
+
+@contextmanager
+def replaced(**others: Callable[..., Any]) -> Iterator[None]:
+    """For tests: other calls in place of these, for the length of a block."""
+    before = {name: getattr(calls, name) for name in others}
+    try:
+        for name, call in others.items():
+            setattr(calls, name, call)
+        yield
+    finally:
+        for name, call in before.items():
+            setattr(calls, name, call)
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """A descriptor for the length of a block."""
+    fd = calls.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    try:
+        yield fd
+    finally:
+        calls.close(fd)
+
+
+def write_all(fd: int, content: bytes, offset: int = 0) -> None:
+    """The whole of `content` at a place in a file."""
+    view = memoryview(content)
+    while view:
+        written = calls.write_at(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def write_in_place(path: Path, content: bytes) -> None:
+    """Write and sync the first bytes of a file; for what is smaller than a disk tears."""
+    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        write_all(fd, content)
+        calls.sync_data(fd)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Give a file this content and sync it; its name may still be lost with the power."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        write_all(fd, content)
+        calls.sync(fd)
+
+
+def write_atomically(path: Path, content: bytes, *, keep: Path | None = None) -> None:
+    """
+    Replace a file: a crash leaves the old or the new content, whole. keep: the old content stays
+    under this name, replaced in the same way.
+    """
+    make_folders(path.parent)
+    temporary = beside(path, ".tmp")
+    write_new(temporary, content)
+    if keep is not None and path.exists():
+        kept = beside(keep, ".tmp")
+        write_new(kept, path.read_bytes())
+        calls.rename(kept, keep)
+    calls.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def make_folders(folder: Path) -> None:
+    """A folder and those above it, if they are not there."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    try:
+        calls.make_folder(folder, FOLDER_MODE)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+
+
+def unlink(path: Path) -> None:
+    """Take a file's name away."""
+    calls.unlink(path)
+
+
+def remove_tree(folder: Path) -> None:
+    """A folder with all that is in it; links are removed, not followed."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(Path(entry.path))
+        else:
+            calls.unlink(entry.path)
+    calls.remove_folder(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Bring what was written to a file to the disk, whoever wrote it."""
+    with opened(path, os.O_RDWR) as fd:
+        calls.sync_data(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        calls.sync(fd)
