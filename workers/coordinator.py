@@ -71,6 +71,9 @@ class SharedTables:
         """
         self._writer.clear(topics=self._topics, groups=self._groups)
 
+    def set_permission(self, *, readable: bool, writable: bool) -> None:
+        self._readable, self._writable = readable, writable
+
     def publish_topic(self, topic: TopicConfig) -> None:
         self._topics.add(topic.name)
         self._full(lambda: self._writer.publish_topic(

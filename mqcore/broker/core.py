@@ -22,6 +22,7 @@ from mqcore.broker.settings import Settings
 from mqcore.broker.statistics import Statistics
 from mqcore.broker.topics import TopicTable
 from mqcore.wire.codes import PERM_READ, PERM_WRITE
+from mqcore.wire.topics import DataVersion
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Core:
     calls: ClientCalls
     statistics: Statistics = field(default_factory=Statistics)
     started_ms: int = 0
+    config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
 
     @classmethod
     def make(cls, settings: Settings, ports: Ports) -> Core:
@@ -79,6 +81,14 @@ class Core:
         frame = answer_frame(request, answer)
         if frame is not None:
             self.ports.connections.send(request.connection, frame)
+
+    def reconfigure(self, settings: Settings, version: DataVersion) -> None:
+        """Other settings from now on, as far as the rules look at them anew."""
+        self.settings = settings
+        self.config_version = version
+        self.topics.reconfigure(settings.broker)
+        self.groups.reconfigure(settings.broker)
+        self.locks.expiry_ms = settings.broker.queue_lock_expiry_ms
 
     @property
     def readable(self) -> bool:

@@ -105,6 +105,16 @@ class GroupTable:
             elif group.name:       # a stock broker keeps a nameless one for clients that send ""
                 _log.warning("%s: group %.40s... is too long to be used", self._path, group.name)
 
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Other rules from now on; the groups there are stay."""
+        self._settings = settings
+
+    def publish_again(self) -> None:
+        """Every group, to serving processes: the broker's permission changed."""
+        for group in self._groups.values():
+            if _fits(group.name):
+                self._publish(group)
+
     def persist(self) -> None:
         """Write config/subscriptionGroup.json. Raises OSError."""
         config_file.save(self._path, self.as_json())

@@ -28,7 +28,7 @@ class LockTable:
     """(group, queue) -> who holds it and since when. A lock that is not renewed expires."""
 
     def __init__(self, expiry_ms: int) -> None:
-        self._expiry_ms = expiry_ms
+        self.expiry_ms = expiry_ms
         self._locks: dict[tuple[str, Queue], _Lock] = {}
 
     def lock(self, group: str, client: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
@@ -58,4 +58,4 @@ class LockTable:
             del self._locks[key]
 
     def _expired(self, lock: _Lock, now_ms: int) -> bool:
-        return now_ms - lock.renewed_ms > self._expiry_ms
+        return now_ms - lock.renewed_ms > self.expiry_ms

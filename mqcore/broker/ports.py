@@ -126,6 +126,10 @@ class Tables(Protocol):
     publish_* raise mqcore.broker.topics.TablesFull when there is no room for a new name.
     """
 
+    def set_permission(self, *, readable: bool, writable: bool) -> None:
+        """The broker's own permission, for what is published from now on."""
+        ...
+
     def publish_topic(self, topic: TopicConfig) -> None:
         """A topic is new or has changed."""
         ...

@@ -125,6 +125,17 @@ class TopicTable:
         for topic in self._topics.values():
             self._publish(topic)
 
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Other rules from now on; the topics there are stay."""
+        self._settings = settings
+
+    def publish_again(self, now_ms: int) -> None:
+        """Every topic, to serving processes and name servers: the broker's permission changed."""
+        for topic in self._topics.values():
+            self._publish(topic)
+        self._changed(now_ms)
+        self.unregistered = True
+
     def persist(self) -> None:
         """Write config/topics.json. Raises OSError."""
         config_file.save(self._path, self.as_json())

@@ -104,6 +104,10 @@ class FakeTables:
     groups: dict[str, GroupConfig] = field(default_factory=dict)
     subscriptions: dict[tuple[str, str], tuple[Subscription, str]] = field(default_factory=dict)
     topic_count_max: int = 1_000_000
+    permission: tuple[bool, bool] | None = None
+
+    def set_permission(self, *, readable: bool, writable: bool) -> None:
+        self.permission = readable, writable
 
     def publish_topic(self, topic: TopicConfig) -> None:
         if topic.name not in self.topics and len(self.topics) >= self.topic_count_max:
