@@ -48,6 +48,7 @@ class ConsumerGroup:
 
 @dataclass(slots=True)
 class _Memberships:
+    client_id: str = ""                    # of a producer
     producers: set[str] = field(default_factory=set)
     consumers: set[str] = field(default_factory=set)
 
@@ -60,6 +61,7 @@ class ClientTables:
         self._subscription_count_max = subscription_count_max
         self._subscription_count = 0
         self._connections: dict[int, _Memberships] = {}
+        self._producer_connections: dict[str, int] = {}     # client id -> its newest connection
         self.producers: dict[str, dict[int, Client]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
 
@@ -68,6 +70,8 @@ class ClientTables:
         memberships = self._memberships(client.connection)
         _join(memberships.producers, group, memberships)
         self.producers.setdefault(group, {})[client.connection] = client
+        memberships.client_id = client.client_id
+        self._producer_connections[client.client_id] = client.connection
 
     def register_consumer(self, entry: ConsumerEntry, client: Client) -> bool:
         """
@@ -105,6 +109,8 @@ class ClientTables:
         if producer_group is not None and producer_group in memberships.producers:
             memberships.producers.discard(producer_group)
             self._leave_producers(producer_group, connection, keep_empty=False)
+            if not memberships.producers:
+                self._forget_producer(memberships, connection)
         changed = []
         if consumer_group is not None and consumer_group in memberships.consumers:
             memberships.consumers.discard(consumer_group)
@@ -121,6 +127,7 @@ class ClientTables:
             return []
         for group in memberships.producers:
             self._leave_producers(group, connection, keep_empty=True)
+        self._forget_producer(memberships, connection)
         for group in memberships.consumers:
             self._leave_consumers(group, connection)
         return sorted(memberships.consumers)
@@ -137,6 +144,10 @@ class ClientTables:
                 if client.heartbeat_ms < oldest_ms:
                     stale.add(client.connection)
         return sorted(stale)
+
+    def producer_connection(self, client_id: str) -> int | None:
+        """The connection of a client that is a producer; None when it is not connected."""
+        return self._producer_connections.get(client_id)
 
     def consumer_ids(self, group: str) -> list[str]:
         """The client ids of a group's members (38)."""
@@ -198,6 +209,10 @@ class ClientTables:
         members.pop(connection, None)
         if not members and not (keep_empty and len(self.producers) <= PRODUCER_GROUP_COUNT_MAX):
             del self.producers[group]
+
+    def _forget_producer(self, memberships: _Memberships, connection: int) -> None:
+        if self._producer_connections.get(memberships.client_id) == connection:
+            del self._producer_connections[memberships.client_id]
 
     def _leave_consumers(self, group: str, connection: int) -> None:
         found = self.consumers.get(group)

@@ -26,6 +26,12 @@ class Request:
     body_size: int = 0           # bytes of the body; sends come without it
 
 
+def remote_address(remote: str) -> tuple[str, int]:
+    """(ip, port) of Request.remote; an IPv6 address there is in brackets."""
+    ip, _, port = remote.rpartition(":")
+    return ip.strip("[]"), int(port)
+
+
 @dataclass(slots=True)
 class Answer:
     """A response. ext None: no extFields at all, as 4.9.8 answers where a code has no header."""

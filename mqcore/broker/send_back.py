@@ -92,7 +92,8 @@ def send_back(core: Core, request: Request) -> Answer | None:
     level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
     properties[DELAY] = str(level)
     delay(place, properties, len(core.settings.delay_levels_ms))
-    return _store(core, request, place, record, properties)
+    _store(core, request, place, record, properties)
+    return None
 
 
 def delay(place: Place, properties: dict[str, str], level_count: int) -> None:
@@ -152,7 +153,8 @@ def _store_dead_letter(
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {name} could not be made")
     properties = _copied_properties(record)
     properties[DELAY] = "0"
-    return _store(core, request, Place(name, 0), record, properties)
+    _store(core, request, Place(name, 0), record, properties)
+    return None
 
 
 def _copied_properties(record: Record) -> dict[str, str]:

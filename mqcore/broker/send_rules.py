@@ -28,6 +28,7 @@ VERSION_3_4_9 = 121               # from here on a client's own retry limit coun
 DLQ_QUEUE_COUNT = 1
 RETRY_QUEUE_COUNT = 1
 
+_LONG_NAMED = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 _V2_NAMES = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
@@ -46,13 +47,16 @@ class Refusal(Exception):
 
 @dataclass(slots=True, frozen=True)
 class SendHeader:
-    """The header of 10, 310, 320 as far as rules look at it (remoting.md 4.1.1, 4.1.2)."""
+    """The header of 10, 310, 320, 324, 325 as far as rules look at it (remoting.md 4.1)."""
 
+    producer_group: str
     topic: str
     default_topic: str
     default_queue_count: int
     queue_id: int
     sys_flag: int
+    born_ms: int
+    flag: int
     properties: str
     reconsume_times: int
     max_reconsume_times: int | None
@@ -63,17 +67,18 @@ class SendHeader:
     def read(cls, request: Request) -> SendHeader:
         """Raises FieldError for a field that is missing or no number."""
         fields = Fields.of(request.command)
-        short = request.command.code != RequestCode.SEND_MESSAGE
+        short = request.command.code not in _LONG_NAMED
         names = _V2_NAMES if short else {name: name for name in _V2_NAMES}
-        fields.i64(names["bornTimestamp"])
-        fields.i32(names["flag"])
         limit = names["maxReconsumeTimes"]
         return cls(
+            producer_group=fields.text_or(names["producerGroup"], ""),
             topic=fields.text(names["topic"]),
             default_topic=fields.text(names["defaultTopic"]),
             default_queue_count=fields.i32(names["defaultTopicQueueNums"]),
             queue_id=fields.i32(names["queueId"]),
             sys_flag=fields.i32(names["sysFlag"]),
+            born_ms=fields.i64(names["bornTimestamp"]),
+            flag=fields.i32(names["flag"]),
             properties=fields.text_or(names["properties"], ""),
             reconsume_times=fields.i32_or(names["reconsumeTimes"], 0),
             max_reconsume_times=fields.i32(limit) if fields.ext.get(limit) is not None else None,
@@ -99,10 +104,7 @@ def send_asks(topic: TopicConfig, *, writable: bool) -> bool:
 
 def handle_send(core: Core, request: Request) -> Outcome:
     """Decide about one send; every response has the fields MSG_REGION and TRACE_ON (step 3)."""
-    broker = core.settings.broker
-    ext: dict[str, str | None] = {
-        "MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false",
-    }
+    ext = answer_fields(core)
     try:
         return _decide(core, request, SendHeader.read(request))
     except Refusal as refusal:
@@ -111,7 +113,23 @@ def handle_send(core: Core, request: Request) -> Outcome:
         return Answer(ResponseCode.SYSTEM_ERROR, str(error), ext)
 
 
+def answer_fields(core: Core) -> dict[str, str | None]:
+    """What every answer to a send says, refusals too (step 3)."""
+    broker = core.settings.broker
+    return {"MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false"}
+
+
 def _decide(core: Core, request: Request, header: SendHeader) -> Redo:
+    checked_topic(core, request, header)                                          # steps 4 to 9
+    target = REDO
+    if header.topic.startswith(RETRY_PREFIX) and not header.batch:                # step 10
+        target = _retry_target(core, request, header)
+    _check_content(core, request, header)                                         # 13, 2.3, 2.5
+    return target
+
+
+def checked_topic(core: Core, request: Request, header: SendHeader) -> TopicConfig:
+    """The topic of a send that may be stored, made if need be. Raises Refusal."""
     broker = core.settings.broker
     if request.now_ms < broker.accept_sends_from_ms:                              # step 4
         opens = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(broker.accept_sends_from_ms / 1000))
@@ -136,11 +154,7 @@ def _decide(core: Core, request: Request, header: SendHeader) -> Redo:
             ResponseCode.SYSTEM_ERROR,
             f"queue {header.queue_id} of topic {header.topic}: expected less than {queue_count}",
         )
-    target = REDO
-    if header.topic.startswith(RETRY_PREFIX) and not header.batch:                # step 10
-        target = _retry_target(core, request, header)
-    _check_content(core, request, header)                                         # 13, 2.3, 2.5
-    return target
+    return topic
 
 
 def _create(core: Core, header: SendHeader, now_ms: int) -> TopicConfig:
@@ -196,7 +210,7 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
             f"the properties have {length} bytes: expected at most {PROPERTIES_LENGTH_MAX}",
         )
     properties = decode_properties(header.properties)
-    delayed = _delay_level(properties.get(DELAY)) > 0
+    delayed = delay_level(properties.get(DELAY)) > 0
     if header.batch:
         if delayed or header.sys_flag & FLAG_TRANSACTION_MASK:
             raise Refusal(
@@ -204,13 +218,13 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
                 "a batch can neither be delayed nor belong to a transaction",
             )
         return
-    if properties.get(TRANSACTION_PREPARED, "").lower() == "true":
-        if core.settings.broker.reject_transaction_message:
-            raise Refusal(ResponseCode.NO_PERMISSION,
-                          "the broker is set to refuse transactional messages")
+    transactional = properties.get(TRANSACTION_PREPARED, "").lower() == "true"
+    if transactional and core.settings.broker.reject_transaction_message:
+        raise Refusal(ResponseCode.NO_PERMISSION,
+                      "the broker is set to refuse transactional messages")
 
 
-def _delay_level(value: str | None) -> int:
+def delay_level(value: str | None) -> int:
     """The DELAY property as Java reads it: no number is an error, not zero (broker.md 4.2)."""
     if value is None:
         return 0

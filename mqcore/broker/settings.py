@@ -56,6 +56,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     trace_topic_name: Annotated[str, Meta(min_length=1, max_length=127)] = "RMQ_SYS_TRACE_TOPIC"
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    store_reply_messages: bool = True
     reject_transaction_message: bool = False
     accept_sends_from_ms: Annotated[int, Meta(ge=0)] = 0
     notify_consumers_enable: bool = True

@@ -38,6 +38,7 @@ RENAMED = {
     "msgTraceTopicName": "broker.trace_topic_name",
     "regionId": "broker.region_id",
     "traceOn": "broker.trace_on",
+    "storeReplyMessageEnable": "broker.store_reply_messages",
     "rejectTransactionMessage": "broker.reject_transaction_message",
     "startAcceptSendRequestTimeStamp": "broker.accept_sends_from_ms",
     "notifyConsumerIdsChangedEnable": "broker.notify_consumers_enable",
@@ -135,7 +136,7 @@ commitCommitLogThoroughInterval flushIntervalConsumeQueue flushConsumeQueueLeast
 transientStorePoolSize checkCRCOnRecover
     brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
-    transactionTimeOut transactionCheckMax transactionCheckInterval storeReplyMessageEnable
+    transactionTimeOut transactionCheckMax transactionCheckInterval
     enableCalcFilterBitMap enableDetailStat autoDeleteUnusedStats
     commercialBaseCount commercialEnable commercialTimerCount commercialTransCount
     commercialBigCount highSpeedMode maxDelayTime filterServerNums
