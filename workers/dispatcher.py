@@ -12,11 +12,13 @@ import logging
 import os
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint, index_files
+from mqcore.store import checkpoint, extension_files, index_files
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.dispatch import DispatchLoop
 from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
@@ -65,10 +67,17 @@ class Dispatcher:
             index_slots=self._store.index_slot_count, index_entries=self._store.index_entry_count,
             index_enabled=self._store.index_enable,
             newest_index=os.fsencode(newest) if newest is not None else None,
-            delay_levels_ms=self._delay_levels_ms,
+            delay_levels_ms=self._delay_levels_ms, **self._extension(),
         )
         self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
         self._syncer.start()
+
+    def _extension(self) -> dict[str, Any]:
+        """What the loop is to know of the queues' extension."""
+        if not self._store.queue_extension_enable:
+            return {}
+        return {"extension_folder": os.fsencode(self._files.queue_extensions),
+                "extension_file_bytes": self._store.queue_extension_file_bytes}
 
     def work(self, turn_ms: int) -> None:
         failure = self._run(turn_ms)
@@ -105,7 +114,8 @@ class Dispatcher:
         for queue in queues:
             with self._files_lock:
                 self._loop.forget_queue(queue.number)
-                delete_queue(self._files.queues / queue.topic / str(queue.queue_id))
+                for folder in (self._files.queues, self._files.queue_extensions):
+                    delete_queue(folder / queue.topic / str(queue.queue_id))
                 self._lives.finish(queue.number)
         self._loop.removals_done(begun)
         if queues:
@@ -143,9 +153,26 @@ class Dispatcher:
             return
         done = trim_all(self._trimmer, self._lives, self._files.index, first, self._files_lock)
         self._trimmed_to = first
+        if self._files.queue_extensions.is_dir():
+            self._trim_extensions()
         if done.queue_files or done.index_files:
             log.info("%d queue files and %d index files are deleted: the log begins at %d",
                      done.queue_files, done.index_files, first)
+
+    def _trim_extensions(self) -> None:
+        """The extension files follow their queues' first entries."""
+        deleted = 0
+        for number in range(self._lives.queue_count):
+            with self._files_lock:
+                queue = self._lives.state(number)
+                part = Path(queue.topic, str(queue.queue_id))
+                deleted += extension_files.trim(
+                    self._files.queue_extensions / part, self._store.queue_extension_file_bytes,
+                    self._files.queues / part, self._store.queue_file_entry_count,
+                    queue.min_offset)
+        if deleted:
+            self._lives.trimmed()
+            log.info("%d queue extension files are deleted", deleted)
 
     def _write_checkpoint(self) -> None:
         state = self._segment.log_state()

@@ -33,6 +33,10 @@ class StoreFiles:
         return self.root / "consumequeue"
 
     @property
+    def queue_extensions(self) -> Path:
+        return self.root / "consumequeue_ext"
+
+    @property
     def index(self) -> Path:
         return self.root / "index"
 

@@ -83,6 +83,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     flush: Literal["async", "sync", "transient-pool"] = "async"
     segment_size_bytes: Annotated[int, Meta(ge=4096, le=(1 << 31) - 4096)] = 1 << 30
     queue_file_entry_count: Annotated[int, Meta(ge=1, le=100_000_000)] = 300_000
+    queue_extension_enable: bool = False
+    queue_extension_file_bytes: Annotated[int, Meta(ge=1024, le=(1 << 31) - 4096)] = 48 * MIB
     index_enable: bool = True
     index_slot_count: Annotated[int, Meta(ge=1, le=80_000_000)] = 5_000_000
     index_entry_count: Annotated[int, Meta(ge=2, le=80_000_000)] = 20_000_000

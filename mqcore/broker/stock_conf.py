@@ -54,6 +54,8 @@ RENAMED = {
     "flushConsumerOffsetInterval": "broker.offsets_persist_interval_ms",
     "storePathRootDir": "store.path",
     "mappedFileSizeCommitLog": "store.segment_size_bytes",
+    "enableConsumeQueueExt": "store.queue_extension_enable",
+    "mappedFileSizeConsumeQueueExt": "store.queue_extension_file_bytes",
     "messageIndexEnable": "store.index_enable",
     "maxHashSlotNum": "store.index_slot_count",
     "maxIndexNum": "store.index_entry_count",
@@ -158,7 +160,7 @@ transientStorePoolSize checkCRCOnRecover
     channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
     clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout useTLS
     storePathCommitLog readOnlyCommitLogStorePaths storePathDLedgerCommitLog
-    enableConsumeQueueExt mappedFileSizeConsumeQueueExt bitMapLengthConsumeQueueExt
+    bitMapLengthConsumeQueueExt
     flushCommitLogTimed useReentrantLockWhenPutMessage osPageCacheBusyTimeOutMills
     fastFailIfNoBufferInStorePool warmMapedFileEnable flushLeastPagesWhenWarmMapedFile
     debugLockEnable messageIndexSafe putMsgIndexHightWater

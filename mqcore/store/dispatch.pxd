@@ -10,29 +10,15 @@
 #   D4  A record below its queue's restart_position is of a life that was ended: it gets no entry. The
 #       writer sets that word, then removals_begun, then publishes further records; we look at
 #       `published` first, so the files of the old life are gone before an entry of the new one.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
-from mqcore.store.consume_queue cimport QueueFiles
 from mqcore.store.delivery_time cimport DelayLevels
+from mqcore.store.dispatch_queues cimport QueueBatch
 from mqcore.store.index_file cimport KeyIndex
 from mqcore.store.log_view cimport LogView
-
-cdef enum:
-    BATCH_RECORDS_MAX = 8192
-
-cdef struct PendingEntry:
-    int32_t queue
-    int32_t next                      # of the same queue in this batch, -1: last
-    int64_t offset
-    uint8_t bytes[20]
-
-cdef struct TouchedQueue:
-    int32_t queue
-    int32_t first                     # pending entries of this batch, as a chain
-    int32_t last
-    bint born                         # it had no entry before: told to every serving process
+from mqcore.store.queue_extension cimport QueueExtension
 
 cdef enum DispatchFailure:
     DISPATCH_WELL = 0
@@ -45,16 +31,12 @@ cdef enum DispatchFailure:
 cdef struct Dispatcher:
     Shm* shm
     LogView log
-    QueueFiles queues
+    QueueBatch batch
+    QueueExtension extension
     KeyIndex index
     bint index_enabled
     DelayLevels delays
     Ring arrivals[17]
-    PendingEntry* pending
-    int32_t pending_count
-    TouchedQueue* touched
-    int32_t touched_count
-    int32_t* touched_at               # by queue number: place in touched + 1, 0: not in this batch
     int32_t removals_seen             # calls of the writer that were answered
     int64_t position
     int64_t batch_store_time_ms       # of the last record of this batch

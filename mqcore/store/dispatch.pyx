@@ -1,8 +1,7 @@
 """Dispatch (dispatch.pxd has its rules), and the process's native loop around it."""
 from libc.errno cimport ENOSPC
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 from mqcore.atomics cimport (
     full_fence,
@@ -16,7 +15,6 @@ from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
     ARRIVAL_QUEUE,
     ARRIVALS_SCHEDULER,
-    CQ_ENTRY_SIZE,
     FIGURE_DISPATCHED,
     FIGURE_KEYS,
     SLOT_DISPATCHER,
@@ -26,7 +24,6 @@ from mqcore.layout cimport (
     SYS_FLAG_ROLLBACK,
     SYS_FLAG_TRANSACTION_MASK,
     Arrival,
-    QueueEntry,
 )
 from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
 from mqcore.shm.segment cimport (
@@ -37,19 +34,19 @@ from mqcore.shm.segment cimport (
     doorbell_ring,
     shm_producer,
 )
-from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
-from mqcore.store.consume_queue cimport (
-    QueueItem,
-    entry_encode,
-    queue_files_close,
-    queue_files_open,
-    queue_fill,
-    queue_forget,
-    queue_sync,
-    queue_write,
-)
+from mqcore.store.consume_queue cimport queue_forget, queue_sync
 from mqcore.store.delivery_time cimport delay_levels_set, delivery_time_ms
+from mqcore.store.dispatch_queues cimport (
+    BATCH_RECORDS_MAX,
+    OFFSET_NONSENSE,
+    batch_clear,
+    batch_close,
+    batch_extend,
+    batch_note,
+    batch_open,
+    batch_write,
+)
 from mqcore.store.index_file cimport (
     index_add,
     index_close,
@@ -66,6 +63,12 @@ from mqcore.store.log_view cimport (
     log_view_forget,
     log_view_open,
 )
+from mqcore.store.queue_extension cimport (
+    extension_close,
+    extension_forget,
+    extension_open,
+    extension_sync,
+)
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
@@ -78,9 +81,7 @@ from mqcore.store.record cimport (
 )
 
 cdef enum:
-    GATHER_ENTRIES = 1024
     BATCH_BYTES_MAX = 4 << 20
-    OFFSET_NONSENSE = -1              # a queue offset further on than any gap explains; no errno
 
 
 cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_t length,
@@ -122,93 +123,6 @@ cdef int index_record(Dispatcher* d, RecordView* record, const PropertyItem* uni
     return 0
 
 
-cdef bint queue_record(Dispatcher* d, RecordView* record, int64_t tags) noexcept nogil:
-    """Note the record's entry for the end of the batch; False: no such queue."""
-    cdef uint64_t topic = name_hash(record.topic, record.topic_length, 0)
-    cdef int32_t queue = queue_find(d.shm, record.topic, record.topic_length, record.queue_id,
-                                    queue_hash(topic, record.queue_id))
-    cdef PendingEntry* entry
-    cdef TouchedQueue* touched
-    cdef QueueItem item
-    if queue < 0:
-        return False
-    if record.log_position < load_i64_acquire(&d.shm.queues[queue].restart_position):    # D4
-        return True
-    entry = &d.pending[d.pending_count]
-    entry.queue = queue
-    entry.next = -1
-    entry.offset = record.queue_offset
-    item.log_position = record.log_position
-    item.record_size = record.size
-    item.tag_code = tags
-    entry_encode(entry.bytes, &item)
-    if d.touched_at[queue] == 0:
-        touched = &d.touched[d.touched_count]
-        d.touched_count += 1
-        d.touched_at[queue] = d.touched_count
-        touched.queue = queue
-        touched.first = d.pending_count
-        touched.born = d.shm.queues[queue].max_offset == 0
-    else:
-        touched = &d.touched[d.touched_at[queue] - 1]
-        d.pending[touched.last].next = d.pending_count
-    touched.last = d.pending_count
-    d.pending_count += 1
-    return True
-
-
-cdef int write_queue(Dispatcher* d, TouchedQueue* touched) noexcept nogil:
-    """The batch's entries of one queue into its files, then its max_offset (D2); 0 or errno."""
-    cdef uint8_t gathered[GATHER_ENTRIES * CQ_ENTRY_SIZE]
-    cdef QueueEntry* queue = &d.shm.queues[touched.queue]
-    cdef int64_t known = queue.max_offset
-    cdef int64_t next_offset = known
-    cdef int32_t at = touched.first, count = 0
-    cdef int error = 0
-    while at >= 0:
-        if d.pending[at].offset >= next_offset:            # below: dispatched before (D1)
-            if d.pending[at].offset > next_offset:
-                error = write_gap(d, touched.queue, next_offset - count, count, gathered,
-                                  d.pending[at].offset)
-                if error:
-                    return error
-                if known == 0 and count == 0:
-                    store_i64_release(&queue.min_offset, d.pending[at].offset)
-                count = 0
-                next_offset = d.pending[at].offset
-            memcpy(gathered + count * CQ_ENTRY_SIZE, d.pending[at].bytes, CQ_ENTRY_SIZE)
-            count += 1
-            next_offset += 1
-        at = d.pending[at].next
-        if count == GATHER_ENTRIES or (at < 0 and count > 0):
-            error = queue_write(&d.queues, touched.queue, next_offset - count, count, gathered)
-            if error:
-                return error
-            count = 0
-    if next_offset != known:
-        store_i64_release(&queue.max_offset, next_offset)
-    return 0
-
-
-cdef int write_gap(Dispatcher* d, int32_t queue, int64_t first, int32_t count,
-                   const uint8_t* gathered, int64_t end) noexcept nogil:
-    """
-    The log has no record for the offsets in between: what lies before them is written, and they
-    become fillers from the start of end's file on, so that numbering stays right (store.md 3.3).
-    """
-    cdef int64_t from_offset = first + count
-    cdef int64_t file_first = end // d.queues.file_entries * d.queues.file_entries
-    cdef int error
-    if end - from_offset > d.queues.file_entries and from_offset > 0:
-        return OFFSET_NONSENSE
-    error = queue_write(&d.queues, queue, first, count, gathered) if count else 0
-    if error:
-        return error
-    if from_offset == 0:
-        from_offset = file_first
-    return queue_fill(&d.queues, queue, from_offset, end)
-
-
 cdef void tell(Dispatcher* d) noexcept nogil:
     """Arrivals to whoever holds pulls on a queue that grew (D3)."""
     cdef int i
@@ -220,9 +134,9 @@ cdef void tell(Dispatcher* d) noexcept nogil:
     for i in range(d.shm.head.serving_count + 1):                        # the last: the scheduler
         scheduler = i == d.shm.head.serving_count
         arrivals = &d.arrivals[ARRIVALS_SCHEDULER if scheduler else i]
-        for t in range(d.touched_count):
-            queue = d.touched[t].queue
-            if not d.touched[t].born and not load_u8_acquire(
+        for t in range(d.batch.touched_count):
+            queue = d.batch.touched[t].queue
+            if not d.batch.touched[t].born and not load_u8_acquire(
                     &d.shm.interest[<int64_t>i * d.shm.head.queue_capacity + queue]):
                 continue
             arrival = <Arrival*>ring_claim(arrivals, sizeof(Arrival))
@@ -237,21 +151,13 @@ cdef void tell(Dispatcher* d) noexcept nogil:
 
 
 cdef int end_batch(Dispatcher* d) noexcept nogil:
-    cdef int32_t t
-    cdef int error = 0
-    for t in range(d.touched_count):
-        if error == 0:
-            error = write_queue(d, &d.touched[t])
-        d.touched_at[d.touched[t].queue] = 0
-    d.pending_count = 0
-    if error:
-        d.touched_count = 0
-        return error
-    store_i64_release(&d.last_store_time_ms, d.batch_store_time_ms)
-    store_i64_release(&d.shm.log.dispatched, d.position)                 # D1
-    tell(d)
-    d.touched_count = 0
-    return 0
+    cdef int error = batch_write(&d.batch)
+    if error == 0:
+        store_i64_release(&d.last_store_time_ms, d.batch_store_time_ms)
+        store_i64_release(&d.shm.log.dispatched, d.position)             # D1
+        tell(d)
+    batch_clear(&d.batch)
+    return error
 
 
 cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
@@ -277,7 +183,8 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
         delivery_ms = delivery_time_ms(&d.delays, record, &delay)
         if delivery_ms >= 0:
             tags = delivery_ms
-    if (kind == 0 or kind == SYS_FLAG_COMMIT) and not queue_record(d, record, tags):
+    if (kind == 0 or kind == SYS_FLAG_COMMIT) and not batch_note(&d.batch, record, tags,
+                                                                 NULL, 0):
         d.failure_position = record.log_position
         return DISPATCH_UNKNOWN_QUEUE
     if d.index_enabled:
@@ -300,7 +207,7 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
         return -1
     d.failure = DISPATCH_WELL
     d.batch_store_time_ms = d.last_store_time_ms
-    while (d.position < published and d.pending_count < BATCH_RECORDS_MAX
+    while (d.position < published and d.batch.pending_count < BATCH_RECORDS_MAX
            and d.position - began < BATCH_BYTES_MAX):
         available = min(published,
                         (d.position // d.log.segment_size + 1) * d.log.segment_size) - d.position
@@ -346,7 +253,8 @@ cdef class DispatchLoop:
 
     segment: the run's shared memory; log_folder, queue_folder, index_folder: where the files are;
     file_entries: entries of a consume queue file; index_slots, index_entries: of an index file;
-    delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/delay_levels.py).
+    delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/delay_levels.py);
+    extension_folder: None: entries have no extension, extension_file_bytes: size of its files.
     """
     cdef Segment segment
     cdef Dispatcher d
@@ -356,7 +264,8 @@ cdef class DispatchLoop:
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder,
                   bytes index_folder, *, int64_t file_entries, int32_t index_slots,
                   int32_t index_entries, bint index_enabled=True, newest_index=None,
-                  int32_t open_files_max=4096, delay_levels_ms=()):
+                  int32_t open_files_max=4096, delay_levels_ms=(),
+                  extension_folder=None, int64_t extension_file_bytes=0):
         cdef Shm* shm = &segment.shm
         cdef int i
         self.segment = segment
@@ -365,14 +274,15 @@ cdef class DispatchLoop:
         self.d.index_enabled = index_enabled
         delay_levels_set(&self.d.delays, delay_levels_ms)
         log_view_open(&self.d.log, shm.log, log_folder, shm.head.segment_size)
-        self.d.pending = <PendingEntry*>malloc(sizeof(PendingEntry) * BATCH_RECORDS_MAX)
-        self.d.touched = <TouchedQueue*>malloc(sizeof(TouchedQueue) * BATCH_RECORDS_MAX)
-        self.d.touched_at = <int32_t*>calloc(shm.head.queue_capacity, sizeof(int32_t))
-        if self.d.pending == NULL or self.d.touched == NULL or self.d.touched_at == NULL:
+        if batch_open(&self.d.batch, shm, queue_folder, file_entries, open_files_max):
             raise MemoryError
-        if queue_files_open(&self.d.queues, shm.queues, shm.head.queue_capacity, queue_folder,
-                            file_entries, open_files_max, True):
-            raise MemoryError
+        if extension_folder is not None:
+            if extension_open(&self.d.extension, shm.queues, shm.head.queue_capacity,
+                              extension_folder, queue_folder, file_entries, extension_file_bytes,
+                              open_files_max, True):
+                raise MemoryError
+            if batch_extend(&self.d.batch, &self.d.extension, 0):
+                raise MemoryError
         index_open(&self.d.index, index_folder, index_slots, index_entries)
         if newest_index is not None and index_enabled:
             error = index_use(&self.d.index, newest_index)
@@ -395,9 +305,9 @@ cdef class DispatchLoop:
         for queue in range(load_i32_acquire(&self.d.shm.head.queue_count)):
             most = load_i64_acquire(&self.d.shm.queues[queue].max_offset)
             if most > 0:
-                self.d.queues.files[queue].first = (
-                    (most - 1) // self.d.queues.file_entries * self.d.queues.file_entries)
-                store_i32_release(&self.d.queues.files[queue].dirty, 1)
+                self.d.batch.files.files[queue].first = (
+                    (most - 1) // self.d.batch.files.file_entries * self.d.batch.files.file_entries)
+                store_i32_release(&self.d.batch.files.files[queue].dirty, 1)
 
     def run(self, int64_t slice_ms) -> int:
         """
@@ -447,7 +357,9 @@ cdef class DispatchLoop:
 
     def forget_queue(self, int32_t queue) -> None:
         """Close what is open of a queue whose files are about to go."""
-        queue_forget(&self.d.queues, queue)
+        queue_forget(&self.d.batch.files, queue)
+        if self.d.batch.extension != NULL:
+            extension_forget(&self.d.extension, queue)
 
     def has_work(self) -> bool:
         """Whether published records wait."""
@@ -464,7 +376,10 @@ cdef class DispatchLoop:
         cdef int error = 0
         with nogil:
             for queue in range(count):
-                error = queue_sync(&self.d.queues, queue)
+                if self.d.batch.extension != NULL:
+                    error = extension_sync(&self.d.extension, queue)
+                if error == 0:
+                    error = queue_sync(&self.d.batch.files, queue)
                 if error:
                     break
         if error:
@@ -475,13 +390,9 @@ cdef class DispatchLoop:
         """Sync the index and let go of all files."""
         error = index_sync(&self.d.index)
         index_close(&self.d.index)
-        queue_files_close(&self.d.queues)
+        if self.d.batch.extension != NULL:
+            extension_close(&self.d.extension)
+        batch_close(&self.d.batch)
         log_view_close(&self.d.log)
-        free(self.d.pending)
-        free(self.d.touched)
-        free(self.d.touched_at)
-        self.d.pending = NULL
-        self.d.touched = NULL
-        self.d.touched_at = NULL
         if error:
             raise OSError(error, "sync of the key index failed")

@@ -111,6 +111,10 @@ class Run:
         loop.close()
         assert self.segment.log_state()["dispatched"] == end
 
+    @property
+    def extension_folder(self) -> Path:
+        return self.root / "consumequeue_ext"
+
     def probe(self, **changes: int) -> AppendProbe:
         return AppendProbe(self.segment, **changes)
 
