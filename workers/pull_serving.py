@@ -71,6 +71,10 @@ class PullServing:
             long_polling=broker.long_polling_enable, short_polling_ms=broker.short_polling_ms,
             seed=int.from_bytes(os.urandom(8), "big"),
             transactions_refused=broker.reject_transaction_message,
+            delay_level_count=len(self._settings.delay_levels_ms),
+            extension_folder=os.fsencode(files.queue_extensions),
+            extension_file_bytes=store.queue_extension_file_bytes,
+            light_queues=store.light_queues_enable,
         )
         self._loop.hello()
 

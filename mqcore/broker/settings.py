@@ -85,6 +85,9 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     queue_file_entry_count: Annotated[int, Meta(ge=1, le=100_000_000)] = 300_000
     queue_extension_enable: bool = False
     queue_extension_file_bytes: Annotated[int, Meta(ge=1024, le=(1 << 31) - 4096)] = 48 * MIB
+    multi_dispatch_enable: bool = False
+    light_queues_enable: bool = False
+    light_queue_count_max: Annotated[int, Meta(ge=1, le=4_000_000)] = 20_000
     index_enable: bool = True
     index_slot_count: Annotated[int, Meta(ge=1, le=80_000_000)] = 5_000_000
     index_entry_count: Annotated[int, Meta(ge=2, le=80_000_000)] = 20_000_000

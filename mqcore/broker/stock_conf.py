@@ -56,6 +56,9 @@ RENAMED = {
     "mappedFileSizeCommitLog": "store.segment_size_bytes",
     "enableConsumeQueueExt": "store.queue_extension_enable",
     "mappedFileSizeConsumeQueueExt": "store.queue_extension_file_bytes",
+    "enableMultiDispatch": "store.multi_dispatch_enable",
+    "enableLmq": "store.light_queues_enable",
+    "maxLmqConsumeQueueNum": "store.light_queue_count_max",
     "messageIndexEnable": "store.index_enable",
     "maxHashSlotNum": "store.index_slot_count",
     "maxIndexNum": "store.index_entry_count",
@@ -167,8 +170,8 @@ transientStorePoolSize checkCRCOnRecover
     diskFallRecorded deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly redeleteHangedFileInterval
     flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
-    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked enableLmq
-    enableMultiDispatch maxLmqConsumeQueueNum haListenPort haMasterAddress
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked haListenPort
+    haMasterAddress
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haSlaveFallbehindMax
     slaveTimeout offsetCheckInSlave dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
     isEnableBatchPush enableBatchPush

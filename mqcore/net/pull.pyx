@@ -48,6 +48,13 @@ from mqcore.shm.tables cimport (
 )
 from mqcore.store.consume_queue cimport QueueItem, entry_decode, queue_read
 from mqcore.store.log_view cimport log_at, log_next_use
+from mqcore.store.multi_dispatch cimport is_light_name
+from mqcore.store.queue_extension cimport (
+    ExtensionUnit,
+    extension_fresh,
+    extension_read,
+    is_extension_address,
+)
 from mqcore.store.record cimport java_hash
 from mqcore.wire.header cimport (
     PULL_COMMIT_OFFSET,
@@ -204,6 +211,17 @@ cdef inline bint code_wanted(int64_t code, const int32_t* codes, int32_t count) 
     return False
 
 
+cdef inline bint entry_wanted(Server* s, int32_t queue, int64_t code, const int32_t* codes,
+                              int32_t count) noexcept nogil:
+    """Whether the entry's tag code, or the one behind its address, is wanted (store.md 10, step 4)."""
+    cdef ExtensionUnit unit
+    if is_extension_address(code):
+        if not extension_read(&s.extension, queue, code, &unit):
+            return True                # it has a tag that is not known: the client looks at it
+        code = unit.tag_code
+    return code_wanted(code, codes, count)
+
+
 cdef inline bint batch_is_full(Server* s, const Found* found, int32_t size, bint on_disk,
                                int32_t count_max) noexcept nogil:
     """Never before the first message (store.md 10, step 3)."""
@@ -232,6 +250,7 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
     found.gone = False
     found.unreadable = False
     log_next_use(&s.log)
+    extension_fresh(&s.extension)
     if kind == SUBSCRIPTION_ALL and wanted > max(s.memory_count_max, s.disk_count_max):
         wanted = max(s.memory_count_max, s.disk_count_max)
     wanted = <int32_t>min(<int64_t>min(max(wanted, 1), SCAN_ENTRIES_MAX), end - offset)
@@ -246,7 +265,8 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
         on_disk = log_end - item.log_position > s.memory_bytes
         if batch_is_full(s, found, item.record_size, on_disk, count_max):
             return
-        if kind == SUBSCRIPTION_TAGS and not code_wanted(item.tag_code, codes, code_count):
+        if kind == SUBSCRIPTION_TAGS and not entry_wanted(s, queue, item.tag_code, codes,
+                                                          code_count):
             found.examined += 1
             continue
         record = log_at(&s.log, item.log_position, item.record_size, log_end)
@@ -558,10 +578,15 @@ cdef int handle_pull(Server* s, Connection* c, const Header* header, bint settle
     if read_fields(s, header, &f) != HANDLED:
         return HANDLE_FORWARD
     group = group_find(s.shm, f.group, f.group_length)
+    if group < 0 and s.light_queues and is_light_name(f.group, f.group_length):
+        group = GROUP_CONSUME_ENABLED                        # needs no configuration (store.md 2.11)
     if group < 0 or not group & GROUP_CONSUME_ENABLED or (group & GROUP_PULL_ASKS and not settled):
         return HANDLE_FORWARD
     if not topic_find(s.shm, f.topic, f.topic_length, name_hash(f.topic, f.topic_length, 0), &topic):
-        return HANDLE_FORWARD
+        if not s.light_queues or not is_light_name(f.topic, f.topic_length):
+            return HANDLE_FORWARD
+        topic.perm = PERM_READ
+        topic.read_queues = 1
     if not topic.perm & PERM_READ or not 0 <= f.queue_id < topic.read_queues:
         return HANDLE_FORWARD
     if read_subscription(s, header, &f, &wanted) != HANDLED:

@@ -14,6 +14,7 @@ from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.consume_queue cimport QueueFiles
 from mqcore.store.log_view cimport LogView
+from mqcore.store.queue_extension cimport QueueExtension
 
 cdef enum:
     READ_BYTES = 1 << 18               # one read of a socket
@@ -139,6 +140,8 @@ cdef struct Server:
     # store
     LogView log
     QueueFiles queues
+    QueueExtension extension
+    bint light_queues                  # topics %LMQ%... need no entry in the topic table
     uint8_t* entries                   # SCAN_ENTRIES_MAX consume queue entries
     int64_t memory_bytes               # records nearer to the log's end count as in memory
     int32_t memory_count_max

@@ -62,6 +62,7 @@ from mqcore.shm.segment cimport (
 )
 from mqcore.store.consume_queue cimport queue_files_close, queue_files_forget, queue_files_open
 from mqcore.store.log_view cimport log_view_close, log_view_forget, log_view_open
+from mqcore.store.queue_extension cimport extension_close, extension_let_go, extension_open
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)
@@ -333,7 +334,8 @@ cdef class ServingLoop:
                   int body_bytes_max, int64_t memory_bytes, int memory_count_max,
                   int memory_bytes_max, int disk_count_max, int disk_bytes_max, bint long_polling,
                   int64_t short_polling_ms, uint64_t seed, int delay_level_count=18,
-                  bint transactions_refused=False):
+                  bint transactions_refused=False, bytes extension_folder=b"",
+                  int64_t extension_file_bytes=50331648, bint light_queues=False):
         cdef Shm* shm = &segment.shm
         cdef Server* s
         self.segment = segment
@@ -368,6 +370,10 @@ cdef class ServingLoop:
         if queue_files_open(&s.queues, shm.queues, shm.head.queue_capacity, queue_folder,
                             file_entries, 4096, False):
             raise MemoryError
+        if extension_open(&s.extension, shm.queues, shm.head.queue_capacity, extension_folder,
+                          queue_folder, file_entries, extension_file_bytes, 1024, False):
+            raise MemoryError
+        s.light_queues = light_queues
         shm_producer(shm, &shm.head.appends[index], &s.appends)
         shm_consumer(shm, &shm.head.append_results[index], &s.results)
         shm_consumer(shm, &shm.head.arrivals[index], &s.arrivals)
@@ -463,6 +469,7 @@ cdef class ServingLoop:
         if trims != self.trims_seen:
             self.trims_seen = trims
             queue_files_forget(&self.s.queues)
+            extension_let_go(&self.s.extension)
 
     def drain(self) -> None:
         """The end: accept and read nothing more, answer what is on its way, close everything."""
@@ -481,6 +488,7 @@ cdef class ServingLoop:
                     connection_close(s, s.connections[i], CLOSE_PEER, 0)
         log_view_close(&s.log)
         queue_files_close(&s.queues)
+        extension_close(&s.extension)
 
     def events(self) -> tuple[list[tuple[str, int, int]], int]:
         """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""
