@@ -13,13 +13,15 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from mqcore.broker.core import Ports
+from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import QueueEntry
+from mqcore.broker.pull_filters import CODES_READ_MAX
 from mqcore.broker.pull_rules import pull_asks
 from mqcore.broker.registration import Registration, identity
 from mqcore.broker.requests import Answer, Redo, Request, answer_frame
@@ -29,6 +31,7 @@ from mqcore.broker.topics import TablesFull
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
 from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
+from mqcore.shm.filters import FilterWriter
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableFullError, TableWriter
 from mqcore.store.index_query import IndexReader, KeyMatches
@@ -59,6 +62,7 @@ class SharedTables:
 
     def __init__(self, segment: Segment, settings: Settings) -> None:
         self._writer = TableWriter(segment)
+        self._filters = FilterWriter(segment)
         self._writable = bool(settings.broker.permission & 2)
         self._readable = bool(settings.broker.permission & 4)
         self._topics: set[str] = set()
@@ -89,7 +93,8 @@ class SharedTables:
         self._groups.add(group.name)
         self._full(lambda: self._writer.publish_group(
             group.name, consume_enabled=group.consume_enable,
-            pull_asks=pull_asks(group, readable=self._readable)))
+            pull_asks=pull_asks(group, readable=self._readable), broker_id=group.broker_id,
+            broker_id_when_slow=group.broker_id_when_slow))
 
     def remove_group(self, name: str) -> None:
         self._groups.discard(name)
@@ -100,10 +105,32 @@ class SharedTables:
     ) -> None:
         if subscription is None:
             self._writer.remove_subscription(group, topic)
+            self._filters.remove_codes(group, topic)
             return
+        if len(subscription.codes) > CODES_READ_MAX:
+            self._full(lambda: self._filters.publish_codes(group, topic, subscription.codes))
         self._full(lambda: self._writer.publish_subscription(
             group, topic, version=subscription.version_ms, codes=sorted(subscription.codes) or None,
             other=subscription.expression_type not in ("", EXPRESSION_TAG)))
+
+    def publish_filter(self, data: FilterData, now_ms: int) -> None:
+        self._full(lambda: self._filters.publish_program(
+            data.group, data.topic, program=data.program, expression=data.expression,
+            client_version=data.version_ms, born_ms=data.born_ms, dead_ms=data.dead_ms,
+            now_ms=now_ms, positions=data.positions, bit_count=data.bit_count))
+
+    def remove_filter(self, group: str, topic: str) -> None:
+        self._filters.remove_program(group, topic)
+
+    def filters(self) -> list[tuple[str, str]]:
+        return self._filters.programs()
+
+    def publish_request(
+        self, kind: str, expression: str, now_ms: int, *, program: bytes | None,
+        codes: Collection[int] | None,
+    ) -> None:
+        self._full(lambda: self._filters.publish_request(
+            kind, expression, now_ms=now_ms, program=program, codes=codes))
 
     def _full(self, publish: Callable[[], None]) -> None:
         try:

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 from mqcore.broker.clients import Client
 from mqcore.broker.core import Core
+from mqcore.broker.filters import compiled
 from mqcore.broker.locks import Queue
+from mqcore.broker.pull_filters import not_enabled
 from mqcore.broker.requests import Answer, FieldError, Fields, Request, body_object, refused
 from mqcore.broker.subscriptions import (
     ENTRY_COUNT_MAX,
@@ -52,7 +54,9 @@ def _register_consumer(
             RETRY_PREFIX + entry.group, config.retry_queue_count, now_ms,
             SYS_FLAG_UNIT_SUB if entry.unit_mode else 0,
         )
-    if core.clients.register_consumer(entry, client):
+    changed = core.clients.register_consumer(entry, client)
+    core.filters.register(entry.group, entry.subscriptions.values(), now_ms)
+    if changed:
         notify(core, [entry.group])
 
 
@@ -86,18 +90,20 @@ def unregister(core: Core, request: Request) -> Answer:
 
 
 def check_client(core: Core, request: Request) -> Answer:
-    """CHECK_CLIENT_CONFIG (46): tag expressions are fine, others are not enabled."""
+    """CHECK_CLIENT_CONFIG (46): tag expressions are fine, others if enabled and if they compile."""
     data = body_object(request.command, "CheckClientRequestBody").get("subscriptionData")
     if not isinstance(data, dict):
         raise FieldError("body: subscriptionData is missing: expected an object")
     subscription = parse_subscription_data(data)
     if subscription.expression_type == EXPRESSION_TAG:
         return Answer(ResponseCode.SUCCESS)
-    return refused(
-        ResponseCode.SYSTEM_ERROR,
-        f"filter expressions of type {subscription.expression_type} are not enabled"
-        " on this broker",
-    )
+    if not core.settings.broker.property_filter_enable:
+        return refused(*not_enabled(subscription.expression_type))
+    try:
+        compiled(subscription.expression, subscription.expression_type)
+    except ValueError as error:
+        return refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+    return Answer(ResponseCode.SUCCESS)
 
 
 def consumer_list(core: Core, request: Request) -> Answer:

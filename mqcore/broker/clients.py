@@ -56,8 +56,13 @@ class _Memberships:
 class ClientTables:
     """Both tables, and the groups of each connection."""
 
-    def __init__(self, publish: Publish, subscription_count_max: int) -> None:
+    def __init__(
+        self, publish: Publish, subscription_count_max: int,
+        gone: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """gone: told of each consumer group whose last member has left."""
         self._publish = publish
+        self._gone = gone
         self._subscription_count_max = subscription_count_max
         self._subscription_count = 0
         self._connections: dict[int, _Memberships] = {}
@@ -223,6 +228,7 @@ class ClientTables:
             for topic in list(found.subscriptions):
                 self._unsubscribe(found, topic)
             del self.consumers[group]
+            self._gone(group)
 
     def _all_members(self) -> Iterable[Iterable[Client]]:
         for members in self.producers.values():

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from mqcore.broker.client_calls import ClientCalls
 from mqcore.broker.clients import ClientTables
+from mqcore.broker.filters import FilterTable
 from mqcore.broker.groups import GroupTable
 from mqcore.broker.locks import LockTable
 from mqcore.broker.offsets import OffsetTable
@@ -45,6 +46,7 @@ class Core:
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
+    filters: FilterTable
     clients: ClientTables
     locks: LockTable
     calls: ClientCalls
@@ -57,6 +59,7 @@ class Core:
         """Empty tables over the files of the store's config folder."""
         folder = settings.config_dir
         tables = ports.tables
+        filters = FilterTable(settings.broker, folder / "consumerFilter.json", tables)
         return cls(
             settings=settings,
             ports=ports,
@@ -69,8 +72,10 @@ class Core:
                 tables.remove_group,
             ),
             offsets=OffsetTable(folder / "consumerOffset.json"),
+            filters=filters,
             clients=ClientTables(
-                tables.publish_subscription, settings.processes.subscription_count_max
+                tables.publish_subscription, settings.processes.subscription_count_max,
+                filters.gone,
             ),
             locks=LockTable(settings.broker.queue_lock_expiry_ms),
             calls=ClientCalls(ports.connections),

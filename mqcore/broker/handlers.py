@@ -48,6 +48,7 @@ from mqcore.wire.command import Command
 from mqcore.wire.topics import DataVersion, TopicConfig
 
 EXPIRY_INTERVAL_MS = 10_000
+FILTERS_PERSIST_MS = 10_000           # also how often old ones are looked for
 OFFSETS_FIRST_PERSIST_MS = 10_000
 CHANGE_GAP_MS = 10                    # bursts of new topics are written and registered together
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
@@ -120,6 +121,7 @@ class Broker:
         self._next_change_ms = 0           # when new topics may be written and registered again
         self._next_persist_ms = 0
         self._next_expiry_ms = 0
+        self._next_filters_ms = 0
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -135,10 +137,12 @@ class Broker:
         core.topics.load(now_ms)
         core.groups.load(now_ms)
         core.offsets.load()
+        core.filters.load(now_ms)
         statistics_requests.take_sample(core, now_ms)
         core.calls.restart(now_ms)
         self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
+        self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: changed tables, offsets, clients that fell silent."""
@@ -148,6 +152,10 @@ class Broker:
         statistics_requests.take_sample(core, now_ms)
         if _due(self._next_persist_ms, now_ms):
             self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
+            self._try_persist(now_ms)
+        if _due(self._next_filters_ms, now_ms):
+            self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
+            core.filters.clean(now_ms)
             self._try_persist(now_ms)
         if _due(self._next_expiry_ms, now_ms):
             self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
@@ -165,7 +173,7 @@ class Broker:
 
     def close(self) -> None:
         """Write every table that has changed. Raises OSError."""
-        for table in (self.core.topics, self.core.groups, self.core.offsets):
+        for table in (self.core.topics, self.core.groups, self.core.offsets, self.core.filters):
             if table.dirty:
                 table.persist()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.registration import Registration
 from mqcore.wire.tags import Subscription
@@ -150,6 +151,23 @@ class Tables(Protocol):
 
         message_model is that of the whole group, "CLUSTERING" or "BROADCASTING".
         """
+        ...
+
+    def publish_filter(self, data: FilterData, now_ms: int) -> None:
+        """A group's SQL92 filter is new or has changed."""
+        ...
+
+    def remove_filter(self, group: str, topic: str) -> None: ...
+
+    def filters(self) -> list[tuple[str, str]]:
+        """(group, topic) of all filters that are shown, an earlier coordinator's too."""
+        ...
+
+    def publish_request(
+        self, kind: str, expression: str, now_ms: int, *, program: bytes | None,
+        codes: Collection[int] | None,
+    ) -> None:
+        """An expression that a pull brought: a program or tag codes; neither: all passes."""
         ...
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from mqcore.broker.core import Core
 from mqcore.broker.groups import GroupConfig
+from mqcore.broker.pull_filters import given_expression, known_expression
 from mqcore.broker.requests import REDO, Answer, FieldError, Fields, Outcome, Request
-from mqcore.broker.subscriptions import BROADCASTING
 from mqcore.broker.topics import OFFSET_MOVED_TOPIC, is_readable
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.properties import KEYS, TAGS
-from mqcore.wire.tags import EXPRESSION_TAG, parse_subscription
+from mqcore.wire.tags import EXPRESSION_TAG
 
 FLAG_COMMIT_OFFSET = 0x1
 FLAG_SUSPEND = 0x2
@@ -65,7 +65,7 @@ def pull_asks(group: GroupConfig, *, readable: bool) -> bool:
     True when every pull of a group has to be decided here, not by a serving process alone.
 
     readable: the broker's own permission. Besides these: anything unknown or out of range, a
-    subscription that is missing, older than the request or no tag expression.
+    subscription that is missing or older than the request, an expression not seen before.
     """
     return not (readable and group.consume_enable and group.consume_broadcast_enable)
 
@@ -109,51 +109,8 @@ def _refusal(
             f" expected 0 to {topic.read_queue_count - 1}"
         )
     if header.sys_flag & FLAG_SUBSCRIPTION:
-        expression_type, refusal = _given_expression(header)
-    else:
-        expression_type, refusal = _known_expression(core, header, group)
-    if refusal is None and expression_type != EXPRESSION_TAG:
-        return ResponseCode.SYSTEM_ERROR, (
-            f"filter expressions of type {expression_type} are not enabled on this broker"
-        )
-    return refusal
-
-
-def _given_expression(header: PullHeader) -> tuple[str, tuple[ResponseCode, str] | None]:
-    """The request brings its own subscription (6.1 step 5)."""
-    if header.expression_type == EXPRESSION_TAG:
-        try:
-            parse_subscription(header.topic, header.expression)
-        except ValueError as error:
-            return EXPRESSION_TAG, (ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
-    return header.expression_type, None
-
-
-def _known_expression(
-    core: Core, header: PullHeader, group: GroupConfig
-) -> tuple[str, tuple[ResponseCode, str] | None]:
-    """The subscription is the one of the group's heartbeats (6.1 step 6)."""
-    online = core.clients.consumers.get(header.group)
-    if online is None:
-        return EXPRESSION_TAG, (
-            ResponseCode.SUBSCRIPTION_NOT_EXIST,
-            f"consumer group {header.group} has sent no heartbeat",
-        )
-    if online.message_model == BROADCASTING and not group.consume_broadcast_enable:
-        return EXPRESSION_TAG, (
-            ResponseCode.NO_PERMISSION, f"consumer group {header.group} may not broadcast"
-        )
-    subscription = online.subscriptions.get(header.topic)
-    if subscription is None:
-        return EXPRESSION_TAG, (
-            ResponseCode.SUBSCRIPTION_NOT_EXIST,
-            f"consumer group {header.group} does not subscribe topic {header.topic}",
-        )
-    if subscription.version_ms < header.version_ms:
-        return EXPRESSION_TAG, (
-            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
-        )
-    return subscription.expression_type, None
+        return given_expression(core, header, now_ms)
+    return known_expression(core, header, group)
 
 
 def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
@@ -173,11 +130,19 @@ def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
     if header.sys_flag & FLAG_COMMIT_OFFSET:
         core.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset)
     return Answer(ResponseCode.PULL_OFFSET_MOVED, status, {
-        "suggestWhichBrokerId": "0",
+        "suggestWhichBrokerId": str(_suggested(core, header)),
         "nextBeginOffset": str(begin),
         "minOffset": str(low),
         "maxOffset": str(high),
     })
+
+
+def _suggested(core: Core, header: PullHeader) -> int:
+    """Where to read from next: nothing was read here, so the consumer counts as near (6.4)."""
+    group = core.groups.get(header.group)
+    if group is None or not core.settings.broker.slave_read_enable:
+        return 0
+    return group.broker_id
 
 
 def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> None:

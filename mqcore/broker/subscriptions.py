@@ -69,7 +69,9 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
     kind = kind if isinstance(kind, str) and kind else EXPRESSION_TAG
     version = _whole(value.get("subVersion"), "subVersion", I64_MIN, I64_MAX)
     if kind != EXPRESSION_TAG:
-        return Subscription(topic, expression, version_ms=version, expression_type=kind)
+        text = value.get("subString")
+        return Subscription(topic, text if isinstance(text, str) else "", version_ms=version,
+                            expression_type=kind)
     codes = _list(value, "codeSet")
     if expression == SUBSCRIBE_ALL or not codes:
         return _from_expression(topic, expression, version)

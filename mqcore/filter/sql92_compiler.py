@@ -15,7 +15,7 @@ from enum import Enum, IntEnum
 
 from mqcore.filter.sql92_parser import parse
 from mqcore.filter.sql92_program import numbers
-from mqcore.filter.sql92_tokens import INT_MAX, SqlError
+from mqcore.filter.sql92_tokens import INT_MAX, SqlLimit
 from mqcore.filter.sql92_tree import (
     And,
     Between,
@@ -226,7 +226,7 @@ class _Compiler:
 
     def _name(self, name: str) -> int:
         if name not in self._names and len(self._names) == NAMES_MAX:
-            raise SqlError(0, f"at most {NAMES_MAX} different properties")
+            raise SqlLimit(0, f"at most {NAMES_MAX} different properties")
         return self._names.setdefault(name, len(self._names))
 
     def _constant(self, value: bool | int | float | str, *, wide: bool = False) -> int:
@@ -244,7 +244,7 @@ class _Compiler:
 
     def _new_constant(self, kind: str, value: bool | int | float | str) -> int:
         if len(self._constants) == CONSTANTS_MAX:
-            raise SqlError(0, f"at most {CONSTANTS_MAX} constants")
+            raise SqlLimit(0, f"at most {CONSTANTS_MAX} constants")
         self._constants.append((kind, value))
         return len(self._constants) - 1
 
@@ -256,7 +256,7 @@ class _Compiler:
     ) -> int:
         """Appends an instruction and returns its index."""
         if len(self._code) == INSTRUCTIONS_MAX:
-            raise SqlError(0, f"an expression of at most {INSTRUCTIONS_MAX} steps")
+            raise SqlLimit(0, f"an expression of at most {INSTRUCTIONS_MAX} steps")
         flags = _NUMBERS["FLAG_NEGATED"] * negated | order << _NUMBERS["FLAG_ORDER_SHIFT"]
         if isinstance(left, _Operand):
             flags |= left.source.value

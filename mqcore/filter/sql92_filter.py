@@ -73,7 +73,7 @@ class _Cache:
                 while len(self._known) > self._count_max:
                     self._known.popitem(last=False)
         if isinstance(found, SqlError):
-            raise SqlError(found.position, found.expected)
+            raise type(found)(found.position, found.expected)
         return found
 
     def __len__(self) -> int:

@@ -6,7 +6,15 @@ keep a hostile expression from costing more than a few milliseconds to compile.
 """
 from __future__ import annotations
 
-from mqcore.filter.sql92_tokens import Kind, SqlError, Token, Tokens, float_value, integer_value
+from mqcore.filter.sql92_tokens import (
+    Kind,
+    SqlError,
+    SqlLimit,
+    Token,
+    Tokens,
+    float_value,
+    integer_value,
+)
 from mqcore.filter.sql92_tree import (
     And,
     Between,
@@ -38,7 +46,7 @@ def parse(expression: str) -> Node:
     except UnicodeEncodeError as error:
         raise SqlError(error.start, "a character, found half of a surrogate pair") from None
     if length > EXPRESSION_BYTES_MAX:
-        raise SqlError(0, f"at most {EXPRESSION_BYTES_MAX} bytes of UTF-8, found {length}")
+        raise SqlLimit(0, f"at most {EXPRESSION_BYTES_MAX} bytes of UTF-8, found {length}")
     return _Parser(Tokens(expression)).condition()
 
 
@@ -108,7 +116,7 @@ class _Parser:
         if links:
             self._chained += 1
             if self._chained > CHAIN_MAX:
-                raise SqlError(token.position, f"at most {CHAIN_MAX} comparisons of comparisons")
+                raise SqlLimit(token.position, f"at most {CHAIN_MAX} comparisons of comparisons")
 
     def _comparison(self) -> Node:
         position = self._tokens.peek().position
@@ -157,7 +165,7 @@ class _Parser:
         while self._tokens.peek().is_sign(","):
             token = self._tokens.take()
             if len(texts) == IN_LIST_MAX:
-                raise SqlError(token.position, f"at most {IN_LIST_MAX} strings in a list")
+                raise SqlLimit(token.position, f"at most {IN_LIST_MAX} strings in a list")
             texts.append(self._text_of_list())
         self._take_sign(")")
         return In(operand.name, tuple(dict.fromkeys(texts)), negated)
@@ -215,7 +223,7 @@ class _Parser:
     def _open(self, token: Token) -> None:
         self._nesting += 1
         if self._nesting > NESTING_MAX:
-            raise SqlError(token.position, f"at most {NESTING_MAX} levels of nesting")
+            raise SqlLimit(token.position, f"at most {NESTING_MAX} levels of nesting")
 
     def _take_keyword(self, word: str) -> bool:
         if not self._tokens.peek().is_keyword(word):

@@ -19,6 +19,10 @@ class SqlError(ValueError):
         self.expected = expected
 
 
+class SqlLimit(SqlError):
+    """An expression over a limit of docs/sql92.md: a stock broker would have taken it."""
+
+
 class Kind(Enum):
     """What a token is; the value is its name in messages."""
 

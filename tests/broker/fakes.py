@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker.core import Ports
+from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import Put, PutStatus, QueueEntry
@@ -103,7 +104,11 @@ class FakeTables:
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     groups: dict[str, GroupConfig] = field(default_factory=dict)
     subscriptions: dict[tuple[str, str], tuple[Subscription, str]] = field(default_factory=dict)
+    shown: dict[tuple[str, str], FilterData] = field(default_factory=dict)
+    requests: dict[tuple[str, str], tuple[bytes | None, Collection[int] | None]] = field(
+        default_factory=dict)
     topic_count_max: int = 1_000_000
+    filter_count_max: int = 1_000_000
     permission: tuple[bool, bool] | None = None
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:
@@ -130,6 +135,25 @@ class FakeTables:
             self.subscriptions.pop((group, topic), None)
         else:
             self.subscriptions[group, topic] = (subscription, message_model)
+
+    def publish_filter(self, data: FilterData, now_ms: int) -> None:
+        if len(self.shown) >= self.filter_count_max:
+            raise TablesFull("no room for another filter")
+        self.shown[data.group, data.topic] = data
+
+    def remove_filter(self, group: str, topic: str) -> None:
+        self.shown.pop((group, topic), None)
+
+    def filters(self) -> list[tuple[str, str]]:
+        return list(self.shown)
+
+    def publish_request(
+        self, kind: str, expression: str, now_ms: int, *, program: bytes | None,
+        codes: Collection[int] | None,
+    ) -> None:
+        if len(self.requests) >= self.filter_count_max:
+            raise TablesFull("too many different filter expressions came with pulls")
+        self.requests[kind, expression] = (program, codes)
 
 
 @dataclass

@@ -132,12 +132,14 @@ def test_queues_are_locked_alike(bench: Bench, exchange: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("exchange", recorded("consumer", 46))
-def test_expressions_other_than_tags_are_refused_for_now(
-    bench: Bench, exchange: dict[str, Any]
-) -> None:
+def test_expressions_are_checked_alike(tmp_path: Path, exchange: dict[str, Any]) -> None:
+    bench = make_bench(settings_in(tmp_path, "broker.property_filter_enable=true"))
     outcome = ask(bench, exchange)
 
-    assert (outcome.code, "SQL92 are not enabled" in outcome.remark) == (1, True)
+    wanted = frame(exchange["response"])
+    assert outcome.code == wanted.code
+    if wanted.code == 0:
+        assert_same(exchange, outcome)
 
 
 @pytest.mark.parametrize("exchange", recorded("offsets", 14, 15, 29, 30, 31, 32))
@@ -235,8 +237,9 @@ def test_recorded_sends_may_run_but_for_what_is_not_supported_yet(
 
 @pytest.mark.parametrize("exchange", recorded("pull", 11))
 def test_recorded_pulls_are_refused_or_moved_alike_and_may_run_otherwise(
-    bench: Bench, exchange: dict[str, Any]
+    tmp_path: Path, exchange: dict[str, Any]
 ) -> None:
+    bench = make_bench(settings_in(tmp_path, "broker.property_filter_enable=true"))
     asked = fields(exchange["request"])
     topic, queue_id = asked["topic"], int(asked["queueId"])
     code, bounds = 0, {}
@@ -253,16 +256,15 @@ def test_recorded_pulls_are_refused_or_moved_alike_and_may_run_otherwise(
         bench.ask(34, None, {"clientID": "c", "consumerDataSet": [{
             "groupName": asked["consumerGroup"], "messageModel": "CLUSTERING",
             "subscriptionDataSet": [{
-                "topic": topic, "subString": asked.get("subscription") or "*",
+                "topic": topic,
+                "subString": "a > 1" if asked.get("expressionType") == "SQL92" else "*",
                 "expressionType": asked.get("expressionType"),
                 "subVersion": int(asked["subVersion"]) - older,
             }],
         }]})
     outcome = ask(bench, exchange)
 
-    if asked.get("expressionType") == "SQL92" and code != 25:
-        assert outcome.code == 1
-    elif code in (21, 25):
+    if code in (21, 25):
         assert_same(exchange, outcome)
     else:
         assert code in (0, 19, 20)
