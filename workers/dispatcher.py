@@ -19,8 +19,12 @@ from mqcore.broker.settings import Settings
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint, extension_files, index_files
+from mqcore.store import queue_ends as ends_file
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.dispatch import DispatchLoop
+from mqcore.store.queue_ends import QueueEnds
+from mqcore.store.recovery_compare import queue_ends
+from mqcore.store.recovery_errors import what_to_do
 from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
 from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
 
@@ -30,6 +34,7 @@ FAILURE_IO = 4
 REMOVAL = 5                     # no failure: queues are to be removed before dispatch goes on
 RETRY_S = 0.2
 WRITER_WAIT_S = 4.0
+ENDS_PAUSE = 200                # times as long as it took to write the queues' ends, until the next
 STATE_RUNNING = 2
 
 log = logging.getLogger("mqcore.dispatcher")
@@ -56,6 +61,8 @@ class Dispatcher:
                                      settings.store.queue_file_entry_count)
         self._files_lock = threading.Lock()     # a queue's files: trimmed there, removed here
         self._trimmed_to = 0
+        self._ends_written: QueueEnds | None = None
+        self._ends_due = 0.0
 
     def start(self) -> None:
         self._files.index.mkdir(parents=True, exist_ok=True)
@@ -89,7 +96,11 @@ class Dispatcher:
         kind, detail, position = self._loop.failure()
         if kind != FAILURE_IO:
             self._stopping.set()
-            raise DispatchError(f"{FAILURES[kind]} at log position {position} (detail {detail})")
+            size = self._store.segment_size_bytes
+            raise DispatchError(
+                f"{self._files.commit_log}/{position // size * size:020d}: at {position % size} "
+                f"(log position {position}) {FAILURES[kind]} (detail {detail}). "
+                f"{what_to_do(str(self._files.root))}")
         if detail != self._io_error:
             self._io_error = detail
             log.error("%s: %s; trying again every %d ms", FAILURES[kind], os.strerror(detail),
@@ -134,6 +145,7 @@ class Dispatcher:
         self._syncer.join()
         self._write_checkpoint()
         self._loop.close()
+        self._write_ends(self._ends())        # last: what is modified later was not written by us
 
     def _sync_from_time_to_time(self) -> None:
         while not self._stopping.wait(self._store.checkpoint_interval_ms / 1000):
@@ -156,6 +168,7 @@ class Dispatcher:
         if self._files.queue_extensions.is_dir():
             self._trim_extensions()
         if done.queue_files or done.index_files:
+            self._write_ends(self._ends())
             log.info("%d queue files and %d index files are deleted: the log begins at %d",
                      done.queue_files, done.index_files, first)
 
@@ -175,6 +188,7 @@ class Dispatcher:
             log.info("%d queue extension files are deleted", deleted)
 
     def _write_checkpoint(self) -> None:
+        ends = self._ends()                   # before the sync, which brings all of it to disk
         state = self._segment.log_state()
         _, queues_time_ms = self._loop.sync()
         before = checkpoint.read(self._files.checkpoint)
@@ -183,3 +197,19 @@ class Dispatcher:
             queues_time_ms=max(queues_time_ms, before.queues_time_ms),
             index_time_ms=before.index_time_ms,
         ))
+        if ends != self._ends_written and time.monotonic() >= self._ends_due:
+            self._write_ends(ends)
+
+    def _ends(self) -> QueueEnds:
+        return queue_ends(self._segment, index_files.ends(self._files.index))
+
+    def _write_ends(self, ends: QueueEnds) -> None:
+        """For the next start (mqcore/store/queue_ends.py); without them it looks at the log."""
+        began = time.monotonic()
+        try:
+            ends_file.write(self._files.queue_ends, ends, time.time_ns())
+        except OSError as error:
+            log.error("the ends of the queues cannot be written: %s", error)
+            return
+        self._ends_written = ends
+        self._ends_due = time.monotonic() + ENDS_PAUSE * (time.monotonic() - began)

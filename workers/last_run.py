@@ -18,6 +18,7 @@ class LastRun:
     """How the run before this one ended."""
 
     clean: bool                # no abort file
+    ours: bool = False         # an unclean end of ours: the abort file has our two words
     synced: bool = False       # it was in sync mode
     same_boot: bool = False    # the machine was not started since
 
@@ -38,7 +39,8 @@ def read(abort: Path) -> LastRun:
         return LastRun(clean=True)
     if len(words) != 2:
         return LastRun(clean=False)
-    return LastRun(clean=False, synced=words[0] == "sync", same_boot=words[1] == boot_id())
+    return LastRun(clean=False, ours=True, synced=words[0] == "sync",
+                   same_boot=words[1] == boot_id())
 
 
 def mark(abort: Path, flush_mode: str) -> None:

@@ -5,6 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.store import queue_ends
+
 SLOT_SUPERVISOR = 0
 SLOT_WRITER = 1
 SLOT_DISPATCHER = 2
@@ -43,6 +45,10 @@ class StoreFiles:
     @property
     def restarts(self) -> Path:
         return self.root / "config" / "queueRestarts.json"
+
+    @property
+    def queue_ends(self) -> Path:
+        return self.root / "config" / queue_ends.NAME
 
     @property
     def checkpoint(self) -> Path:

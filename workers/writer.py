@@ -17,17 +17,25 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from mqcore.broker import queue_hints
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint, index_files
+from mqcore.store import checkpoint, index_files, queue_ends
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
+from mqcore.store.queue_ends import QueueEnds
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
 from mqcore.workers import last_run
 from mqcore.workers.last_run import LastRun
-from mqcore.workers.layout import SLOT_COORDINATOR, SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.layout import (
+    SLOT_COORDINATOR,
+    SLOT_SCHEDULER,
+    SLOT_SERVING,
+    SLOT_WRITER,
+    StoreFiles,
+)
 from mqcore.workers.log_cleaner import LogCleanerThread
 
 PAGE_BYTES = 4096
@@ -170,7 +178,7 @@ class Writer:
 
     def _producers_live(self) -> bool:
         slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]
-        return any(self._lives(slot) for slot in [*slots, SLOT_COORDINATOR])
+        return any(self._lives(slot) for slot in [*slots, SLOT_COORDINATOR, SLOT_SCHEDULER])
 
     def _lives(self, slot: int) -> bool:
         state = self._segment.slot(slot)
@@ -181,16 +189,24 @@ class Writer:
             return True
         return False
 
-    def _mend_index(self, recovered: Recovered, last: LastRun) -> None:
+    def _mend_index(self, recovery: Recovery, recovered: Recovered, last: LastRun,
+                    ends: QueueEnds | None) -> None:
         """
         Index files that say more than the log, or than a disk that lost its power may have, are
-        written again, and so is an index that is gone.
+        written again, and so is what is gone of the index.
         """
         if not self._settings.store.index_enable:
             return
         sure = recovered.end if last.clean or last.same_boot else recovered.dispatch_from
-        indexed = index_files.mend(self._files.index, sure)
-        recovered.dispatch_from = min(recovered.dispatch_from, max(indexed, recovered.first))
+        known = ends if ends is not None and (recovered.as_left or last.ours) else None
+        indexed = index_files.mend(
+            self._files.index, sure, known=known.index if known is not None else (),
+            first=recovered.first,
+            unchanged_ns=known.unchanged_ns if known is not None and recovered.as_left else 0)
+        indexed = max(indexed, recovered.first)
+        if indexed < recovered.dispatch_from:
+            recovery.look_back(indexed, recovered.dispatch_from)
+            recovered.dispatch_from = indexed
 
     def _recover(self, first_start: bool) -> Recovered:
         began = time.monotonic()
@@ -200,11 +216,15 @@ class Writer:
         if first_start:
             self._restarts.apply(self._queue_lives.set_restart)
             last, known = last_run.read(self._files.abort), checkpoint.read(self._files.checkpoint)
+            ends = queue_ends.read(self._files.queue_ends) if last.clean or last.ours else None
             unsynced = sync_bytes_max(self._settings.store.message_size_max_bytes)
             recovered = recovery.open_store(
                 clean=last.clean, checkpoint_ms=known.replay_from_ms,
-                flushed_ms=known.log_time_ms, unsynced_bytes_max=unsynced if last.synced else -1)
-            self._mend_index(recovered, last)
+                flushed_ms=known.log_time_ms, unsynced_bytes_max=unsynced if last.synced else -1,
+                ends=ends, hints=lambda: queue_hints.read(self._settings.config_dir))
+            self._mend_index(recovery, recovered, last, ends)
+            if not (recovered.as_left or last.ours):
+                self._files.queue_ends.unlink(missing_ok=True)     # of an earlier run than the last
             self._restarts.recovered(self._queue_lives.set_restart, recovered.first,
                                      recovered.end)
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 from mqcore.store.files import unlink
@@ -28,19 +29,39 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def mend(folder: Path, below: int) -> int:
+def ends(folder: Path) -> list[tuple[str, int]]:
+    """(name, log position of the last record) of each file, the oldest first. Raises OSError."""
+    return [(path.name, _header(path)[0]) for path in files(folder)]
+
+
+def mend(folder: Path, below: int, *, known: Iterable[tuple[str, int]] = (), first: int = 0,
+         unchanged_ns: int = 0) -> int:
     """
     Take away the newest files that cannot be gone on with: those that were begun and hold nothing,
-    and those that know of records at or behind log position `below`.
+    those that know of records at or behind log position `below`, all behind one that is lost.
 
+    known: files that were there, as from `ends`; those that lie before `first`, the log's begin,
+    may have been trimmed. unchanged_ns: a file modified later is not ours any more, 0: all are.
     Returns the log position of the last record that is indexed then, from which indexing goes on;
     0: there is no index. Raises OSError.
     """
-    for path in reversed(files(folder)):
-        with open(path, "rb") as file:
-            raw = file.read(HEADER.size)
-        _, _, _, end, _, next_entry = HEADER.unpack(raw.ljust(HEADER.size, b"\0"))
-        if next_entry > 1 and end < below:
-            return int(end)
+    there = files(folder)
+    names = {path.name for path in there}
+    lost = min((name for name, end in known if end >= first and name not in names), default=None)
+    changed = min((path.name for path in there
+                   if unchanged_ns and path.stat().st_mtime_ns > unchanged_ns), default=None)
+    for path in reversed(there):
+        end, next_entry = _header(path)
+        if next_entry > 1 and end < below and not (lost is not None and path.name > lost) and not (
+                changed is not None and path.name >= changed):
+            return end
         unlink(path)
     return 0
+
+
+def _header(path: Path) -> tuple[int, int]:
+    """(log position of the last record, number of the next entry)."""
+    with path.open("rb") as file:
+        raw = file.read(HEADER.size)
+    _, _, _, end, _, next_entry = HEADER.unpack(raw.ljust(HEADER.size, b"\0"))
+    return int(end), int(next_entry)

@@ -8,26 +8,20 @@ dispatch repeats them. A torn tail is cut at the exact record: it is reported, n
 """
 import errno
 import os
-import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
-from mqcore.layout cimport (
-    CQ_ENTRY_SIZE,
-    CQ_FILLER_RECORD_SIZE,
-    SYS_FLAG_COMMIT,
-    SYS_FLAG_TRANSACTION_MASK,
-    TOPIC_LENGTH_MAX,
-    QueueEntry,
-)
+from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, QueueEntry
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
-from mqcore.store.consume_queue cimport QueueItem, entry_decode
+from mqcore.store import files as disk
 from mqcore.store.io cimport wipe
 from mqcore.store.log_view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
+from mqcore.store.queue_ends import Hints, QueueEnds
 from mqcore.store.record cimport (
     PARSE_BAD_CRC,
     PARSE_BAD_MAGIC,
@@ -39,15 +33,12 @@ from mqcore.store.record cimport (
     record_check,
     record_parse,
 )
+from mqcore.store.recovery_compare cimport QueueComparison
+from mqcore.store.recovery_errors import DamagedStoreError, what_to_do
 
 
 cdef enum:
-    CHUNK_ENTRIES = 1024              # read at a time
     LOOK_BYTES = 8 << 20              # behind a record that cannot be read, for one that can
-
-
-class DamagedStoreError(RuntimeError):
-    """The store cannot be opened as it is; the text names file, position and what was found."""
 
 
 @dataclass
@@ -61,6 +52,7 @@ class Recovered:
     queues: int
     torn: str                  # why reading ended at `end`; empty: nothing lies behind it
     last_store_time_ms: int
+    as_left: bool = False      # the last clean stop was ours, and nobody has written since
 
 
 REASONS = {
@@ -83,7 +75,7 @@ def segments(str folder, int64_t segment_size) -> list[int]:
             raise DamagedStoreError(f"{entry.path}: not a commit log segment (20 digits expected)")
         size = entry.stat().st_size
         if size == 0:
-            os.unlink(entry.path)              # made, not yet given its length, when all ended
+            disk.unlink(entry.path)              # made, not yet given its length, when all ended
             continue
         if size != segment_size:
             raise DamagedStoreError(
@@ -104,9 +96,8 @@ cdef class Recovery:
     cdef Segment segment
     cdef Shm* shm
     cdef LogView* log
+    cdef QueueComparison queues
     cdef str log_folder
-    cdef str queue_folder
-    cdef int64_t file_entries
     cdef int64_t records
     cdef int64_t last_time_ms
     cdef int64_t written_base          # of the segment that was asked about last ...
@@ -117,13 +108,13 @@ cdef class Recovery:
         self.segment = segment
         self.shm = &segment.shm
         self.log_folder = log_folder
-        self.queue_folder = queue_folder
-        self.file_entries = file_entries
+        self.queues = QueueComparison(segment, queue_folder, file_entries)
         self.log = <LogView*>malloc(sizeof(LogView))
         if self.log == NULL:
             raise MemoryError
         folder = os.fsencode(log_folder)
         log_view_open(self.log, self.shm.log, folder, self.shm.head.segment_size)
+        self.queues.use_log(self.log)
 
     def __dealloc__(self):
         if self.log != NULL:
@@ -131,13 +122,16 @@ cdef class Recovery:
             free(self.log)
 
     def open_store(self, *, bint clean, int64_t checkpoint_ms, int64_t flushed_ms=0,
-                   int64_t unsynced_bytes_max=-1) -> Recovered:
+                   int64_t unsynced_bytes_max=-1, ends: QueueEnds | None = None,
+                   hints: Callable[[], Hints] = Hints) -> Recovered:
         """
         Recover the whole store: a start of the broker.
 
         clean: no abort file was there; checkpoint_ms: store time up to which queues and log were on
         disk at the last checkpoint, flushed_ms: up to which the log was, 0: unknown;
-        unsynced_bytes_max: the most that the last run ever had written and not synced, -1: unknown.
+        unsynced_bytes_max: the most that the last run ever had written and not synced, -1: unknown;
+        ends: what the last run, if it was ours, left in the queues; hints: asked when `ends` is not
+        there or not true (QueueComparison.missing_by_log).
 
         A record that cannot be read is a torn tail if it may never have been on the disk; whole
         records behind it may be there then, in any order in which the disk wrote. It is damage if
@@ -146,36 +140,96 @@ cdef class Recovery:
         """
         starts = segments(self.log_folder, self.shm.head.segment_size)
         cdef int64_t first = starts[0] if starts else 0
-        cdef int64_t indexed_end, replay
         cdef int64_t limit = self.segments_end(starts)
+        cdef int64_t check_from, missing, keep
+        cdef bint exact = False
         store_i64_release(&self.shm.log.first, first)
         if not starts:
-            shutil.rmtree(self.queue_folder, ignore_errors=True)     # they point nowhere (9.3)
+            self.queues.remove_all()
             return self.finish(0, 0, 0, 0, "")
-        indexed_end = self.load_queues(limit)
-        if clean and first <= indexed_end <= limit:
-            replay = indexed_end
-        elif clean or indexed_end <= first:
-            replay = first
-        else:
-            replay = self.checkpointed_segment(starts, checkpoint_ms)
-        end, torn = self.walk(max(replay, first), limit, True)
-        behind = self.record_behind(starts, end, limit) if torn or not clean or max(starts) > end else None
-        if behind is not None:
-            position, time_ms = behind
-            if clean or time_ms <= flushed_ms or 0 <= unsynced_bytes_max < position - end:
-                raise DamagedStoreError(
-                    f"{self.log_folder}/"
-                    f"{end // self.shm.head.segment_size * self.shm.head.segment_size:020d}"
-                    f": at {end % self.shm.head.segment_size} (log position {end}) there is "
-                    f"{torn or 'nothing'}, and a whole record lies behind it at {position}: this is "
-                    "damage, not a torn tail. `mqcore verify` shows it.")
-            torn = (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
-                    "never known to be on the disk")
-        queues = self.cut_queues(end if clean else min(replay, end), clean)
+        if ends is not None:
+            exact = clean and self.ends_there(ends, first, limit)
+            if exact or not clean:
+                self.queues.learn(ends)
+        if exact and first == ends.first:
+            self.queues.load_known(ends, ends.end)
+        check_from = self.check_from(starts, self.queues.load(ends.end if exact else limit), limit,
+                                     clean, checkpoint_ms)
+        if ends is not None and not clean and first <= ends.end:
+            check_from = min(check_from, <int64_t>ends.end)
+        end, torn = self.walk(ends.end if exact else check_from, limit, True)
+        torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
+        if clean and ends is not None and ends.end > end:
+            raise DamagedStoreError(
+                f"{self.log_folder}: the log ends at position {end}, and it ended at {ends.end} when "
+                f"the broker was stopped: records are gone. {what_to_do(self.store)}")
+        keep = end if clean else min(check_from, end)
+        queues = self.queues.cut_below(keep, end, clean)
+        if exact:
+            self.queues.distrust(True)
+        missing = (self.queues.missing_from(ends, keep, clean)
+                   if exact or (ends is not None and not clean)
+                   else self.queues.missing_by_log(keep, hints()))
+        self.look_back(missing, keep)
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
-        return self.finish(first, end, min(replay, end), queues, torn)
+        found = self.finish(first, end, min(missing, keep), queues, torn)
+        found.as_left = exact
+        return found
+
+    def look_back(self, int64_t position, int64_t end) -> None:
+        """
+        Records in [position, end) are going to be dispatched again: enter their queues. Raises
+        DamagedStoreError where none can be read.
+        """
+        reached, reason = self.walk(position, end, False) if position < end else (end, "")
+        if reached < end:
+            raise DamagedStoreError(self.damage_at(
+                reached, f"{reason or 'nothing'}, and the log goes on behind it up to {end}"))
+
+    def damage_at(self, int64_t position, str what) -> str:
+        """What a start says of damage in the log."""
+        cdef int64_t size = self.shm.head.segment_size
+        return (f"{self.log_folder}/{position // size * size:020d}: at {position % size} (log position "
+                f"{position}) there is {what}: this is damage, not a torn tail. "
+                f"{what_to_do(self.store)}")
+
+    @property
+    def store(self) -> str:
+        return os.path.dirname(self.log_folder)
+
+    cdef bint ends_there(self, ends, int64_t first, int64_t limit) except -1:
+        """Whether the log ends where the last clean stop left it: nobody wrote since."""
+        cdef int64_t end = ends.end
+        if not ends.first <= first <= end <= limit:
+            return False
+        reached, torn = self.walk(end, limit, True)
+        return reached == end and not torn
+
+    cdef int64_t check_from(self, list starts, int64_t indexed_end, int64_t limit, bint clean,
+                            int64_t checkpoint_ms) except -1:
+        """Where records are read and checked from: nothing before can be torn."""
+        cdef int64_t first = starts[0]
+        if clean and first <= indexed_end <= limit:
+            return indexed_end
+        if clean or indexed_end <= first:
+            return first
+        return max(first, <int64_t>self.checkpointed_segment(starts, checkpoint_ms))
+
+    def judge_end(self, list starts, int64_t end, int64_t limit, str torn, bint clean,
+                  int64_t flushed_ms, int64_t unsynced_bytes_max) -> str:
+        """Why the log ends at `end`, in words or ""; raises DamagedStoreError if it is damage."""
+        if not (torn or not clean or max(starts) > end):
+            return torn
+        behind = self.record_behind(starts, end, limit)
+        if behind is None:
+            return torn
+        position, time_ms = behind
+        if clean or time_ms <= flushed_ms or 0 <= unsynced_bytes_max < position - end:
+            raise DamagedStoreError(self.damage_at(
+                end, f"{torn or 'nothing'}, and a whole record lies behind it at {position}"))
+        return (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
+                "never known to be on the disk")
 
     def open_tail(self) -> Recovered:
         """
@@ -362,173 +416,4 @@ cdef class Recovery:
         """Remove segments that hold nothing: made ahead, or wholly behind a cut."""
         for start in starts:
             if start >= end and start != 0:
-                os.unlink(os.path.join(self.log_folder, f"{start:020d}"))
-
-    # -- consume queues ----------------------------------------------------------------------------
-
-    def load_queues(self, int64_t limit) -> int:
-        """Enter every queue found on disk into the table; returns the end of the last entry's record."""
-        cdef int64_t indexed_end = 0
-        if not os.path.isdir(self.queue_folder):
-            return 0
-        for topic in os.scandir(self.queue_folder):
-            if not topic.is_dir() or not 1 <= len(os.fsencode(topic.name)) <= TOPIC_LENGTH_MAX:
-                continue
-            for queue in os.scandir(topic.path):
-                if queue.name.isdigit() and queue.is_dir():
-                    indexed_end = max(indexed_end, self.load_queue(topic.name, queue, limit))
-        return indexed_end
-
-    def load_queue(self, str topic, queue, int64_t limit) -> int:
-        """One queue's range from its files; returns the end of its last entry's record."""
-        files = sorted((int(f.name), f.path) for f in os.scandir(queue.path) if f.name.isdigit())
-        cdef QueueEntry* entry = self.enter(topic, int(queue.name))
-        cdef int64_t last_end = 0, first_index, count
-        for start, path in reversed(files):
-            first_index = start // CQ_ENTRY_SIZE
-            count, last_end = self.valid_entries(path, limit)
-            if count or path == files[0][1]:
-                store_i64_release(&entry.max_offset, first_index + count)
-                break
-        if files:
-            store_i64_release(&entry.min_offset, self.first_entry(*files[0]))
-        return last_end
-
-    cdef QueueEntry* enter(self, str topic, int32_t queue_id) except NULL:
-        raw = os.fsencode(topic)
-        cdef const uint8_t* name = raw
-        cdef int32_t length = <int32_t>len(raw)
-        cdef int32_t number = queue_find_or_add(self.shm, name, length, queue_id,
-                                                queue_hash(name_hash(name, length, 0), queue_id))
-        if number < 0:
-            raise DamagedStoreError(
-                f"{self.queue_folder}: more queues than processes.queue_count_max")
-        return &self.shm.queues[number]
-
-    def valid_entries(self, str path, int64_t limit) -> tuple[int, int]:
-        """(entries at the start of a file that point below limit, end of the last one's record)."""
-        cdef int64_t low = 0, high = self.file_entries, middle
-        cdef int64_t last_end = 0
-        cdef QueueItem item
-        cdef const uint8_t* entry
-        with open(path, "rb", buffering=0) as file:
-            fd = file.fileno()
-            while low < high:                  # entries before the end are whole, behind it zero
-                middle = (low + high) // 2
-                raw = os.pread(fd, CQ_ENTRY_SIZE, middle * CQ_ENTRY_SIZE)
-                if len(raw) < CQ_ENTRY_SIZE:
-                    high = middle
-                    continue
-                entry = raw
-                item = entry_decode(entry)
-                if item.record_size > 0 and (item.record_size == CQ_FILLER_RECORD_SIZE
-                                             or item.log_position + item.record_size <= limit):
-                    low = middle + 1
-                else:
-                    high = middle
-            if low:
-                raw = os.pread(fd, CQ_ENTRY_SIZE, (low - 1) * CQ_ENTRY_SIZE)
-                entry = raw
-                item = entry_decode(entry)
-                if item.record_size != CQ_FILLER_RECORD_SIZE:
-                    last_end = item.log_position + item.record_size
-        return low, last_end
-
-    def first_entry(self, int64_t start, str path) -> int:
-        """Queue offset of the first entry of the first file that points into the log."""
-        cdef int64_t first = self.shm.log.first
-        cdef QueueItem item
-        cdef const uint8_t* entry
-        cdef int64_t i, at = 0
-        with open(path, "rb", buffering=0) as file:
-            while True:
-                raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, at * CQ_ENTRY_SIZE)
-                entry = raw
-                for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
-                    item = entry_decode(entry + i * CQ_ENTRY_SIZE)
-                    if item.record_size <= 0:
-                        return start // CQ_ENTRY_SIZE
-                    if item.record_size != CQ_FILLER_RECORD_SIZE and item.log_position >= first:
-                        return start // CQ_ENTRY_SIZE + at + i
-                at += CHUNK_ENTRIES
-                if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
-                    return start // CQ_ENTRY_SIZE
-
-    def cut_queues(self, int64_t below, bint trusted) -> int:
-        """
-        Leave in the queues only entries of records below `below`; returns the queue count.
-
-        trusted: no crash came before, what is there is whole. After a crash `below` is where dispatch
-        begins again: pages behind that may have reached the disk in any order, or in part, and every
-        entry of theirs is written anew.
-        """
-        cdef int32_t number
-        cdef QueueEntry* entry
-        for number in range(self.shm.head.queue_count):
-            entry = &self.shm.queues[number]
-            topic = (<bytes>entry.topic[:entry.topic_length])
-            folder = os.path.join(os.fsencode(self.queue_folder), topic,
-                                  str(entry.queue_id).encode())
-            if os.path.isdir(folder):
-                self.cut_queue(number, os.fsdecode(folder), below, trusted)
-            if entry.next_offset < entry.max_offset:
-                store_i64_release(&entry.next_offset, entry.max_offset)
-        return self.shm.head.queue_count
-
-    def cut_queue(self, int32_t number, str folder, int64_t below, bint trusted) -> None:
-        """Cut one queue: its files up to the last entry of a record below `below` stay."""
-        cdef QueueEntry* entry = &self.shm.queues[number]
-        cdef int64_t count = 0, max_offset = 0
-        files = sorted((int(f.name), f.path) for f in os.scandir(folder) if f.name.isdigit())
-        at = len(files) - 1
-        while at >= 0:
-            count = (self.valid_entries(files[at][1], below)[0] if trusted
-                     else self.entries_in_order(files[at][1], below))
-            if count or at == 0:
-                break
-            at -= 1
-        if at >= 0:
-            max_offset = <int64_t>files[at][0] // CQ_ENTRY_SIZE + count
-            self.zero_behind(files[at][1], count, trusted)
-        for _, path in files[at + 1:]:
-            os.unlink(path)
-        store_i64_release(&entry.max_offset, max_offset)
-        if entry.min_offset > max_offset:
-            store_i64_release(&entry.min_offset, max_offset)
-
-    def entries_in_order(self, str path, int64_t below) -> int:
-        """
-        Entries from the start of a file that point below `below`, each behind the one before: what
-        was on disk before a crash, whatever the disk did with later pages.
-        """
-        cdef QueueItem item
-        cdef const uint8_t* entry
-        cdef int64_t i, count = 0, behind = 0
-        with open(path, "rb", buffering=0) as file:
-            while count < self.file_entries:
-                raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, count * CQ_ENTRY_SIZE)
-                entry = raw
-                for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
-                    item = entry_decode(entry + i * CQ_ENTRY_SIZE)
-                    if item.record_size == CQ_FILLER_RECORD_SIZE and item.log_position == 0:
-                        continue
-                    if item.record_size <= 0 or item.log_position < behind or (
-                            item.log_position + item.record_size > below):
-                        return count + i
-                    behind = item.log_position + item.record_size
-                count += <int64_t>len(raw) // CQ_ENTRY_SIZE
-                if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
-                    break
-        return count
-
-    def zero_behind(self, str path, int64_t count, bint trusted) -> None:
-        """
-        Bytes behind the last valid entry must be zero: they would count as entries next time.
-        trusted: they are, if the next entry is.
-        """
-        cdef int64_t used = count * CQ_ENTRY_SIZE, size = self.file_entries * CQ_ENTRY_SIZE
-        with open(path, "r+b", buffering=0) as file:
-            behind = os.pread(file.fileno(), CQ_ENTRY_SIZE, used)
-            if not trusted or behind.count(0) != len(behind):
-                os.ftruncate(file.fileno(), used)
-            os.ftruncate(file.fileno(), size)
+                disk.unlink(os.path.join(self.log_folder, f"{start:020d}"))

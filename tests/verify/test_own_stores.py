@@ -102,18 +102,15 @@ def begin_index(root: Path) -> None:
 
 QUEUE = f"consumequeue/{TOPIC}/0"
 STOPPED, KILLED = "stopped", "killed"
-ONE_QUEUE = pytest.mark.xfail(
-    strict=True, reason="after a clean stop recovery goes by the queue that is furthest")
-LATE = pytest.mark.xfail(strict=True, reason="recovery does not look before a queue's first file")
 
 
 @pytest.mark.parametrize(("state", "change"), [
     pytest.param(STOPPED, remove("consumequeue"), id="all-queues-missing"),
     pytest.param(STOPPED, remove("consumequeue", "index"), id="queues-and-index-missing"),
     pytest.param(STOPPED, remove("checkpoint"), id="checkpoint-missing"),
-    pytest.param(STOPPED, remove(QUEUE), id="one-queue-missing", marks=ONE_QUEUE),
-    pytest.param(STOPPED, remove_file(QUEUE, -1), id="queue-behind", marks=ONE_QUEUE),
-    pytest.param(STOPPED, remove_file(QUEUE, 0), id="queue-begins-late", marks=LATE),
+    pytest.param(STOPPED, remove(QUEUE), id="one-queue-missing"),
+    pytest.param(STOPPED, remove_file(QUEUE, -1), id="queue-behind"),
+    pytest.param(STOPPED, remove_file(QUEUE, 0), id="queue-begins-late"),
     pytest.param(STOPPED, remove("index"), id="index-missing"),
     pytest.param(STOPPED, remove_file("index", -1), id="index-behind"),
     pytest.param(KILLED, nothing, id="killed"),

@@ -1,0 +1,366 @@
+"""Loads, checks and cuts the consume queues at a start (recovery_queues.pxd has its rules)."""
+import os
+from pathlib import Path
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from mqcore.atomics cimport store_i64_release
+from mqcore.layout cimport (
+    CQ_ENTRY_SIZE,
+    CQ_FILLER_RECORD_SIZE,
+    TOPIC_LENGTH_MAX,
+    QueueEntry,
+)
+from mqcore.shm.segment cimport Segment
+from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
+from mqcore.store import files as disk
+from mqcore.store.consume_queue cimport QueueItem, entry_decode
+from mqcore.store.log_view cimport LogView, log_next_use, log_segment
+from mqcore.store.record cimport (
+    PARSE_RECORD,
+    PropertyItem,
+    RecordView,
+    item_is,
+    property_next,
+    record_parse,
+    tag_code,
+)
+from mqcore.store.recovery_errors import DamagedStoreError
+
+cdef enum:
+    CHUNK_ENTRIES = 1024              # read at a time
+    TAG_LOWEST = -2147483648          # what lies below is an ext address
+
+
+cdef class QueueRecovery:
+    """
+    The consume queues below `folder`, entered into the segment's queue table.
+
+    file_entries: entries of one file.
+    """
+
+    def __cinit__(self, Segment segment not None, str folder not None, int64_t file_entries):
+        cdef int32_t number
+        self.segment = segment
+        self.shm = &segment.shm
+        self.folder = folder
+        self.folder_path = os.fsencode(folder)
+        self.folder_text = self.folder_path
+        self.file_entries = file_entries
+        self.found = <FoundQueue*>calloc(self.shm.head.queue_capacity, sizeof(FoundQueue))
+        if self.found == NULL:
+            raise MemoryError
+        for number in range(self.shm.head.queue_capacity):
+            self.found[number].first_file = -1
+            self.found[number].first_position = -1
+
+    def __dealloc__(self):
+        free(self.found)
+
+    cdef void use_log(self, LogView* log):
+        self.log = log
+
+    @property
+    def count(self) -> int:
+        return self.shm.head.queue_count
+
+    def name(self, int32_t number) -> tuple[str, int]:
+        cdef QueueEntry* entry = &self.shm.queues[number]
+        return os.fsdecode(<bytes>entry.topic[:entry.topic_length]), entry.queue_id
+
+    def path(self, int32_t number) -> str:
+        topic, queue_id = self.name(number)
+        return os.path.join(self.folder, topic, str(queue_id))
+
+    cdef QueueEntry* enter(self, bytes topic, int32_t queue_id) except NULL:
+        cdef const uint8_t* name = topic
+        cdef int32_t length = <int32_t>len(topic)
+        cdef int32_t number = queue_find_or_add(self.shm, name, length, queue_id,
+                                                queue_hash(name_hash(name, length, 0), queue_id))
+        if number < 0:
+            raise DamagedStoreError(
+                f"{self.folder}: more queues than processes.queue_count_max")
+        return &self.shm.queues[number]
+
+    def remove_all(self) -> None:
+        """Without a log they point nowhere (store.md 9.3)."""
+        if os.path.isdir(self.folder):
+            disk.remove_tree(Path(self.folder))
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def load(self, int64_t limit) -> int:
+        """
+        Enter every queue on disk that is not as known; entries point below `limit`, in bytes of
+        the log. Returns the end of the last entry's record, over all queues.
+        """
+        cdef int64_t furthest = 0
+        cdef int32_t number
+        self.limit = self.log_end = limit
+        if os.path.isdir(self.folder):
+            for topic in os.scandir(self.folder):
+                if not 1 <= len(os.fsencode(topic.name)) <= TOPIC_LENGTH_MAX or not topic.is_dir():
+                    continue
+                for queue in os.scandir(topic.path):
+                    if queue.name.isdigit() and int(queue.name) < 1 << 31 and queue.is_dir():
+                        self.load_queue(os.fsencode(topic.name), int(queue.name), queue.path)
+        for number in range(self.shm.head.queue_count):
+            furthest = max(furthest, self.found[number].last_end)
+        return furthest
+
+    def load_queue(self, bytes topic, int32_t queue_id, str path) -> None:
+        """One queue's range from its files."""
+        cdef QueueEntry* entry = self.enter(topic, queue_id)
+        cdef FoundQueue* found = &self.found[entry - self.shm.queues]
+        cdef int64_t count = 0, last_end = 0
+        if found.known:
+            return
+        files = self.contiguous(path)
+        found.last_end = 0
+        found.first_file = files[0][0] // CQ_ENTRY_SIZE if files else -1
+        for start, name in reversed(files):
+            count, last_end = self.valid_entries(name)
+            if count or start == files[0][0]:
+                store_i64_release(&entry.max_offset, <int64_t>start // CQ_ENTRY_SIZE + count)
+                found.last_end = last_end
+                break
+        if files:
+            least, found.first_position = self.first_entry(*files[0])
+            store_i64_release(&entry.min_offset, least)
+
+    def contiguous(self, str path) -> list[tuple[int, str]]:
+        """(start in bytes, path) of the files that follow one another, all but the last full: K2."""
+        files = sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
+        cdef int64_t size = self.file_entries * CQ_ENTRY_SIZE
+        for at, (start, name) in enumerate(files):
+            if at + 1 < len(files) and (files[at + 1][0] != start + size
+                                        or not self.is_full(name)):
+                return files[:at + 1]
+        return files
+
+    cdef bint is_full(self, str path) except -1:
+        with open(path, "rb", buffering=0) as file:
+            raw = os.pread(file.fileno(), CQ_ENTRY_SIZE, (self.file_entries - 1) * CQ_ENTRY_SIZE)
+        cdef const uint8_t* entry = raw
+        return len(raw) == CQ_ENTRY_SIZE and entry_decode(entry).record_size > 0
+
+    def valid_entries(self, str path) -> tuple[int, int]:
+        """(entries at the start of a file that point below limit, end of the last one's record)."""
+        cdef int64_t low = 0, high = self.file_entries, middle
+        cdef int64_t last_end = 0
+        cdef QueueItem item
+        cdef const uint8_t* entry
+        with open(path, "rb", buffering=0) as file:
+            fd = file.fileno()
+            while low < high:                  # entries before the end are whole, behind it zero
+                middle = (low + high) // 2
+                raw = os.pread(fd, CQ_ENTRY_SIZE, middle * CQ_ENTRY_SIZE)
+                if len(raw) < CQ_ENTRY_SIZE:
+                    high = middle
+                    continue
+                entry = raw
+                item = entry_decode(entry)
+                if item.record_size > 0 and (item.record_size == CQ_FILLER_RECORD_SIZE
+                                             or item.log_position + item.record_size <= self.limit):
+                    low = middle + 1
+                else:
+                    high = middle
+            if low:
+                raw = os.pread(fd, CQ_ENTRY_SIZE, (low - 1) * CQ_ENTRY_SIZE)
+                entry = raw
+                item = entry_decode(entry)
+                if item.record_size != CQ_FILLER_RECORD_SIZE:
+                    last_end = item.log_position + item.record_size
+        return low, last_end
+
+    def first_entry(self, int64_t start, str path) -> tuple[int, int]:
+        """
+        (queue offset, log position) of the first entry of the first file that points into the log;
+        the file's begin and -1: none does.
+        """
+        cdef int64_t first = self.shm.log.first
+        cdef QueueItem item
+        cdef const uint8_t* entry
+        cdef int64_t i, at = 0
+        with open(path, "rb", buffering=0) as file:
+            while True:
+                raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, at * CQ_ENTRY_SIZE)
+                entry = raw
+                for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
+                    item = entry_decode(entry + i * CQ_ENTRY_SIZE)
+                    if item.record_size <= 0:
+                        return start // CQ_ENTRY_SIZE, -1
+                    if item.record_size != CQ_FILLER_RECORD_SIZE and item.log_position >= first:
+                        return start // CQ_ENTRY_SIZE + at + i, item.log_position
+                at += CHUNK_ENTRIES
+                if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
+                    return start // CQ_ENTRY_SIZE, -1
+
+    # -- against the log ---------------------------------------------------------------------------
+
+    cdef bint entry_is_right(self, int32_t number, int64_t offset,
+                             const QueueItem* item) noexcept nogil:
+        """Whether the record that an entry points to is the one of this queue and number."""
+        cdef QueueEntry* queue = &self.shm.queues[number]
+        cdef int64_t left
+        cdef const uint8_t* at
+        cdef const uint8_t* properties
+        cdef RecordView record
+        cdef PropertyItem property
+        cdef int64_t tags = 0
+        cdef bint listed = False
+        if item.record_size == CQ_FILLER_RECORD_SIZE and item.log_position == 0:
+            return True
+        if item.log_position < self.shm.log.first:
+            return item.record_size > 0                    # its record has expired
+        if item.record_size <= 0 or item.log_position + item.record_size > self.log_end:
+            return False
+        left = (item.log_position // self.shm.head.segment_size + 1) * self.shm.head.segment_size
+        log_next_use(self.log)
+        at = log_segment(self.log, item.log_position)
+        if at == NULL or record_parse(at, left - item.log_position, &record) != PARSE_RECORD or (
+                record.log_position != item.log_position or record.size != item.record_size):
+            return False
+        properties = record.properties
+        while property_next(&properties, record.properties + record.properties_length, &property):
+            if item_is(&property, "TAGS", 4):
+                tags = tag_code(property.value, property.value_length)
+            elif item_is(&property, "INNER_MULTI_DISPATCH", 20):
+                listed = True
+        if record.topic_length != queue.topic_length or memcmp(
+                record.topic, queue.topic, record.topic_length) != 0:
+            return listed              # of the topic that was sent to, which lists this one (2.11)
+        if record.queue_id != queue.queue_id or record.queue_offset != offset:
+            return False
+        return item.tag_code == tags or item.tag_code < TAG_LOWEST or (
+            queue.topic_length == 19 and memcmp(
+                queue.topic, <const char*>b"SCHEDULE_TOPIC_XXXX", 19) == 0)
+
+    # -- cutting -----------------------------------------------------------------------------------
+
+    def remove(self, int32_t number) -> None:
+        """Delete a queue's files: dispatch writes them anew (K3)."""
+        cdef FoundQueue* found = &self.found[number]
+        path = self.path(number)
+        if os.path.isdir(path):
+            disk.remove_tree(Path(path))
+        found.first_file = found.first_position = -1
+        found.last_end = 0
+        store_i64_release(&self.shm.queues[number].max_offset, 0)
+        store_i64_release(&self.shm.queues[number].min_offset, 0)
+
+    def cut_at(self, int32_t number, int64_t end) -> None:
+        """Leave a queue's entries below the queue offset `end`."""
+        cdef QueueEntry* entry = &self.shm.queues[number]
+        cdef int64_t start, first
+        cdef QueueItem item
+        cdef const uint8_t* raw_entry
+        path = self.path(number)
+        if end <= self.found[number].first_file or not os.path.isdir(path):
+            self.remove(number)
+            return
+        first = (end - 1) // self.file_entries * self.file_entries
+        for file in os.scandir(path):
+            start = int(file.name) // CQ_ENTRY_SIZE if file.name.isdigit() else 0
+            if start > first:
+                disk.unlink(file.path)
+            elif start == first:
+                self.zero_behind(file.path, end - first, False)
+        with open(os.path.join(path, f"{first * CQ_ENTRY_SIZE:020d}"), "rb", 0) as content:
+            raw = os.pread(content.fileno(), CQ_ENTRY_SIZE, (end - 1 - first) * CQ_ENTRY_SIZE)
+        raw_entry = raw
+        item = entry_decode(raw_entry)
+        self.found[number].last_end = (
+            0 if item.record_size == CQ_FILLER_RECORD_SIZE
+            else item.log_position + item.record_size)
+        store_i64_release(&entry.max_offset, end)
+        if entry.min_offset > end:
+            store_i64_release(&entry.min_offset, end)
+
+    def cut_below(self, int64_t below, int64_t end, bint trusted) -> int:
+        """
+        Leave in the queues only entries of records below `below`; returns the queue count. end: of
+        the log.
+
+        trusted: no crash came before, what is there is whole. After a crash `below` is where dispatch
+        begins again: pages behind that may have reached the disk in any order, or in part, and every
+        entry of theirs is written anew.
+        """
+        cdef int32_t number
+        cdef QueueEntry* entry
+        self.limit = below
+        self.log_end = end
+        for number in range(self.shm.head.queue_count):
+            entry = &self.shm.queues[number]
+            if not (self.found[number].known and self.found[number].last_end <= below):
+                path = self.path(number)
+                if self.found[number].first_file >= 0 and os.path.isdir(path):
+                    self.cut_queue(number, path, trusted)
+            if entry.next_offset < entry.max_offset:
+                store_i64_release(&entry.next_offset, entry.max_offset)
+        return self.shm.head.queue_count
+
+    def cut_queue(self, int32_t number, str path, bint trusted) -> None:
+        """Cut one queue: its files up to the last entry of a record below the limit stay."""
+        cdef QueueEntry* entry = &self.shm.queues[number]
+        cdef int64_t count = 0, max_offset = 0, last_end = 0
+        files = self.contiguous(path)
+        every = sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
+        cdef Py_ssize_t at = len(files) - 1
+        while at >= 0:
+            count, last_end = (self.valid_entries(files[at][1]) if trusted
+                               else self.entries_in_order(number, *files[at]))
+            if count or at == 0:
+                break
+            at -= 1
+        if at >= 0:
+            max_offset = <int64_t>files[at][0] // CQ_ENTRY_SIZE + count
+            self.zero_behind(files[at][1], count, trusted)
+        for _, name in every[at + 1:]:
+            disk.unlink(name)
+        self.found[number].last_end = last_end
+        store_i64_release(&entry.max_offset, max_offset)
+        if entry.min_offset > max_offset:
+            store_i64_release(&entry.min_offset, max_offset)
+
+    def entries_in_order(self, int32_t number, int64_t start, str path) -> tuple[int, int]:
+        """
+        (entries from the start of a file that point below the limit, each behind the one before,
+        end of the last one's record): what was on disk before a crash, whatever the disk did with
+        later pages.
+        """
+        cdef QueueItem item
+        cdef const uint8_t* entry
+        cdef int64_t i, count = 0, behind = 0
+        with open(path, "rb", buffering=0) as file:
+            while count < self.file_entries:
+                raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, count * CQ_ENTRY_SIZE)
+                entry = raw
+                for i in range(<int64_t>len(raw) // CQ_ENTRY_SIZE):
+                    item = entry_decode(entry + i * CQ_ENTRY_SIZE)
+                    if item.record_size == CQ_FILLER_RECORD_SIZE and item.log_position == 0:
+                        continue
+                    if item.record_size <= 0 or item.log_position < behind or (
+                            item.log_position + item.record_size > self.limit):
+                        if self.entry_is_right(number, start // CQ_ENTRY_SIZE + count + i, &item):
+                            self.found[number].cut = True
+                        return count + i, behind
+                    behind = item.log_position + item.record_size
+                count += <int64_t>len(raw) // CQ_ENTRY_SIZE
+                if len(raw) < CHUNK_ENTRIES * CQ_ENTRY_SIZE:
+                    break
+        return count, behind
+
+    def zero_behind(self, str path, int64_t count, bint trusted) -> None:
+        """
+        Bytes behind the last valid entry must be zero: they would count as entries next time.
+        trusted: they are, if the next entry is.
+        """
+        cdef int64_t used = count * CQ_ENTRY_SIZE, size = self.file_entries * CQ_ENTRY_SIZE
+        with open(path, "r+b", buffering=0) as file:
+            behind = os.pread(file.fileno(), CQ_ENTRY_SIZE, used)
+            if not trusted or behind.count(0) != len(behind):
+                disk.calls.truncate(file.fileno(), used)
+            disk.calls.truncate(file.fileno(), size)
