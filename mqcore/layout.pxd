@@ -466,6 +466,7 @@ cdef enum PutStatus:
     PUT_WRITER_RESTARTED = 6             # in flight when the writer died: stored or not is unknown
     PUT_QUEUE_TABLE_FULL = 7
     PUT_POOL_EXHAUSTED = 8               # transient-pool: no room, for longer than one waits
+    PUT_LIGHT_QUEUES_FULL = 9            # it names a new light queue, and there are as many as may be
 
 # -- Records of `arrivals`: kind ARRIVAL_QUEUE --------------------------------------------------------
 cdef struct Arrival "mq_arrival":
