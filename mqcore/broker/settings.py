@@ -58,6 +58,9 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     trace_on: bool = True
     store_reply_messages: bool = True
     reject_transaction_message: bool = False
+    transaction_timeout_ms: Annotated[int, Meta(ge=0)] = 6_000
+    transaction_check_interval_ms: Positive = 60_000
+    transaction_check_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 15
     accept_sends_from_ms: Annotated[int, Meta(ge=0)] = 0
     notify_consumers_enable: bool = True
     long_polling_enable: bool = True
