@@ -508,3 +508,15 @@ cdef struct OffsetCommit "mq_offset_commit":
     uint8_t topic_length
     uint8_t group[255]
     uint8_t topic[127]
+
+# -- Records of `checks` (transaction-check -> coordinator): this head, the name, then a frame -------
+cdef struct CheckHead "mq_check_head":
+    int64_t half_offset                  # CHECK_PROGRESS: both are to be committed
+    int64_t op_offset
+    int32_t name_length                  # of the producer group, or of the topic
+    int32_t pad
+
+cdef enum:
+    CHECK_REQUEST = 1                    # a frame with its length word, for a producer of that group
+    CHECK_PROGRESS = 2
+    CHECK_TOPIC = 3                      # a topic that has to exist, with one queue

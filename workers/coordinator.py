@@ -28,8 +28,10 @@ from mqcore.broker.requests import Answer, Redo, Request, answer_frame
 from mqcore.broker.send_rules import send_asks
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TablesFull
+from mqcore.broker.transaction_checks import TransactionChecks
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
+from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
 from mqcore.shm.filters import FilterWriter
 from mqcore.shm.segment import Segment
@@ -229,6 +231,8 @@ class Coordinator:
             store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
             figures=StoreFigures(segment, files), queues=self._queues))
+        self._checks = CheckRing(segment)
+        self._transactions = TransactionChecks(self._broker.core)
         self._broker.load(now_ms())
         tables.hide_others()
 
@@ -265,14 +269,24 @@ class Coordinator:
         self._segment.disarm(SLOT_COORDINATOR)
         for item in self._rings.receive(ITEMS_AT_ONCE):
             self._take(item)
+        self._take_checks()
         self._own.push()
         self._rings.push_waiting()
         if self._segment.stop_requested(SLOT_COORDINATOR):
             self._stopping.set()
         self._settle_soon()
         self._segment.arm(SLOT_COORDINATOR)
-        if self._rings.has_work() or self._own.has_results():
+        if self._rings.has_work() or self._checks.has_work() or self._own.has_results():
             asyncio.get_running_loop().call_soon(self._drain)
+
+    def _take_checks(self) -> None:
+        for item in self._checks.receive(ITEMS_AT_ONCE):
+            if isinstance(item, Check):
+                self._transactions.ask(item.group, item.frame)
+            elif isinstance(item, Progress):
+                self._transactions.progress(item.half_offset, item.op_offset)
+            else:
+                self._transactions.need_topic(item.name, now_ms())
 
     def _settle_soon(self) -> None:
         """New topics reach the name servers within milliseconds, not with the next tick."""

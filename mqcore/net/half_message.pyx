@@ -1,0 +1,157 @@
+"""Reads half messages and writes what is made of them (half_message.pxd)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from mqcore.layout cimport (
+    HOST_V4_SIZE,
+    HOST_V6_SIZE,
+    RECORD_BORN_HOST,
+    RECORD_STORE_HOST_AFTER_BORN_HOST,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    AppendResult,
+)
+from mqcore.net.reply cimport put_message_id, put_number
+from mqcore.store.record cimport (
+    PropertyItem,
+    RecordHead,
+    RecordView,
+    item_is,
+    property_next,
+)
+from mqcore.wire.header cimport Text, text_i64
+
+cdef enum:
+    SECONDS_MAX = 1000000000
+
+
+cdef int64_t number_in(const PropertyItem* item, int64_t otherwise) noexcept nogil:
+    cdef Text text
+    cdef int64_t number
+    text.start = item.value
+    text.length = item.value_length
+    text.escaped = False
+    return number if text_i64(&text, &number) else otherwise
+
+
+cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil:
+    cdef const uint8_t* at = record.properties
+    cdef const uint8_t* end = at + record.properties_length
+    cdef PropertyItem item
+    cdef int64_t seconds
+    memset(notes, 0, sizeof(HalfNotes))
+    notes.check_times = -1
+    notes.immune_ms = NOT_SAID
+    notes.original = NOT_SAID
+    while property_next(&at, end, &item):
+        if item_is(&item, "PGROUP", 6):
+            notes.group = item
+        elif item_is(&item, "REAL_TOPIC", 10):
+            notes.real_topic = item
+        elif item_is(&item, "REAL_QID", 8):
+            notes.real_queue_id = number_in(&item, 0)
+        elif item_is(&item, "UNIQ_KEY", 8):
+            notes.unique_key = item
+        elif item_is(&item, "TRANSACTION_CHECK_TIMES", 23):
+            notes.check_times = max(<int64_t>0, number_in(&item, 0))
+        elif item_is(&item, "CHECK_IMMUNITY_TIME_IN_SECONDS", 30):
+            seconds = number_in(&item, -1)
+            notes.immune_ms = seconds * 1000 if 0 <= seconds <= SECONDS_MAX else OWN_TIME
+        elif item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET", 26):
+            notes.original = number_in(&item, NO_ORIGINAL)
+
+cdef uint8_t* put_property(uint8_t* out, uint8_t* start, const char* key, int32_t key_length,
+                           const uint8_t* value, int32_t value_length) noexcept nogil:
+    if out != start:
+        out[0] = 2
+        out += 1
+    memcpy(out, key, key_length)
+    out[key_length] = 1
+    memcpy(out + key_length + 1, value, value_length)
+    return out + key_length + 1 + value_length
+
+
+cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int64_t original,
+                             uint8_t* into) noexcept nogil:
+    """Its properties with the number of checks, and for an immune one with its first offset."""
+    cdef const uint8_t* at = record.properties
+    cdef const uint8_t* end = at + record.properties_length
+    cdef uint8_t* out = into
+    cdef uint8_t digits[24]
+    cdef PropertyItem item
+    while property_next(&at, end, &item):
+        if item_is(&item, "TRANSACTION_CHECK_TIMES", 23):
+            continue
+        if original >= 0 and (item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET", 26)
+                              or item_is(&item, "WAIT", 4)):
+            continue
+        if out != into:
+            out[0] = 2
+            out += 1
+        memcpy(out, item.key, item.value + item.value_length - item.key)
+        out += item.value + item.value_length - item.key
+    out = put_property(out, into, "TRANSACTION_CHECK_TIMES", 23, digits,
+                       put_number(digits, check_times))
+    if original >= 0:                          # store.md 18.5: such a copy says WAIT=false
+        out = put_property(out, into, "TRAN_PREPARED_QUEUE_OFFSET", 26, digits,
+                           put_number(digits, original))
+        out = put_property(out, into, "WAIT", 4, <const uint8_t*>"false", 5)
+    return <int32_t>(out - into)
+
+
+cdef void copy_head(const RecordView* record, const uint8_t* bytes, RecordHead* head) noexcept nogil:
+    """Who made and stored it; flag and reconsume times are not copied (5.6)."""
+    head.sys_flag = record.sys_flag
+    head.flag = 0
+    head.born_time_ms = record.born_time_ms
+    head.born_host = bytes + RECORD_BORN_HOST
+    head.born_host_size = HOST_V6_SIZE if record.sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_SIZE
+    head.store_host = head.born_host + head.born_host_size + RECORD_STORE_HOST_AFTER_BORN_HOST
+    head.store_host_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_STORE_HOST_V6
+                            else HOST_V4_SIZE)
+    head.reconsume_times = 0
+    head.prepared_position = 0
+
+
+cdef uint8_t* put_text(uint8_t* at, const char* text, int32_t length) noexcept nogil:
+    memcpy(at, text, length)
+    return at + length
+
+
+cdef uint8_t* put_escaped(uint8_t* at, const uint8_t* text, int32_t length) noexcept nogil:
+    """As the inside of a JSON string."""
+    cdef const char* digits = "0123456789abcdef"
+    cdef int32_t i
+    for i in range(length):
+        if text[i] == 34 or text[i] == 92:
+            at[0] = 92
+            at[1] = text[i]
+            at += 2
+        elif text[i] < 32:
+            at = put_text(at, "\\u00", 4)
+            at[0] = digits[text[i] >> 4]
+            at[1] = digits[text[i] & 15]
+            at += 2
+        else:
+            at[0] = text[i]
+            at += 1
+    return at
+
+
+cdef uint8_t* put_check_header(uint8_t* at, const HalfNotes* notes, const RecordHead* copied,
+                               const AppendResult* result, int32_t opaque) noexcept nogil:
+    at = put_text(at, '{"code":39,"extFields":{"commitLogOffset":"', 43)
+    at += put_number(at, result.log_position)
+    at = put_text(at, '","tranStateTableOffset":"', 26)
+    at += put_number(at, result.queue_offset)
+    at = put_text(at, '","offsetMsgId":"', 17)
+    put_message_id(at, copied.store_host, copied.store_host_size, result.log_position)
+    at += 2 * copied.store_host_size + 16
+    if notes.unique_key.value_length > 0:
+        at = put_text(at, '","msgId":"', 11)
+        at = put_escaped(at, notes.unique_key.value, notes.unique_key.value_length)
+        at = put_text(at, '","transactionId":"', 19)
+        at = put_escaped(at, notes.unique_key.value, notes.unique_key.value_length)
+    at = put_text(at, '"},"flag":2,"language":"JAVA","opaque":', 39)
+    at += put_number(at, opaque)
+    return put_text(at, ',"serializeTypeCurrentRPC":"JSON","version":409}', 48)

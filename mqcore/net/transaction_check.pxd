@@ -1,0 +1,57 @@
+# Rounds over the undecided half messages (broker.md 5.4 to 5.6).
+#
+#   K1  A half message counts as settled only when its copy, or its place among the given up, is
+#       stored: what the writer refuses is looked at again in the next round.
+#   K2  A check asks about the copy: it is sent after the copy is stored, with the copy's places.
+#   K3  Before a half message is found undecided, every op record that is dispatched was looked at.
+#   K4  At most FLIGHTS copies are on their way: a round over a million takes its turn among the sends.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+from mqcore.store.half_queue cimport HalfQueue
+
+cdef enum:
+    FLIGHTS = 256                      # K4; a power of two
+    LOOKS_AT_ONCE = 256
+
+cdef enum Action:
+    ACTION_PUT_BACK = 1                # too young to be asked about (5.5)
+    ACTION_CHECK = 2
+    ACTION_GIVE_UP = 3
+
+cdef enum Step:
+    STEP_MORE = 0
+    STEP_WAIT = 1                      # for results, or for room in a ring
+    STEP_DONE = 2
+
+cdef struct Flight:
+    int64_t half_offset
+    int64_t check_times
+    int32_t action
+    int32_t tag                        # comes back with the result
+
+cdef struct Checker:
+    Shm* shm
+    HalfQueue halves
+    Ring appends
+    Ring results
+    Ring checks
+    int32_t incarnation
+    int64_t timeout_ms                 # transactionTimeOut
+    int64_t check_max                  # transactionCheckMax
+    int64_t reserved_ms                # fileReservedTime
+    # the round
+    int64_t started_ms                 # wall clock
+    int64_t cursor                     # half offset
+    int64_t end                        # of the half queue when it began
+    bint over                          # nothing more is looked at, flights land
+    bint refused                       # the writer refused something
+    int32_t opaque
+    int32_t next_tag
+    Flight flights[256]
+    int32_t flight_first
+    int32_t flight_count
+    bint topic_told                    # the coordinator knows of the topic of the given up
+    int64_t told_half                  # what the coordinator was told last
+    int64_t told_op

@@ -1,0 +1,528 @@
+"""Checks undecided transactions back (transaction_check.pxd has the rules)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.endian cimport load_i32, store_i32
+from mqcore.layout cimport (
+    APPEND_RECORDS,
+    CHECK_PROGRESS,
+    CHECK_REQUEST,
+    CHECK_TOPIC,
+    GROUP_LENGTH_MAX,
+    PRODUCER_TRANSACTION_CHECK,
+    PROPERTIES_LENGTH_MAX,
+    PUT_FLUSH_TIMEOUT,
+    PUT_OK,
+    RECORD_RECONSUME_TIMES_AFTER_HOSTS,
+    SLOT_COORDINATOR,
+    SLOT_TRANSACTION_CHECK,
+    SLOT_WRITER,
+    TOPIC_LENGTH_MAX,
+    AppendHead,
+    AppendResult,
+    CheckHead,
+    TransactionState,
+)
+from mqcore.net.half_message cimport (
+    CHANGES_LENGTH_MAX,
+    CHECK_HEADER_ROOM,
+    NO_ORIGINAL,
+    NOT_SAID,
+    HalfNotes,
+    copy_head,
+    copy_properties,
+    put_check_header,
+    read_notes,
+)
+from mqcore.shm.ring cimport (
+    ring_claim,
+    ring_commit,
+    ring_has_room,
+    ring_is_empty,
+    ring_length_max,
+    ring_next,
+    ring_publish,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport (
+    Segment,
+    doorbell_arm,
+    doorbell_disarm,
+    doorbell_ring,
+    shm_consumer,
+    shm_producer,
+)
+from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.store.half_queue cimport (
+    half_advance,
+    half_is_settled,
+    half_moved,
+    half_next,
+    half_ops_wait,
+    half_queue_close,
+    half_queue_end,
+    half_queue_open,
+    half_queue_seek,
+    half_read_ops,
+    half_record,
+    half_settle,
+)
+from mqcore.store.log_view cimport log_view_forget
+from mqcore.store.consume_queue cimport queue_files_forget
+from mqcore.store.record cimport (
+    RecordHead,
+    RecordView,
+    record_begin,
+    record_end,
+    record_place,
+)
+
+cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+cdef const char* GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+cdef enum:
+    HALF_TOPIC_LENGTH = 24
+    GIVEN_UP_TOPIC_LENGTH = 26
+    SLEEP_MS = 1000
+    PROGRESS_MS = 1000                 # between two reports to the coordinator
+
+
+# -- copies -------------------------------------------------------------------------------------------
+
+cdef int32_t copy_room(const RecordView* record) noexcept nogil:
+    return <int32_t>sizeof(AppendHead) + record.size + TOPIC_LENGTH_MAX + CHANGES_LENGTH_MAX
+
+
+cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes, Flight* flight,
+                      int64_t original) noexcept nogil:
+    """False: the properties would be too long."""
+    cdef const char* topic = GIVEN_UP_TOPIC if flight.action == ACTION_GIVE_UP else HALF_TOPIC
+    cdef int32_t topic_length = (GIVEN_UP_TOPIC_LENGTH if flight.action == ACTION_GIVE_UP
+                                 else HALF_TOPIC_LENGTH)
+    cdef AppendHead* head = <AppendHead*>ring_claim(&k.appends, copy_room(record))
+    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef uint8_t* properties
+    cdef RecordHead copied
+    cdef int32_t length
+    copy_head(record, bytes, &copied)
+    copied.queue_id = 0
+    if flight.action == ACTION_GIVE_UP:
+        copied.flag = record.flag
+        copied.reconsume_times = load_i32(copied.store_host + copied.store_host_size
+                                          + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
+    properties = record_begin(at, &copied, record.body, record.body_length,
+                              <const uint8_t*>topic, topic_length)
+    length = copy_properties(record, flight.check_times, original, properties + 2)
+    if length > PROPERTIES_LENGTH_MAX:
+        return False
+    memset(head, 0, sizeof(AppendHead))
+    k.next_tag += 1
+    head.opaque = flight.tag = k.next_tag
+    head.producer_incarnation = k.incarnation
+    head.queue_hash = queue_hash(name_hash(<const uint8_t*>topic, topic_length, 0), 0)
+    head.record_count = 1
+    head.topic_length = <uint8_t>topic_length
+    head.topic_start = <int32_t>(properties - topic_length - at)
+    head.bytes_total = record_end(at, properties, length)
+    ring_commit(&k.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+    k.flights[(k.flight_first + k.flight_count) & (FLIGHTS - 1)] = flight[0]
+    k.flight_count += 1
+    return True
+
+
+# -- checks -------------------------------------------------------------------------------------------
+
+cdef int32_t check_room(const RecordView* record, const HalfNotes* notes) noexcept nogil:
+    return (<int32_t>sizeof(CheckHead) + notes.group.value_length + 8 + CHECK_HEADER_ROOM
+            + 12 * notes.unique_key.value_length + record.size + TOPIC_LENGTH_MAX
+            + CHANGES_LENGTH_MAX)
+
+
+cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* result) noexcept nogil:
+    """The request to a producer (remoting.md 4.8), by way of the coordinator. False: no room now."""
+    cdef RecordView record
+    cdef HalfNotes notes
+    cdef RecordHead copied
+    cdef const uint8_t* bytes = half_record(&k.halves, flight.half_offset, &record)
+    cdef CheckHead* head
+    cdef uint8_t* frame
+    cdef uint8_t* at
+    cdef uint8_t* properties
+    cdef int32_t room, header_length, body_length
+    if bytes == NULL:
+        return True                    # expired meanwhile: the copy is checked in a later round
+    read_notes(&record, &notes)
+    if not 1 <= notes.group.value_length <= GROUP_LENGTH_MAX or not (
+            1 <= notes.real_topic.value_length <= TOPIC_LENGTH_MAX):
+        return True                    # nobody could be asked
+    room = check_room(&record, &notes)
+    if room > ring_length_max(&k.checks):
+        return True
+    head = <CheckHead*>ring_claim(&k.checks, room)
+    if head == NULL:
+        ring_wait_for_room(&k.checks)
+        head = <CheckHead*>ring_claim(&k.checks, room)
+        if head == NULL:
+            return False
+    memset(head, 0, sizeof(CheckHead))
+    head.name_length = notes.group.value_length
+    at = <uint8_t*>head + sizeof(CheckHead)
+    memcpy(at, notes.group.value, notes.group.value_length)
+    frame = at + notes.group.value_length
+    copy_head(&record, bytes, &copied)
+    k.opaque = (k.opaque + 1) & 0x7FFFFFFF
+    at = put_check_header(frame + 8, &notes, &copied, result, k.opaque)
+    header_length = <int32_t>(at - frame - 8)
+    copied.queue_id = <int32_t>notes.real_queue_id
+    properties = record_begin(at, &copied, record.body, record.body_length, notes.real_topic.value,
+                              notes.real_topic.value_length)
+    body_length = record_end(at, properties, copy_properties(
+        &record, flight.check_times, -1, properties + 2))
+    record_place(at, result.queue_offset, result.log_position, record.store_time_ms)
+    store_i32(frame, 4 + header_length + body_length)
+    store_i32(frame + 4, header_length)
+    ring_commit(&k.checks, CHECK_REQUEST, <int32_t>sizeof(CheckHead) + notes.group.value_length + 8
+                + header_length + body_length)
+    k.shm.transactions.checks += 1
+    return True
+
+
+# -- a round ------------------------------------------------------------------------------------------
+
+cdef bint land(Checker* k, const AppendResult* result) noexcept nogil:
+    """One copy is stored, or not. False: the check about it finds no room, come again."""
+    cdef Flight* flight = &k.flights[k.flight_first]
+    if result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT:
+        if flight.action == ACTION_CHECK and not send_check(k, flight, result):
+            return False
+        if flight.action == ACTION_GIVE_UP:
+            k.shm.transactions.expired += 1
+        else:
+            half_moved(&k.halves, flight.half_offset, result.queue_offset)
+        if not half_settle(&k.halves, flight.half_offset):
+            k.over = True
+    else:                                                                # K1
+        k.over = True
+        k.refused = True
+    k.flight_first = (k.flight_first + 1) & (FLIGHTS - 1)
+    k.flight_count -= 1
+    return True
+
+
+cdef bint take_results(Checker* k) noexcept nogil:
+    """False: a result waits for room in the coordinator's ring."""
+    cdef uint8_t* record
+    cdef int32_t kind
+    cdef int64_t before
+    cdef AppendResult* result
+    cdef bint all_taken = True
+    while True:
+        before = k.results.position
+        if ring_next(&k.results, &record, &kind) < 0:
+            break
+        result = <AppendResult*>record
+        if result.producer_incarnation != k.incarnation or k.flight_count == 0 or (
+                result.opaque != k.flights[k.flight_first].tag):
+            continue                   # a predecessor's, or answered twice by a writer that died
+        if not land(k, result):
+            k.results.position = before
+            all_taken = False
+            break
+    if ring_release(&k.results):
+        doorbell_ring(&k.shm.slots[SLOT_WRITER])
+    return all_taken
+
+
+cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
+                int64_t now_ms) noexcept nogil:
+    """Action for an undecided half message (5.4 d to g); 0: neither it nor what follows is due."""
+    cdef int64_t age = now_ms - record.born_time_ms
+    cdef int64_t immune_ms = k.timeout_ms
+    flight.check_times = 1 if notes.check_times < 0 else notes.check_times + 1
+    if notes.check_times >= k.check_max:
+        flight.check_times = notes.check_times
+        return ACTION_GIVE_UP
+    if age > k.reserved_ms:
+        return ACTION_GIVE_UP
+    if record.store_time_ms >= k.started_ms:
+        return 0
+    if notes.immune_ms != NOT_SAID:
+        if notes.immune_ms >= 0:
+            immune_ms = notes.immune_ms
+        if age < immune_ms and notes.original != NO_ORIGINAL:
+            return ACTION_PUT_BACK
+    elif 0 <= age < immune_ms:
+        return 0
+    return ACTION_CHECK if age > immune_ms or age <= -1 else 0
+
+
+cdef bint tell_topic(Checker* k) noexcept nogil:
+    """The topic of the given up has to exist before its first message does."""
+    cdef CheckHead* head
+    if k.topic_told:
+        return True
+    head = <CheckHead*>ring_claim(&k.checks, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
+    if head == NULL:
+        return False
+    memset(head, 0, sizeof(CheckHead))
+    head.name_length = GIVEN_UP_TOPIC_LENGTH
+    memcpy(<uint8_t*>head + sizeof(CheckHead), GIVEN_UP_TOPIC, GIVEN_UP_TOPIC_LENGTH)
+    ring_commit(&k.checks, CHECK_TOPIC, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
+    k.topic_told = True
+    return True
+
+
+cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
+    """The half message at the cursor: Step. STEP_DONE: the round ends here."""
+    cdef RecordView record
+    cdef HalfNotes notes
+    cdef Flight flight
+    cdef int64_t original = -1
+    cdef const uint8_t* bytes = half_record(&k.halves, k.cursor, &record)
+    if bytes == NULL:
+        if k.halves.log.failure:
+            return STEP_DONE           # the disk refuses: nothing is believed to be gone
+        half_settle(&k.halves, k.cursor)
+        k.cursor += 1
+        return STEP_MORE
+    read_notes(&record, &notes)
+    flight.half_offset = k.cursor
+    flight.action = decide(k, &record, &notes, &flight, now_ms)
+    if flight.action == 0:
+        return STEP_DONE
+    if flight.action == ACTION_PUT_BACK:
+        if notes.original >= 0 and notes.original >= k.halves.half_offset and (
+                half_is_settled(&k.halves, notes.original)):
+            half_settle(&k.halves, k.cursor)
+            k.cursor += 1
+            return STEP_MORE
+        original = notes.original if notes.original >= 0 else record.queue_offset
+    if copy_room(&record) > ring_length_max(&k.appends):
+        half_settle(&k.halves, k.cursor)       # longer than this broker's messages may be
+        k.cursor += 1
+        return STEP_MORE
+    if k.flight_count == FLIGHTS or not tell_topic_if(k, &flight) or (
+            not ring_has_room(&k.appends, copy_room(&record))):
+        ring_wait_for_room(&k.appends)
+        return STEP_WAIT
+    if not append_copy(k, &record, bytes, &flight, original):
+        half_settle(&k.halves, k.cursor)
+    k.cursor += 1
+    return STEP_MORE
+
+
+cdef inline bint tell_topic_if(Checker* k, const Flight* flight) noexcept nogil:
+    return flight.action != ACTION_GIVE_UP or tell_topic(k)
+
+
+cdef void pass_expired(Checker* k) noexcept nogil:
+    """Half messages that went with their segment of the log."""
+    cdef int64_t offset, first
+    if half_queue_end(&k.halves) == 0:
+        return
+    first = load_i64_acquire(&k.shm.queues[k.halves.half_number].min_offset)
+    for offset in range(k.halves.half_offset, first):
+        if not half_settle(&k.halves, offset):
+            return
+    if first > k.halves.half_offset:
+        half_advance(&k.halves)
+
+
+cdef void begin(Checker* k, int64_t now_ms) noexcept nogil:
+    half_advance(&k.halves)
+    pass_expired(k)
+    k.started_ms = now_ms
+    k.cursor = k.halves.half_offset
+    k.end = half_queue_end(&k.halves)
+    k.over = k.refused = False
+
+
+cdef int step(Checker* k, int64_t now_ms) noexcept nogil:
+    cdef int32_t looked
+    cdef int result = STEP_MORE
+    if not take_results(k):
+        return STEP_WAIT
+    if half_ops_wait(&k.halves):                                         # K3
+        if half_read_ops(&k.halves) < 0:
+            k.over = True
+        elif half_ops_wait(&k.halves):
+            return STEP_MORE
+    for looked in range(LOOKS_AT_ONCE):
+        if k.over:
+            break
+        k.cursor = half_next(&k.halves, k.cursor, k.end)
+        if k.cursor >= k.end:
+            k.over = True
+            break
+        result = look_at(k, now_ms)
+        if result == STEP_DONE:
+            k.over = True
+        elif result == STEP_WAIT:
+            break
+    if ring_publish(&k.appends):
+        doorbell_ring(&k.shm.slots[SLOT_WRITER])
+    if not k.over:
+        return result
+    return STEP_WAIT if k.flight_count else STEP_DONE
+
+
+cdef class TransactionCheck:
+    """
+    The transaction-check process's native part: rounds, without the GIL.
+
+    segment: the run's shared memory; log_folder, queue_folder: where the files are; file_entries:
+    entries of a consume queue file. Times in ms: timeout_ms before a message is asked about,
+    reserved_ms until it is given up for its age; check_max: how often it is asked about.
+    """
+    cdef Segment segment
+    cdef Checker* k
+    cdef Waiter waiter
+    cdef int64_t told_ms
+
+    def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder, *,
+                  int64_t file_entries, int64_t timeout_ms, int64_t check_max,
+                  int64_t reserved_ms):
+        cdef int error
+        self.segment = segment
+        self.k = <Checker*>calloc(1, sizeof(Checker))
+        if self.k == NULL:
+            raise MemoryError
+        self.k.shm = &segment.shm
+        self.k.incarnation = segment.shm.slots[SLOT_TRANSACTION_CHECK].incarnation
+        self.k.timeout_ms = timeout_ms
+        self.k.check_max = check_max
+        self.k.reserved_ms = reserved_ms
+        error = half_queue_open(&self.k.halves, &segment.shm, log_folder, queue_folder, file_entries)
+        if error:
+            raise OSError(error, "half and op queue cannot be opened")
+        shm_producer(&segment.shm, &segment.shm.head.appends[PRODUCER_TRANSACTION_CHECK],
+                     &self.k.appends)
+        shm_consumer(&segment.shm, &segment.shm.head.append_results[PRODUCER_TRANSACTION_CHECK],
+                     &self.k.results)
+        shm_producer(&segment.shm, &segment.shm.head.checks, &self.k.checks)
+        error = waiter_open(&self.waiter, segment.shm.slots[SLOT_TRANSACTION_CHECK].bell)
+        if error:
+            raise OSError(error, "epoll")
+
+    def __dealloc__(self):
+        if self.k != NULL:
+            half_queue_close(&self.k.halves)
+            free(self.k)
+
+    def seek(self, int64_t half_offset, int64_t op_offset) -> None:
+        """Where the last round of an earlier process left off; see `known` for one of this run."""
+        half_queue_seek(&self.k.halves, half_offset, op_offset)
+        self.k.told_half = self.k.told_op = -1
+        self.report()
+
+    def known(self) -> tuple[int, int] | None:
+        """(half offset, op offset) that an earlier process of this run reached; None: there was none."""
+        cdef TransactionState* state = self.segment.shm.transactions
+        if not load_i32_acquire(&state.known):
+            return None
+        return (load_i64_acquire(&state.half_offset), load_i64_acquire(&state.op_offset))
+
+    def round_begin(self) -> None:
+        """A round over what is stored now; `run` works on it."""
+        begin(self.k, wall_ms())
+
+    def run(self, int64_t slice_ms) -> bool:
+        """Work on the round for `slice_ms`, or until a stop is asked for; True: it is over."""
+        cdef int64_t end_ms = steady_ms() + slice_ms
+        cdef int result = STEP_MORE
+        log_view_forget(&self.k.halves.log)
+        queue_files_forget(&self.k.halves.queues)
+        with nogil:
+            while steady_ms() < end_ms and not self.stopping():
+                result = step(self.k, wall_ms())
+                self.tell_coordinator()
+                if result == STEP_DONE:
+                    break
+                if result == STEP_WAIT:
+                    self.sleep(end_ms - steady_ms(), False)
+        half_advance(&self.k.halves)
+        if result == STEP_DONE:
+            self.k.shm.transactions.rounds += 1
+        self.report()
+        return result == STEP_DONE
+
+    def round_end(self, int64_t timeout_ms) -> None:
+        """Look at nothing more, but wait for what is on its way, so that no copy is made twice."""
+        cdef int64_t end_ms = steady_ms() + timeout_ms
+        cdef int result = STEP_MORE
+        self.k.over = True
+        with nogil:
+            while result != STEP_DONE and steady_ms() < end_ms:
+                result = step(self.k, wall_ms())
+                self.tell_coordinator()
+                if result == STEP_WAIT:
+                    waiter_sleep(&self.waiter, 1)
+        half_advance(&self.k.halves)
+        self.report()
+
+    def wait(self, int64_t slice_ms) -> None:
+        """Nothing to do for `slice_ms`, unless a stop is asked for."""
+        with nogil:
+            self.sleep(slice_ms, True)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the writer refused copies of the last round: they are looked at in the next."""
+        return self.k.refused
+
+    @property
+    def strange_ops(self) -> int:
+        """Op records so far that named no half message."""
+        return self.k.halves.strange_ops
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the two queues take here: a bit for each undecided message, 8 bytes for each op record."""
+        return self.k.halves.settled_capacity + 8 * self.k.halves.op_capacity
+
+    cdef bint stopping(self) noexcept nogil:
+        return load_i32_acquire(&self.k.shm.slots[SLOT_TRANSACTION_CHECK].stop_requested) != 0
+
+    cdef void sleep(self, int64_t most_ms, bint idle) noexcept nogil:
+        """Until the doorbell rings; full rings ring it too, when there is room."""
+        doorbell_arm(&self.k.shm.slots[SLOT_TRANSACTION_CHECK])
+        if not self.stopping() and (idle or ring_is_empty(&self.k.results)):
+            waiter_sleep(&self.waiter, <int>max(<int64_t>0, min(most_ms, <int64_t>SLEEP_MS)))
+        doorbell_disarm(&self.k.shm.slots[SLOT_TRANSACTION_CHECK])
+
+    cdef void tell_coordinator(self) noexcept nogil:
+        if ring_publish(&self.k.checks):
+            doorbell_ring(&self.k.shm.slots[SLOT_COORDINATOR])
+
+    cdef void report(self):
+        """Progress and figures, to shared memory and to the coordinator, who keeps the offsets."""
+        cdef TransactionState* state = self.segment.shm.transactions
+        cdef Checker* k = self.k
+        cdef CheckHead* head
+        cdef RecordView record
+        cdef int64_t end = half_queue_end(&k.halves)
+        cdef const uint8_t* bytes = NULL
+        if k.halves.half_offset < end:
+            bytes = half_record(&k.halves, k.halves.half_offset, &record)
+        store_i64_release(&state.oldest_born_ms, record.born_time_ms if bytes != NULL else 0)
+        store_i64_release(&state.pending, end - k.halves.half_offset - k.halves.settled_count)
+        store_i64_release(&state.half_offset, k.halves.half_offset)
+        store_i64_release(&state.op_offset, k.halves.op_offset)
+        store_i32_release(&state.known, 1)
+        if k.halves.half_offset == k.told_half and k.halves.op_offset == k.told_op:
+            return
+        head = <CheckHead*>ring_claim(&k.checks, sizeof(CheckHead))
+        if head == NULL:
+            return                     # told with the next report
+        memset(head, 0, sizeof(CheckHead))
+        head.half_offset = k.halves.half_offset
+        head.op_offset = k.halves.op_offset
+        ring_commit(&k.checks, CHECK_PROGRESS, sizeof(CheckHead))
+        k.told_half = k.halves.half_offset
+        k.told_op = k.halves.op_offset
+        self.tell_coordinator()

@@ -1,0 +1,81 @@
+"""
+The transaction-check process: asks producers about transactions that they have left undecided.
+
+Reads     half and op queue and their records; consumerOffset.json, for where it left off
+Owns      how far both queues are settled (shared memory); their offsets in consumerOffset.json are
+          the coordinator's copy
+Wakes     writer (copies on `appends`), coordinator (checks to be sent, on `checks`)
+Restarts  from shared memory, a new run from the committed offsets: what is settled and not yet told
+          is found again in the op queue, what was put back meanwhile may be asked about twice
+"""
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.settings import Settings
+from mqcore.broker.transaction_checks import GROUP, OP_TOPIC
+from mqcore.broker.transaction_requests import HALF_TOPIC
+from mqcore.net.transaction_check import TransactionCheck
+from mqcore.shm.segment import Segment
+from mqcore.workers.layout import SLOT_TRANSACTION_CHECK, StoreFiles
+
+HOUR_MS = 3_600_000
+END_MS = 2_000                   # for copies that are on their way
+
+log = logging.getLogger("mqcore.transaction-check")
+
+
+class TransactionChecker:
+    name = "transaction-check"
+    slot = SLOT_TRANSACTION_CHECK
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._in_round = False
+        self._strange_ops = 0
+
+    def start(self) -> None:
+        broker, store = self._settings.broker, self._settings.store
+        files = StoreFiles(self._settings.store_root)
+        self._check = TransactionCheck(
+            self._segment, os.fsencode(files.commit_log), os.fsencode(files.queues),
+            file_entries=store.queue_file_entry_count, timeout_ms=broker.transaction_timeout_ms,
+            check_max=broker.transaction_check_max, reserved_ms=store.reserved_hours * HOUR_MS)
+        self._check.seek(*(self._check.known() or self._committed()))
+        self._interval_s = broker.transaction_check_interval_ms / 1000
+        self._next_round = time.monotonic() + self._interval_s
+
+    def work(self, turn_ms: int) -> None:
+        if not self._in_round:
+            left_ms = int(1000 * (self._next_round - time.monotonic())) + 1
+            if left_ms > 1:
+                self._check.wait(min(turn_ms, left_ms))
+                return
+            self._check.round_begin()
+            self._in_round = True
+        if self._check.run(turn_ms):
+            self._in_round = False
+            self._next_round = time.monotonic() + self._interval_s
+            self._report()
+
+    def stop(self) -> None:
+        """The writer is still there: what is on its way is waited for."""
+        self._check.round_end(END_MS)
+
+    def _report(self) -> None:
+        if self._check.refused:
+            log.warning("the store takes no writes: undecided transactions are checked later")
+        if self._check.strange_ops > self._strange_ops:
+            log.warning("%d op records name no half message",
+                        self._check.strange_ops - self._strange_ops)
+            self._strange_ops = self._check.strange_ops
+
+    def _committed(self) -> tuple[int, int]:
+        """Where an earlier run left off; 0: at the beginning of what there is."""
+        table = OffsetTable(self._settings.config_dir / "consumerOffset.json")
+        table.load()
+        return (table.committed(GROUP, HALF_TOPIC, 0) or 0, table.committed(GROUP, OP_TOPIC, 0) or 0)
