@@ -18,6 +18,7 @@ from mqcore.layout cimport (
     PROPERTIES_LENGTH_MAX,
     PUT_CREATE_FILE_FAILED,
     PUT_FLUSH_TIMEOUT,
+    PUT_LIGHT_QUEUES_FULL,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
     PUT_POOL_EXHAUSTED,
@@ -237,6 +238,9 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
         return CODE_SYSTEM_BUSY
     if status == PUT_QUEUE_TABLE_FULL:
         remark[0] = "no room for another queue: raise processes.queue_count_max"
+    elif status == PUT_LIGHT_QUEUES_FULL:
+        remark[0] = ("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]no more light queues than "
+                     "store.light_queue_count_max")
     elif status == PUT_CREATE_FILE_FAILED:
         remark[0] = "create mapped file failed, server is busy or broken."
     else:

@@ -18,6 +18,7 @@ from mqcore.store.delivery_time cimport DelayLevels
 from mqcore.store.dispatch_queues cimport QueueBatch
 from mqcore.store.index_file cimport KeyIndex
 from mqcore.store.log_view cimport LogView
+from mqcore.store.multi_dispatch cimport NamedQueue
 from mqcore.store.queue_extension cimport QueueExtension
 
 cdef enum DispatchFailure:
@@ -36,6 +37,8 @@ cdef struct Dispatcher:
     KeyIndex index
     bint index_enabled
     DelayLevels delays
+    NamedQueue* named                 # of one record; NULL: records are in their own queue only
+    bint light_queues
     Ring arrivals[17]
     int32_t removals_seen             # calls of the writer that were answered
     int64_t position

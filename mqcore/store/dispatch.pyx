@@ -1,6 +1,7 @@
 """Dispatch (dispatch.pxd has its rules), and the process's native loop around it."""
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from mqcore.atomics cimport (
@@ -44,6 +45,7 @@ from mqcore.store.dispatch_queues cimport (
     batch_close,
     batch_extend,
     batch_note,
+    batch_note_at,
     batch_open,
     batch_write,
 )
@@ -63,6 +65,7 @@ from mqcore.store.log_view cimport (
     log_view_forget,
     log_view_open,
 )
+from mqcore.store.multi_dispatch cimport MULTI_NAMES_MAX, NamedQueue, multi_queues
 from mqcore.store.queue_extension cimport (
     extension_close,
     extension_forget,
@@ -160,6 +163,15 @@ cdef int end_batch(Dispatcher* d) noexcept nogil:
     return error
 
 
+cdef void named_queues(Dispatcher* d, RecordView* record, int64_t tags) noexcept nogil:
+    """The record's entries in queues besides its own (multi_dispatch.pxd)."""
+    cdef int32_t count = multi_queues(d.shm, d.light_queues, record, False, d.named)
+    cdef int32_t i
+    for i in range(count):             # M1: the writer has passed each offset that it gave
+        if d.named[i].offset < load_i64_acquire(&d.shm.queues[d.named[i].queue].next_offset):
+            batch_note_at(&d.batch, record, d.named[i].queue, d.named[i].offset, tags)
+
+
 cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
     """Keys at once, the queue entry noted; 0 or a DispatchFailure."""
     cdef PropertyItem item, unique, keys, delay
@@ -183,10 +195,12 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
         delivery_ms = delivery_time_ms(&d.delays, record, &delay)
         if delivery_ms >= 0:
             tags = delivery_ms
-    if (kind == 0 or kind == SYS_FLAG_COMMIT) and not batch_note(&d.batch, record, tags,
-                                                                 NULL, 0):
-        d.failure_position = record.log_position
-        return DISPATCH_UNKNOWN_QUEUE
+    if kind == 0 or kind == SYS_FLAG_COMMIT:
+        if not batch_note(&d.batch, record, tags, NULL, 0):
+            d.failure_position = record.log_position
+            return DISPATCH_UNKNOWN_QUEUE
+        if d.named != NULL:
+            named_queues(d, record, tags)
     if d.index_enabled:
         d.failure_detail = index_record(d, record, &unique, &keys)
         if d.failure_detail:
@@ -254,7 +268,8 @@ cdef class DispatchLoop:
     segment: the run's shared memory; log_folder, queue_folder, index_folder: where the files are;
     file_entries: entries of a consume queue file; index_slots, index_entries: of an index file;
     delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/delay_levels.py);
-    extension_folder: None: entries have no extension, extension_file_bytes: size of its files.
+    extension_folder: None: entries have no extension, extension_file_bytes: size of its files;
+    multi_dispatch, light_queues: records go into the queues that they name, %LMQ%... into queue 0.
     """
     cdef Segment segment
     cdef Dispatcher d
@@ -265,7 +280,8 @@ cdef class DispatchLoop:
                   bytes index_folder, *, int64_t file_entries, int32_t index_slots,
                   int32_t index_entries, bint index_enabled=True, newest_index=None,
                   int32_t open_files_max=4096, delay_levels_ms=(),
-                  extension_folder=None, int64_t extension_file_bytes=0):
+                  extension_folder=None, int64_t extension_file_bytes=0,
+                  bint multi_dispatch=False, bint light_queues=False):
         cdef Shm* shm = &segment.shm
         cdef int i
         self.segment = segment
@@ -276,6 +292,11 @@ cdef class DispatchLoop:
         log_view_open(&self.d.log, shm.log, log_folder, shm.head.segment_size)
         if batch_open(&self.d.batch, shm, queue_folder, file_entries, open_files_max):
             raise MemoryError
+        if multi_dispatch:
+            self.d.light_queues = light_queues
+            self.d.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+            if self.d.named == NULL:
+                raise MemoryError
         if extension_folder is not None:
             if extension_open(&self.d.extension, shm.queues, shm.head.queue_capacity,
                               extension_folder, queue_folder, file_entries, extension_file_bytes,
@@ -393,6 +414,8 @@ cdef class DispatchLoop:
         if self.d.batch.extension != NULL:
             extension_close(&self.d.extension)
         batch_close(&self.d.batch)
+        free(self.d.named)
+        self.d.named = NULL
         log_view_close(&self.d.log)
         if error:
             raise OSError(error, "sync of the key index failed")

@@ -1,0 +1,351 @@
+"""Writes and reads the offsets of multi-dispatched records (multi_dispatch.pxd has the rules)."""
+from libc.errno cimport ENOMEM
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from mqcore.clock cimport steady_ms
+from mqcore.layout cimport (
+    PROPERTIES_LENGTH_MAX,
+    PUT_LIGHT_QUEUES_FULL,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_QUEUE_TABLE_FULL,
+    PUT_UNKNOWN_ERROR,
+    SYS_FLAG_COMMIT,
+    TOPIC_LENGTH_MAX,
+    AppendHead,
+    QueueEntry,
+)
+from mqcore.shm.segment cimport Shm
+from mqcore.shm.tables cimport name_hash, queue_find, queue_find_or_add, queue_hash
+from mqcore.store.record cimport (
+    PARSE_RECORD,
+    PropertyItem,
+    RecordView,
+    item_is,
+    property_next,
+    record_end,
+    record_parse,
+)
+
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* text, size_t length, const void* part, size_t part_length)
+
+cdef enum:
+    COMMA = 44
+    DIGITS_MAX = 20
+    RECOUNT_MS = 1000
+    PREFIX_LENGTH = 12
+    KEY_LENGTH = 24                   # of INNER_MULTI_QUEUE_OFFSET
+
+cdef const char* PREFIX = b"INNER_MULTI_"
+cdef const char* OFFSETS_KEY = b"INNER_MULTI_QUEUE_OFFSET"
+
+
+cdef int multi_open(MultiDispatch* m, Shm* shm, bint light_queues,
+                    int32_t light_count_max) noexcept nogil:
+    memset(m, 0, sizeof(MultiDispatch))
+    m.shm = shm
+    m.light_queues = light_queues
+    m.light_count_max = light_count_max
+    m.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+    if m.named == NULL:
+        return ENOMEM
+    count_light(m)
+    return 0
+
+
+cdef void multi_close(MultiDispatch* m) noexcept nogil:
+    free(m.named)
+    free(m.request)
+    m.named = NULL
+    m.request = NULL
+    m.capacity = 0
+
+
+cdef void count_light(MultiDispatch* m) noexcept nogil:
+    """Light queues that hold or held a message in their present life."""
+    cdef int32_t i, count = 0
+    cdef QueueEntry* queue
+    for i in range(m.shm.head.queue_count):
+        queue = &m.shm.queues[i]
+        if queue.next_offset and is_light_name(queue.topic, queue.topic_length):
+            count += 1
+    m.light_count = count
+    m.counted_ms = steady_ms()
+
+
+# -- names ---------------------------------------------------------------------------------------------
+
+cdef bint is_name(const uint8_t* name, int32_t length) noexcept nogil:
+    """Whether a queue may be called so: it becomes a folder."""
+    cdef int32_t i
+    if not 1 <= length <= TOPIC_LENGTH_MAX or (name[0] == 46 and length <= 2 and name[length - 1] == 46):
+        return False
+    for i in range(length):
+        if name[i] < 32 or name[i] == 127 or name[i] == 47:          # control characters, "/"
+            return False
+    return True
+
+
+cdef inline int32_t queue_id_of(bint light_queues, const uint8_t* name, int32_t length,
+                                int32_t own_id) noexcept nogil:
+    return 0 if light_queues and is_light_name(name, length) else own_id
+
+
+cdef int name_queue(MultiDispatch* m, const uint8_t* name, int32_t length, int32_t own_id,
+                    int32_t* number) noexcept nogil:
+    """The number of a named queue, entered into the table if it is new; PutStatus."""
+    cdef int32_t queue_id = queue_id_of(m.light_queues, name, length, own_id)
+    cdef uint64_t hash
+    cdef bint counts = m.light_queues and is_light_name(name, length)
+    if not is_name(name, length):
+        return PUT_MESSAGE_ILLEGAL
+    hash = queue_hash(name_hash(name, length, 0), queue_id)
+    number[0] = queue_find(m.shm, name, length, queue_id, hash)
+    if number[0] >= 0 and (not counts or m.shm.queues[number[0]].next_offset):
+        return PUT_OK
+    if counts and m.light_count >= m.light_count_max:
+        if steady_ms() - m.counted_ms >= RECOUNT_MS:                 # some may be removed by now
+            count_light(m)
+        if m.light_count >= m.light_count_max:
+            return PUT_LIGHT_QUEUES_FULL
+    number[0] = queue_find_or_add(m.shm, name, length, queue_id, hash)
+    if number[0] < 0:
+        return PUT_QUEUE_TABLE_FULL
+    if counts:
+        m.light_count += 1
+    return PUT_OK
+
+
+cdef bint waits_elsewhere(const RecordView* record) noexcept nogil:
+    """Topics of messages that come out of them later, or came out of another (M3)."""
+    return (starts(record, b"SCHEDULE_TOPIC_XXXX", 19) or starts(record, b"RMQ_SYS_", 8)
+            or starts(record, b"rmq_sys_", 8) or starts(record, b"%RETRY%", 7)
+            or starts(record, b"%DLQ%", 5))
+
+
+cdef inline bint starts(const RecordView* record, const char* text, int32_t length) noexcept nogil:
+    return record.topic_length >= length and memcmp(record.topic, text, length) == 0
+
+
+cdef bint is_blank(const PropertyItem* item) noexcept nogil:
+    cdef int32_t i
+    for i in range(item.value_length):
+        if item.value[i] > 32:
+            return False
+    return True
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+cdef int take_names(MultiDispatch* m, const RecordView* record,
+                    const PropertyItem* names) noexcept nogil:
+    """The queues of a comma list, with the offsets that come next; PutStatus."""
+    cdef const uint8_t* name = names.value
+    cdef const uint8_t* end = names.value + names.value_length
+    cdef const uint8_t* stop
+    cdef int32_t queue
+    cdef int status
+    while end > name and (end - 1)[0] == COMMA:          # as stock splits: empty names at the end go
+        end -= 1
+    while name < end:
+        stop = <const uint8_t*>memchr(name, COMMA, end - name)
+        if stop == NULL:
+            stop = end
+        if m.named_count == MULTI_NAMES_MAX:
+            return PUT_MESSAGE_ILLEGAL
+        status = name_queue(m, name, <int32_t>(stop - name), record.queue_id, &queue)
+        if status != PUT_OK:
+            return status
+        m.named[m.named_count].queue = queue
+        m.named[m.named_count].offset = m.shm.queues[queue].next_offset
+        m.named_count += 1
+        name = stop + 1
+    return PUT_OK if m.named_count else PUT_UNKNOWN_ERROR
+
+
+cdef uint8_t* put_number(uint8_t* at, int64_t number) noexcept nogil:
+    cdef uint8_t digits[DIGITS_MAX]
+    cdef int32_t count = 0
+    while True:
+        digits[count] = <uint8_t>(48 + number % 10)
+        number //= 10
+        count += 1
+        if number == 0:
+            break
+    while count > 0:
+        count -= 1
+        at[0] = digits[count]
+        at += 1
+    return at
+
+
+cdef uint8_t* put_item(uint8_t* at, const uint8_t* start, const PropertyItem* item) noexcept nogil:
+    if at != start:
+        at[0] = 2
+        at += 1
+    memcpy(at, item.key, item.key_length)
+    at[item.key_length] = 1
+    memcpy(at + item.key_length + 1, item.value, item.value_length)
+    return at + item.key_length + 1 + item.value_length
+
+
+cdef uint8_t* put_offsets(MultiDispatch* m, uint8_t* at, const uint8_t* start) noexcept nogil:
+    cdef int32_t i
+    if at != start:
+        at[0] = 2
+        at += 1
+    memcpy(at, OFFSETS_KEY, KEY_LENGTH)
+    at[KEY_LENGTH] = 1
+    at += KEY_LENGTH + 1
+    for i in range(m.named_count):
+        if i:
+            at[0] = COMMA
+            at += 1
+        at = put_number(at, m.named[i].offset)
+    return at
+
+
+cdef int rewrite(MultiDispatch* m, const uint8_t* at, const RecordView* record, bint single,
+                 uint8_t* target, int32_t* size) noexcept nogil:
+    """One record with the offsets that are its own, and no others; PutStatus."""
+    cdef const uint8_t* from_ = record.properties
+    cdef const uint8_t* end = record.properties + record.properties_length
+    cdef int32_t before = <int32_t>(record.properties - at)
+    cdef uint8_t* start = target + before
+    cdef uint8_t* to = start
+    cdef PropertyItem item, names
+    cdef int status
+    names.value_length = 0
+    while single and property_next(&from_, end, &item):
+        if item_is(&item, "INNER_MULTI_DISPATCH", 20):
+            names = item
+    if names.value_length and not is_blank(&names) and not waits_elsewhere(record):
+        status = take_names(m, record, &names)
+        if status != PUT_OK:
+            return status
+    memcpy(target, at, before)
+    from_ = record.properties
+    while property_next(&from_, end, &item):
+        if item_is(&item, OFFSETS_KEY, KEY_LENGTH) or (
+                m.named_count and item_is(&item, "WAIT", 4)):
+            continue
+        to = put_item(to, start, &item)
+    if m.named_count:
+        to = put_offsets(m, to, start)
+    if to - start > PROPERTIES_LENGTH_MAX:
+        return PUT_MESSAGE_ILLEGAL
+    size[0] = record_end(target, start - 2, <int32_t>(to - start))
+    return PUT_OK
+
+
+cdef bint concerns(const uint8_t* at, int32_t count, int64_t total) noexcept nogil:
+    """Whether one of the records has a property of multi-dispatch."""
+    cdef RecordView record
+    cdef int32_t i
+    for i in range(count):
+        if record_parse(at, total, &record) != PARSE_RECORD:
+            return False                             # what it is will be seen by whoever stages it
+        if memmem(record.properties, record.properties_length, PREFIX, PREFIX_LENGTH) != NULL:
+            return True
+        at += record.size
+        total -= record.size
+    return False
+
+
+cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
+                       const uint8_t** records) noexcept nogil:
+    cdef const AppendHead* given = head[0]
+    cdef const uint8_t* at = records[0]
+    cdef int64_t left = given.bytes_total, done = sizeof(AppendHead)
+    # at most one record grows: by its offsets, or to properties that are too long
+    cdef int64_t wanted = done + left + MULTI_NAMES_MAX * (DIGITS_MAX + 1) + 2 * KEY_LENGTH
+    cdef uint8_t* memory
+    cdef RecordView record
+    cdef int32_t i, size
+    cdef int status
+    m.named_count = 0
+    if not concerns(at, given.record_count, left):
+        return PUT_OK
+    if wanted > m.capacity:
+        memory = <uint8_t*>realloc(m.request, wanted)
+        if memory == NULL:
+            return PUT_UNKNOWN_ERROR
+        m.request = memory
+        m.capacity = wanted
+    for i in range(given.record_count):
+        if record_parse(at, left, &record) != PARSE_RECORD:
+            return PUT_MESSAGE_ILLEGAL
+        status = rewrite(m, at, &record, given.record_count == 1, m.request + done, &size)
+        if status != PUT_OK:
+            m.named_count = 0
+            return status
+        at += record.size
+        left -= record.size
+        done += size
+    memcpy(m.request, given, sizeof(AppendHead))
+    (<AppendHead*>m.request).bytes_total = <int32_t>(done - sizeof(AppendHead))
+    head[0] = <const AppendHead*>m.request
+    records[0] = m.request + sizeof(AppendHead)
+    if given.transaction_type not in (0, SYS_FLAG_COMMIT):
+        m.named_count = 0                            # it is in no queue: nothing moves
+    return PUT_OK
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+cdef int32_t multi_queues(Shm* shm, bint light_queues, const RecordView* record, bint add,
+                          NamedQueue* named) noexcept nogil:
+    cdef const uint8_t* at = record.properties
+    cdef const uint8_t* end = record.properties + record.properties_length
+    cdef PropertyItem item, names, offsets
+    names.value_length = 0
+    offsets.value_length = 0
+    if memmem(record.properties, record.properties_length, PREFIX, PREFIX_LENGTH) == NULL:
+        return 0
+    while property_next(&at, end, &item):
+        if item_is(&item, "INNER_MULTI_DISPATCH", 20):
+            names = item
+        elif item_is(&item, OFFSETS_KEY, KEY_LENGTH):
+            offsets = item
+    if names.value_length == 0 or offsets.value_length == 0:
+        return 0
+    return pair_up(shm, light_queues, record, add, &names, &offsets, named)
+
+
+cdef int32_t pair_up(Shm* shm, bint light_queues, const RecordView* record, bint add,
+                     const PropertyItem* names, const PropertyItem* offsets,
+                     NamedQueue* named) noexcept nogil:
+    """Each name with its offset; a list that is not as the writer makes it ends there."""
+    cdef const uint8_t* name = names.value
+    cdef const uint8_t* names_end = names.value + names.value_length
+    cdef const uint8_t* digits = offsets.value
+    cdef const uint8_t* digits_end = offsets.value + offsets.value_length
+    cdef const uint8_t* stop
+    cdef int32_t length, queue, queue_id, count = 0
+    cdef int64_t offset
+    cdef uint64_t hash
+    while name < names_end and digits < digits_end and count < MULTI_NAMES_MAX:
+        stop = <const uint8_t*>memchr(name, COMMA, names_end - name)
+        if stop == NULL:
+            stop = names_end
+        length = <int32_t>(stop - name)
+        offset = 0
+        while digits < digits_end and 48 <= digits[0] <= 57 and offset < (<int64_t>1 << 58):
+            offset = offset * 10 + digits[0] - 48
+            digits += 1
+        if (digits < digits_end and digits[0] != COMMA) or not is_name(name, length):
+            break
+        digits += 1
+        queue_id = queue_id_of(light_queues, name, length, record.queue_id)
+        hash = queue_hash(name_hash(name, length, 0), queue_id)
+        queue = (queue_find_or_add(shm, name, length, queue_id, hash) if add
+                 else queue_find(shm, name, length, queue_id, hash))
+        if queue >= 0:
+            named[count].queue = queue
+            named[count].offset = offset
+            count += 1
+        name = stop + 1
+    return count
