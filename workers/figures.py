@@ -13,6 +13,7 @@ from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
 WINDOWS_S = (10, 60, 600)
 SAMPLE_INTERVAL_S = 10
 FIGURE_APPENDS = 0                       # places in a slot's figures (mqcore/layout.pxd)
+FIGURE_PULLS = 2
 FIGURE_PULLED_MESSAGES = 3
 SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
 
@@ -25,6 +26,7 @@ class Totals:
     appended: int
     appended_bytes: int
     pulled: int
+    pulls: int
 
 
 class StoreFigures:
@@ -40,7 +42,8 @@ class StoreFigures:
         writer = self._segment.slot(SLOT_WRITER)["figures"]
         serving = [self._segment.slot(SLOT_SERVING + i)["figures"]
                    for i in range(self._segment.serving_count)]
-        return Totals(time.monotonic(), writer[0], writer[1], sum(f[3] for f in serving))
+        return Totals(time.monotonic(), writer[0], writer[1], sum(f[3] for f in serving),
+                      sum(f[FIGURE_PULLS] for f in serving))
 
     def sample(self) -> None:
         """Take a sample if one is due; to be called now and then."""
@@ -83,9 +86,19 @@ class StoreFigures:
         return {
             "putTps": self._rates("appended"),
             "getTransferedTps": self._rates("pulled"),
+            "getTotalTps": self._rates("pulls"),
             "putMessageTimesTotal": str(max(totals.appended, 1)),
             "putMessageSizeTotal": str(totals.appended_bytes),
             "putMessageAverageSize": str(average),
             "dispatchBehindBytes": str(state["published"] - state["dispatched"]),
-            "remainHowManyDataToFlush": f"{state['published'] - state['flushed']} B",
+            "remainHowManyDataToFlush": _size_text(state["published"] - state["flushed"]),
         }
+
+
+def _size_text(size: int) -> str:
+    """Bytes for people: `512 B`, `1.6 KiB`, ..."""
+    if size < 1024:
+        return f"{max(size, 0)} B"
+    units = ("KiB", "MiB", "GiB")
+    power = min((size.bit_length() - 1) // 10, len(units))
+    return f"{size / 1024 ** power:.1f} {units[power - 1]}"

@@ -12,7 +12,12 @@ from pathlib import Path
 from mqcore.broker import config_file, statistics_requests
 from mqcore.broker.core import Core
 from mqcore.broker.requests import Answer, FieldError, Fields, Request, refused
-from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
+from mqcore.broker.topics import (
+    QUEUES_OF_A_TOPIC_MAX,
+    SCHEDULE_TOPIC,
+    filter_type,
+    name_trouble,
+)
 from mqcore.store.retention import used_percent
 from mqcore.wire import fastjson
 from mqcore.wire.codes import VERSION_4_9_8, ResponseCode, version_text
@@ -21,6 +26,14 @@ from mqcore.wire.topics import TopicConfig
 
 PERM_MAX = 0xF
 GIB = 1 << 30
+# There are no thread pools here: a request is run when it is read, so that none waits in one, and
+# there is no lock to wait for before an append. Tools print these next to the rates.
+NOTHING_QUEUED = dict.fromkeys((
+    "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize",
+    "EndTransactionQueueSize", "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+), "0")
 
 
 def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
@@ -106,10 +119,22 @@ def runtime_info(core: Core, request: Request) -> Answer:
         "commitLogMaxOffset": str(high),
         "earliestMessageTimeStamp": str(_earliest_ms(core, low)),
         **_disk(core.settings.store.path),
+        **NOTHING_QUEUED,
+        **_delays(core),
         **statistics_requests.totals(core),
         **core.ports.figures.runtime(),
     }
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
+
+
+def _delays(core: Core) -> dict[str, str]:
+    """For each delay level: the next message to be delivered, and how many there are."""
+    offsets = core.ports.figures.delay_offsets() or {}
+    ends = {level: core.ports.store.queue_range(SCHEDULE_TOPIC, level - 1) for level in offsets}
+    return {
+        f"scheduleMessageOffset_{level}": f"{offset},{(ends[level] or (0, 0))[1]}"
+        for level, offset in offsets.items()
+    }
 
 
 def _earliest_ms(core: Core, position: int) -> int:

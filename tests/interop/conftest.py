@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.mqadmin_world import mqadmin_world
 from tests.interop.runner import Programs
 from tests.interop.toolchain import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 
+__all__ = ["mqadmin_world"]
 _CHOICE = os.environ.get("MQCORE_TEST_STOCK", "")
 BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
 
@@ -88,6 +90,11 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     started = Programs(tmp_path)
     yield started
     started.stop()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "mqadmin_world" in metafunc.fixturenames:
+        metafunc.parametrize("mqadmin_world", BROKERS, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

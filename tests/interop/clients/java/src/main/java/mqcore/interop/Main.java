@@ -4,7 +4,7 @@ import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** `produce`, `consume`, `create-topic`, `query`, `read-store`: see tests/interop/runner.py. */
+/** `produce`, `consume`, `create-topic`, `query`, `read-store`, `mqadmin`: see tests/interop/runner.py. */
 public final class Main {
     private Main() {
     }
@@ -30,6 +30,8 @@ public final class Main {
             case "query":
                 query(options);
                 return 0;
+            case "mqadmin":
+                return Mqadmin.run(options);
             case "read-store":
                 return StoreReader.run(options);
             default:
