@@ -51,7 +51,7 @@ def _register_consumer(
     config = core.groups.find_or_create(entry.group, now_ms)
     if config is not None:
         core.topics.create_on_demand(
-            RETRY_PREFIX + entry.group, config.retry_queue_count, now_ms,
+            RETRY_PREFIX + entry.group, config.retry_topic_queue_count, now_ms,
             SYS_FLAG_UNIT_SUB if entry.unit_mode else 0,
         )
     changed = core.clients.register_consumer(entry, client)
@@ -72,10 +72,14 @@ def notify(core: Core, groups: Iterable[str]) -> None:
         config = core.groups.get(group)
         if config is not None and not config.notify_consumers_enable:
             continue
-        for connection in core.clients.members(group):
-            core.ports.connections.send(connection, encode(make_request(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True
-            )))
+        members = core.clients.members(group)
+        if not members:
+            continue
+        frame = encode(make_request(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True
+        ))
+        for connection in members:
+            core.ports.connections.send(connection, frame)
 
 
 def unregister(core: Core, request: Request) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mqcore.broker import config_file
 from mqcore.broker.settings import BrokerSettings
-from mqcore.broker.topics import TablesFull, next_version
+from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX, TablesFull, next_version
 from mqcore.wire.topics import DataVersion
 
 GROUP_LENGTH_MAX = 255             # bytes; what clients allow (remoting.md 6.8)
@@ -39,6 +39,11 @@ class GroupConfig:
     broker_id: int = 0
     broker_id_when_slow: int = 1
     notify_consumers_enable: bool = True
+
+    @property
+    def retry_topic_queue_count(self) -> int:
+        """Queues of a retry topic that is made for the group."""
+        return max(0, min(self.retry_queue_count, QUEUES_OF_A_TOPIC_MAX))
 
     def as_json(self) -> dict[str, Any]:
         return {

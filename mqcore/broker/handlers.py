@@ -18,11 +18,13 @@ from mqcore.broker import (
     config_requests,
     connection_requests,
     consume_requests,
+    group_requests,
     offset_requests,
     query_requests,
     queue_requests,
     registration,
     relay_requests,
+    reset_requests,
     statistics_requests,
     topic_requests,
     transaction_requests,
@@ -69,6 +71,12 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.PULL_MESSAGE: handle_pull,
     RequestCode.QUERY_CONSUMER_OFFSET: offset_requests.query_consumer_offset,
     RequestCode.UPDATE_CONSUMER_OFFSET: offset_requests.update_consumer_offset,
+    RequestCode.QUERY_CORRECTION_OFFSET: offset_requests.smallest_offsets,
+    RequestCode.CLONE_GROUP_OFFSET: offset_requests.clone_offsets,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_requests.reset_offsets,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: reset_requests.consumer_status,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group_requests.update_group,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: group_requests.delete_group,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_requests.search_offset,
     RequestCode.GET_MAX_OFFSET: offset_requests.max_offset,
     RequestCode.GET_MIN_OFFSET: offset_requests.min_offset,
@@ -137,6 +145,9 @@ class Broker:
         core.topics.load(now_ms)
         core.groups.load(now_ms)
         core.offsets.load()
+        beyond = core.offsets.cut(core.ports.queues.all())
+        if beyond:
+            _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
         core.filters.load(now_ms)
         statistics_requests.take_sample(core, now_ms)
         core.calls.restart(now_ms)

@@ -1,12 +1,13 @@
 """
 Offsets of consumers and bounds of queues.
 
-broker.md 7.4, 10.2 (RocketMQ 4.9.8: ConsumerManageProcessor, AdminBrokerProcessor).
+broker.md 7.4, 10.2, 10.3 (RocketMQ 4.9.8: ConsumerManageProcessor, AdminBrokerProcessor).
 """
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.requests import Answer, Fields, Request
+from mqcore.broker.requests import Answer, Fields, Request, refused
+from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 
 NO_STORE_TIME = -1
@@ -63,6 +64,48 @@ def earliest_store_time(core: Core, request: Request) -> Answer:
     if bounds is not None and bounds[0] < bounds[1]:
         stored_ms = core.ports.store.store_time(topic, queue_id, bounds[0])
     return Answer(ResponseCode.SUCCESS, ext={"timestamp": str(stored_ms)})
+
+
+def smallest_offsets(core: Core, request: Request) -> Answer:
+    """
+    QUERY_CORRECTION_OFFSET (308): per queue the smallest offset of all groups but filterGroups.
+
+    Offsets below a queue's data do not count. 4.9.8 forgets the offsets of filterGroups for good,
+    and compares with compareGroup's only in intent (remoting.md 10): neither is done here.
+    """
+    fields = Fields.of(request.command)
+    topic = fields.text("topic")
+    left_out = set(fields.text_or("filterGroups", "").split(","))
+    smallest: dict[int, int] = {}
+    for group in core.offsets.groups_of(topic) - left_out:
+        for queue_id, offset in core.offsets.of_queues(group, topic).items():
+            bounds = core.ports.store.queue_range(topic, queue_id)
+            if offset >= (bounds[0] if bounds is not None else 0):
+                smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"correctionOffsets": smallest}))
+
+
+def clone_offsets(core: Core, request: Request) -> Answer:
+    """
+    CLONE_GROUP_OFFSET (314): a group gets another's offsets of a topic, or of all its topics.
+
+    Unknown topics are left out, and unless `offline`, those that the source group, when it is
+    connected, does not subscribe. 4.9.8 copies nothing when no topic is named.
+    """
+    fields = Fields.of(request.command)
+    source, target = fields.text("srcGroup"), fields.text("destGroup")
+    topic = fields.text_or("topic", "").strip()
+    connected = core.clients.consumers.get(source)
+    for name in {topic} if topic else core.offsets.topics_of(source):
+        if core.topics.get(name) is None:
+            continue
+        if connected is not None and not fields.boolean("offline") and (
+                connected.subscriptions and name not in connected.subscriptions):
+            continue
+        if not core.offsets.clone(source, target, name):
+            return refused(ResponseCode.SYSTEM_ERROR,
+                           "the broker has no room for more consumer offsets")
+    return Answer(ResponseCode.SUCCESS)
 
 
 def _consumer_queue(fields: Fields) -> tuple[str, str, int]:

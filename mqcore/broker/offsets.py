@@ -5,6 +5,7 @@ broker.md 7.4, store.md 12.4 (RocketMQ 4.9.8: ConsumerOffsetManager, ConsumerMan
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,45 @@ class OffsetTable:
         """Forget all offsets of a group."""
         suffix = _SEPARATOR + group
         for key in [key for key in self._offsets if key.endswith(suffix)]:
-            if key.rpartition(_SEPARATOR)[2] == group:
+            if key.partition(_SEPARATOR)[2] == group:        # no topic has an @, groups may
                 del self._offsets[key]
                 self.dirty = True
+
+    def of_queues(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id -> offset of one group and topic."""
+        return dict(self._offsets.get(f"{topic}{_SEPARATOR}{group}", {}))
+
+    def clone(self, source: str, target: str, topic: str) -> bool:
+        """
+        Give one group another's offsets of a topic, in place of its own; without any, nothing.
+
+        False when the table has no room for another pair.
+        """
+        queues = self.of_queues(source, topic)
+        if not queues or source == target:
+            return True
+        key = f"{topic}{_SEPARATOR}{target}"
+        if key not in self._offsets and len(self._offsets) >= KEY_COUNT_MAX:
+            return False
+        self._offsets[key] = queues
+        self.dirty = True
+        return True
+
+    def cut(self, ends: Iterable[tuple[str, int, int]]) -> int:
+        """
+        Take back what lies beyond the data; returns how many offsets that were.
+
+        ends: (topic, queue id, next offset) of queues. A power cut may take the log's end and leave
+        the newer offset file: its group would skip as many messages of those that come next.
+        """
+        count = 0
+        groups: dict[str, list[dict[int, int]]] = {}
+        for key, queues in self._offsets.items():
+            groups.setdefault(key.partition(_SEPARATOR)[0], []).append(queues)
+        for topic, queue_id, end in ends:
+            for queues in groups.get(topic, ()):
+                if queues.get(queue_id, 0) > end:
+                    queues[queue_id] = end
+                    count += 1
+        self.dirty = self.dirty or count > 0
+        return count

@@ -15,7 +15,6 @@ from mqcore.broker.ports import Put
 from mqcore.broker.requests import Answer, Fields, Request, refused
 from mqcore.broker.send_rules import DLQ_QUEUE_COUNT, VERSION_3_4_9
 from mqcore.broker.topics import (
-    QUEUES_OF_A_TOPIC_MAX,
     SCHEDULE_TOPIC,
     SYS_FLAG_UNIT_SUB,
     name_trouble,
@@ -119,7 +118,7 @@ def _retry_place(
     trouble = name_trouble(name)           # groups may have any name, but files bear this one
     if trouble is not None:
         return refused(ResponseCode.SYSTEM_ERROR, trouble)
-    queue_count = min(group.retry_queue_count, QUEUES_OF_A_TOPIC_MAX)
+    queue_count = group.retry_topic_queue_count
     topic = core.topics.create_on_demand(
         name, queue_count, now_ms, SYS_FLAG_UNIT_SUB if header.unit_mode else 0)
     if topic is None:

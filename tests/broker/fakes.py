@@ -179,6 +179,8 @@ class FakeConnections:
 
 @dataclass
 class FakeAppender:
+    """Keeps what is appended; `finish` answers for the writer."""
+
     appended: list[tuple[str, int, bytes, dict[str, str]]] = field(default_factory=list)
     details: list[dict[str, Any]] = field(default_factory=list)
     waiting: list[Callable[[Put], None]] = field(default_factory=list)
@@ -303,13 +305,15 @@ def settings_in(folder: Path, *overrides: str) -> Settings:
     ])
 
 
-def make_bench(settings: Settings) -> Bench:
-    """A broker that has loaded what lies in its store folder."""
+def make_bench(
+    settings: Settings, queues: dict[tuple[str, int], int] | None = None
+) -> Bench:
+    """A broker that has loaded what lies in its store folder; queues: those that it has."""
     Path(settings.store.path).mkdir(parents=True, exist_ok=True)
     store, tables, connections = FakeStore(), FakeTables(), FakeConnections()
     appender, registrar, figures = FakeAppender(), FakeRegistrar(), FakeFigures()
-    queues = FakeQueues()
+    fake_queues = FakeQueues(queues or {})
     broker = Broker(settings, Ports(
-        store, tables, connections, appender, registrar, figures, queues))
+        store, tables, connections, appender, registrar, figures, fake_queues))
     broker.load(NOW_MS)
-    return Bench(broker, store, tables, connections, appender, registrar, figures, queues)
+    return Bench(broker, store, tables, connections, appender, registrar, figures, fake_queues)

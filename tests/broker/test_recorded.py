@@ -2,8 +2,7 @@
 Requests that unmodified clients sent to a stock 4.9.8 broker get the answers that it gave.
 
 Each recorded request meets a broker in the state that its recorded answer implies (queue bounds,
-members, offsets, files); answers are compared field by field after decoding both frames. What we do
-not support yet is compared with the refusal that stands for it.
+members, offsets, files); answers are compared field by field after decoding both frames.
 """
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from mqcore.broker.requests import REDO, Answer, Request, answer_frame
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX
 from mqcore.wire.command import Codec, Command, decode
-from mqcore.wire.properties import decode_properties
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 
@@ -211,28 +209,17 @@ def test_a_code_of_later_releases_is_refused_alike(
 
 
 @pytest.mark.parametrize("exchange", recorded("send", 10, 310, 320))
-def test_recorded_sends_may_run_but_for_what_is_not_supported_yet(
-    bench: Bench, exchange: dict[str, Any]
-) -> None:
+def test_recorded_sends_may_run(bench: Bench, exchange: dict[str, Any]) -> None:
     asked = fields(exchange["request"])
     topic = asked.get("topic") or asked["b"]
-    properties = decode_properties(asked.get("properties") or asked.get("i") or "")
     queue_id = int(asked.get("queueId") or asked["e"])
     if queue_id >= 4:
         bench.broker.core.topics.update(TopicConfig(topic, queue_id + 1, queue_id + 1), NOW_MS)
-    outcome = ask(bench, exchange)
 
     assert exchange["response"] is None or exchange["response"]["header"]["code"] == 0
-    if properties.get("TRAN_MSG") == "true":
-        assert (outcome.code, outcome.remark) == (
-            16, "transactional messages are not supported yet"
-        )
-    elif "DELAY" in properties:
-        assert (outcome.code, outcome.remark) == (13, "delayed messages are not supported yet")
-    else:
-        assert outcome is REDO
-        assert topic in bench.tables.topics
-        assert not topic.startswith(RETRY_PREFIX) or topic[7:] in bench.tables.groups
+    assert ask(bench, exchange) is REDO
+    assert topic in bench.tables.topics
+    assert not topic.startswith(RETRY_PREFIX) or topic[7:] in bench.tables.groups
 
 
 @pytest.mark.parametrize("exchange", recorded("pull", 11))
