@@ -58,7 +58,8 @@ BODIES = st.one_of(
 MESSAGE = encode_record(Record(
     topic="T", queue_id=0, queue_offset=0, physical_offset=0, flag=0, sys_flag=0, body_crc=0,
     born_timestamp_ms=1, born_host=("10.0.0.1", 1), store_timestamp_ms=2,
-    store_host=("10.0.0.2", 2), reconsume_times=0, prepared_transaction_offset=0, body=b"", properties={}, size=0))
+    store_host=("10.0.0.2", 2), reconsume_times=0, prepared_transaction_offset=0, body=b"",
+    properties={}, size=0))
 
 
 @pytest.fixture(scope="module")
