@@ -38,6 +38,7 @@ from mqcore.store.recovery_errors import DamagedStoreError, what_to_do
 
 
 cdef enum:
+    STRETCH_BYTES = 128 << 20         # of the log, at each end, held against the queues
     LOOK_BYTES = 8 << 20              # behind a record that cannot be read, for one that can
 
 
@@ -91,7 +92,8 @@ cdef class Recovery:
     """
     One recovery of one store into the shared memory of a run that is about to start.
 
-    log_folder, queue_folder: where the files are; file_entries: entries of a consume queue file.
+    log_folder, queue_folder: where the files are; file_entries: entries of a consume queue file;
+    stretch_bytes: see QueueComparison.
     """
     cdef Segment segment
     cdef Shm* shm
@@ -104,11 +106,11 @@ cdef class Recovery:
     cdef int64_t written_size          # ... and where its last byte of its own ends
 
     def __cinit__(self, Segment segment not None, str log_folder, str queue_folder,
-                  int64_t file_entries):
+                  int64_t file_entries, *, int64_t stretch_bytes=STRETCH_BYTES):
         self.segment = segment
         self.shm = &segment.shm
         self.log_folder = log_folder
-        self.queues = QueueComparison(segment, queue_folder, file_entries)
+        self.queues = QueueComparison(segment, queue_folder, file_entries, stretch_bytes)
         self.log = <LogView*>malloc(sizeof(LogView))
         if self.log == NULL:
             raise MemoryError
@@ -167,7 +169,7 @@ cdef class Recovery:
         queues = self.queues.cut_below(keep, end, clean)
         if exact:
             self.queues.distrust(True)
-        missing = (self.queues.missing_from(ends, keep, clean)
+        missing = (self.queues.missing_from(keep, clean)
                    if exact or (ends is not None and not clean)
                    else self.queues.missing_by_log(keep, hints()))
         self.look_back(missing, keep)

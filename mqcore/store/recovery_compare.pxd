@@ -6,6 +6,7 @@ from mqcore.store.recovery_queues cimport QueueRecovery
 
 
 cdef class QueueComparison(QueueRecovery):
+    cdef int64_t stretch_bytes
     cdef int64_t missing              # log position from which entries are missing
 
     cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil

@@ -43,7 +43,6 @@ cdef extern from "<sys/stat.h>" nogil:
 
 cdef enum:
     CHUNK_ENTRIES = 1024              # read at a time
-    STRETCH_BYTES = 128 << 20         # of the log, at each end, held against the queues
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 
 SYSTEM_TOPICS = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
@@ -51,7 +50,15 @@ SYSTEM_TOPICS = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TO
 
 
 cdef class QueueComparison(QueueRecovery):
-    """The consume queues at a start, with what they have to hold."""
+    """
+    The consume queues at a start, with what they have to hold.
+
+    stretch_bytes: of the log, at each end, held against the queues when the last run left no word.
+    """
+
+    def __init__(self, Segment segment not None, str folder not None, int64_t file_entries,
+                 int64_t stretch_bytes):
+        self.stretch_bytes = stretch_bytes
 
     # -- what the last run left --------------------------------------------------------------------
 
@@ -62,6 +69,7 @@ cdef class QueueComparison(QueueRecovery):
         cdef const int64_t[::1] least = memoryview(ends.min_offsets).cast("q")
         cdef const int64_t[::1] most = memoryview(ends.max_offsets).cast("q")
         cdef list names = ends.topics
+        self.known_end = ends.end
         cdef Py_ssize_t i
         cdef int32_t number
         for i in range(ids.shape[0]):
@@ -175,13 +183,13 @@ cdef class QueueComparison(QueueRecovery):
             if wrong < queue.max_offset:
                 self.cut_at(number, wrong)
 
-    def missing_from(self, ends: QueueEnds, int64_t end, bint clean) -> int:
+    def missing_from(self, int64_t end, bint clean) -> int:
         """
         The log position from which entries are missing that the last run had, `end`: none are. A
-        queue that begins too late is removed, to be written anew. clean: `ends` is the last word;
-        else it is what was on disk when the log ended at `ends.end`.
+        queue that begins too late is removed, to be written anew. clean: what was learned is the
+        last word; else it is what was on disk when the log ended at `known_end`.
         """
-        cdef int64_t missing = end, known_end = ends.end
+        cdef int64_t missing = end
         cdef int64_t first = self.shm.log.first
         cdef int32_t number
         cdef FoundQueue* found
@@ -190,7 +198,7 @@ cdef class QueueComparison(QueueRecovery):
             found = &self.found[number]
             queue = &self.shm.queues[number]
             if found.known or found.known_max <= 0 or (
-                    queue.restart_position > 0 and queue.restart_position >= known_end):
+                    queue.restart_position > 0 and queue.restart_position >= self.known_end):
                 continue                                   # as it was, or removed since
             if found.first_file > found.known_min // self.file_entries * self.file_entries:
                 self.remove(number)
@@ -204,12 +212,12 @@ cdef class QueueComparison(QueueRecovery):
 
     def missing_by_log(self, int64_t end, hints: Hints) -> int:
         """
-        As missing_from, from the log alone: its first and last 128 MiB are held against the queues
-        (a log that is no longer, as a whole), and so is the newest entry of each queue. A queue
-        without files whose topic is gone was removed.
+        As missing_from, from the log alone: its first and last `stretch_bytes` are held against the
+        queues (a log that is no longer, as a whole), and so is the newest entry of each queue. A
+        queue without files whose topic is gone was removed.
         """
         cdef int64_t first = self.shm.log.first
-        cdef bint whole = end - first <= 2 * STRETCH_BYTES
+        cdef bint whole = end - first <= 2 * self.stretch_bytes
         cdef dict strangers = {}
         cdef int32_t number
         self.limit = end
@@ -218,18 +226,20 @@ cdef class QueueComparison(QueueRecovery):
         if whole:
             self.compare(first, end, strangers)
         else:
-            self.compare(first, first + STRETCH_BYTES, strangers)
-            self.compare(self.boundary(end - STRETCH_BYTES, end), end, strangers)
+            self.compare(first, first + self.stretch_bytes, strangers)
+            self.compare(self.boundary(end - self.stretch_bytes, end), end, strangers)
         for topic, position in strangers.items():
             if hints.topics is None or topic in hints.topics or topic.startswith(SYSTEM_TOPICS):
                 self.missing = min(self.missing, <int64_t>(position if whole else first))
+        wanted = {name: offset for name, offset in hints.offsets.items()
+                  if offset > 0 and (hints.topics is None or name[0] in hints.topics)}
         for number in range(self.shm.head.queue_count):
             if self.found[number].late:
                 self.remove(number)
-            elif (self.shm.queues[number].max_offset < hints.offsets.get(self.name(number), 0)
-                  and self.shm.queues[number].restart_position == 0):
+            if (self.shm.queues[number].max_offset < wanted.pop(self.name(number), 0)
+                    and self.shm.queues[number].restart_position == 0):
                 self.missing = min(self.missing, max(first, self.found[number].last_end))
-        return self.missing
+        return first if wanted else self.missing
 
     cdef int64_t boundary(self, int64_t low, int64_t end):
         """The least position at or behind `low` of which it is known that a record begins there."""

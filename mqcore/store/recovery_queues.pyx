@@ -41,7 +41,8 @@ cdef class QueueRecovery:
     file_entries: entries of one file.
     """
 
-    def __cinit__(self, Segment segment not None, str folder not None, int64_t file_entries):
+    def __cinit__(self, Segment segment not None, str folder not None, int64_t file_entries,
+                  *_more):
         cdef int32_t number
         self.segment = segment
         self.shm = &segment.shm
@@ -315,6 +316,9 @@ cdef class QueueRecovery:
             if count or at == 0:
                 break
             at -= 1
+        if at == 0 and count == 0 and self.found[number].cut:
+            self.remove(number)                # all its entries are written anew, earlier ones too
+            return
         if at >= 0:
             max_offset = <int64_t>files[at][0] // CQ_ENTRY_SIZE + count
             self.zero_behind(files[at][1], count, trusted)
@@ -344,8 +348,9 @@ cdef class QueueRecovery:
                         continue
                     if item.record_size <= 0 or item.log_position < behind or (
                             item.log_position + item.record_size > self.limit):
-                        if self.entry_is_right(number, start // CQ_ENTRY_SIZE + count + i, &item):
-                            self.found[number].cut = True
+                        self.found[number].cut |= self.entry_is_right(
+                            number, start // CQ_ENTRY_SIZE + count + i, &item) or (
+                                item.log_position >= self.log_end and self.known_end > self.log_end)
                         return count + i, behind
                     behind = item.log_position + item.record_size
                 count += <int64_t>len(raw) // CQ_ENTRY_SIZE
