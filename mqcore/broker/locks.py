@@ -58,4 +58,4 @@ class LockTable:
             del self._locks[key]
 
     def _expired(self, lock: _Lock, now_ms: int) -> bool:
-        return now_ms - lock.renewed_ms > self.expiry_ms
+        return abs(now_ms - lock.renewed_ms) > self.expiry_ms      # the clock may be set back

@@ -186,6 +186,31 @@ def test_a_renewed_lock_lives_on() -> None:
     assert locks.lock("G", "b", [Q0], 110_001) == [Q0]
 
 
+def test_a_clock_that_is_set_back_makes_no_lock_eternal() -> None:
+    locks = LockTable(60_000)
+    locks.lock("G", "dead", [Q0], 10_000_000)
+
+    assert locks.lock("G", "b", [Q0], 9_950_000) == []
+    assert locks.lock("G", "b", [Q0], 1_000_000) == [Q0]
+
+
+def test_the_queues_of_a_dead_client_go_to_another_after_the_stock_time(bench: Bench) -> None:
+    queue = {"brokerName": "broker-a", "queueId": 0, "topic": "T"}
+    body = {"consumerGroup": "G", "clientId": "dead", "mqSet": [queue]}
+    bench.heartbeat("G", {"T": 1}, connection=1, client_id="dead")
+    assert b'"queueId":0' in bench.ask(41, None, body, connection=1).body
+    bench.broker.connection_closed(1)            # gone without a word: its lock stays
+
+    other = {**body, "clientId": "alive"}
+    bench.now_ms = NOW_MS + 60_000
+    assert bench.ask(41, None, other, connection=2).body == b'{"lockOKMQSet":[]}'
+    bench.now_ms += 1
+    assert b'"queueId":0' in bench.ask(41, None, other, connection=2).body
+    bench.ask(42, None, body, connection=2)      # the dead one's word counts no more
+    assert b'"queueId":0' in bench.ask(41, None, other, connection=2).body
+    assert bench.ask(41, None, body, connection=3).body == b'{"lockOKMQSet":[]}'
+
+
 def test_locks_are_taken_and_released_by_request(bench: Bench) -> None:
     queue = {"brokerName": "broker-a", "queueId": 0, "topic": "T"}
     body = {"consumerGroup": "G", "clientId": "a", "mqSet": [queue]}
