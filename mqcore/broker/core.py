@@ -7,6 +7,7 @@ from mqcore.broker.client_calls import ClientCalls
 from mqcore.broker.clients import ClientTables
 from mqcore.broker.filters import FilterTable
 from mqcore.broker.groups import GroupTable
+from mqcore.broker.light_queues import LightGroupTable, LightTopicTable, offset_table
 from mqcore.broker.locks import LockTable
 from mqcore.broker.offsets import OffsetTable
 from mqcore.broker.ports import (
@@ -59,19 +60,20 @@ class Core:
         """Empty tables over the files of the store's config folder."""
         folder = settings.config_dir
         tables = ports.tables
+        light = settings.store.light_queues_enable
         filters = FilterTable(settings.broker, folder / "consumerFilter.json", tables)
         return cls(
             settings=settings,
             ports=ports,
-            topics=TopicTable(
+            topics=(LightTopicTable if light else TopicTable)(
                 settings.broker, folder / "topics.json", tables.publish_topic,
                 tables.remove_topic,
             ),
-            groups=GroupTable(
+            groups=(LightGroupTable if light else GroupTable)(
                 settings.broker, folder / "subscriptionGroup.json", tables.publish_group,
                 tables.remove_group,
             ),
-            offsets=OffsetTable(folder / "consumerOffset.json"),
+            offsets=offset_table(settings),
             filters=filters,
             clients=ClientTables(
                 tables.publish_subscription, settings.processes.subscription_count_max,

@@ -84,6 +84,7 @@ from mqcore.shm.ring cimport (
 )
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.tables cimport TopicView, name_hash, queue_hash, topic_find
+from mqcore.store.multi_dispatch cimport is_light_name
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 from mqcore.wire.header cimport (
     CODE_SEND_BATCH,
@@ -139,7 +140,10 @@ cdef int read_fields(Server* s, const Header* header, bint settled, SendFields* 
         return HANDLE_FORWARD
     f.topic_hash = name_hash(f.topic, f.topic_length, 0)
     if not topic_find(s.shm, f.topic, f.topic_length, f.topic_hash, &topic):
-        return HANDLE_FORWARD
+        if not s.light_queues or not is_light_name(f.topic, f.topic_length):
+            return HANDLE_FORWARD
+        topic.flags = 0                # a light topic needs no configuration (store.md 2.11)
+        topic.write_queues = topic.read_queues = 1
     if topic.flags & TOPIC_SEND_ASKS and not settled:
         return HANDLE_FORWARD
     if not text_i64(&header.fields[SEND_QUEUE_ID], &number) or number >= max(topic.write_queues,

@@ -1,0 +1,96 @@
+"""
+Light queues: topics and groups called %LMQ%... that are there without any configuration.
+
+store.md 2.11 and 12.4, broker.md 15 (RocketMQ 4.9.8: LmqTopicConfigManager,
+LmqSubscriptionGroupConfigManager, LmqConsumerOffsetManager). With store.light_queues_enable these
+tables stand in place of the plain ones: a light topic has one queue, for reading and writing; a
+light group has every default; its offsets are one number a topic, in config/lmqConsumerOffset.json.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mqcore.broker import config_file
+from mqcore.broker.groups import GroupConfig, GroupTable
+from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.settings import Settings
+from mqcore.broker.topics import TopicConfig, TopicTable
+
+LIGHT_PREFIX = "%LMQ%"
+PLAIN_FILE = "consumerOffset.json"
+LIGHT_FILE = "lmqConsumerOffset.json"
+_QUEUE_ID = 0
+_SEPARATOR = "@"
+
+
+def is_light(name: str) -> bool:
+    """Whether a topic or group is a light one by its name."""
+    return name.startswith(LIGHT_PREFIX) and len(name) > len(LIGHT_PREFIX)
+
+
+class LightTopicTable(TopicTable):
+    """The topics there are, and each light one as if it were there."""
+
+    def get(self, name: str) -> TopicConfig | None:
+        found = super().get(name)
+        return TopicConfig(name, 1, 1) if found is None and is_light(name) else found
+
+
+class LightGroupTable(GroupTable):
+    """The groups there are, and each light one as if it were there."""
+
+    def get(self, name: str) -> GroupConfig | None:
+        found = super().get(name)
+        return GroupConfig(name) if found is None and is_light(name) else found
+
+    def find_or_create(self, name: str, now_ms: int) -> GroupConfig | None:
+        return self.get(name) if is_light(name) else super().find_or_create(name, now_ms)
+
+
+class LightOffsetTable(OffsetTable):
+    """
+    Offsets with those of light groups: theirs have no queue id, whichever the request names.
+
+    Without a file of its own it begins with the offsets of consumerOffset.json.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._plain = path.with_name(PLAIN_FILE)
+
+    def load(self) -> None:
+        stored = config_file.load(self._path)
+        if stored is None:
+            plain = OffsetTable(self._plain)
+            plain.load()
+            self._offsets = plain.as_json()["offsetTable"]
+            return
+        super().load()
+        light = config_file.entries(
+            self._path, stored.get("lmqOffsetTable"), lambda _, offset: {_QUEUE_ID: int(offset)}
+        )
+        self._offsets |= light
+
+    def as_json(self) -> dict[str, Any]:
+        plain: dict[str, dict[int, int]] = {}
+        light: dict[str, int] = {}
+        for key, queues in self._offsets.items():
+            if not is_light(key.partition(_SEPARATOR)[2]):
+                plain[key] = queues
+            elif _QUEUE_ID in queues:
+                light[key] = queues[_QUEUE_ID]
+        return {"lmqOffsetTable": light, "offsetTable": plain}
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        return super().commit(group, topic, _QUEUE_ID if is_light(group) else queue_id, offset)
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        return super().committed(group, topic, _QUEUE_ID if is_light(group) else queue_id)
+
+
+def offset_table(settings: Settings) -> OffsetTable:
+    """The offsets of a broker with these settings, not loaded yet."""
+    if settings.store.light_queues_enable:
+        return LightOffsetTable(settings.config_dir / LIGHT_FILE)
+    return OffsetTable(settings.config_dir / PLAIN_FILE)

@@ -1,0 +1,106 @@
+"""Light topics, groups and their offsets need no configuration, and have a file of their own."""
+import json
+import re
+
+import pytest
+
+from mqcore.broker.light_queues import (
+    LightGroupTable,
+    LightOffsetTable,
+    LightTopicTable,
+    is_light,
+    offset_table,
+)
+from mqcore.broker.offsets import OffsetTable
+from tests.broker.fakes import make_bench, settings_in
+
+LIGHT_KEY = '"%LMQ%x@%LMQ%g":12'
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return settings_in(tmp_path, "store.light_queues_enable=true")
+
+
+@pytest.fixture
+def offsets(settings):
+    table = offset_table(settings)
+    table.load()
+    return table
+
+
+def test_only_a_name_behind_the_prefix_is_light():
+    assert is_light("%LMQ%x")
+    assert not any(is_light(name) for name in ("%LMQ%", "LMQ", "x%LMQ%x", "%lmq%x", ""))
+
+
+def test_light_groups_have_one_offset_a_topic_whatever_the_queue_id(offsets):
+    offsets.commit("%LMQ%g", "%LMQ%x", 0, 5)
+    offsets.commit("%LMQ%g", "%LMQ%x", 7, 12)
+    assert offsets.committed("%LMQ%g", "%LMQ%x", 0) == 12
+    assert offsets.committed("%LMQ%g", "%LMQ%x", 3) == 12
+
+
+def test_the_file_keeps_light_groups_apart(settings, offsets):
+    offsets.commit("%LMQ%g", "%LMQ%x", 0, 12)
+    offsets.commit("plain", "%LMQ%x", 0, 3)
+    offsets.commit("plain", "topic", 2, 4)
+    offsets.persist()
+
+    path = settings.config_dir / "lmqConsumerOffset.json"
+    text = path.read_text()
+    assert LIGHT_KEY in text
+    assert '"topic@plain":{2:4\n' in text
+    assert json.loads(re.sub(r"([{,])(\d+):", r'\1"\2":', text)) == {
+        "lmqOffsetTable": {"%LMQ%x@%LMQ%g": 12},
+        "offsetTable": {"%LMQ%x@plain": {"0": 3}, "topic@plain": {"2": 4}}}
+    again = offset_table(settings)
+    again.load()
+    assert again.committed("%LMQ%g", "%LMQ%x", 0) == 12
+    assert again.committed("plain", "%LMQ%x", 0) == 3
+    assert again.committed("plain", "topic", 2) == 4
+
+
+def test_a_stock_brokers_file_is_read(settings):
+    settings.config_dir.mkdir(parents=True)
+    (settings.config_dir / "lmqConsumerOffset.json").write_text(
+        '{\n\t"lmqOffsetTable":{"%LMQ%x@%LMQ%g":12\n\t},\n'
+        '\t"offsetTable":{\n\t\t"t@g":{0:120,1:118\n\t\t}\n\t}\n}')
+    table = offset_table(settings)
+    table.load()
+    assert table.committed("%LMQ%g", "%LMQ%x", 0) == 12
+    assert table.committed("g", "t", 1) == 118
+
+
+def test_a_broker_that_begins_with_light_queues_keeps_its_offsets(settings):
+    plain = OffsetTable(settings.config_dir / "consumerOffset.json")
+    settings.config_dir.mkdir(parents=True)
+    plain.commit("g", "t", 1, 9)
+    plain.persist()
+    table = offset_table(settings)
+    table.load()
+    assert isinstance(table, LightOffsetTable)
+    assert table.committed("g", "t", 1) == 9
+
+
+def test_without_the_setting_nothing_is_light(tmp_path):
+    settings = settings_in(tmp_path)
+    assert type(offset_table(settings)) is OffsetTable
+    core = make_bench(settings).broker.core
+    assert core.topics.get("%LMQ%x") is None
+    assert core.groups.get("%LMQ%g") is None
+
+
+def test_light_topics_and_groups_are_there_and_never_stored(settings):
+    core = make_bench(settings).broker.core
+    before = core.topics.as_json(), core.groups.as_json()
+
+    assert isinstance(core.topics, LightTopicTable)
+    assert isinstance(core.groups, LightGroupTable)
+    topic = core.topics.get("%LMQ%x")
+    assert topic is not None
+    assert (topic.read_queue_count, topic.write_queue_count, topic.perm) == (1, 1, 6)
+    group = core.groups.find_or_create("%LMQ%g", 1)
+    assert group is not None and group.consume_enable
+    assert core.groups.get("%LMQ%h") is not None
+    assert (core.topics.as_json(), core.groups.as_json()) == before
