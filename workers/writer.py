@@ -95,18 +95,20 @@ class Writer:
                   flush=True)
             os._exit(EXIT_DAMAGED)
         self._loop = AppendLoop(
-            self._segment, os.fsencode(self._files.commit_log), store.flush, recovered.end,
+            self._segment, self._settings.log_folders.text(), store.flush, recovered.end,
             flush_interval_ms=store.flush_interval_ms,
             flush_least_bytes=store.flush_least_pages * PAGE_BYTES,
             flush_thorough_interval_ms=store.flush_thorough_interval_ms,
             sync_timeout_ms=store.sync_flush_timeout_ms,
             commit_interval_ms=store.commit_interval_ms,
             commit_least_bytes=max(store.commit_least_pages, 1) * PAGE_BYTES,
+            commit_thorough_interval_ms=store.commit_thorough_interval_ms,
+            pool_bytes=store.pool_bytes,
         )
         if not first_start:
             self._loop.drop_requests()
         self._loop.publish_start(recovered.end)
-        if store.flush == "transient-pool" and not self._loop.pool_locked:
+        if not self._loop.pool_locked:
             log.warning("the pool's memory cannot be locked (RLIMIT_MEMLOCK), it may be swapped")
         self._services = [threading.Thread(target=self._loop.run_service, args=[name], name=name)
                           for name in self._loop.services()]
@@ -167,6 +169,10 @@ class Writer:
         self._loop.stop_service()
         for service in self._services:
             service.join()
+        if self._loop.pool_bytes_waiting():
+            log.error("%d bytes of acknowledged messages are lost: the commit log cannot be "
+                      "written (%s)", self._loop.pool_bytes_waiting(),
+                      os.strerror(self._loop.refusal()[1]))
         self._remove_unused()
 
     def _remove_unused(self) -> None:

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from mqcore.broker.delay_levels import parse_delay_levels
+from mqcore.store.folders import LogFolders
 
 MIB = 1 << 20
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -77,6 +78,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
     offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 5_000
+    delay_offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 10_000
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
@@ -84,6 +86,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 
     path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/store"
     flush: Literal["async", "sync", "transient-pool"] = "async"
+    commit_log_paths: tuple[str, ...] = ()            # () = "commitlog" below path
+    commit_log_read_only_paths: tuple[str, ...] = ()
     segment_size_bytes: Annotated[int, Meta(ge=4096, le=(1 << 31) - 4096)] = 1 << 30
     queue_file_entry_count: Annotated[int, Meta(ge=1, le=100_000_000)] = 300_000
     queue_extension_enable: bool = False
@@ -99,6 +103,9 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     flush_thorough_interval_ms: Positive = 10_000
     commit_interval_ms: Positive = 200
     commit_least_pages: Count = 4
+    commit_thorough_interval_ms: Positive = 200
+    pool_bytes: Annotated[int, Meta(ge=MIB, le=1 << 40)] = 64 * MIB
+    warm_segments: bool = False
     checkpoint_interval_ms: Positive = 10_000
     sync_flush_timeout_ms: Positive = 5_000
     message_size_max_bytes: Annotated[int, Meta(ge=10, le=15 * MIB)] = 4 * MIB
@@ -196,6 +203,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         return Path(self.store.path)
 
     @property
+    def log_folders(self) -> LogFolders:
+        """Where the commit log lies (store.md 6.7)."""
+        return LogFolders(
+            tuple(map(Path, self.store.commit_log_paths)) or (self.store_root / "commitlog",),
+            tuple(map(Path, self.store.commit_log_read_only_paths)))
+
+    @property
     def config_dir(self) -> Path:
         """The folder of topics.json, subscriptionGroup.json, consumerOffset.json (store.md 1)."""
         return self.store_root / "config"
@@ -264,7 +278,11 @@ def _filled(settings: Settings) -> Settings:
         name=settings.broker.name or sources.host_name(),
         advertised_ip=settings.broker.advertised_ip or sources.first_address(),
     )
-    store = replace(settings.store, path=_expanded(settings.store.path))
+    store = replace(
+        settings.store, path=_expanded(settings.store.path),
+        commit_log_paths=tuple(map(_expanded, settings.store.commit_log_paths)),
+        commit_log_read_only_paths=tuple(map(_expanded, settings.store.commit_log_read_only_paths)),
+    )
     log = settings.log
     if log.file:
         log = replace(log, file=_expanded(log.file))

@@ -206,6 +206,14 @@ def check(settings: Settings, values: Values) -> None:
         )
     if store.segment_size_bytes % PAGE_SIZE_BYTES:
         refuse("store.segment_size_bytes", f"a multiple of {PAGE_SIZE_BYTES}")
+    for key in ("commit_log_paths", "commit_log_read_only_paths"):
+        paths = getattr(store, key)
+        if any(not path or "\n" in path for path in paths) or len(set(paths)) < len(paths):
+            refuse(f"store.{key}", "different paths, none of them empty or of several lines")
+    try:
+        settings.log_folders.text()
+    except ValueError as error:
+        refuse("store.commit_log_paths", str(error))
 
 
 def host_name() -> str:

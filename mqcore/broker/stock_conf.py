@@ -55,6 +55,7 @@ RENAMED = {
     "shortPollingTimeMills": "broker.short_polling_ms",
     "messageDelayLevel": "broker.message_delay_levels",
     "flushConsumerOffsetInterval": "broker.offsets_persist_interval_ms",
+    "flushDelayOffsetInterval": "broker.delay_offsets_persist_interval_ms",
     "storePathRootDir": "store.path",
     "mappedFileSizeCommitLog": "store.segment_size_bytes",
     "enableConsumeQueueExt": "store.queue_extension_enable",
@@ -69,6 +70,10 @@ RENAMED = {
     "flushCommitLogLeastPages": "store.flush_least_pages",
     "flushCommitLogThoroughInterval": "store.flush_thorough_interval_ms",
     "commitIntervalCommitLog": "store.commit_interval_ms",
+    "commitCommitLogThoroughInterval": "store.commit_thorough_interval_ms",
+    "warmMapedFileEnable": "store.warm_segments",
+    "storePathCommitLog": "store.commit_log_paths",
+    "readOnlyCommitLogStorePaths": "store.commit_log_read_only_paths",
     "commitCommitLogLeastPages": "store.commit_least_pages",
     "flushConsumeQueueThoroughInterval": "store.checkpoint_interval_ms",
     "syncFlushTimeout": "store.sync_flush_timeout_ms",
@@ -130,6 +135,10 @@ CONVERTED: dict[str, tuple[str, Callable[[str, str, str], Any]]] = {
 # two stock keys that make one setting together
 FLUSH_KEYS = ("flushDiskType", "transientStorePoolEnable")
 
+# two more: the pool's size
+POOL_KEY, SEGMENT_KEY = "transientStorePoolSize", "mappedFileSizeCommitLog"
+POOL_BYTES_MIN, POOL_BYTES_MAX = 1 << 20, 256 << 20
+
 # key -> (the only harmless value, why another one is refused instead of ignored)
 REFUSED = {
     "brokerRole": ("ASYNC_MASTER", "replication is not supported yet"),
@@ -140,11 +149,10 @@ REFUSED = {
 }
 
 _WITHOUT_EFFECT_NAMES = """
-commitCommitLogThoroughInterval flushIntervalConsumeQueue flushConsumeQueueLeastPages
-transientStorePoolSize checkCRCOnRecover
+flushIntervalConsumeQueue flushConsumeQueueLeastPages
+checkCRCOnRecover
     brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
-    transactionTimeOut transactionCheckMax transactionCheckInterval
     enableCalcFilterBitMap enableDetailStat autoDeleteUnusedStats
     commercialBaseCount commercialEnable commercialTimerCount commercialTransCount
     commercialBigCount highSpeedMode maxDelayTime filterServerNums
@@ -165,14 +173,14 @@ transientStorePoolSize checkCRCOnRecover
     clientOnewaySemaphoreValue clientAsyncSemaphoreValue connectTimeoutMillis
     channelNotActiveInterval clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
     clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout useTLS
-    storePathCommitLog readOnlyCommitLogStorePaths storePathDLedgerCommitLog
+    storePathDLedgerCommitLog
     bitMapLengthConsumeQueueExt
     flushCommitLogTimed useReentrantLockWhenPutMessage osPageCacheBusyTimeOutMills
-    fastFailIfNoBufferInStorePool warmMapedFileEnable flushLeastPagesWhenWarmMapedFile
+    fastFailIfNoBufferInStorePool flushLeastPagesWhenWarmMapedFile
     debugLockEnable messageIndexSafe putMsgIndexHightWater
     diskFallRecorded deleteConsumeQueueFilesInterval
     destroyMapedFileIntervalForcibly redeleteHangedFileInterval
-    flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
+    enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked haListenPort
     haMasterAddress
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haSlaveFallbehindMax
@@ -203,9 +211,10 @@ def read(values: Values, source: str, raw: bytes) -> StockReport:
                 raise SettingsError(f'{source}: {key} = "{text}": {reason}; expected "{harmless}"')
         elif key in WITHOUT_EFFECT:
             without_effect.append(key)
-        elif key not in FLUSH_KEYS:
+        elif key not in FLUSH_KEYS and key != POOL_KEY:
             unknown.append(key)
     _put_flush(values, entries, source)
+    _put_pool(values, entries, source)
     return StockReport(unknown=tuple(unknown), without_effect=tuple(without_effect))
 
 
@@ -233,6 +242,19 @@ def _put_flush(values: Values, entries: dict[str, str], source: str) -> None:
     else:
         flush = "transient-pool" if pool == "true" else "async"
     _put(values, "store.flush", flush, source, "flushDiskType")
+
+
+def _put_pool(values: Values, entries: dict[str, str], source: str) -> None:
+    """
+    Stock's pool is some buffers of a whole segment each, and wants five of them; ours is a circle
+    that only has to bridge the time to the copy, so its size has an upper end.
+    """
+    if POOL_KEY not in entries:
+        return
+    count = _whole_number(source, POOL_KEY, entries[POOL_KEY])
+    segment = _whole_number(source, SEGMENT_KEY, entries.get(SEGMENT_KEY, str(1 << 30)))
+    _put(values, "store.pool_bytes",
+         str(min(max(count * segment, POOL_BYTES_MIN), POOL_BYTES_MAX)), source, POOL_KEY)
 
 
 def parse_properties(raw: bytes) -> dict[str, str]:

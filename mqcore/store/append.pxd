@@ -22,7 +22,9 @@ from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.flush cimport FlushService
 from mqcore.store.group_commit cimport GroupCommit
+from mqcore.store.multi_dispatch cimport MultiDispatch
 from mqcore.store.prepare cimport PrepareService
+from mqcore.store.transient_pool cimport TransientPool
 
 cdef enum FlushMode:
     FLUSH_ASYNC = 0
@@ -40,7 +42,9 @@ cdef struct Appender:
     Shm* shm
     FlushService* service             # NULL in sync mode
     GroupCommit* group                # NULL in the async modes
+    TransientPool* pool               # NULL in the other modes; then there is neither file nor staging
     PrepareService* prepare           # NULL in the async modes
+    MultiDispatch* multi              # NULL: records are in their own queues only
     int flush_mode
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet
@@ -50,9 +54,8 @@ cdef struct Appender:
     uint8_t* staging
     int64_t staging_capacity
     int64_t staged                    # bytes in staging, to be written at position
-    int64_t commit_least_bytes        # transient-pool: write when so much is staged ...
-    int64_t commit_interval_ms        # ... or so long after the last write
-    int64_t committed_ms
+    int64_t pool_wanted               # transient-pool: where a request ends that has no room, or 0 ...
+    int64_t pool_full_ms              # ... and since when (steady clock)
     int64_t last_store_time_ms
     int64_t probe_ms                  # when a full disk is looked at again
     UsedOffset* used
@@ -71,13 +74,14 @@ cdef struct Appender:
     int64_t bytes_count
     int64_t batches_count
     int64_t flushes_count
-    char folder[4096]
+    char* folders                     # see log_folders.pxd
 
 cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
-                       const char* folder, int flush_mode, int64_t end) noexcept nogil     # 0 or errno
+                       TransientPool* pool, const char* folders, int flush_mode,
+                       int64_t end) noexcept nogil                     # 0 or errno
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil  # records taken
 cdef bint appender_has_work(Appender* a) noexcept nogil
-# Writes what is staged, between two turns; False: it stays staged, the file refuses it.
+# What came before is in the file, between two turns; False: it is not, the file refuses it.
 cdef bint appender_settle(Appender* a) noexcept nogil
 cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil   # writes and syncs the rest
 cdef void appender_drop_requests(Appender* a) noexcept nogil            # after a writer that died

@@ -2,9 +2,9 @@
 from libc.errno cimport EAGAIN, ENOSPC, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport malloc
-from libc.string cimport memcpy, memset, strncpy
+from libc.string cimport memcpy, memset, strdup
 
-from mqcore.atomics cimport full_fence, load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms
 from mqcore.endian cimport load_i32, store_i32, store_i64
 from mqcore.layout cimport (
@@ -14,6 +14,7 @@ from mqcore.layout cimport (
     PUT_CREATE_FILE_FAILED,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
+    PUT_POOL_EXHAUSTED,
     PUT_QUEUE_TABLE_FULL,
     PUT_SERVICE_NOT_AVAILABLE,
     PUT_WRITER_RESTARTED,
@@ -43,19 +44,24 @@ from mqcore.shm.ring cimport (
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
 from mqcore.shm.tables cimport queue_find_or_add
-from mqcore.store.flush cimport FlushService, flush_hand_over
+from mqcore.store.flush cimport FlushService, flush_hand_over, refusal_set
 from mqcore.store.group_commit cimport group_sync
 from mqcore.store.io cimport store_io, wipe, write_all_at
-from mqcore.store.log_view cimport LOG_PATH_MAX, segment_path
+from mqcore.store.log_folders cimport log_create, log_folder_open
+from mqcore.store.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.prepare cimport prepare_give_way
 from mqcore.store.put_results cimport producer_wake, results_mark, results_publish
 from mqcore.store.record cimport record_place
+from mqcore.store.transient_pool cimport (
+    POOL_ENDS,
+    pool_at,
+    pool_end_segment,
+    pool_has_room,
+    pool_put,
+    pool_settle,
+)
 
 cdef extern from "<fcntl.h>" nogil:
-    int O_RDWR
-    int O_CREAT
-    int O_CLOEXEC
-    int O_RDONLY
     int fallocate(int fd, int mode, long offset, long length)
 
 cdef extern from "<unistd.h>" nogil:
@@ -70,15 +76,19 @@ cdef enum:
     PROBE_BYTES = 1 << 20
     KEEP_SIZE = 1                     # FALLOC_FL_KEEP_SIZE
     USED_CAPACITY = 65536
+    POOL_WAIT_MS = 200                # requests wait so long for room in the pool
+    SETTLE_MS_MAX = 1000
 
 
 cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
-                       const char* folder, int flush_mode, int64_t end) noexcept nogil:
+                       TransientPool* pool, const char* folders, int flush_mode,
+                       int64_t end) noexcept nogil:
     cdef int i
     memset(a, 0, sizeof(Appender))
     a.shm = shm
     a.service = service
     a.group = group
+    a.pool = pool
     a.flush_mode = flush_mode
     a.segment_size = shm.head.segment_size
     a.fd = a.folder_fd = -1
@@ -86,12 +96,12 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
     a.position = end
     a.last_store_time_ms = shm.log.last_store_time_ms
     a.staging_capacity = 2 * TURN_BYTES_MAX + 2 * <int64_t>shm.head.message_size_max
-    a.staging = <uint8_t*>malloc(a.staging_capacity)
+    a.staging = <uint8_t*>malloc(a.staging_capacity if pool == NULL else 1)
     a.used_capacity = USED_CAPACITY
-    a.used = <UsedOffset*>malloc(sizeof(UsedOffset) * USED_CAPACITY)
-    if a.staging == NULL or a.used == NULL:
+    a.used = <UsedOffset*>malloc(sizeof(UsedOffset) * (USED_CAPACITY + MULTI_NAMES_MAX))
+    a.folders = strdup(folders)
+    if a.staging == NULL or a.used == NULL or a.folders == NULL:
         return 12
-    strncpy(a.folder, folder, LOG_PATH_MAX - 32)
     for i in range(PRODUCER_COUNT):
         if shm.head.appends[i].start == 0:
             continue
@@ -100,22 +110,19 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
         shm_producer(shm, &shm.head.append_results[i], &a.results[a.producers])
         a.result_kept[a.producers] = a.results[a.producers].position
         a.producers += 1
-    if end > 0 and end % a.segment_size:
+    if pool == NULL and end > 0 and end % a.segment_size:
         return open_segment(a, end // a.segment_size * a.segment_size)
     return 0
 
 
 cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
     """Make or open the segment at base and write there from now on; 0 or errno."""
-    cdef char path[LOG_PATH_MAX]
-    cdef int fd, copy, error, folder = -1
-    segment_path(path, a.folder, base)
-    fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+    cdef int copy, error = 0, folder = -1
+    cdef int fd = log_create(a.folders, base, a.segment_size)
     if fd < 0:
         return errno
-    error = errno if store_io().truncate(fd, a.segment_size) != 0 else 0
-    if error == 0 and a.flush_mode == FLUSH_SYNC:
-        folder = store_io().open_file(a.folder, O_RDONLY | O_CLOEXEC, 0)
+    if a.flush_mode == FLUSH_SYNC:
+        folder = log_folder_open(a.folders, base)
         error = errno if folder < 0 else 0
     if error == 0 and a.service != NULL:
         copy = dup(fd)
@@ -163,22 +170,13 @@ cdef void give_back_offsets(Appender* a) noexcept nogil:
                           a.used[a.used_count].offset)
 
 
-cdef void set_refusal(Appender* a, int refusal) noexcept nogil:
-    if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
-        return                                                   # A5
-    store_i32_release(&a.shm.log.refusal, refusal)
-    full_fence()       # the flush thread stores its failure, then its refusal: ours may have come last
-    if a.service != NULL and load_i32_acquire(&a.service.failure):
-        store_i32_release(&a.shm.log.refusal, REFUSAL_FLUSH_FAILED)
-
-
 cdef void refuse(Appender* a, int error, int otherwise) noexcept nogil:
     a.failure = error
     if (error == ENOSPC or error == EDQUOT) and otherwise != REFUSAL_FLUSH_FAILED:
         a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
-        set_refusal(a, REFUSAL_DISK_FULL)
+        refusal_set(a.shm.log, a.service, REFUSAL_DISK_FULL)
     else:
-        set_refusal(a, otherwise)
+        refusal_set(a.shm.log, a.service, otherwise)
 
 
 cdef bint commit(Appender* a) noexcept nogil:
@@ -186,18 +184,22 @@ cdef bint commit(Appender* a) noexcept nogil:
     cdef int error, p
     if a.staged == 0:
         return True
+    if a.pool != NULL:
+        a.position += a.staged
+        a.staged = 0
+        pool_put(a.pool, a.position, a.last_store_time_ms)
+        return True
     if a.prepare != NULL:
         prepare_give_way(a.prepare, a.position + a.staged)
     error = write_all_at(a.fd, a.staging, a.staged, a.position - a.base)
     if error:
         refuse(a, error, REFUSAL_WRITE_FAILED)
-        if a.flush_mode != FLUSH_TRANSIENT_POOL:
-            error = wipe(a.fd, a.position - a.base, a.staged)
-            if error:                        # it stays behind the end: take nothing more
-                set_refusal(a, REFUSAL_WRITE_FAILED)
-            give_back_offsets(a)
-            fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
-            a.staged = 0
+        error = wipe(a.fd, a.position - a.base, a.staged)
+        if error:                            # it stays behind the end: take nothing more
+            refusal_set(a.shm.log, a.service, REFUSAL_WRITE_FAILED)
+        give_back_offsets(a)
+        fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+        a.staged = 0
         return False
     a.position += a.staged
     a.staged = 0
@@ -207,6 +209,49 @@ cdef bint commit(Appender* a) noexcept nogil:
     return True
 
 
+cdef inline bint fits_segment(Appender* a, int64_t size) noexcept nogil:
+    return (a.base >= 0 and
+            a.position + a.staged + size + BLANK_SIZE_MIN <= a.base + a.segment_size)
+
+
+cdef bint roll_in_pool(Appender* a) noexcept nogil:
+    """The same where the commit thread writes; has_pool_room has looked for room."""
+    cdef uint8_t* blank = pool_at(a.pool, a.position)
+    if a.base >= 0:
+        store_i32(blank, <int32_t>(a.base + a.segment_size - a.position))
+        store_i32(blank + 4, MAGIC_BLANK)
+        if not pool_end_segment(a.pool, a.base, a.position + BLANK_SIZE_MIN):
+            return False
+        a.base += a.segment_size
+        a.position = a.base
+    else:
+        a.base = a.position // a.segment_size * a.segment_size
+    return True
+
+
+cdef bint has_pool_room(Appender* a, int64_t size) noexcept nogil:
+    """Whether a request of `size` bytes fits the pool, with the end of a segment that it may need."""
+    cdef int64_t start = a.position + a.staged
+    if a.base >= 0 and not fits_segment(a, size):
+        start = a.base + a.segment_size
+        if a.pool.ends_put - load_i32_acquire(&a.pool.ends_taken) >= POOL_ENDS:
+            a.pool_wanted = a.pool.written + a.pool.capacity     # when all is committed
+            return False
+    a.pool_wanted = start + size + BLANK_SIZE_MIN
+    if not pool_has_room(a.pool, a.pool_wanted):
+        return False
+    a.pool_wanted = 0
+    a.pool_full_ms = 0
+    return True
+
+
+cdef bint pool_keeps_waiting(Appender* a) noexcept nogil:
+    """A pool without room: requests stay in their rings for a while before they are refused."""
+    if a.pool_full_ms == 0:
+        a.pool_full_ms = steady_ms()
+    return steady_ms() - a.pool_full_ms < POOL_WAIT_MS
+
+
 cdef bint roll(Appender* a) noexcept nogil:
     """Close the segment with a blank record and begin the next one (A3)."""
     cdef uint8_t blank[8]
@@ -214,6 +259,8 @@ cdef bint roll(Appender* a) noexcept nogil:
     cdef int error = 0
     if not commit(a):
         return False
+    if a.pool != NULL:
+        return roll_in_pool(a)
     if a.fd >= 0:
         rest = a.base + a.segment_size - a.position
         if rest > 0:
@@ -238,9 +285,16 @@ cdef bint roll(Appender* a) noexcept nogil:
     return True
 
 
-cdef inline bint fits_segment(Appender* a, int64_t size) noexcept nogil:
-    return (a.fd >= 0 and
-            a.position + a.staged + size + BLANK_SIZE_MIN <= a.base + a.segment_size)
+cdef inline void use_offset(Appender* a, int32_t queue, int64_t next_offset) noexcept nogil:
+    """Move a queue's next_offset on, to be given back if the write fails (A4)."""
+    cdef QueueEntry* entry = &a.shm.queues[queue]
+    if entry.next_offset >= next_offset:
+        return
+    if a.pool == NULL and a.used_count < a.used_capacity + MULTI_NAMES_MAX:
+        a.used[a.used_count].queue = queue
+        a.used[a.used_count].offset = entry.next_offset
+        a.used_count += 1
+    store_i64_release(&entry.next_offset, next_offset)
 
 
 cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, AppendResult* result,
@@ -250,12 +304,18 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef int32_t number, i, size, queue
     cdef int64_t done = 0, offset
     cdef QueueEntry* entry
+    cdef int status
     if (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
             or load_i32_acquire(&a.shm.log.disk_full_percent)):
         return PUT_SERVICE_NOT_AVAILABLE
+    if a.multi != NULL:
+        status = multi_prepare(a.multi, &head, &records)
+        if status != PUT_OK:
+            return status
     if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
         return PUT_MESSAGE_ILLEGAL
-    if a.staged + head.bytes_total > a.staging_capacity and not commit(a):
+    if (a.pool == NULL and a.staged + head.bytes_total > a.staging_capacity
+            and not commit(a)):
         return PUT_SERVICE_NOT_AVAILABLE
     if not fits_segment(a, head.bytes_total) and not roll(a):
         return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
@@ -265,7 +325,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     if queue < 0:
         return PUT_QUEUE_TABLE_FULL
     entry = &a.shm.queues[queue]
-    target = a.staging + a.staged
+    target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, a.position + a.staged)
     memcpy(target, records, head.bytes_total)
     offset = entry.next_offset if head.transaction_type in (0, SYS_FLAG_COMMIT) else 0
     result.queue_offset = offset
@@ -277,11 +337,10 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
             positions[i] = a.position + a.staged + done
         done += size
     if head.transaction_type in (0, SYS_FLAG_COMMIT):
-        if a.flush_mode != FLUSH_TRANSIENT_POOL and a.used_count < a.used_capacity:
-            a.used[a.used_count].queue = queue
-            a.used[a.used_count].offset = offset
-            a.used_count += 1
-        store_i64_release(&entry.next_offset, offset + head.record_count)
+        use_offset(a, queue, offset + head.record_count)
+        if a.multi != NULL:
+            for i in range(a.multi.named_count):
+                use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)
     a.staged += done
     a.appends_count += head.record_count
     a.bytes_count += done
@@ -297,12 +356,18 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
     cdef uint8_t* place
     cdef int32_t length, kind, result_length
     cdef int64_t before, taken = 0, bytes = 0
+    cdef bint exhausted
     while a.staged < TURN_BYTES_MAX and bytes < RING_BYTES_MAX and a.used_count < a.used_capacity:
         before = ring.position
         length = ring_next(ring, &record, &kind)
         if length < 0:
             break
         head = <AppendHead*>record
+        exhausted = (a.pool != NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_NONE
+                     and not has_pool_room(a, head.bytes_total))
+        if exhausted and pool_keeps_waiting(a):
+            ring.position = before
+            break
         result_length = sizeof(AppendResult)
         if head.record_count > 1:
             result_length += 8 * head.record_count
@@ -327,6 +392,8 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         result.log_position = 0
         if head.request_flags & REQUEST_AFTER_PREVIOUS and a.last_status[p] != PUT_OK:   # A6
             result.status = a.last_status[p]
+        elif exhausted:
+            result.status = PUT_POOL_EXHAUSTED
         else:
             result.status = stage(a, head, record + sizeof(AppendHead), result,
                                   <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
@@ -371,8 +438,8 @@ cdef void publish_results(Appender* a) noexcept nogil:
 
 cdef void publish(Appender* a) noexcept nogil:
     if a.shm.log.published != a.position:
-        store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)
         store_i64_release(&a.shm.log.published, a.position)             # A2
+        store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)   # F3
 
 
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
@@ -381,30 +448,26 @@ cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
     a.waiting = 0
     if now_ms > a.last_store_time_ms:
         a.last_store_time_ms = now_ms                        # never back, as store.md 2.7 has it
-    if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL and steady_ms() >= a.probe_ms:
+    if (a.pool == NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
+            and steady_ms() >= a.probe_ms):
         probe_disk(a)
     for p in range(a.producers):
         taken += take(a, p)
-    if a.flush_mode == FLUSH_TRANSIENT_POOL:
-        if a.staged >= a.commit_least_bytes or (
-                a.staged and now_ms - a.committed_ms >= a.commit_interval_ms):
-            a.committed_ms = now_ms
-            commit(a)
-    else:
-        commit(a)
+    commit(a)
     if a.flush_mode == FLUSH_SYNC and a.position != position:
         if a.waiting == 0:
             publish_results(a)                               # A1: nobody waits for the disk
         if not make_durable(a):
             a.position = position                            # nothing of it was published
-    publish(a)
+    if a.pool == NULL:
+        publish(a)
     if taken:
         a.batches_count += 1
     publish_results(a)
     for p in range(a.producers):
         if ring_release(&a.appends[p]):
             producer_wake(a.shm, a.producer[p])
-    if a.position != position:
+    if a.position != position and a.pool == NULL:
         doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
     return taken
 
@@ -416,15 +479,19 @@ cdef void probe_disk(Appender* a) noexcept nogil:
     if a.fd >= 0 and fallocate(a.fd, KEEP_SIZE, at, min(PROBE_BYTES, a.segment_size - at)) != 0:
         if errno == ENOSPC or errno == EDQUOT:
             return
-    set_refusal(a, REFUSAL_NONE)
+    refusal_set(a.shm.log, a.service, REFUSAL_NONE)
 
 
 cdef bint appender_settle(Appender* a) noexcept nogil:
-    return commit(a)
+    return commit(a) and (a.pool == NULL or pool_settle(a.pool, SETTLE_MS_MAX))
 
 
 cdef bint appender_has_work(Appender* a) noexcept nogil:
     cdef int p
+    if a.pool_wanted and a.pool_full_ms and not (
+            load_i32_acquire(&a.shm.log.refusal) or not pool_keeps_waiting(a)
+            or pool_has_room(a.pool, a.pool_wanted)):
+        return False
     for p in range(a.producers):
         if not ring_is_empty(&a.appends[p]) and (
                 a.result_wanted[p] == 0 or ring_has_room(&a.results[p], a.result_wanted[p])):
@@ -437,8 +504,9 @@ cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil:
     commit(a)
     if a.fd >= 0 and a.position != position and a.flush_mode == FLUSH_SYNC:
         make_durable(a)
-    publish(a)
-    doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+    if a.pool == NULL:
+        publish(a)
+        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
 
 
 cdef void appender_drop_requests(Appender* a) noexcept nogil:

@@ -4,6 +4,8 @@
 #   F1  The appender hands over a descriptor for each segment it begins, in order; the service closes it.
 #   F2  `flushed` only follows a successful sync of every byte below it. A failed sync is final:
 #       the log refuses writes from then on, and nothing is retried (store.md 7, architecture 5.3).
+#   F3  Store times never run ahead of the positions they belong to: who publishes stores `published`
+#       first, who flushes reads the time first. A checkpoint may say too early a time, never too late.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LogState
@@ -24,11 +26,14 @@ cdef struct FlushService:
     Handover segments[16]
     int32_t handed                    # the appender
     int32_t taken                     # the service
+    int32_t hurry                     # no room for a segment: sync now. Who hands over
     int32_t stop                      # the process; then it writes to the bell
     int bell                          # eventfd that ends a sleep
     int64_t flushes
     int32_t failure                   # errno of the sync that failed
 
+# Why writes are refused, in the one order that a failed flush survives (F2). service: NULL in sync mode
+cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil
 cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
                              int64_t interval_ms, int64_t least_bytes,
                              int64_t thorough_interval_ms) noexcept nogil

@@ -3,6 +3,7 @@ from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.atomics cimport (
+    full_fence,
     load_i32_acquire,
     load_i64_acquire,
     store_i32_release,
@@ -12,6 +13,15 @@ from mqcore.clock cimport steady_ms
 from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
 from mqcore.store.bell cimport bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
+
+cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil:
+    if load_i32_acquire(&state.refusal) == REFUSAL_FLUSH_FAILED:
+        return                                                               # F2
+    store_i32_release(&state.refusal, refusal)
+    full_fence()       # the flush thread stores its failure, then its refusal: ours may have come last
+    if service != NULL and load_i32_acquire(&service.failure):
+        store_i32_release(&state.refusal, REFUSAL_FLUSH_FAILED)
+
 
 cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
                              int64_t interval_ms, int64_t least_bytes,
@@ -24,6 +34,7 @@ cdef void flush_service_open(FlushService* service, LogState* state, int64_t seg
     service.handed = 0
     service.taken = 0
     service.stop = 0
+    service.hurry = 0
     service.bell = bell_make()
     service.flushes = 0
     service.failure = 0
@@ -32,6 +43,8 @@ cdef void flush_service_open(FlushService* service, LogState* state, int64_t seg
 cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil:
     cdef Handover* place = &service.segments[service.handed % HANDOVER_PLACES]
     if service.handed - load_i32_acquire(&service.taken) >= HANDOVER_PLACES:
+        store_i32_release(&service.hurry, 1)
+        bell_ring(service.bell)
         return False
     place.fd = fd
     place.base = base
@@ -67,19 +80,21 @@ cdef void flush_run(FlushService* service) noexcept nogil:
     cdef int64_t last_ms = steady_ms()
     cdef int64_t thorough_ms = last_ms
     cdef int64_t now_ms, target, target_time_ms
-    cdef bint stopping = False
+    cdef bint stopping = False, hurry
     while not stopping:
         stopping = load_i32_acquire(&service.stop) != 0
         now_ms = steady_ms()
-        if not stopping and now_ms - last_ms < service.interval_ms:
+        hurry = stopping or load_i32_acquire(&service.hurry) != 0
+        if not hurry and now_ms - last_ms < service.interval_ms:
             bell_wait(service.bell, service.interval_ms - (now_ms - last_ms))
             continue
+        store_i32_release(&service.hurry, 0)
         last_ms = now_ms
         target_time_ms = load_i64_acquire(&service.state.last_store_time_ms)
         target = load_i64_acquire(&service.state.published)
         if target == service.state.flushed:
             continue
-        if (not stopping and target - service.state.flushed < service.least_bytes
+        if (not hurry and target - service.state.flushed < service.least_bytes
                 and now_ms - thorough_ms < service.thorough_interval_ms):
             continue
         if not sync_up_to(service, target):

@@ -23,9 +23,9 @@ cdef struct LogView:
     int64_t use
     int failure                      # errno of the last segment that could not be mapped
     MappedSegment places[1024]
-    char folder[4096]
+    char folders[4096]               # see log_folders.pxd
 
-cdef void log_view_open(LogView* view, LogState* state, const char* folder,
+cdef void log_view_open(LogView* view, LogState* state, const char* folders,
                         int64_t segment_size) noexcept nogil
 cdef void log_view_close(LogView* view) noexcept nogil
 cdef inline void log_next_use(LogView* view) noexcept nogil:
@@ -36,4 +36,3 @@ cdef const uint8_t* log_at(LogView* view, int64_t position, int64_t size, int64_
 cdef void log_view_forget(LogView* view) noexcept nogil
 # The segment's bytes from position on, whatever is published: for the writer's recovery.
 cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil
-cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil

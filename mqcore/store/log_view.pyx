@@ -1,12 +1,12 @@
 """Maps commit log segments for reading."""
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdio cimport snprintf
 from libc.string cimport strncpy
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport LogState
 from mqcore.store.io cimport store_io
+from mqcore.store.log_folders cimport log_open
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
@@ -19,19 +19,15 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
 
 
-cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil:
-    snprintf(path, LOG_PATH_MAX, "%s/%020lld", folder, <long long>base)
-
-
-cdef void log_view_open(LogView* view, LogState* state, const char* folder,
+cdef void log_view_open(LogView* view, LogState* state, const char* folders,
                         int64_t segment_size) noexcept nogil:
     cdef int i
     view.state = state
     view.segment_size = segment_size
     view.use = 1
     view.failure = 0
-    strncpy(view.folder, folder, LOG_PATH_MAX - 32)
-    view.folder[LOG_PATH_MAX - 32] = 0
+    strncpy(view.folders, folders, LOG_PATH_MAX - 1)
+    view.folders[LOG_PATH_MAX - 1] = 0
     for i in range(LOG_VIEW_PLACES):
         view.places[i].base = -1
         view.places[i].bytes = NULL
@@ -63,15 +59,13 @@ cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil:
     cdef int64_t number = position // view.segment_size
     cdef int64_t base = number * view.segment_size
     cdef MappedSegment* place = &view.places[number & (LOG_VIEW_PLACES - 1)]
-    cdef char path[LOG_PATH_MAX]
     cdef void* bytes
     cdef int fd
     view.failure = 0
     if place.base != base:
         if place.bytes != NULL and place.use == view.use:              # L2
             return NULL
-        segment_path(path, view.folder, base)
-        fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
+        fd = log_open(view.folders, base, O_RDONLY | O_CLOEXEC)
         if fd < 0:
             view.failure = errno
             return NULL

@@ -10,9 +10,6 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LogState
 
-cdef enum:
-    PREPARE_PATH_MAX = 4096
-
 cdef struct PrepareService:
     LogState* state
     int64_t segment_size
@@ -21,9 +18,9 @@ cdef struct PrepareService:
     int64_t writing_to                # end of what the appender writes now or wrote. The appender
     int64_t prepared                  # zeros are written below it. The service
     int32_t stop                      # the process
-    char folder[4096]
+    char* folders                     # see log_folders.pxd
 
-cdef void prepare_open(PrepareService* service, LogState* state, const char* folder,
+cdef void prepare_open(PrepareService* service, LogState* state, const char* folders,
                        int64_t segment_size, int64_t end) noexcept nogil
 cdef void prepare_run(PrepareService* service) noexcept nogil              # until stop
 # The appender, before it writes up to `end`: returns when no zeros can follow (P1).

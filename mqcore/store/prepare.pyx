@@ -2,7 +2,7 @@
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport strncpy
+from libc.string cimport strdup
 
 from mqcore.atomics cimport (
     full_fence,
@@ -12,15 +12,12 @@ from mqcore.atomics cimport (
 )
 from mqcore.layout cimport REFUSAL_NONE, LogState
 from mqcore.store.io cimport store_io, write_all_at
-from mqcore.store.log_view cimport segment_path
+from mqcore.store.log_folders cimport log_create
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
 
 cdef extern from "<fcntl.h>" nogil:
-    int O_RDWR
-    int O_CREAT
-    int O_CLOEXEC
     int sync_file_range(int fd, long offset, long length, unsigned int flags)
 
 cdef extern from "<sys/statvfs.h>" nogil:
@@ -40,7 +37,7 @@ cdef enum:
     GIVE_WAY_US = 20
 
 
-cdef void prepare_open(PrepareService* service, LogState* state, const char* folder,
+cdef void prepare_open(PrepareService* service, LogState* state, const char* folders,
                        int64_t segment_size, int64_t end) noexcept nogil:
     service.state = state
     service.segment_size = segment_size
@@ -49,8 +46,7 @@ cdef void prepare_open(PrepareService* service, LogState* state, const char* fol
     service.writing_to = end
     service.prepared = end
     service.stop = 0
-    strncpy(service.folder, folder, PREPARE_PATH_MAX - 32)
-    service.folder[PREPARE_PATH_MAX - 32] = 0
+    service.folders = strdup(folders)
 
 
 cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil:
@@ -80,17 +76,6 @@ cdef bint zero_chunk(PrepareService* service, int fd, int64_t position, int64_t 
     return error == 0
 
 
-cdef int open_prepared(PrepareService* service, int64_t position) noexcept nogil:
-    cdef char path[PREPARE_PATH_MAX]
-    cdef int fd
-    segment_path(path, service.folder, position // service.segment_size * service.segment_size)
-    fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
-    if fd >= 0 and store_io().truncate(fd, service.segment_size) != 0:
-        store_io().close_file(fd)
-        return -1
-    return fd
-
-
 cdef bint has_room(int fd) noexcept nogil:
     """Whether the disk can spare a chunk: queues, index and settings need room of their own."""
     cdef statvfs figures
@@ -103,7 +88,7 @@ cdef void prepare_run(PrepareService* service) noexcept nogil:
     cdef uint8_t* zeros = <uint8_t*>calloc(1, CHUNK_BYTES)
     cdef int64_t end, position, size, base = -1
     cdef int fd = -1
-    while zeros != NULL and not load_i32_acquire(&service.stop):
+    while zeros != NULL and service.folders != NULL and not load_i32_acquire(&service.stop):
         end = load_i64_acquire(&service.writing_to)
         position = max(service.prepared, end + MARGIN_BYTES)
         if (position >= end + AHEAD_BYTES
@@ -113,7 +98,8 @@ cdef void prepare_run(PrepareService* service) noexcept nogil:
         if position // service.segment_size != base:
             if fd >= 0:
                 store_io().close_file(fd)
-            fd = open_prepared(service, position)
+            fd = log_create(service.folders, position // service.segment_size
+                            * service.segment_size, service.segment_size)
             base = position // service.segment_size
         size = min(<int64_t>CHUNK_BYTES, (base + 1) * service.segment_size - position)
         if fd >= 0 and not has_room(fd):                                 # P2

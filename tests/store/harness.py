@@ -83,7 +83,7 @@ class Run:
     def recover_tail(self) -> Recovered:
         return self._recovery().open_tail()
 
-    def writer(self, mode: str, end: int, **changes: int) -> AppendLoop:
+    def writer(self, mode: str, end: int, **changes: Any) -> AppendLoop:
         values = {"flush_interval_ms": 500, "flush_least_bytes": 16384,
                   "flush_thorough_interval_ms": 10_000, "sync_timeout_ms": 5000,
                   "commit_interval_ms": 200, "commit_least_bytes": 16384} | changes

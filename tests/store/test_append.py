@@ -446,41 +446,6 @@ def test_a_flush_service_far_behind_stops_appends_only_until_it_has_caught_up(ru
     assert statuses(probe.take()) == [PUT_OK]
 
 
-# -- transient pool --------------------------------------------------------------------------------
-
-
-def test_the_pool_answers_at_once_and_publishes_what_is_written(run):
-    loop = run.writer("transient-pool", 0, commit_least_bytes=4096, commit_interval_ms=60_000)
-    probe = run.probe()
-    assert probe.send("topic", 0, [b"x"], opaque=0)     # written: longer than the interval ago
-    loop.run(TURN_MS)
-    first = published(run)
-    assert probe.send("topic", 0, [b"pooled"], opaque=1)
-    loop.run(TURN_MS)
-    assert statuses(probe.take()) == [PUT_OK] * 2
-    assert published(run) == first
-
-    loop.finish()
-    assert bodies(run) == [b"x", b"pooled"]
-
-
-def test_the_pool_keeps_what_it_could_not_write_and_writes_it_later(run, disk):
-    loop = run.writer("transient-pool", 0, commit_least_bytes=1 << 30, commit_interval_ms=60_000)
-    probe = run.probe()
-    assert probe.send("topic", 0, [b"x"], opaque=0)
-    loop.run(TURN_MS)
-    disk.fail("write", errno.ENOSPC, first_bytes=20)
-    for number in range(1, 4):
-        assert probe.send("topic", 0, [b"pooled"], opaque=number)
-    loop.run(TURN_MS)
-    loop.finish()                                       # fails
-    assert refusal(run) == REFUSAL_DISK_FULL
-    loop.finish()
-
-    assert statuses(probe.take()) == [PUT_OK] * 4
-    assert bodies(run) == [b"x"] + [b"pooled"] * 3
-
-
 # -- restarts --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,71 @@
+"""
+The folders of the commit log, one or several (store.md 6.7), for Python.
+
+The native side gets them as one text (log_folders.pxd): a path a line, sorted, "-" before a path
+that takes no new segments.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDERS_MAX = 64                 # LOG_FOLDERS_MAX and LOG_PATH_MAX of the native side
+TEXT_BYTES_MAX = 4095
+
+
+@dataclass(frozen=True)
+class LogFolders:
+    """Folders that take new segments, and further ones that are only read."""
+
+    writable: tuple[Path, ...]
+    read_only: tuple[Path, ...] = ()
+
+    @classmethod
+    def parse(cls, text: bytes) -> LogFolders:
+        """The reverse of `text`; a single path is a text, too."""
+        lines = text.split(b"\n")
+        return cls(
+            tuple(Path(os.fsdecode(line)) for line in lines if not line.startswith(b"-")),
+            tuple(Path(os.fsdecode(line[1:])) for line in lines if line.startswith(b"-")))
+
+    def text(self) -> bytes:
+        """As the native side takes them. Raises ValueError when they are too many or too long."""
+        lines = sorted((os.fsencode(path), b"-" if path in self.read_only else b"")
+                       for path in self.all())
+        text = b"\n".join(mark + path for path, mark in lines)
+        if len(lines) > FOLDERS_MAX or len(text) > TEXT_BYTES_MAX:
+            raise ValueError(f"at most {FOLDERS_MAX} paths of {TEXT_BYTES_MAX} bytes together")
+        return text
+
+    def all(self) -> list[Path]:
+        """Every folder, each once."""
+        return list(dict.fromkeys((*self.writable, *self.read_only)))
+
+    def make(self) -> None:
+        """Make the folders that take new segments. Raises OSError."""
+        for folder in self.writable:
+            if folder not in self.read_only:
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def segments(self) -> list[tuple[int, Path]]:
+        """(log position of its first byte, file) of each segment, ascending. Raises OSError."""
+        return sorted((int(path.name), path) for path in self._files() if path.name.isdigit())
+
+    def path(self, start: int) -> Path:
+        """The segment that begins at `start`. Raises FileNotFoundError: no folder has it."""
+        name = f"{start:020d}"
+        for folder in self.all():
+            if (folder / name).exists():
+                return folder / name
+        raise FileNotFoundError(2, "there is no such commit log segment", name)
+
+    def _files(self) -> Iterator[Path]:
+        for folder in self.all():
+            if folder.is_dir():
+                for entry in os.scandir(folder):
+                    yield Path(entry.path)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.all()))
