@@ -39,6 +39,11 @@ def load(path: Path) -> dict[str, Any] | None:
     raise ConfigFileError(trouble)
 
 
+def is_sound(path: Path) -> bool:
+    """Whether the file itself, not its backup, holds an object."""
+    return isinstance(_read(path), dict)
+
+
 def entries(path: Path, table: Any, parse: Callable[[str, Any], Item]) -> dict[str, Item]:
     """
     Each member of an object read from `path`, parsed. Raises ConfigFileError naming the member.

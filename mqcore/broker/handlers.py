@@ -143,6 +143,11 @@ class Broker:
         core.started_ms = now_ms
         core.config_version = DataVersion(timestamp=now_ms)
         core.topics.load(now_ms)
+        if core.topics.lost:
+            found = core.topics.rebuild(core.ports.queues.all(), now_ms)
+            if found:
+                _log.warning("topics.json was lost: %d topics are made again from their queues: "
+                             "%.500s", len(found), ", ".join(found))
         core.groups.load(now_ms)
         core.offsets.load()
         beyond = core.offsets.cut(core.ports.queues.all())

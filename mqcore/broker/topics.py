@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC = "BenchmarkTest"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+LMQ_PREFIX = "%LMQ%"                # light queues are no topics of the table
 SYSTEM_PREFIX = "rmq_sys_"
 SEND_FORBIDDEN = frozenset((
     SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
@@ -135,6 +136,28 @@ class TopicTable:
             self._publish(topic)
         self._changed(now_ms)
         self.unregistered = True
+
+    def rebuild(self, queues: Iterable[tuple[str, int, int]], now_ms: int) -> list[str]:
+        """
+        After config/topics.json was lost: a topic for each name that has queues and is not known,
+        readable and writable, with as many queues as there are. A backup may be older than they.
+
+        queues  (topic, queue id, next offset) of all queues with messages
+        Returns the names. Raises TablesFull.
+        """
+        counts: dict[str, int] = {}
+        for name, queue_id, _ in queues:
+            if (name not in self._topics and not name.startswith(LMQ_PREFIX)
+                    and name_trouble(name) is None):
+                counts[name] = max(counts.get(name, 0), queue_id + 1)
+        for name, count in sorted(counts.items()):
+            self._put(TopicConfig(name, count, count), now_ms)
+        return sorted(counts)
+
+    @property
+    def lost(self) -> bool:
+        """Whether config/topics.json itself is missing or cannot be read."""
+        return not config_file.is_sound(self._path)
 
     def persist(self) -> None:
         """Write config/topics.json. Raises OSError."""
