@@ -13,7 +13,8 @@ from mqcore.shm.segment import LayoutError, Segment, stale_segments
 PREFIX = "mqcore-"
 STATES = ("absent", "starting", "running", "stopped")
 REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed")
-SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv"}
+SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv",
+         5: "scheduler"}
 SLOT_SERVING = 8
 
 

@@ -1,0 +1,1 @@
+"""Delayed messages: when, where and how often they are delivered."""

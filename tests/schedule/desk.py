@@ -1,0 +1,141 @@
+"""A store, its writer, its dispatcher and its scheduler in one process, each turned by hand."""
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mqcore.shm.delays import delay_offsets
+from mqcore.store.append_probe import AppendProbe
+from mqcore.store.schedule_loop import ScheduleLoop
+from mqcore.wire.properties import encode_properties
+from tests.store.harness import Run
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SLOT_WRITER, SLOT_SCHEDULER = 1, 5
+WORKER_RUNNING = 2
+TURN_MS = 20_000                 # a turn ends when nothing is waiting; this only bounds a bug
+TURNS_MAX = 200
+BACKOFF_MS = 101
+DELAYS_MS = (1_000, 5_000, 60_000)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A record that is not of the schedule topic."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    record: dict[str, Any]
+
+
+class Desk:
+    """
+    One run of a broker with delay levels DELAYS_MS, or others.
+
+    The clocks are the test's: `at` is the wall clock and only moves when the test says so; records
+    are stamped by the real one.
+    """
+
+    def __init__(self, root: Path, *, delays_ms: tuple[int, ...] = DELAYS_MS, mode: str = "async",
+                 **sizes: int) -> None:
+        self.root, self.delays_ms, self.mode, self.sizes = root, delays_ms, mode, sizes
+        self.steady_ms = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A run begins, over what is in the folder."""
+        self.run = Run(self.root, **self.sizes)
+        found = self.run.recover(clean=False)
+        self.writer = self.run.writer(self.mode, found.end)
+        self.run.segment.set_state(SLOT_WRITER, WORKER_RUNNING)
+        self.dispatcher = self.run.dispatcher(delay_levels_ms=self.delays_ms)
+        assert self.dispatcher.run(TURN_MS) == 0, self.dispatcher.failure()
+        self.probe = AppendProbe(self.run.segment)
+        self.scheduler = self.new_scheduler()
+
+    def new_scheduler(self, *, begin: bool = True) -> ScheduleLoop:
+        """A scheduler's start; begin: with exact offsets, if it is the run's first."""
+        self.run.segment.begin_incarnation(SLOT_SCHEDULER)
+        loop = ScheduleLoop(
+            self.run.segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
+            file_entries=self.run.file_entries, delays_ms=self.delays_ms)
+        if begin and not loop.known:
+            loop.load({}, -1)
+        return loop
+
+    # -- what others do ----------------------------------------------------------------------------
+
+    def delay(self, level: int, body: bytes, *, topic: str = "Orders", queue_id: int = 0,
+              properties: dict[str, str] | None = None, sys_flag: int = 0,
+              born_ms: int = 1) -> None:
+        """Store a delayed message as the serving processes do."""
+        raw = encode_properties({"DELAY": str(level), "REAL_TOPIC": topic,
+                                 "REAL_QID": str(queue_id)} if properties is None else properties)
+        assert self.probe.send(SCHEDULE_TOPIC, level - 1, [body], opaque=1, sys_flag=sys_flag,
+                               properties=raw.encode(), born_ms=born_ms)
+        self.store()
+
+    def store(self) -> None:
+        """The writer and the dispatcher do what there is to do."""
+        self.writer.run(TURN_MS)
+        self.probe.take()
+        assert self.dispatcher.run(TURN_MS) == 0, self.dispatcher.failure()
+
+    # -- the scheduler -----------------------------------------------------------------------------
+
+    def turn(self, at: int) -> int:
+        """One turn at wall clock `at`; when it wants the next one, -1: when it is rung."""
+        self.steady_ms += 1
+        wake_ms: int = self.scheduler.turn(at, self.steady_ms)[1]
+        return wake_ms
+
+    def settle(self, at: int) -> None:
+        """Turns at `at`, with the writer's between them, until nothing more happens."""
+        for _ in range(TURNS_MAX):
+            self.steady_ms += 1
+            done, _ = self.scheduler.turn(at, self.steady_ms)
+            self.store()
+            if done == 0:
+                return
+        raise AssertionError(f"still at work after {TURNS_MAX} turns")
+
+    def back_off(self) -> None:
+        """The time after a refusal passes."""
+        self.steady_ms += BACKOFF_MS
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def entry(self, level: int, offset: int) -> tuple[int, int, int]:
+        """(log position, size, delivery time) of a delayed message's entry."""
+        position, size, due_ms = self.run.entries(SCHEDULE_TOPIC, level - 1, offset, offset + 1)[0]
+        return position, size, due_ms
+
+    def due(self, level: int, offset: int) -> int:
+        return self.entry(level, offset)[2]
+
+    def offsets(self) -> dict[int, int]:
+        """Level -> the next to be delivered; levels at 0 left out."""
+        found = delay_offsets(self.run.segment)
+        assert found is not None
+        return {level: offset for level, offset in found.items() if offset}
+
+    def records(self) -> list[dict[str, Any]]:
+        end = self.run.segment.log_state()["published"]
+        return [record for record in self.run.records(end) if not record.get("blank")]
+
+    def delivered(self) -> list[Delivered]:
+        """In the log's order."""
+        return [Delivered(r["topic"], r["queueId"], r["body"], r["properties"], r)
+                for r in self.records() if r["topic"] != SCHEDULE_TOPIC]
+
+    def bodies(self) -> list[bytes]:
+        return [one.body for one in self.delivered()]
