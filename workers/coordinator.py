@@ -284,7 +284,7 @@ class Coordinator:
             if isinstance(item, Check):
                 self._transactions.ask(item.group, item.frame)
             elif isinstance(item, Progress):
-                self._transactions.progress(item.half_offset, item.op_offset)
+                self._transactions.progress(item.half_offset, item.op_offset, now_ms())
             else:
                 self._transactions.need_topic(item.name, now_ms())
 

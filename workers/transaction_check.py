@@ -78,4 +78,5 @@ class TransactionChecker:
         """Where an earlier run left off; 0: at the beginning of what there is."""
         table = OffsetTable(self._settings.config_dir / "consumerOffset.json")
         table.load()
-        return (table.committed(GROUP, HALF_TOPIC, 0) or 0, table.committed(GROUP, OP_TOPIC, 0) or 0)
+        return (table.committed(GROUP, HALF_TOPIC, 0) or 0,
+                table.committed(GROUP, OP_TOPIC, 0) or 0)

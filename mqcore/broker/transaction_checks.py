@@ -24,7 +24,7 @@ class TransactionChecks:
         self._turns: dict[str, int] = {}
 
     def ask(self, group: str, frame: bytes) -> bool:
-        """Send a check to one producer of `group`; False: none is there, the next round asks again."""
+        """Send a check to one producer of `group`; False: none is there: the next round asks."""
         members = self._core.clients.producers.get(group)
         if not members:
             return False
@@ -37,8 +37,12 @@ class TransactionChecks:
                 self._core.ports.connections.send(connection, frame)
         return True
 
-    def progress(self, half_offset: int, op_offset: int) -> None:
-        """Both queues are settled below these offsets (consumerOffset.json, as stock keeps them)."""
+    def progress(self, half_offset: int, op_offset: int, now_ms: int) -> None:
+        """
+        Both queues are settled below these offsets: kept in consumerOffset.json, as in stock. The
+        half topic is there from the process's first word on; the op topic never is (9.2).
+        """
+        self.need_topic(HALF_TOPIC, now_ms)
         self._core.offsets.commit(GROUP, HALF_TOPIC, 0, half_offset)
         self._core.offsets.commit(GROUP, OP_TOPIC, 0, op_offset)
 

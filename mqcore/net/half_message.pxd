@@ -20,8 +20,8 @@ cdef struct HalfNotes:                 # what a half message says of itself
     int64_t original                   # the half offset that it is a copy of, or NOT_SAID
 
 cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil
-# Its properties with the number of checks, and for an immune one (original >= 0) with its first
-# offset; returns their length. They grow by at most CHANGES_LENGTH_MAX.
+# Its properties with the number of checks (-1: none), and for an immune one (original >= 0) with its
+# first offset; returns their length. They grow by at most CHANGES_LENGTH_MAX.
 cdef enum:
     CHANGES_LENGTH_MAX = 160
 cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int64_t original,

@@ -90,8 +90,9 @@ cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int6
             out += 1
         memcpy(out, item.key, item.value + item.value_length - item.key)
         out += item.value + item.value_length - item.key
-    out = put_property(out, into, "TRANSACTION_CHECK_TIMES", 23, digits,
-                       put_number(digits, check_times))
+    if check_times >= 0:
+        out = put_property(out, into, "TRANSACTION_CHECK_TIMES", 23, digits,
+                           put_number(digits, check_times))
     if original >= 0:                          # store.md 18.5: such a copy says WAIT=false
         out = put_property(out, into, "TRAN_PREPARED_QUEUE_OFFSET", 26, digits,
                            put_number(digits, original))

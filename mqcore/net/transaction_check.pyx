@@ -255,6 +255,7 @@ cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* 
         if notes.immune_ms >= 0:
             immune_ms = notes.immune_ms
         if age < immune_ms and notes.original != NO_ORIGINAL:
+            flight.check_times = notes.check_times       # nobody was asked
             return ACTION_PUT_BACK
     elif 0 <= age < immune_ms:
         return 0
