@@ -46,6 +46,40 @@ NAME_SERVER = (
         " installation", "they are left out", "nothing in mqcore reads them",
     ),
 )
+ADMIN = (
+    Difference(
+        "settings changed while a broker runs", "25: any key is taken, those of 4.9.8 or not, and"
+        " written to the settings file; few have an effect before a restart", "the keys that have"
+        " an effect at once are taken, until the next start; others: 1, the remark says why",
+        "an answer 0 means that it is so", 1, "is read at a start only",
+    ),
+    Difference(
+        "fixed setting of the broker", "25 of a setting in its black list: 16 without its name",
+        "16, the remark names the key", "a refusal says what it is about",
+        16, "brokerConfigPath cannot be changed",
+    ),
+    Difference(
+        "settings shown by the broker", "26 lists settings of its thread pools, its network library"
+        " and its installation", "they are left out; those without a stock name are shown as"
+        " section.key", "nothing in mqcore reads them",
+    ),
+    Difference(
+        "statistics", "315 counts each send and pull, by number, size, time, call",
+        "TOPIC_PUT_NUMS, GROUP_GET_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS, without avgpt; a group"
+        " got what its members' committed offsets moved on, filtered messages too; other items: 1,"
+        " as unknown ones", "nothing is counted while messages pass",
+    ),
+    Difference(
+        "rows of a queue", "321 with a group: eval is false unless the queue has an extension",
+        "eval says whether the row's tag code is wanted; at most 10,000 rows",
+        "the question is answered for tags, too",
+    ),
+    Difference(
+        "runtime figures", "28 has latencies of puts and gets and what waits in thread pools",
+        "latencies are left out; 0 for thread pools, which there are none of",
+        "only what is known",
+    ),
+)
 TABLE = (
     Difference(
         "SQL92", "46 and 11 with an SQL92 expression: checked and applied, where"
@@ -84,6 +118,7 @@ TABLE = (
         "answers that nobody reads", "kept, however many", "requests are not read while 1 MiB of"
         " answers waits; above 32 MiB the connection is closed", "memory is bounded",
     ),
+    *ADMIN,
     *NAME_SERVER,
 )
 # serverX... of its network library, and paths of its own installation: nothing here reads them.
