@@ -88,9 +88,9 @@ TABLE = (
         1, "SQL92",
     ),
     Difference(
-        "message sent back", "36: stored for a later try, or in the dead letter queue",
-        "3 ` request type 36 not supported`", NOT_YET + "; clients send it to the retry topic"
-        " themselves then", 3, "not supported",
+        "expressions of pulls", "11 with its own expression: compiled each time, the last 100 are"
+        " remembered", "2 when more than 100 different ones come in 10 s", "their memory is"
+        " bounded, and a pull that waits for its expression must find it",
     ),
     Difference(
         "encoding of answers", "a pull that was held, and 33, are answered with a JSON header also"
@@ -119,6 +119,28 @@ TABLE = (
         " answers waits; above 32 MiB the connection is closed", "memory is bounded",
     ),
     *ADMIN,
+    Difference(
+        "clients that fall silent", "dropped without a word: other members of their groups notice"
+        " with their next own rebalance", "the other members are told at once (40)",
+        "queues are taken over sooner",
+    ),
+    Difference(
+        "offsets beyond the data", "kept when a power cut took the log's end: the group skips as"
+        " many of the messages that come next", "set to the end of the queue at the start",
+        "nothing is skipped",
+    ),
+    Difference(
+        "clone of all offsets", "314 without a topic copies nothing", "copies all of the group's"
+        " topics", "what the request says",
+    ),
+    Difference(
+        "smallest offsets", "308 forgets the offsets of the groups in filterGroups for good",
+        "leaves them out of this one answer", "a question changes nothing",
+    ),
+    Difference(
+        "reset with a client that is too old", "222 tells the members before it, then is refused",
+        "refused before anybody is told", "all or nothing",
+    ),
     *NAME_SERVER,
 )
 # serverX... of its network library, and paths of its own installation: nothing here reads them.
