@@ -75,6 +75,8 @@ class Dispatcher:
             index_enabled=self._store.index_enable,
             newest_index=os.fsencode(newest) if newest is not None else None,
             delay_levels_ms=self._delay_levels_ms, **self._extension(),
+            multi_dispatch=self._store.multi_dispatch_enable,
+            light_queues=self._store.light_queues_enable,
         )
         self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
         self._syncer.start()

@@ -105,6 +105,8 @@ class Writer:
             commit_thorough_interval_ms=store.commit_thorough_interval_ms,
             pool_bytes=store.pool_bytes,
         )
+        if store.multi_dispatch_enable:
+            self._loop.name_queues(store.light_queues_enable, store.light_queue_count_max)
         if not first_start:
             self._loop.drop_requests()
         self._loop.publish_start(recovered.end)
@@ -217,7 +219,9 @@ class Writer:
     def _recover(self, first_start: bool) -> Recovered:
         began = time.monotonic()
         recovery = Recovery(self._segment, str(self._files.commit_log), str(self._files.queues),
-                            self._settings.store.queue_file_entry_count)
+                            self._settings.store.queue_file_entry_count,
+                            multi_dispatch=self._settings.store.multi_dispatch_enable,
+                            light_queues=self._settings.store.light_queues_enable)
         self._restarts.load()
         if first_start:
             self._restarts.apply(self._queue_lives.set_restart)

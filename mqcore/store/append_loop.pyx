@@ -2,7 +2,7 @@
 import os
 
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc
+from libc.stdlib cimport calloc, free
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms, wall_ms
@@ -34,6 +34,7 @@ from mqcore.store.append cimport (
 )
 from mqcore.store.flush cimport FlushService, flush_run, flush_service_open, flush_stop
 from mqcore.store.group_commit cimport GroupCommit, group_commit_open, group_stop, group_watch
+from mqcore.store.multi_dispatch cimport MultiDispatch, multi_close, multi_open
 from mqcore.store.prepare cimport PrepareService, prepare_open, prepare_run
 from mqcore.store.transient_pool cimport (
     TransientPool,

@@ -11,6 +11,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.store.files import unlink
+
 ADDRESS_BASE = -(1 << 63)
 ADDRESS_LAST = -2147483649
 HEAD = struct.Struct(">hqqh")
@@ -99,6 +101,6 @@ def trim(folder: Path, file_bytes: int, queue_folder: Path, queue_file_entries: 
     for start in starts[:-1]:
         if start + file_bytes > tag_code - ADDRESS_BASE:
             break
-        (folder / f"{start:020d}").unlink()
+        unlink(folder / f"{start:020d}")
         deleted += 1
     return deleted

@@ -22,6 +22,7 @@ from mqcore.store import files as disk
 from mqcore.store.io cimport wipe
 from mqcore.store.log_view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.queue_ends import Hints, QueueEnds
+from mqcore.store.multi_dispatch cimport MULTI_NAMES_MAX, NamedQueue, multi_queues
 from mqcore.store.record cimport (
     PARSE_BAD_CRC,
     PARSE_BAD_MAGIC,
@@ -98,6 +99,8 @@ cdef class Recovery:
     cdef Segment segment
     cdef Shm* shm
     cdef LogView* log
+    cdef NamedQueue* named             # of one record; NULL: records are in their own queues only
+    cdef bint light_queues
     cdef QueueComparison queues
     cdef str log_folder
     cdef int64_t records
@@ -106,7 +109,8 @@ cdef class Recovery:
     cdef int64_t written_size          # ... and where its last byte of its own ends
 
     def __cinit__(self, Segment segment not None, str log_folder, str queue_folder,
-                  int64_t file_entries, *, int64_t stretch_bytes=STRETCH_BYTES):
+                  int64_t file_entries, *, int64_t stretch_bytes=STRETCH_BYTES,
+                  bint multi_dispatch=False, bint light_queues=False):
         self.segment = segment
         self.shm = &segment.shm
         self.log_folder = log_folder
@@ -117,11 +121,17 @@ cdef class Recovery:
         folder = os.fsencode(log_folder)
         log_view_open(self.log, self.shm.log, folder, self.shm.head.segment_size)
         self.queues.use_log(self.log)
+        self.light_queues = light_queues
+        if multi_dispatch:
+            self.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+            if self.named == NULL:
+                raise MemoryError
 
     def __dealloc__(self):
         if self.log != NULL:
             log_view_close(self.log)
             free(self.log)
+        free(self.named)
 
     def open_store(self, *, bint clean, int64_t checkpoint_ms, int64_t flushed_ms=0,
                    int64_t unsynced_bytes_max=-1, ends: QueueEnds | None = None,
@@ -341,6 +351,19 @@ cdef class Recovery:
             return                             # of a life that was ended (mqcore/shm/retention.pyx)
         if self.shm.queues[number].next_offset <= record.queue_offset:
             store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
+        if self.named != NULL:
+            self.note_named(record)
+
+    cdef void note_named(self, RecordView* record) noexcept nogil:
+        """The queues that a record is in besides its own (multi_dispatch.pxd)."""
+        cdef int32_t count = multi_queues(self.shm, self.light_queues, record, True, self.named)
+        cdef int32_t i
+        cdef QueueEntry* queue
+        for i in range(count):
+            queue = &self.shm.queues[self.named[i].queue]
+            if (record.log_position >= queue.restart_position
+                    and queue.next_offset <= self.named[i].offset):
+                store_i64_release(&queue.next_offset, self.named[i].offset + 1)
 
     def what_is_there(self, int64_t position, int result) -> str:
         """Empty for untouched zeros, else the reason in words."""

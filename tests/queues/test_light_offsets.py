@@ -101,6 +101,7 @@ def test_light_topics_and_groups_are_there_and_never_stored(settings):
     assert topic is not None
     assert (topic.read_queue_count, topic.write_queue_count, topic.perm) == (1, 1, 6)
     group = core.groups.find_or_create("%LMQ%g", 1)
-    assert group is not None and group.consume_enable
+    assert group is not None
+    assert group.consume_enable
     assert core.groups.get("%LMQ%h") is not None
     assert (core.topics.as_json(), core.groups.as_json()) == before

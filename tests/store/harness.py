@@ -49,6 +49,7 @@ class Run:
     index_slots: int = 500
     index_entries: int = 1000
     queues: int = 64
+    multi_dispatch: bool = False
     segment: Segment = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +73,8 @@ class Run:
 
     def _recovery(self) -> Recovery:
         return Recovery(self.segment, str(self.log_folder), str(self.queue_folder),
-                        self.file_entries)
+                        self.file_entries, multi_dispatch=self.multi_dispatch,
+                        light_queues=True)
 
     def recover(self, *, clean: bool, checkpoint_ms: int = 0, **known: int) -> Recovered:
         found: Recovered = self._recovery().open_store(
