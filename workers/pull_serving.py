@@ -75,6 +75,8 @@ class PullServing:
             extension_folder=os.fsencode(files.queue_extensions),
             extension_file_bytes=store.queue_extension_file_bytes,
             light_queues=store.light_queues_enable,
+            filters_enabled=broker.property_filter_enable,
+            filter_retry=broker.filter_retry_enable, slave_read=broker.slave_read_enable,
         )
         self._loop.hello()
 

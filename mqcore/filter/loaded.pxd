@@ -24,6 +24,10 @@ cdef struct LoadedFilter:
     uint8_t* chunk
     const int32_t* codes               # ascending
     FilterProgram program
+    int64_t bits_from_ms               # bloom: as in FilterView
+    int32_t bloom_bit_count
+    int32_t bloom_position_count
+    int32_t bloom_positions[8]
 
 cdef struct FilterCache:
     LoadedFilter* places[1024]

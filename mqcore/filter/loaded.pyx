@@ -1,6 +1,7 @@
 """Filters of shared memory, copied, checked and kept until nobody holds them (loaded.pxd)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.filter.sql92 cimport filter_matches
@@ -77,6 +78,10 @@ cdef LoadedFilter* take_version(FilterCache* cache, Shm* shm, const FilterView* 
     loaded.kind = view.kind
     loaded.version = view.version
     loaded.size = view.chunk_size
+    loaded.bits_from_ms = view.bits_from_ms
+    loaded.bloom_bit_count = view.bloom_bit_count
+    loaded.bloom_position_count = view.bloom_position_count
+    memcpy(loaded.bloom_positions, view.bloom_positions, sizeof(view.bloom_positions))
     if not filter_copy(shm, view, loaded.chunk) or not make_ready(loaded):
         free(loaded.chunk)
         free(loaded)

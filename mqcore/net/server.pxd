@@ -9,7 +9,9 @@
 #       that is gone is dropped.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from mqcore.filter.loaded cimport FilterCache, LoadedFilter
 from mqcore.layout cimport OffsetCommit, WorkerSlot
+from mqcore.net.cold cimport ColdReader
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.consume_queue cimport QueueFiles
@@ -76,23 +78,36 @@ cdef struct CloseEvent:
     uint16_t port
     int64_t detail
 
-cdef struct HeldPull:
-    uint64_t connection
+cdef struct Asker:                     # how a pull is answered
     int32_t opaque
     bint binary
+    int32_t broker_near                # where to read from next ...
+    int32_t broker_far                 # ... and when what was read is far behind the log's end
+
+cdef struct Match:                     # which messages a pull wants
+    int32_t kind                       # SUBSCRIPTION_
+    int32_t code_count
+    int32_t* codes                     # SUBSCRIPTION_TAGS
+    LoadedFilter* filter               # SUBSCRIPTION_CODES, SUBSCRIPTION_OTHER: taken
+    bint by_origin                     # of a retry topic: the filter of the topic they came from, too
+
+cdef struct HeldPull:
+    uint64_t connection
+    Asker asker
     int32_t queue                      # number in the queue table, -1: the queue is not born yet
     uint64_t queue_hash
     int32_t queue_id
     uint8_t topic_length
     uint8_t topic[127]
-    int32_t next                       # of the same queue, or of the free list; -1: last
+    int32_t next                       # of the same list, or of the free list; -1: last
     int32_t count_max
     int64_t offset                     # that was asked for
     int64_t cursor                     # entries below it were looked at and did not match
     int64_t deadline_ms                # steady clock
-    int32_t kind                       # SUBSCRIPTION_
-    int32_t code_count
-    int32_t* codes
+    int64_t tell_ms                    # steady clock: then it is told how far the cursor is
+    int64_t cold_job                   # the read that it waits for, if it is in the list `cold`
+    int32_t cold_rounds                # how often it has waited for the same
+    Match match                        # codes and filter are its own
 
 cdef struct ParkedRequest:
     int32_t id                         # 0: free
@@ -157,8 +172,15 @@ cdef struct Server:
     int32_t* held_of_queue             # first held pull + 1 by queue number
     int32_t unborn                     # first held pull + 1 of queues without a number
     int32_t queues_known               # queue count when the unborn were looked at last
+    int32_t cold                       # first held pull + 1 that waits for the disk
     bint long_polling
     int64_t short_polling_ms
+    # filters
+    FilterCache filters
+    bint filters_enabled               # enablePropertyFilter
+    bint filter_retry                  # filterSupportRetry
+    bint slave_read                    # slaveReadEnable
+    ColdReader* cold_reader
     # parked requests
     ParkedRequest* parked
     int32_t parked_count

@@ -19,6 +19,7 @@ from mqcore.layout cimport (
     WORKER_RUNNING,
     OffsetCommit,
 )
+from mqcore.filter.loaded cimport filter_cache_clear
 from mqcore.net.forward cimport (
     drop_old_parked,
     forward_commits,
@@ -26,7 +27,8 @@ from mqcore.net.forward cimport (
     forward_hello,
     take_answers,
 )
-from mqcore.net.pull cimport held_init, look_at_held, take_arrivals
+from mqcore.net.cold cimport cold_close, cold_open
+from mqcore.net.held cimport held_clear, held_init, look_at_held, take_arrivals, take_cold
 from mqcore.net.requests cimport handle_input
 from mqcore.net.send cimport take_results
 from mqcore.net.server cimport (
@@ -214,6 +216,8 @@ cdef void push_appends(Server* s) noexcept nogil:
 cdef void take_rings(Server* s) noexcept nogil:
     take_results(s)
     take_arrivals(s)
+    if s.cold:
+        take_cold(s)
     take_answers(s)
     if s.stalled_count:
         retry_stalled(s)
@@ -335,7 +339,8 @@ cdef class ServingLoop:
                   int memory_bytes_max, int disk_count_max, int disk_bytes_max, bint long_polling,
                   int64_t short_polling_ms, uint64_t seed, int delay_level_count=18,
                   bint transactions_refused=False, bytes extension_folder=b"",
-                  int64_t extension_file_bytes=50331648, bint light_queues=False):
+                  int64_t extension_file_bytes=50331648, bint light_queues=False,
+                  bint filters_enabled=False, bint filter_retry=False, bint slave_read=False):
         cdef Shm* shm = &segment.shm
         cdef Server* s
         self.segment = segment
@@ -374,6 +379,10 @@ cdef class ServingLoop:
                           queue_folder, file_entries, extension_file_bytes, 1024, False):
             raise MemoryError
         s.light_queues = light_queues
+        s.filters_enabled = filters_enabled
+        s.filter_retry = filter_retry
+        s.slave_read = slave_read
+        s.cold_reader = cold_open(s.slot.bell)
         shm_producer(shm, &shm.head.appends[index], &s.appends)
         shm_consumer(shm, &shm.head.append_results[index], &s.results)
         shm_consumer(shm, &shm.head.arrivals[index], &s.arrivals)
@@ -489,6 +498,10 @@ cdef class ServingLoop:
         log_view_close(&s.log)
         queue_files_close(&s.queues)
         extension_close(&s.extension)
+        cold_close(s.cold_reader)
+        s.cold_reader = NULL
+        held_clear(s)
+        filter_cache_clear(&s.filters)
 
     def events(self) -> tuple[list[tuple[str, int, int]], int]:
         """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""

@@ -226,10 +226,9 @@ cdef class FilterWriter:
             raise ValueError(f"positions: expected at most {FILTER_POSITIONS_MAX}")
         known = [entry.bloom_positions[i] for i in range(entry.bloom_position_count)]
         raw = expression.encode()
-        if self.holds(entry, FILTER_PROGRAM, program, raw):
+        if (self.holds(entry, FILTER_PROGRAM, program, raw) and known == bits
+                and entry.bloom_bit_count == bit_count):
             self.open(entry)
-            if known != bits or entry.bloom_bit_count != bit_count:
-                entry.bits_from_ms = now_ms + BITS_DELAY_MS
         else:
             self.put(place, FILTER_PROGRAM, program, raw)
             entry.bits_from_ms = now_ms + BITS_DELAY_MS

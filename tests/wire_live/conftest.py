@@ -12,7 +12,10 @@ from tests.wire_live.state import State
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
     """A running broker `broker-a` of DefaultCluster, with its embedded name server."""
-    settings: dict[str, object] = {"broker.name": "broker-a", "broker.trace_topic_enable": True}
+    settings: dict[str, object] = {
+        "broker.name": "broker-a", "broker.trace_topic_enable": True,
+        "broker.property_filter_enable": True,
+    }
     with mqcore_up(tmp_path_factory.mktemp("wire_live"), settings) as running:
         yield running
 

@@ -120,7 +120,7 @@ def test_queues_are_unlocked_alike(live: MqcoreProcess, state: State, exchange: 
 
 
 @pytest.mark.parametrize("exchange", parameters("consumer", 46))
-def test_an_sql_expression_is_refused_as_the_table_says(
+def test_an_sql_expression_is_checked_alike(
     live: MqcoreProcess, exchange: Exchange
 ) -> None:
     replay = Replay(exchange)

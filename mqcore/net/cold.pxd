@@ -1,0 +1,54 @@
+# Takes reads of the disk off the loop: a thread that brings parts of files into the page cache.
+#
+#   F1  The loop asks by path and range, never by address: a file that is deleted meanwhile is a
+#       failed open for the thread, and no fault.
+#   F2  At most COLD_JOBS_MAX jobs wait; a further one is refused, and the loop reads by itself.
+#   F3  Jobs are finished in the order of their numbers; after each the thread rings the loop's bell.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_t:
+        pass
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+
+cdef enum:
+    COLD_JOBS_MAX = 256
+    COLD_PATH_MAX = 4096
+    COLD_READ_BYTES = 512 << 10        # one job
+    COLD_BEHIND_BYTES = 16 << 20       # records nearer to the log's end are in memory, unasked
+
+cdef struct ColdJob:
+    int64_t base                       # of a commit log segment in the folders `path`; -1: a file
+    int64_t offset
+    int64_t length
+    char path[4096]
+
+cdef struct ColdReader:
+    pthread_t thread
+    pthread_mutex_t lock
+    pthread_cond_t some
+    int bell
+    int32_t stop                       # the loop
+    int64_t asked                      # job n is in place n % COLD_JOBS_MAX; under the lock
+    int64_t finished                   # under the lock
+    uint8_t* buffer                    # the thread's
+    uint64_t known_from                # addresses known to be in memory, since cold_fresh
+    uint64_t known_to
+    ColdJob jobs[256]
+
+cdef ColdReader* cold_open(int bell) noexcept nogil                     # NULL: no memory or no thread
+cdef void cold_close(ColdReader* reader) noexcept nogil
+# Read `length` bytes at `offset` of the file `path`, or of the segment `base` in the folders `path`
+# (log_folders.pxd); the job's number (from 1 on), or 0 (F2).
+cdef int64_t cold_ask(ColdReader* reader, const char* path, int64_t base, int64_t offset,
+                      int64_t length) noexcept nogil
+cdef int64_t cold_finished(ColdReader* reader) noexcept nogil           # number of the last one done
+cdef inline void cold_fresh(ColdReader* reader) noexcept nogil:         # before each walk over a queue
+    reader.known_to = 0
+# Whether `size` mapped bytes at `at` are in memory; one look covers the records that follow, too.
+cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t size) noexcept nogil
+# Whether `length` bytes at `offset` of a descriptor can be read without the disk; they are in `into`.
+cdef bint cold_readable(int fd, uint8_t* into, int64_t length, int64_t offset) noexcept nogil

@@ -1,0 +1,200 @@
+"""The thread that reads ahead for pulls of old messages (cold.pxd)."""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport strcpy, strlen
+
+from mqcore.atomics cimport load_i32_acquire, store_i32_release
+from mqcore.store.log_folders cimport log_open
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_create(pthread_t* thread, const void* attributes, void* (*run)(void*) noexcept nogil,
+                       void* argument)
+    int pthread_join(pthread_t thread, void** result)
+    int pthread_mutex_init(pthread_mutex_t* lock, const void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* lock)
+    int pthread_mutex_unlock(pthread_mutex_t* lock)
+    int pthread_cond_init(pthread_cond_t* condition, const void* attributes)
+    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* lock)
+    int pthread_cond_signal(pthread_cond_t* condition)
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int sigfillset(sigset_t* signals)
+    int pthread_sigmask(int how, const sigset_t* signals, sigset_t* before)
+    int SIG_SETMASK
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char* path, int flags)
+    int posix_fadvise(int fd, long offset, long length, int advice)
+    int O_RDONLY
+    int O_CLOEXEC
+    int POSIX_FADV_WILLNEED
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t c_pread "pread"(int fd, void* into, size_t size, long offset)
+    ssize_t sys_write "write"(int fd, const void* data, size_t size)
+    int c_close "close"(int fd)
+
+cdef extern from "<sys/mman.h>" nogil:
+    int mincore(void* address, size_t length, unsigned char* pages)
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <sys/types.h>
+    #include <sys/uio.h>
+    /* What can be read without waiting; where the kernel cannot say: everything (as if asked). */
+    static ssize_t mq_read_now(int fd, void *into, size_t size, off_t offset) {
+    #ifdef RWF_NOWAIT
+      struct iovec part = {into, size};
+      return preadv2(fd, &part, 1, offset, RWF_NOWAIT);
+    #else
+      return (ssize_t)size;
+    #endif
+    }
+    """
+    ssize_t mq_read_now(int fd, void* into, size_t size, long offset) noexcept nogil
+
+cdef enum:
+    PAGE = 4096
+    PAGES_AT_ONCE = 64
+    BUFFER_BYTES = 128 << 10
+
+
+cdef void read_job(ColdReader* reader, const ColdJob* job) noexcept nogil:
+    cdef int64_t at = job.offset
+    cdef int64_t end = job.offset + job.length
+    cdef ssize_t got
+    cdef int fd
+    if job.base < 0:
+        fd = c_open(job.path, O_RDONLY | O_CLOEXEC)
+    else:
+        fd = log_open(job.path, job.base, O_RDONLY | O_CLOEXEC)
+    if fd < 0:                         # deleted: the pull will see that too (F1)
+        return
+    posix_fadvise(fd, at, job.length, POSIX_FADV_WILLNEED)
+    while at < end and not load_i32_acquire(&reader.stop):
+        got = c_pread(fd, reader.buffer, min(end - at, <int64_t>BUFFER_BYTES), at)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            break
+        at += got
+    c_close(fd)
+
+
+cdef void* run(void* argument) noexcept nogil:
+    cdef ColdReader* reader = <ColdReader*>argument
+    cdef ColdJob* job
+    cdef int64_t one = 1
+    pthread_mutex_lock(&reader.lock)
+    while not load_i32_acquire(&reader.stop):
+        if reader.finished == reader.asked:
+            pthread_cond_wait(&reader.some, &reader.lock)
+            continue
+        job = &reader.jobs[(reader.finished + 1) % COLD_JOBS_MAX]
+        pthread_mutex_unlock(&reader.lock)
+        read_job(reader, job)
+        pthread_mutex_lock(&reader.lock)
+        reader.finished += 1
+        # a full counter (EAGAIN) means that the bell is rung already: nothing is lost
+        sys_write(reader.bell, &one, 8)
+    pthread_mutex_unlock(&reader.lock)
+    return NULL
+
+
+cdef ColdReader* cold_open(int bell) noexcept nogil:
+    cdef ColdReader* reader = <ColdReader*>calloc(1, sizeof(ColdReader))
+    cdef sigset_t all, before
+    cdef int failed
+    if reader == NULL:
+        return NULL
+    reader.bell = bell
+    reader.buffer = <uint8_t*>malloc(BUFFER_BYTES)
+    pthread_mutex_init(&reader.lock, NULL)
+    pthread_cond_init(&reader.some, NULL)
+    sigfillset(&all)                   # signals are for the loop's thread
+    pthread_sigmask(SIG_SETMASK, &all, &before)
+    failed = reader.buffer == NULL or pthread_create(&reader.thread, NULL, run, reader) != 0
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+    if failed:
+        free(reader.buffer)
+        free(reader)
+        return NULL
+    return reader
+
+
+cdef void cold_close(ColdReader* reader) noexcept nogil:
+    if reader == NULL:
+        return
+    store_i32_release(&reader.stop, 1)
+    pthread_mutex_lock(&reader.lock)
+    pthread_cond_signal(&reader.some)
+    pthread_mutex_unlock(&reader.lock)
+    pthread_join(reader.thread, NULL)
+    free(reader.buffer)
+    free(reader)
+
+
+cdef int64_t cold_ask(ColdReader* reader, const char* path, int64_t base, int64_t offset,
+                      int64_t length) noexcept nogil:
+    cdef int64_t number = 0
+    cdef ColdJob* job
+    if strlen(path) >= COLD_PATH_MAX:
+        return 0
+    pthread_mutex_lock(&reader.lock)
+    if reader.asked - reader.finished < COLD_JOBS_MAX:                   # F2
+        number = reader.asked + 1
+        job = &reader.jobs[number % COLD_JOBS_MAX]
+        strcpy(job.path, path)
+        job.base = base
+        job.offset = offset
+        job.length = length
+        reader.asked = number
+        pthread_cond_signal(&reader.some)
+    pthread_mutex_unlock(&reader.lock)
+    return number
+
+
+cdef int64_t cold_finished(ColdReader* reader) noexcept nogil:
+    cdef int64_t number
+    pthread_mutex_lock(&reader.lock)
+    number = reader.finished
+    pthread_mutex_unlock(&reader.lock)
+    return number
+
+
+cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t size) noexcept nogil:
+    cdef unsigned char pages[PAGES_AT_ONCE]
+    cdef uint64_t first = <uint64_t>at // PAGE * PAGE
+    cdef uint64_t end = <uint64_t>at + <uint64_t>size
+    cdef int64_t count, i
+    if reader.known_from <= <uint64_t>at and end <= reader.known_to:
+        return True
+    if not reader.known_from <= first <= reader.known_to:
+        reader.known_from = first
+        reader.known_to = first
+    while reader.known_to < end:
+        count = PAGES_AT_ONCE
+        if mincore(<void*>reader.known_to, count * PAGE, pages) != 0:   # beyond the mapping's end
+            count = min(<int64_t>(end - reader.known_to + PAGE - 1) // PAGE, <int64_t>PAGES_AT_ONCE)
+            if mincore(<void*>reader.known_to, count * PAGE, pages) != 0:
+                return True            # the kernel does not say: then just read
+        i = 0
+        while i < count and pages[i] & 1:
+            i += 1
+        reader.known_to += <uint64_t>(i * PAGE)
+        if i < count:
+            break
+    return end <= reader.known_to
+
+
+cdef bint cold_readable(int fd, uint8_t* into, int64_t length, int64_t offset) noexcept nogil:
+    cdef ssize_t got = mq_read_now(fd, into, length, offset)
+    if got < 0:
+        return errno != EAGAIN
+    return got == length

@@ -1,0 +1,262 @@
+"""Walks a consume queue for a pull (broker.md 6.2, 6.3; DefaultMessageStore, MessageFilter)."""
+from libc.errno cimport ENOENT
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from mqcore.atomics cimport load_i64_acquire
+from mqcore.filter.bitmap cimport bitmap_has
+from mqcore.filter.loaded cimport (
+    LoadedFilter,
+    filter_drop,
+    filter_has_code,
+    filter_passes,
+    filter_take,
+)
+from mqcore.layout cimport (
+    CQ_ENTRY_SIZE,
+    FIGURE_PULLED_MESSAGES,
+    SUBSCRIPTION_ALL,
+    SUBSCRIPTION_CODES,
+    SUBSCRIPTION_OTHER,
+    SUBSCRIPTION_TAGS,
+    QueueEntry,
+)
+from mqcore.net.cold cimport (
+    COLD_BEHIND_BYTES,
+    COLD_READ_BYTES,
+    cold_ask,
+    cold_fresh,
+    cold_readable,
+    cold_resident,
+)
+from mqcore.net.reply cimport Reply, reply_begin, reply_body, reply_end, reply_number
+from mqcore.net.server cimport PULL_RANGES_MAX, SCAN_ENTRIES_MAX
+from mqcore.shm.filters cimport FilterView
+from mqcore.shm.tables cimport name_hash, subscription_number
+from mqcore.store.consume_queue cimport QueueItem, entry_decode, queue_file_path, queue_read
+from mqcore.store.log_view cimport LOG_PATH_MAX, log_at, log_next_use
+from mqcore.store.queue_extension cimport (
+    ExtensionUnit,
+    extension_fresh,
+    extension_read,
+    is_extension_address,
+)
+from mqcore.store.record cimport (
+    PARSE_RECORD,
+    PropertyItem,
+    RecordView,
+    item_is,
+    property_next,
+    record_parse,
+)
+
+cdef enum:
+    SCAN_LEAST = 800                  # entries that one pull looks at, if it does not ask for more
+    RETRY_PREFIX_LENGTH = 7           # %RETRY%
+    COLD_BEHIND_ENTRIES = 65536       # queue entries nearer to the end are in memory, unasked
+
+
+cdef inline bint code_wanted(int64_t code, const int32_t* codes, int32_t count) noexcept nogil:
+    cdef int32_t i
+    for i in range(count):
+        if codes[i] == <int32_t>code:
+            return True
+    return False
+
+
+cdef bint unit_wanted(Server* s, int32_t queue, int64_t address, const Match* match) noexcept nogil:
+    """What the unit behind an extension address says (store.md 3.6); without one: yes."""
+    cdef ExtensionUnit unit
+    cdef const LoadedFilter* filter = match.filter
+    if not extension_read(&s.extension, queue, address, &unit):
+        return True                    # the client, or the expression, looks at the message itself
+    if match.kind != SUBSCRIPTION_OTHER:
+        return entry_wanted(s, queue, unit.tag_code, match)
+    if (unit.bits_length == 0 or unit.bits_length * 8 != filter.bloom_bit_count
+            or unit.store_time_ms <= filter.bits_from_ms):
+        return True                    # made before the filter, or for another size (6.3)
+    return bitmap_has(unit.bits, filter.bloom_positions, filter.bloom_position_count)
+
+
+cdef bint entry_wanted(Server* s, int32_t queue, int64_t code, const Match* match) noexcept nogil:
+    """What a queue entry alone says, by its tag code or its unit's bits."""
+    if match.kind == SUBSCRIPTION_ALL:
+        return True
+    if is_extension_address(code):
+        return unit_wanted(s, queue, code, match)
+    if match.kind == SUBSCRIPTION_TAGS:
+        return code_wanted(code, match.codes, match.code_count)
+    if match.kind == SUBSCRIPTION_CODES:
+        return filter_has_code(match.filter, <int32_t>code)
+    return True
+
+
+cdef bint origin_passes(Server* s, int32_t queue, const RecordView* view) noexcept nogil:
+    """A message of %RETRY%group: by the group's filter for the topic that it came from (6.3)."""
+    cdef const QueueEntry* q = &s.shm.queues[queue]
+    cdef const uint8_t* group = q.topic + RETRY_PREFIX_LENGTH
+    cdef int32_t group_length = q.topic_length - RETRY_PREFIX_LENGTH
+    cdef const uint8_t* at = view.properties
+    cdef const uint8_t* topic = NULL
+    cdef int32_t topic_length = 0, number
+    cdef PropertyItem item
+    cdef FilterView found
+    cdef LoadedFilter* filter
+    cdef bint passes
+    while property_next(&at, view.properties + view.properties_length, &item):
+        if item_is(&item, "RETRY_TOPIC", 11):
+            topic = item.value
+            topic_length = item.value_length
+    if topic == NULL:
+        return True
+    number = subscription_number(s.shm, group, group_length, topic, topic_length,
+                                 name_hash(topic, topic_length, name_hash(group, group_length, 0)))
+    if number < 0:
+        return True
+    filter = filter_take(&s.filters, s.shm, number, &found)
+    if filter == NULL:
+        return True
+    passes = filter_passes(filter, view.properties, view.properties_length)
+    filter_drop(&s.filters, filter)
+    return passes
+
+
+cdef bint record_wanted(Server* s, int32_t queue, const uint8_t* record, int32_t size,
+                        const Match* match) noexcept nogil:
+    """What a message's properties say."""
+    cdef RecordView view
+    if record_parse(record, size, &view) != PARSE_RECORD:
+        return False
+    if match.by_origin:
+        return origin_passes(s, queue, &view)
+    return filter_passes(match.filter, view.properties, view.properties_length)
+
+
+cdef inline bint batch_is_full(Server* s, const Found* found, int32_t size, bint on_disk,
+                               int32_t count_max) noexcept nogil:
+    """Never before the first message (store.md 10, step 3)."""
+    if found.count == 0:
+        return False
+    if found.count >= count_max or found.count >= PULL_RANGES_MAX:
+        return True
+    if on_disk:
+        return found.bytes + size > s.disk_bytes_max or found.count >= s.disk_count_max
+    return found.bytes + size > s.memory_bytes_max or found.count >= s.memory_count_max
+
+
+cdef int64_t ask_for_log(Server* s, int64_t position) noexcept nogil:
+    cdef int64_t base = position // s.log.segment_size * s.log.segment_size
+    return cold_ask(s.cold_reader, s.log.folders, base, position - base,
+                    min(<int64_t>COLD_READ_BYTES, base + s.log.segment_size - position))
+
+
+cdef bint entries_are_near(Server* s, int32_t queue, int64_t offset, int32_t count,
+                           Found* found) noexcept nogil:
+    """False: the entries have to be brought into memory first; their job is in found."""
+    cdef char path[LOG_PATH_MAX]
+    cdef int64_t first = offset // s.queues.file_entries * s.queues.file_entries
+    cdef int64_t length = min(<int64_t>count, first + s.queues.file_entries - offset)
+    if queue_read(&s.queues, queue, offset, 0, s.entries) < 0 or cold_readable(
+            s.queues.files[queue].fd_plus_one - 1, s.entries, length * CQ_ENTRY_SIZE,
+            (offset - first) * CQ_ENTRY_SIZE):
+        return True
+    queue_file_path(path, s.queues.folder, &s.shm.queues[queue], first)
+    found.cold_job = cold_ask(s.cold_reader, path, -1, (offset - first) * CQ_ENTRY_SIZE,
+                              <int64_t>COLD_READ_BYTES)
+    return found.cold_job == 0
+
+
+cdef bint take_record(Server* s, int32_t queue, const QueueItem* item, const Match* match,
+                      int64_t log_end, bint patient, int64_t* skip_until,
+                      Found* found) noexcept nogil:
+    """One entry that may be wanted: look at its record. False: the walk ends before it."""
+    cdef const uint8_t* record = log_at(&s.log, item.log_position, item.record_size, log_end)
+    if record == NULL:
+        if item.log_position >= load_i64_acquire(&s.shm.log.first):
+            # its place in the view is in use by this pull, or the segment cannot be mapped now
+            found.unreadable = True
+            return False
+        found.gone = True
+        skip_until[0] = (item.log_position // s.log.segment_size + 1) * s.log.segment_size
+        return True
+    if (patient and log_end - item.log_position > COLD_BEHIND_BYTES
+            and not cold_resident(s.cold_reader, record, item.record_size)):
+        found.cold_job = ask_for_log(s, item.log_position)
+        if found.cold_job or found.count:
+            return False
+    if (match.kind == SUBSCRIPTION_OTHER or match.by_origin) and not record_wanted(
+            s, queue, record, item.record_size, match):
+        found.gone = False
+        return True
+    found.records[found.count] = record
+    found.sizes[found.count] = item.record_size
+    found.count += 1
+    found.bytes += item.record_size
+    skip_until[0] = 0
+    return True
+
+
+cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t count_max,
+               const Match* match, bint patient, Found* found) noexcept nogil:
+    cdef int64_t log_end = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t limit = min(<int64_t>max(SCAN_LEAST, count_max), end - offset)
+    cdef int64_t skip_until = 0
+    cdef int32_t got, i, part = SCAN_ENTRIES_MAX
+    cdef QueueItem item
+    found.count = 0
+    found.bytes = 0
+    found.examined = 0
+    found.gone = found.unreadable = found.far = False
+    found.cold_job = 0
+    log_next_use(&s.log)
+    extension_fresh(&s.extension)
+    patient = patient and s.cold_reader != NULL
+    if patient:
+        cold_fresh(s.cold_reader)
+    if match.kind == SUBSCRIPTION_ALL and not match.by_origin:
+        part = max(min(count_max, max(s.memory_count_max, s.disk_count_max)), 1) + 1
+    while found.examined < limit:
+        part = <int32_t>min(<int64_t>min(part, SCAN_ENTRIES_MAX), limit - found.examined)
+        if (patient and end - offset > COLD_BEHIND_ENTRIES
+                and not entries_are_near(s, queue, offset + found.examined, part, found)):
+            return
+        got = queue_read(&s.queues, queue, offset + found.examined, part, s.entries)
+        if got < 0 and found.examined == 0:
+            found.unreadable = s.queues.failure != ENOENT
+        for i in range(got):
+            item = entry_decode(s.entries + i * CQ_ENTRY_SIZE)
+            found.far = log_end - item.log_position > s.memory_bytes
+            if item.log_position >= skip_until:
+                if batch_is_full(s, found, item.record_size, found.far, count_max):
+                    return
+                if not entry_wanted(s, queue, item.tag_code, match):
+                    found.gone = False                                   # the last reason counts
+                elif not take_record(s, queue, &item, match, log_end, patient, &skip_until, found):
+                    return
+            found.examined += 1
+        if got < part or (offset + found.examined) % s.queues.file_entries == 0:
+            return                     # the file's end: the client goes on with the next pull
+        part = SCAN_ENTRIES_MAX
+
+
+cdef void answer_pull(Server* s, Connection* c, const Asker* asker, int32_t code, const char* remark,
+                      int64_t next_offset, int64_t min_offset, int64_t max_offset,
+                      const Found* found) noexcept nogil:
+    cdef Reply r
+    cdef int64_t bytes = found.bytes if found != NULL else 0
+    cdef uint8_t* body
+    cdef int32_t i
+    if not reply_begin(s, c, &r, asker.binary, asker.opaque, code, remark, bytes + 256):
+        return
+    reply_number(&r, "suggestWhichBrokerId", 20,
+                 asker.broker_far if found != NULL and found.far else asker.broker_near)
+    reply_number(&r, "nextBeginOffset", 15, next_offset)
+    reply_number(&r, "minOffset", 9, min_offset)
+    reply_number(&r, "maxOffset", 9, max_offset)
+    body = reply_body(&r, <int32_t>bytes)
+    if found != NULL:
+        for i in range(found.count):
+            memcpy(body, found.records[i], found.sizes[i])
+            body += found.sizes[i]
+        s.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
+    reply_end(s, &r, <int32_t>bytes)
