@@ -91,11 +91,6 @@ TABLE = (
         " bounded, and a pull that waits for its expression must find it",
     ),
     Difference(
-        "expressions of pulls", "11 with its own expression: compiled each time, the last 100 are"
-        " remembered", "2 when more than 100 different ones come in 10 s", "their memory is"
-        " bounded, and a pull that waits for its expression must find it",
-    ),
-    Difference(
         "encoding of answers", "a pull that was held, and 33, are answered with a JSON header also"
         " when they came with a binary one", "every answer has the encoding of its request",
         "clients read both; one rule is simpler to rely on",
