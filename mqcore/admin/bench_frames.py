@@ -40,11 +40,13 @@ def send_template(
     topic: str, queue_id: int, body: bytes, *, group: str = "mqcore_bench",
     tags: str | None = "TagA", keys: bool = False, oneway: bool = False,
     codec: Codec = Codec.JSON, wait: bool = True, default_queues: int = 4,
+    transactional: bool = False,
 ) -> Template:
     """
     A SEND_MESSAGE_V2 like a Java producer's (remoting.md 4.1.2) for one queue.
 
     keys: also give each message a KEYS property of its own, which brokers index.
+    transactional: a half message, which `commit_template` ends.
     """
     properties = []
     if keys:
@@ -53,9 +55,11 @@ def send_template(
     properties.append(f"WAIT\x01{'true' if wait else 'false'}")
     if tags:
         properties.append(f"TAGS\x01{tags}")
+    if transactional:
+        properties += ["TRAN_MSG\x01true", f"PGROUP\x01{group}"]
     ext: dict[str, str | None] = {
         "a": group, "b": topic, "c": "TBW102", "d": str(default_queues), "e": str(queue_id),
-        "f": "0", "g": BORN_MS, "h": "0", "i": "\x02".join(properties), "j": "0", "k": "false",
+        "f": "4" if transactional else "0", "g": BORN_MS, "h": "0", "i": "\x02".join(properties), "j": "0", "k": "false",
         "m": "false",
     }
     frame = encode(Command(
@@ -69,6 +73,17 @@ def send_template(
     if keys:
         places["keys_at"] = _place(head, KEYS.encode())
     return frame, places
+
+
+def commit_template(group: str = "mqcore_bench") -> tuple[bytes, int, int]:
+    """END_TRANSACTION (37, one-way), and where its queue offset and its log position stand."""
+    half_offset, position = "1" * 19, "2" * 19
+    frame = encode(Command(
+        code=RequestCode.END_TRANSACTION, opaque=OPAQUE, flag=FLAG_ONEWAY, ext={
+            "producerGroup": group, "tranStateTableOffset": half_offset,
+            "commitLogOffset": position, "commitOrRollback": "8", "fromTransactionCheck": "false",
+            "msgId": UNIQUE}))
+    return frame, _place(frame, half_offset.encode()), _place(frame, position.encode())
 
 
 def pull_template(

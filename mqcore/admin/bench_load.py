@@ -17,7 +17,13 @@ from mqcore.admin.bench_control import (
     wait_for_stored,
 )
 from mqcore.admin.bench_cpu import CpuMeter, machine_cpu_seconds
-from mqcore.admin.bench_frames import BODY_STAMP_SIZE, Template, pull_template, send_template
+from mqcore.admin.bench_frames import (
+    BODY_STAMP_SIZE,
+    Template,
+    commit_template,
+    pull_template,
+    send_template,
+)
 from mqcore.net.load_consume import ConsumeLoad
 from mqcore.net.load_e2e import EndToEndLoad
 from mqcore.net.load_engine import LoadEngine
@@ -151,6 +157,7 @@ class ProduceOptions:
     tags: str | None = "TagA"
     codec: Codec = Codec.JSON
     heartbeat: bool = True
+    transactional: bool = False         # half messages, each committed when it is stored
     verify: bool = True                 # one-way: ask the queues how many messages arrived
     broker_pids: tuple[int, ...] = ()
 
@@ -167,12 +174,15 @@ def produce(target: Target, options: ProduceOptions) -> Report:
     def rows(oneway: bool) -> list[list[Template]]:
         return [
             [send_template(target.topic, queue, body, keys=options.keys, tags=options.tags,
-                           oneway=oneway, codec=options.codec)
+                           oneway=oneway, codec=options.codec,
+                           transactional=options.transactional)
              for queue in range(target.queue_count)]
             for _ in range(options.connections)
         ]
 
-    counted = options.oneway and options.verify
+    if options.transactional and (options.oneway or options.codec is not Codec.JSON):
+        raise ValueError("transactional: expected answered sends with JSON headers")
+    counted = (options.oneway or options.transactional) and options.verify
     stored_before = stored_count(target) if counted else 0
     sockets = open_connections(target, options.connections, producer="mqcore_bench",
                                with_heartbeat=options.heartbeat)
@@ -180,6 +190,7 @@ def produce(target: Target, options: ProduceOptions) -> Report:
         sockets, OUTPUT_LIMIT_BYTES, rows(False),
         max(options.depth, OPEN_LOOP_DEPTH) if options.rate else options.depth, options.rate,
         rows(True) if options.oneway else None,
+        commit_template() if options.transactional else None,
     )
     try:
         report = _measure_produce(engine, options)

@@ -4,6 +4,9 @@ The produce load: SEND_MESSAGE_V2 frames from templates, as fast as answers come
 Closed loop: every connection keeps `depth` requests in flight. Open loop (rate > 0): message i is
 due at start + i / rate, whatever the broker does, and its latency counts from then, so that a
 stall costs every message that it delays (no coordinated omission).
+
+Transactions: the templates are half messages; when one is stored, its END_TRANSACTION (commit) goes
+out one-way on the same connection, as clients send it.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -19,13 +22,19 @@ from mqcore.net.load_frames cimport (
     digits_store,
     hex_store,
     opaque_store,
+    response_number,
     template_load,
 )
 from mqcore.net.load_histogram cimport histogram_record
 
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size) noexcept
+
 cdef enum:
     OUTPUT_LIMIT_MIN = 1 << 20
     ONEWAY_SLOT = 1 << 24                 # no request in flight has it: an answer is unexpected
+    LONG_DIGITS = 19                      # of the greatest i64: places in a commit
+    POSITION_DIGITS = 16                  # the end of an offset message id, hexadecimal
 
 DEPTH_MAX = 65_536
 TEMPLATES_MAX = 1024
@@ -46,6 +55,8 @@ cdef class ProduceLoad(LoadEngine):
     templates: for each connection, one (frame, places) per queue; they are taken in turn.
     oneway_templates: the same frames with the one-way flag, or None for answered sends.
     rate: messages/s in open loop, 0 for closed loop.
+    commit: (frame, half_offset_at, position_at) of END_TRANSACTION with LONG_DIGITS at both places;
+    JSON answers only. None: ordinary messages.
     """
 
     cdef SendSlots* slots
@@ -63,9 +74,13 @@ cdef class ProduceLoad(LoadEngine):
     cdef list kept                        # what the templates point into
     cdef uint8_t born_text[BORN_DIGITS]
     cdef int64_t born_ns                  # when born_text was made
+    cdef const uint8_t* commit_frame      # NULL: no transactions
+    cdef int32_t commit_size
+    cdef int32_t half_offset_at
+    cdef int32_t position_at
 
     def __cinit__(self, list sockets, int64_t output_limit, list templates, int depth,
-                  double rate=0.0, list oneway_templates=None):
+                  double rate=0.0, list oneway_templates=None, tuple commit=None):
         cdef int32_t i, slot
         if not 1 <= depth <= DEPTH_MAX:
             raise ValueError(f"depth {depth}: expected 1 to {DEPTH_MAX}")
@@ -81,7 +96,15 @@ cdef class ProduceLoad(LoadEngine):
         self.is_oneway = oneway_templates is not None
         if self.is_oneway:
             self.oneway_templates = self._load(oneway_templates)
-        largest = max(len(frame) for row in templates for frame, _ in row)
+        if commit is not None:
+            frame, self.half_offset_at, self.position_at = commit
+            self.kept.append(frame)
+            self.commit_frame = <const uint8_t*><const char*>frame
+            self.commit_size = <int32_t>len(frame)
+            if not (0 < self.half_offset_at <= len(frame) - LONG_DIGITS
+                    and 0 < self.position_at <= len(frame) - LONG_DIGITS):
+                raise ValueError("commit: its places lie outside of the frame")
+        largest = max(len(frame) for row in templates for frame, _ in row) + self.commit_size
         self.output_limit = max(output_limit, OUTPUT_LIMIT_MIN, 2 * largest * depth)
         self.slots = <SendSlots*>calloc(self.connection_count, sizeof(SendSlots))
         if self.slots == NULL:
@@ -241,6 +264,34 @@ cdef class ProduceLoad(LoadEngine):
                 self.flush(index)
         return due_ns
 
+    cdef bint _commit(self, int32_t index, const Response* response) noexcept nogil:
+        """END_TRANSACTION for a half message that is stored; False: its answer cannot be read."""
+        cdef LoadConnection* connection = &self.connections[index]
+        cdef const uint8_t* at = <const uint8_t*>memmem(
+            response.header, response.header_size, b'"msgId":"', 9)
+        cdef const uint8_t* end
+        cdef int64_t half_offset = response_number(response, b"queueOffset", 11, -1)
+        cdef int64_t position = 0
+        cdef int32_t i
+        cdef uint8_t digit
+        cdef uint8_t* frame
+        if at == NULL or half_offset < 0:
+            return False
+        end = <const uint8_t*>memmem(at + 9, response.header + response.header_size - at - 9, b'"', 1)
+        if end == NULL or end - at < 9 + POSITION_DIGITS:
+            return False
+        for i in range(POSITION_DIGITS):
+            digit = (end - POSITION_DIGITS)[i]
+            position = position * 16 + (digit - 48 if digit <= 57 else (digit | 32) - 87)
+        frame = self.output_room(connection, self.commit_size)
+        if frame == NULL:
+            return False
+        memcpy(frame, self.commit_frame, self.commit_size)
+        digits_store(frame + self.half_offset_at, half_offset, LONG_DIGITS)
+        digits_store(frame + self.position_at, position, LONG_DIGITS)
+        connection.output_end += self.commit_size
+        return True
+
     cdef void on_response(
             self, int32_t index, const Response* response, int64_t now_ns) noexcept nogil:
         cdef SendSlots* slots = &self.slots[index]
@@ -251,6 +302,8 @@ cdef class ProduceLoad(LoadEngine):
         if response.code == 0:
             histogram_record(&self.latency, now_ns - slots.since_ns[slot])
             self.counters.completed += 1
+            if self.commit_frame != NULL and not self._commit(index, response):
+                self.counters.errors += 1
         else:
             self.count_error(response)
             self.counters.completed += 1
