@@ -17,7 +17,7 @@ from pathlib import Path
 from mqcore.broker import config_file
 from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment
-from mqcore.store.schedule_loop import ScheduleLoop
+from mqcore.store.schedule_loop import ScheduleLoop, Snapshot
 from mqcore.workers.layout import SLOT_SCHEDULER, StoreFiles
 
 NOTES = {1: "there is no record where its queue points",
@@ -33,42 +33,62 @@ log = logging.getLogger("mqcore.scheduler")
 
 class DelayOffsets:
     """
-    delayOffset.json as stock has it (store.md 12.5), with one member more while a run lasts.
+    delayOffset.json as stock has it (store.md 12.5), with two members more while a run lasts.
 
-    `logPosition`: what was delivered behind it may be missing in the offsets. A stock broker passes
-    over it, and so does not write it again; at an orderly end the offsets are exact without it.
+    `logPosition`: what was delivered behind it may be missing in the offsets; `delivered`: by
+    level, offsets behind one that was refused. A stock broker passes over them, and so does not
+    write them again; at an orderly end the offsets are exact without them.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self) -> tuple[dict[int, int], int]:
+    def load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
         """
-        (next offset by level, log position or -1). A file that cannot be used counts as none, as in
-        stock; the log says so. Raises OSError.
+        The arguments of ScheduleLoop.load. A file that cannot be used counts as none, as in stock;
+        the log says so. Raises OSError.
         """
         try:
             value = config_file.load(self._path) or {}
-            found = config_file.entries(self._path, value.get("offsetTable"), _offset)
+            offsets = config_file.entries(self._path, value.get("offsetTable"), _offset)
+            ahead = config_file.entries(self._path, value.get("delivered"), _ahead)
         except config_file.ConfigFileError as error:
             log.error("delayed messages may be delivered again: %s", error)
-            return {}, -1
+            return {}, -1, []
         position = value.get("logPosition", -1)
-        return dict(found.values()), position if isinstance(position, int) else -1
+        return (dict(offsets.values()), position if isinstance(position, int) else -1,
+                [each for level in ahead.values() for each in level])
 
-    def save(self, offsets: dict[int, int], position: int | None) -> None:
-        """Replace the file; position: None when the offsets are exact. Raises OSError."""
-        value: dict[str, object] = {"offsetTable": dict(offsets)}
-        if position is not None:
-            value["logPosition"] = position
+    def save(self, known: Snapshot, *, exact: bool) -> None:
+        """Replace the file. exact: nothing but the offsets need be known. Raises OSError."""
+        value: dict[str, object] = {"offsetTable": known.offsets}
+        if not exact:
+            value["logPosition"] = known.position
+            ahead: dict[str, list[int]] = {}
+            for level, offset in sorted(known.ahead):
+                ahead.setdefault(str(level), []).append(offset)
+            value["delivered"] = ahead
         config_file.save(self._path, value)
 
 
-def _offset(name: str, value: object) -> tuple[int, int]:
+def _level(name: str) -> int:
     level = int(name)
-    if not 1 <= level <= LEVEL_MAX or not isinstance(value, int) or value < 0:
-        raise ValueError(f"expected a level from 1 to {LEVEL_MAX} and an offset")
+    if not 1 <= level <= LEVEL_MAX:
+        raise ValueError(f"expected a level from 1 to {LEVEL_MAX}")
+    return level
+
+
+def _offset(name: str, value: object) -> tuple[int, int]:
+    level = _level(name)
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("expected an offset")
     return level, value
+
+
+def _ahead(name: str, value: object) -> list[tuple[int, int]]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of offsets")
+    return [_offset(name, offset) for offset in value]
 
 
 class Scheduler:
@@ -80,7 +100,7 @@ class Scheduler:
         self._segment = segment
         self._file = DelayOffsets(settings.config_dir / "delayOffset.json")
         self._interval_s = settings.broker.delay_offsets_persist_interval_ms / 1000
-        self._waiting: tuple[dict[int, int], int, int] | None = None
+        self._waiting: Snapshot | None = None
         self._save_at = 0.0
 
     def start(self) -> None:
@@ -92,7 +112,7 @@ class Scheduler:
         if not self._loop.known:
             self._loop.load(*self._file.load())
             # before the first delivery: a file without a position would say that it is exact
-            self._save(*self._loop.snapshot()[:2])
+            self._save(self._loop.snapshot(), exact=False)
         self._save_at = time.monotonic() + self._interval_s
 
     def work(self, turn_ms: int) -> None:
@@ -103,9 +123,8 @@ class Scheduler:
     def stop(self) -> None:
         """After those who send, before the writer."""
         exact = self._loop.end(END_MS)
-        offsets, position, _ = self._loop.snapshot()
         self._say()
-        self._save(offsets, None if exact else position)
+        self._save(self._loop.snapshot(), exact=exact)
 
     def _save_when_due(self) -> None:
         """
@@ -116,15 +135,14 @@ class Scheduler:
             if time.monotonic() < self._save_at:
                 return
             self._waiting = self._loop.snapshot()
-        offsets, position, end = self._waiting
-        if self._loop.flushed >= end:
-            self._waiting = None
+        if self._loop.flushed >= self._waiting.end:
+            known, self._waiting = self._waiting, None
             self._save_at = time.monotonic() + self._interval_s
-            self._save(offsets, position)
+            self._save(known, exact=False)
 
-    def _save(self, offsets: dict[int, int], position: int | None) -> None:
+    def _save(self, known: Snapshot, *, exact: bool) -> None:
         try:
-            self._file.save(offsets, position)
+            self._file.save(known, exact=exact)
         except OSError as error:
             log.error("delayOffset.json cannot be written: %s", error)
 

@@ -57,7 +57,7 @@ from mqcore.store.schedule_record cimport RealPlace, delivery_size, delivery_wri
 from mqcore.store.schedule_replay cimport entry_is, replay_begin, replay_step
 
 cdef enum:
-    OFFSET_BITS = 40                  # of a result's `connection`: the entry's offset, then the number
+    OFFSET_BITS = 40                  # of a result's `connection`: its entry's offset; then the number
     NUMBER_MASK = (1 << 23) - 1
     BACKOFF_MS = 100
     SETTLE_LOOK_MS = 5
@@ -71,7 +71,8 @@ cdef enum:
 # -- handing over ----------------------------------------------------------------------------------
 
 
-cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem* item) noexcept nogil:
+cdef int hand_over(Scheduler* s, int32_t number, int64_t offset,
+                   const QueueItem* item) noexcept nogil:
     """One delivery into the ring; Handed or a NoteKind."""
     cdef RecordView delayed
     cdef RealPlace place

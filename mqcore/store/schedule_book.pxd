@@ -1,17 +1,20 @@
-# The book of deliveries: what of each delay level is delivered, in shared memory, so that it outlives
-# the process that keeps it.
+# The book of deliveries: what of each delay level is delivered, in shared memory, so that it
+# outlives the process that keeps it.
 #
-#   S1  Below offsets[level] every entry is settled: delivered, or skipped for good. An entry above it
-#       is settled only if `ahead` holds it. Nobody else writes these words.
-#   S2  Every delivery at or behind settled_position whose result has not been read may be missing in
-#       the book; below it none is. It never moves back, and stands still while `ahead` holds
-#       something or outcomes are unknown.
+#   S1  Below offsets[level] every entry is settled: delivered, or skipped for good. An entry above
+#       it is settled only if `ahead` holds it. Nobody else writes these words.
+#   S2  Every delivery at or behind settled_position whose result has not been read may be missing
+#       in the book; below it none is. It never moves back, and stands still while outcomes are
+#       unknown.
 #   S3  settled_position moves before the entry is settled, and the result that says so is released
 #       after both: whoever dies in between leaves the result to his successor, for whom settling
 #       twice changes nothing.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport ScheduleState
+
+cdef enum:
+    BOOK_OFFSET_BITS = 48             # of a place of `ahead`: the offset; above it the level, from 1
 
 
 cdef struct Book:

@@ -4,12 +4,9 @@ from libc.stdint cimport int32_t, int64_t
 from mqcore.atomics cimport release_fence, store_i32_release, store_i64_release
 from mqcore.layout cimport SCHEDULE_AHEAD_MAX, ScheduleState
 
-cdef enum:
-    LEVEL_SHIFT = 48
-
 
 cdef inline int64_t name_of(int32_t level, int64_t offset) noexcept nogil:
-    return (<int64_t>(level + 1) << LEVEL_SHIFT) | offset
+    return (<int64_t>(level + 1) << BOOK_OFFSET_BITS) | offset
 
 
 cdef void book_attach(Book* book, ScheduleState* state) noexcept nogil:
@@ -63,7 +60,7 @@ cdef void drop_passed(Book* book, int32_t level) noexcept nogil:
         if name == 0:
             continue
         left -= 1
-        if (name >> LEVEL_SHIFT == level + 1
+        if (name >> BOOK_OFFSET_BITS == level + 1
                 and name < name_of(level, book.state.offsets[level])):
             store_i64_release(&book.state.ahead[i], 0)
             book.ahead_count -= 1
@@ -90,19 +87,19 @@ cdef void book_settle(Book* book, int32_t level, int64_t offset) noexcept nogil:
         return
     while place_of(book, name_of(level, next_offset)) >= 0:
         next_offset += 1
-    store_offset(book, level, next_offset)                     # then the places: S1 holds throughout
+    store_offset(book, level, next_offset)                 # then the places: S1 holds throughout
     drop_passed(book, level)
 
 
 cdef void book_move(Book* book, int32_t level, int64_t offset) noexcept nogil:
     cdef int32_t i
     for i in range(SCHEDULE_AHEAD_MAX):
-        if book.state.ahead[i] >> LEVEL_SHIFT == level + 1:
+        if book.state.ahead[i] >> BOOK_OFFSET_BITS == level + 1:
             store_i64_release(&book.state.ahead[i], 0)
             book.ahead_count -= 1
     store_offset(book, level, offset)
 
 
 cdef void book_move_position(Book* book, int64_t position) noexcept nogil:
-    if book.ahead_count == 0 and position > book.state.settled_position:            # S2
+    if position > book.state.settled_position:                                      # S2
         store_i64_release(&book.state.settled_position, position)

@@ -1,5 +1,5 @@
-# What there is to deliver: each delay level's queue, its entries and their records, and the state of
-# the scheduler around them.
+# What there is to deliver: each delay level's queue, its entries and their records, and the state
+# of the scheduler around them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport WorkerSlot
@@ -36,7 +36,7 @@ cdef struct Level:
     int32_t queue                     # number in the queue table, -1: it has none yet
     int32_t life                      # of the queue whose entries are cached
     int64_t next                      # the next entry to be handed over
-    int64_t limit                     # after a refusal: nothing from here on before all below is settled
+    int64_t limit                     # after a refusal: nothing from here on before all below settled
     int32_t flying                    # handed over, without result
     bint failed                       # one of them was refused: all results first, then again
     int64_t retry_ms                  # steady clock; 0: results are missing
@@ -63,7 +63,7 @@ cdef struct Scheduler:
     int32_t incarnation
     int phase
     bint unknown                      # the writer died: what is in flight, the log says
-    int64_t awaited                   # the first result waits for the log to be published so far; 0: none
+    int64_t awaited                   # the first result waits for the log to be published to it
     int32_t level_count
     Level levels[64]
     int32_t flying
@@ -84,7 +84,7 @@ cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil
 cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most,
                       QueueItem* item) noexcept nogil
 # The delayed record of an entry, and where it belongs: 0, a NoteKind, or RECORD_LATER.
-cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at, RecordView* delayed,
-                        RealPlace* place) noexcept nogil
+cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
+                        RecordView* delayed, RealPlace* place) noexcept nogil
 cdef void note_skip(Scheduler* s, int kind, int32_t number, int64_t offset,
                     int64_t position) noexcept nogil

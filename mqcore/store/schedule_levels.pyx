@@ -107,8 +107,8 @@ cdef inline int later_or_gone(Scheduler* s, const QueueItem* item) noexcept nogi
     return NOTE_UNREADABLE
 
 
-cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at, RecordView* delayed,
-                         RealPlace* place) noexcept nogil:
+cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
+                        RecordView* delayed, RealPlace* place) noexcept nogil:
     cdef int found
     if not 0 < item.record_size < CQ_FILLER_RECORD_SIZE:
         return NOTE_UNREADABLE

@@ -1,5 +1,5 @@
-"""The scheduler process's native loop around delivery (schedule.pxd), and what Python sees of it."""
-import os
+"""The scheduler process's native loop around delivery (schedule.pxd), and its Python shell."""
+from dataclasses import dataclass
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
@@ -10,7 +10,9 @@ from mqcore.layout cimport (
     ARRIVALS_SCHEDULER,
     DELAY_LEVEL_MAX,
     PRODUCER_SCHEDULER,
+    SCHEDULE_AHEAD_MAX,
     SLOT_SCHEDULER,
+    ScheduleState,
 )
 from mqcore.shm.segment cimport (
     Segment,
@@ -24,7 +26,7 @@ from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.consume_queue cimport queue_files_close, queue_files_forget, queue_files_open
 from mqcore.store.log_view cimport log_view_close, log_view_forget, log_view_open
 from mqcore.store.schedule cimport schedule_has_work, schedule_is_quiet, schedule_turn
-from mqcore.store.schedule_book cimport book_attach, book_move
+from mqcore.store.schedule_book cimport BOOK_OFFSET_BITS, book_attach, book_move, book_settle
 from mqcore.store.schedule_levels cimport (
     PHASE_DELIVERING,
     PHASE_ENDING,
@@ -34,6 +36,19 @@ from mqcore.store.schedule_levels cimport (
 
 cdef enum:
     OPEN_FILES_MAX = 128              # queue files; there are 64 levels
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """
+    How far the levels are: the arguments of `load`, and the end of the log at that time, in bytes. It
+    is true of a store only once the log is on disk up to that end.
+    """
+
+    offsets: dict[int, int]
+    position: int
+    ahead: list[tuple[int, int]]
+    end: int
 
 
 cdef class ScheduleLoop:
@@ -63,9 +78,10 @@ cdef class ScheduleLoop:
         self.s.slot = &shm.slots[SLOT_SCHEDULER]
         self.s.incarnation = self.s.slot.incarnation
         self.s.level_count = <int32_t>len(delays_ms)
+        for i in range(DELAY_LEVEL_MAX):
+            self.s.levels[i].queue = -1
         for i in range(self.s.level_count):
             self.s.levels[i].delay_ms = delays_ms[i]
-            self.s.levels[i].queue = -1
         log_view_open(&self.s.log, shm.log, log_folder, shm.head.segment_size)
         if queue_files_open(&self.s.queues, shm.queues, shm.head.queue_capacity, queue_folder,
                             file_entries, OPEN_FILES_MAX, False):
@@ -95,10 +111,11 @@ cdef class ScheduleLoop:
         """Whether this run's shared memory says how far each level is: else `load` it."""
         return load_i32_acquire(&self.s.book.state.level_count) > 0
 
-    def load(self, offsets: dict[int, int], int64_t position) -> None:
+    def load(self, offsets: dict[int, int], int64_t position, ahead=()) -> None:
         """
-        A run begins. offsets: level, from 1 -> the next queue offset to be delivered; position: of
-        the log, in bytes: what was delivered behind it may not be in `offsets`. -1: they are exact.
+        A run begins. offsets: level, from 1 -> the next queue offset to be delivered; ahead: (level,
+        queue offset) of later ones that are delivered; position: of the log, in bytes: what was
+        delivered behind it may be missing in both. -1: they are exact.
         """
         cdef int64_t published = load_i64_acquire(&self.s.shm.log.published)
         cdef int64_t offset
@@ -106,23 +123,27 @@ cdef class ScheduleLoop:
         for level in range(1, DELAY_LEVEL_MAX + 1):
             offset = offsets.get(level, 0)
             if level <= self.s.level_count and self.s.levels[level - 1].queue < 0:
-                offset = 0                                   # there is no such queue: its range is empty
+                offset = 0                        # there is no such queue: its range is empty
             book_move(&self.s.book, level - 1, offset)
+        for level, offset in ahead:
+            if self.s.book.ahead_count < SCHEDULE_AHEAD_MAX and self.s.levels[level - 1].queue >= 0:
+                book_settle(&self.s.book, level - 1, offset)
         store_i64_release(&self.s.book.state.settled_position,
                           position if 0 <= position <= published else published)
         store_i32_release(&self.s.book.state.level_count, self.s.level_count)
 
-    def snapshot(self) -> tuple[dict[int, int], int, int]:
-        """
-        (next offset by level, from 1, without those that are 0; the log position behind which there
-        may be more deliveries; the log's end), in bytes. It is true of a store only once the log is
-        on disk up to that end.
-        """
-        offsets = {level + 1: self.s.book.state.offsets[level] for level in range(DELAY_LEVEL_MAX)
-                   if self.s.book.state.offsets[level] > 0}
-        return (offsets, self.s.book.state.settled_position,
-                max(load_i64_acquire(&self.s.shm.log.published),
-                    self.s.book.state.settled_position))
+    def snapshot(self) -> Snapshot:
+        """The book as it is, for `load` in a later run."""
+        cdef ScheduleState* state = self.s.book.state
+        cdef int64_t mask = (<int64_t>1 << BOOK_OFFSET_BITS) - 1
+        return Snapshot(
+            {level + 1: state.offsets[level] for level in range(DELAY_LEVEL_MAX)
+             if state.offsets[level] > 0},
+            state.settled_position,
+            [(state.ahead[i] >> BOOK_OFFSET_BITS, state.ahead[i] & mask)
+             for i in range(SCHEDULE_AHEAD_MAX if self.s.book.ahead_count else 0)
+             if state.ahead[i]],
+            max(load_i64_acquire(&self.s.shm.log.published), state.settled_position))
 
     @property
     def flushed(self) -> int:

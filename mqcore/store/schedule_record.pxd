@@ -1,5 +1,5 @@
-# A delayed record, and the record that delivers it (store.md 2.12): the same message in the topic and
-# the queue that its REAL_TOPIC and REAL_QID name, with all properties as they are.
+# A delayed record, and the record that delivers it (store.md 2.12): the same message in the topic
+# and the queue that its REAL_TOPIC and REAL_QID name, with all properties as they are.
 from libc.stdint cimport int32_t, uint8_t
 
 from mqcore.store.record cimport RecordView

@@ -69,7 +69,7 @@ cdef int32_t delivery_write(const uint8_t* at, const RecordView* delayed, const 
     cdef int32_t topic_start = <int32_t>(delayed.topic - at)
     cdef uint8_t* end_of_hosts
     cdef uint8_t* p = into + topic_start
-    memcpy(into, at, topic_start - 1)                  # up to and with the body: the CRC stays right
+    memcpy(into, at, topic_start - 1)                 # up to and with the body: the CRC stays right
     store_i32(into + RECORD_SIZE, delivery_size(delayed, place))
     store_i32(into + RECORD_QUEUE_ID, place.queue_id)
     end_of_hosts = into + (delayed.body - at) - RECORD_BODY_AFTER_HOSTS

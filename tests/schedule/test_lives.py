@@ -1,0 +1,296 @@
+"""Whichever process dies in the middle of deliveries: each message is delivered once."""
+from __future__ import annotations
+
+import os
+import random
+import signal
+from mmap import mmap
+from pathlib import Path
+
+import pytest
+
+from mqcore.store.append_loop import AppendLoop
+from mqcore.store.io_stall import Stall
+from mqcore.store.schedule_loop import Snapshot
+from tests.schedule.desk import SLOT_WRITER, WORKER_RUNNING, Desk, now_ms
+from tests.workers.processes import wait_for
+
+SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+ROUNDS = int(os.environ.get("MQCORE_TEST_ROUNDS", "60"))
+WORKER_STARTING = 1
+NUMBERS = [b"%d" % number for number in range(6)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Six messages of level 1 wait; the scheduler is past its start."""
+    return waiting(Desk(tmp_path))
+
+
+def waiting(desk: Desk) -> Desk:
+    desk.settle(now_ms())
+    for body in NUMBERS:
+        desk.delay(1, body)
+    return desk
+
+
+def late(desk: Desk) -> int:
+    return desk.due(1, len(NUMBERS) - 1) + 1
+
+
+def delivered_once(desk: Desk) -> None:
+    assert desk.bodies() == NUMBERS
+    assert desk.offsets() == {1: 6}
+
+
+# -- deaths ----------------------------------------------------------------------------------------
+
+
+def kill_scheduler(desk: Desk) -> None:
+    desk.scheduler = desk.new_scheduler()
+
+
+def kill_writer(desk: Desk) -> None:
+    """A new writer has found the log's end and answered what was in flight; `shown` is next."""
+    desk.run.segment.begin_incarnation(SLOT_WRITER)
+    desk.run.segment.request_stop(SLOT_WRITER)
+    end = desk.run.recover_tail().end
+    desk.writer = AppendLoop(
+        desk.run.segment, os.fsencode(desk.run.log_folder), desk.mode, end, flush_interval_ms=500,
+        flush_least_bytes=16384, flush_thorough_interval_ms=10_000, sync_timeout_ms=5000,
+        commit_interval_ms=200, commit_least_bytes=16384)
+    desk.writer.drop_requests()
+    desk.probe.take()
+
+
+def shown(desk: Desk) -> None:
+    """The rest of a writer's start."""
+    desk.writer.publish_start(0)
+    desk.run.segment.set_state(SLOT_WRITER, WORKER_RUNNING)
+
+
+def kill_all(desk: Desk) -> None:
+    """Nothing is left but the store and a delayOffset.json that was just written."""
+    begin_again(desk, desk.scheduler.snapshot())
+
+
+def begin_again(desk: Desk, saved: Snapshot) -> None:
+    """Nothing is left but the store and what delayOffset.json said last."""
+    desk.begin(load=False)
+    desk.scheduler.load(saved.offsets, saved.position, saved.ahead)
+
+
+def writer_that_dies_before_it_answers(desk: Desk) -> None:
+    """It has written what the rings hold, and is killed while the disk keeps it waiting."""
+    memory = mmap(-1, 4096)
+    stall = Stall(memory)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            stall.install()
+            desk.writer.run(60_000)
+        finally:
+            os._exit(1)
+    stall.syncs(True)
+    wait_for(stall.hanging, "the writer's sync hangs")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+# -- the scheduler ---------------------------------------------------------------------------------
+
+
+def test_a_scheduler_killed_before_the_writer_looked_doubles_nothing(desk: Desk) -> None:
+    at = late(desk)
+    desk.turn(at)                                 # handed over; nobody has taken it
+    kill_scheduler(desk)
+    desk.settle(at)
+    delivered_once(desk)
+
+
+def test_a_scheduler_killed_before_it_read_the_results_doubles_nothing(desk: Desk) -> None:
+    at = late(desk)
+    desk.turn(at)
+    desk.store()
+    assert desk.bodies() == NUMBERS
+    assert desk.offsets() == {}
+    kill_scheduler(desk)
+    desk.settle(at)
+    delivered_once(desk)
+
+
+def test_a_successor_hands_nothing_over_before_the_writer_has_answered(desk: Desk) -> None:
+    at = late(desk)
+    desk.turn(at)
+    kill_scheduler(desk)
+    for _ in range(3):
+        assert desk.turn(at) > at                 # it looks again by itself
+    assert not desk.scheduler.delivering
+    desk.settle(at)
+    assert desk.scheduler.delivering
+    delivered_once(desk)
+
+
+# -- the writer ------------------------------------------------------------------------------------
+
+
+def test_a_writer_killed_before_it_took_them_loses_nothing(desk: Desk) -> None:
+    at = late(desk)
+    desk.turn(at)
+    kill_writer(desk)
+    shown(desk)
+    desk.settle(at)
+    delivered_once(desk)
+
+
+@pytest.mark.parametrize("with_scheduler", [False, True], ids=["alone", "with the scheduler"])
+def test_deliveries_that_a_dead_writer_stored_and_did_not_answer_are_found_in_the_log(
+    tmp_path: Path, with_scheduler: bool
+) -> None:
+    desk = waiting(Desk(tmp_path, mode="sync"))
+    at = late(desk)
+    desk.turn(at)
+    writer_that_dies_before_it_answers(desk)
+    if with_scheduler:
+        kill_scheduler(desk)
+    desk.turn(at)
+    kill_writer(desk)
+    for _ in range(3):
+        desk.turn(at)                             # the new writer has not shown the log yet
+    assert not desk.scheduler.delivering
+    shown(desk)
+    desk.settle(at)
+    delivered_once(desk)
+
+
+def test_deliveries_that_a_dead_writer_stored_in_part_are_delivered_for_the_rest(
+    tmp_path: Path,
+) -> None:
+    desk = waiting(Desk(tmp_path, mode="sync"))
+    desk.turn(desk.due(1, 2) + 1)                 # some of them, by the clock of their store
+    writer_that_dies_before_it_answers(desk)
+    desk.turn(late(desk))
+    kill_writer(desk)
+    shown(desk)
+    desk.settle(late(desk))
+    delivered_once(desk)
+
+
+# -- everything ------------------------------------------------------------------------------------
+
+
+def test_a_new_run_finds_what_was_delivered_behind_the_saved_offsets(desk: Desk) -> None:
+    saved = desk.scheduler.snapshot()
+    desk.settle(late(desk))
+    delivered_once(desk)
+    begin_again(desk, saved)
+    desk.settle(late(desk))
+    delivered_once(desk)
+
+
+def test_a_new_run_that_knows_no_position_takes_the_offsets_as_exact(desk: Desk) -> None:
+    desk.settle(late(desk))
+    begin_again(desk, Snapshot({1: 4}, -1, [], 0))
+    desk.settle(late(desk))
+    assert desk.bodies() == [*NUMBERS, b"4", b"5"]
+
+
+def test_a_new_run_tells_messages_with_the_same_body_apart(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.settle(now_ms())
+    for born_ms in (1, 2, 3):
+        desk.delay(1, b"the same", born_ms=born_ms)
+    saved = desk.scheduler.snapshot()
+    desk.settle(desk.due(1, 2) + 1)
+    desk.delay(1, b"the same", born_ms=4)
+    begin_again(desk, saved)
+    desk.settle(desk.due(1, 3) + 1)
+    assert [one.record["bornTimestamp"] for one in desk.delivered()] == [1, 2, 3, 4]
+
+
+# -- after a refusal -------------------------------------------------------------------------------
+
+
+def test_what_overtook_a_refused_message_is_not_delivered_again_by_a_successor(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    desk.settle(now_ms())
+    fill_queue_table(desk, leave=2)
+    desk.delay(1, b"there is room")
+    desk.settle(desk.due(1, 0) + 1)
+    desk.delay(1, b"no room", topic="Unknown")
+    desk.delay(1, b"overtakes")
+    at = desk.due(1, 2) + 1
+    desk.settle(at)
+    assert desk.bodies()[-2:] == [b"there is room", b"overtakes"]
+    assert desk.offsets() == {1: 1}
+    for _ in range(3):
+        kill_scheduler(desk)
+        desk.back_off()
+        desk.settle(at)
+    desk.sizes["queues"] = 128                    # processes.queue_count_max is raised
+    kill_all(desk)
+    desk.settle(at)
+    desk.back_off()
+    desk.settle(at)
+    assert desk.bodies()[-3:] == [b"there is room", b"overtakes", b"no room"]
+    assert desk.offsets() == {1: 3}
+
+
+def fill_queue_table(desk: Desk, *, leave: int) -> None:
+    """Queues with a message until the table has only room for `leave` more."""
+    for number in range(64 - leave):
+        desk.probe.send("Filler", number, [b""], opaque=1)
+    desk.store()
+
+
+# -- all of it, at random --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_deaths_at_random_moments_lose_and_double_nothing_and_keep_each_levels_order(
+    tmp_path: Path, mode: str
+) -> None:
+    print(f"seed {SEED}")
+    dice = random.Random(SEED)
+    desk = Desk(tmp_path, mode=mode, segment_size=1 << 18)
+    sent: dict[int, list[bytes]] = {1: [], 2: []}
+    at = now_ms()
+    saved = desk.scheduler.snapshot()
+    for _ in range(ROUNDS):
+        for _ in range(dice.randrange(5)):
+            level = dice.choice((1, 2))
+            sent[level].append(b"%d of level %d" % (len(sent[level]), level))
+            desk.delay(level, sent[level][-1], topic=f"T{dice.randrange(3)}")
+        at = max(at, now_ms()) + dice.choice((0, 1, 300, 2_000))
+        for _ in range(dice.randrange(4)):
+            desk.turn(at)
+            if dice.random() < 0.5:
+                desk.store()
+        if dice.random() < 0.3:
+            saved = desk.scheduler.snapshot()
+        death = dice.randrange(8)
+        if death == 0:
+            kill_scheduler(desk)
+        elif death == 1:
+            kill_writer(desk)
+            desk.turn(at)
+            shown(desk)
+        elif death == 2 and mode == "sync" and desk.turn(at) is not None and in_ring(desk):
+            writer_that_dies_before_it_answers(desk)
+            kill_writer(desk)
+            if dice.random() < 0.5:
+                kill_scheduler(desk)
+            shown(desk)
+        elif death == 3:
+            begin_again(desk, saved)
+    desk.settle(at + 10_000)
+    for level, bodies in sent.items():
+        mark = b"of level %d" % level
+        assert [body for body in desk.bodies() if body.endswith(mark)] == bodies
+    assert desk.offsets() == {level: len(bodies) for level, bodies in sent.items() if bodies}
+
+
+def in_ring(desk: Desk) -> bool:
+    return bool(desk.writer.has_work())
