@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     ANSWER_CLOSE,
     ANSWER_FRAME,
@@ -27,6 +28,7 @@ from mqcore.net.server cimport (
     CLOSE_UNREAD,
     COMMITS_MAX,
     FORWARD_BYTES_MAX,
+    FORWARDS_MAX,
     HANDLE_CLOSE,
     HANDLE_STALL,
     HANDLED,
@@ -71,6 +73,18 @@ cdef uint8_t* claim(Server* s, int32_t length) noexcept nogil:
 cdef void publish(Server* s) noexcept nogil:
     if ring_publish(&s.requests):
         doorbell_ring(&s.shm.slots[SLOT_COORDINATOR])
+
+
+cdef bint too_many_wait(Server* s, Connection* c) noexcept nogil:
+    """Whether a connection's frames fill its share of `requests` (N5)."""
+    if c.forwards < FORWARDS_MAX:
+        return False
+    if load_i64_acquire(&s.requests.cursors.head) < c.forwards_end:
+        ring_wait_for_room(&s.requests)          # the coordinator rings when it has taken some
+        if load_i64_acquire(&s.requests.cursors.head) < c.forwards_end:
+            return True
+    c.forwards = 0
+    return False
 
 
 cdef ParkedRequest* park_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
@@ -132,6 +146,8 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
             reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
                         "the request is too large: more than 393216 bytes for this code")
         return HANDLED
+    if too_many_wait(s, c):
+        return HANDLE_STALL
     forward_commits(s)                 # offsets that came before it go before it
     place = claim(s, sizeof(ForwardHead) + sent)
     if place == NULL:
@@ -150,6 +166,8 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
     memcpy(place + sizeof(ForwardHead), frame, sent)
     ring_commit(&s.requests, FORWARD_FRAME, sizeof(ForwardHead) + sent)
     publish(s)
+    c.forwards += 1
+    c.forwards_end = s.requests.position
     c.known = True
     if header.code == CODE_HEART_BEAT:
         keep_heartbeat(c, frame, length)

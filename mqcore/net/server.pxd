@@ -7,6 +7,8 @@
 #       and it goes on when there is room: no request is dropped, and no other connection waits.
 #   N4  A connection is known outside by its id: serving index, generation, slot. An answer for an id
 #       that is gone is dropped.
+#   N5  At most FORWARDS_MAX frames of one connection wait for the coordinator; its next one waits
+#       in the connection's buffer as in N3: a flood delays others by that many frames.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.filter.loaded cimport FilterCache, LoadedFilter
@@ -23,6 +25,7 @@ cdef enum:
     OUT_HIGH_BYTES = 1 << 20           # N2
     OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
     FORWARD_BYTES_MAX = 384 << 10      # a frame that goes to the coordinator whole
+    FORWARDS_MAX = 32                  # frames of one connection that wait for the coordinator (N5)
     PARKED_COUNT_MAX = 4096
     PARKED_BYTES_MAX = 64 << 20
     PARKED_LIFE_MS = 10000
@@ -70,6 +73,8 @@ cdef struct Connection:
     uint8_t host[20]                   # as a record's born host
     int32_t host_size
     bint held_back                     # N2: its input is looked at again when output has gone
+    int32_t forwards                   # N5: its frames in `requests`, at most
+    int64_t forwards_end               # N5: where the newest of them ends
 
 cdef struct CloseEvent:
     int32_t reason
