@@ -13,6 +13,8 @@ COMMANDS = {                       # name -> module, object, one line for the ov
     "status": ("mqcore.admin.status", "status", "Show a running broker's processes and figures."),
     "send": ("mqcore.admin.messages", "send_command", "Send messages."),
     "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),
+    "transaction": ("mqcore.admin.transactions", "transaction_group",
+                    "Undecided transactions: list, show, check, rollback."),
     "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),
     "store": ("mqcore.admin.store", "store_group", "Look into a store directory: stat, dump."),
     "bench": ("mqcore.admin.bench", "bench_group", "Measure a broker."),

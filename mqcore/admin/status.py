@@ -14,7 +14,7 @@ PREFIX = "mqcore-"
 STATES = ("absent", "starting", "running", "stopped")
 REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed")
 SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv",
-         5: "scheduler"}
+         5: "scheduler", 6: "transaction-check"}
 SLOT_SERVING = 8
 
 

@@ -1,0 +1,131 @@
+"""`mqcore transaction list|show|check|rollback` on a live broker."""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqcore.admin.cli import main
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.transactions.producer import COMMIT, HALF_TOPIC, Producer, unique
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
+    """A broker that asks nobody by itself for as long as a test takes."""
+    with mqcore_up(tmp_path_factory.mktemp("commands"), {
+        "broker.transaction_timeout_ms": 0, "broker.transaction_check_interval_ms": 3_600_000,
+    }) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(patient: MqcoreProcess) -> Iterator[Producer]:
+    with Producer(patient.broker_addr, unique("PG")) as made:
+        yield made
+
+
+def command(broker: MqcoreProcess, *words: str) -> Result:
+    return CliRunner().invoke(main, ["transaction", words[0], "-b", broker.broker_addr, *words[1:]])
+
+
+def listed(broker: MqcoreProcess, group: str) -> list[dict[str, object]]:
+    result = command(broker, "list", "--json")
+    assert result.exit_code == 0, result.output
+    return [row for row in json.loads(result.output)["pending"] if row["producerGroup"] == group]
+
+
+def seen(producer: Producer, offset: int) -> None:
+    producer.until(lambda: producer.end_of(HALF_TOPIC) > offset, "the half message in its queue")
+
+
+def test_list_shows_what_nobody_has_ended(patient: MqcoreProcess, producer: Producer) -> None:
+    topic = producer.topic()
+    ended = producer.prepare(topic, b"ended")
+    pending = producer.prepare(topic, b"pending", 1, KEYS="k1 k2", UNIQ_KEY="U")
+    producer.end(ended, COMMIT)
+    producer.until(lambda: len(listed(patient, producer.group)) == 1, "one pending message")
+
+    (row,) = listed(patient, producer.group)
+    assert 0 <= float(str(row.pop("age_s"))) < 60
+    assert row == {
+        "id": pending.offset_message_id, "producerGroup": producer.group, "checks": 0,
+        "topic": topic, "queueId": "1", "uniqueKey": "U", "keys": "k1 k2",
+        "halfOffset": pending.queue_offset, "bytes": 7}
+    text = command(patient, "list").output
+    assert pending.offset_message_id in text
+    assert ended.offset_message_id not in text
+
+
+def test_list_shows_at_most_as_many_as_asked_for(
+    patient: MqcoreProcess, producer: Producer
+) -> None:
+    topic = producer.topic()
+    halves = [producer.prepare(topic, b"m") for _ in range(5)]
+    seen(producer, halves[-1].queue_offset)
+    result = command(patient, "list", "--limit", "2", "--json")
+
+    assert len(json.loads(result.output)["pending"]) == 2
+    assert json.loads(result.output)["more"] is True
+    assert "and more" in command(patient, "list", "--limit", "2").output
+
+
+def test_show_tells_all_of_one_message(patient: MqcoreProcess, producer: Producer) -> None:
+    half = producer.prepare(producer.topic(), b"shown \xff", extra="x")
+    seen(producer, half.queue_offset)
+    shown = json.loads(command(patient, "show", half.offset_message_id, "--json").output)
+
+    assert shown["state"] == "pending"
+    assert shown["properties"] == half.properties
+    assert shown["body"] == "shown \\xff"
+    assert "pending" in command(patient, "show", half.offset_message_id).output
+
+
+def test_rollback_ends_a_message_for_good(patient: MqcoreProcess, producer: Producer) -> None:
+    half = producer.prepare(producer.topic(), b"unwanted")
+    seen(producer, half.queue_offset)
+    refused = CliRunner().invoke(main, [
+        "transaction", "rollback", "-b", patient.broker_addr, half.offset_message_id], input="n\n")
+    assert refused.exit_code == 1
+    assert len(listed(patient, producer.group)) == 1
+
+    assert command(patient, "rollback", "--yes", half.offset_message_id).exit_code == 0
+    producer.until(lambda: listed(patient, producer.group) == [], "nothing pending")
+    again = command(patient, "rollback", "--yes", half.offset_message_id)
+    assert again.exit_code == 1
+    assert "is not pending" in again.output
+    shown = json.loads(command(patient, "show", half.offset_message_id, "--json").output)
+    assert shown["state"] == "settled"
+
+
+def test_check_puts_a_fresh_message_in_its_place(
+    patient: MqcoreProcess, producer: Producer
+) -> None:
+    half = producer.prepare(producer.topic(), b"again")
+    seen(producer, half.queue_offset)
+    assert command(patient, "check", half.offset_message_id).exit_code == 0
+    producer.until(lambda: [row["id"] for row in listed(patient, producer.group)]
+                   not in ([], [half.offset_message_id]), "the fresh message alone")
+
+    (row,) = listed(patient, producer.group)
+    assert (row["checks"], row["bytes"]) == (0, 5)
+
+
+@pytest.mark.parametrize("words", [
+    ("show", "xyz"), ("show", "7F00000100002A9F00000000FFFFFFFF"), ("rollback", "--yes", "xyz"),
+])
+def test_a_wrong_id_is_told(patient: MqcoreProcess, words: tuple[str, ...]) -> None:
+    result = command(patient, *words)
+
+    assert result.exit_code != 0
+    assert "message id" in result.output or "has no message" in result.output
+
+
+def test_a_broker_that_is_not_there_is_told_in_one_line() -> None:
+    result = CliRunner().invoke(main, ["transaction", "list", "-b", "127.0.0.1:1"])
+
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert len(result.output.splitlines()) == 1
