@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker.settings import Settings
+from mqcore.filter.bloom import BloomFilter
+from mqcore.filter.filter_bits import FilterBits
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint, extension_files, index_files
@@ -51,6 +53,9 @@ class Dispatcher:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._store = settings.store
         self._delay_levels_ms = settings.delay_levels_ms
+        self._map_bytes = BloomFilter.for_rate(
+            settings.broker.filter_error_percent, settings.broker.filter_expected_count,
+        ).map_size if settings.broker.filter_bits_enable else 0
         self._segment = segment
         self._files = StoreFiles(settings.store_root)
         self._stopping = threading.Event()
@@ -85,8 +90,9 @@ class Dispatcher:
         """What the loop is to know of the queues' extension."""
         if not self._store.queue_extension_enable:
             return {}
+        bits = FilterBits(self._segment, self._map_bytes) if self._map_bytes else None
         return {"extension_folder": os.fsencode(self._files.queue_extensions),
-                "extension_file_bytes": self._store.queue_extension_file_bytes}
+                "extension_file_bytes": self._store.queue_extension_file_bytes, "bits": bits}
 
     def work(self, turn_ms: int) -> None:
         failure = self._run(turn_ms)

@@ -72,6 +72,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     property_filter_enable: bool = False
     filter_retry_enable: bool = False
     filter_clean_ms: Positive = 86_400_000
+    filter_bits_enable: bool = False
     filter_error_percent: Annotated[int, Meta(ge=1, le=99)] = 20
     filter_expected_count: Annotated[int, Meta(ge=1, le=1024)] = 32
     message_delay_levels: str = (

@@ -49,6 +49,7 @@ RENAMED = {
     "enablePropertyFilter": "broker.property_filter_enable",
     "filterSupportRetry": "broker.filter_retry_enable",
     "filterDataCleanTimeSpan": "broker.filter_clean_ms",
+    "enableCalcFilterBitMap": "broker.filter_bits_enable",
     "maxErrorRateOfBloomFilter": "broker.filter_error_percent",
     "expectConsumerNumUseFilter": "broker.filter_expected_count",
     "longPollingEnable": "broker.long_polling_enable",
@@ -153,7 +154,7 @@ flushIntervalConsumeQueue flushConsumeQueueLeastPages
 checkCRCOnRecover
     brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
-    enableCalcFilterBitMap enableDetailStat autoDeleteUnusedStats
+    enableDetailStat autoDeleteUnusedStats
     commercialBaseCount commercialEnable commercialTimerCount commercialTransCount
     commercialBigCount highSpeedMode maxDelayTime filterServerNums
     flushConsumerOffsetHistoryInterval sendMessageThreadPoolNums putMessageFutureThreadPoolNums

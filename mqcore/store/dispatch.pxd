@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.store.bit_source cimport RecordBits
 from mqcore.store.delivery_time cimport DelayLevels
 from mqcore.store.dispatch_queues cimport QueueBatch
 from mqcore.store.index_file cimport KeyIndex
@@ -39,6 +40,7 @@ cdef struct Dispatcher:
     DelayLevels delays
     NamedQueue* named                 # of one record; NULL: records are in their own queue only
     bint light_queues
+    RecordBits* bits                  # NULL: units have no bit maps
     Ring arrivals[17]
     int32_t removals_seen             # calls of the writer that were answered
     int64_t position

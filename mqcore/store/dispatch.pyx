@@ -36,6 +36,7 @@ from mqcore.shm.segment cimport (
     shm_producer,
 )
 from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.store.bit_source cimport BitSource
 from mqcore.store.consume_queue cimport queue_forget, queue_sync
 from mqcore.store.delivery_time cimport delay_levels_set, delivery_time_ms
 from mqcore.store.dispatch_queues cimport (
@@ -177,6 +178,8 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
     cdef PropertyItem item, unique, keys, delay
     cdef const uint8_t* at = record.properties
     cdef const uint8_t* end = record.properties + record.properties_length
+    cdef const uint8_t* bits = NULL
+    cdef int32_t bits_length = 0
     cdef int64_t tags = 0, delivery_ms
     cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
     unique.value_length = 0
@@ -196,7 +199,9 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
         if delivery_ms >= 0:
             tags = delivery_ms
     if kind == 0 or kind == SYS_FLAG_COMMIT:
-        if not batch_note(&d.batch, record, tags, NULL, 0):
+        if d.bits != NULL:
+            bits = d.bits.of_record(d.bits.context, record, &bits_length)
+        if not batch_note(&d.batch, record, tags, bits, bits_length):
             d.failure_position = record.log_position
             return DISPATCH_UNKNOWN_QUEUE
         if d.named != NULL:
@@ -219,6 +224,8 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
     if load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen:                   # D4
         d.failure = DISPATCH_REMOVAL
         return -1
+    if d.bits != NULL:
+        d.bits.begin(d.bits.context)
     d.failure = DISPATCH_WELL
     d.batch_store_time_ms = d.last_store_time_ms
     while (d.position < published and d.batch.pending_count < BATCH_RECORDS_MAX
@@ -269,19 +276,20 @@ cdef class DispatchLoop:
     file_entries: entries of a consume queue file; index_slots, index_entries: of an index file;
     delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/delay_levels.py);
     extension_folder: None: entries have no extension, extension_file_bytes: size of its files;
-    multi_dispatch, light_queues: records go into the queues that they name, %LMQ%... into queue 0.
+    multi_dispatch, light_queues: records go into the queues that they name, %LMQ%... into queue 0;
+    bits: of the extension's units, None: they have none.
     """
     cdef Segment segment
     cdef Dispatcher d
     cdef Waiter waiter
-    cdef object newest_index
+    cdef BitSource bits
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder,
                   bytes index_folder, *, int64_t file_entries, int32_t index_slots,
                   int32_t index_entries, bint index_enabled=True, newest_index=None,
                   int32_t open_files_max=4096, delay_levels_ms=(),
                   extension_folder=None, int64_t extension_file_bytes=0,
-                  bint multi_dispatch=False, bint light_queues=False):
+                  bint multi_dispatch=False, bint light_queues=False, BitSource bits=None):
         cdef Shm* shm = &segment.shm
         cdef int i
         self.segment = segment
@@ -302,8 +310,12 @@ cdef class DispatchLoop:
                               extension_folder, queue_folder, file_entries, extension_file_bytes,
                               open_files_max, True):
                 raise MemoryError
-            if batch_extend(&self.d.batch, &self.d.extension, 0):
+            if batch_extend(&self.d.batch, &self.d.extension,
+                            bits.map_size if bits is not None else 0):
                 raise MemoryError
+            if bits is not None:
+                self.bits = bits
+                self.d.bits = &bits.calls
         index_open(&self.d.index, index_folder, index_slots, index_entries)
         if newest_index is not None and index_enabled:
             error = index_use(&self.d.index, newest_index)
