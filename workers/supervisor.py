@@ -39,11 +39,13 @@ from mqcore.workers.layout import (
     SLOT_SCHEDULER,
     SLOT_SERVING,
     SLOT_SUPERVISOR,
+    SLOT_TRANSACTION_CHECK,
     SLOT_WRITER,
     StoreFiles,
 )
 from mqcore.workers.pull_serving import PullServing
 from mqcore.workers.scheduler import Scheduler
+from mqcore.workers.transaction_check import TransactionChecker
 from mqcore.workers.writer import EXIT_DAMAGED, Writer
 
 STATE_ABSENT, STATE_STARTING, STATE_RUNNING, STATE_STOPPED = range(4)
@@ -224,6 +226,8 @@ class Supervisor:
             Child("writer", SLOT_WRITER, worker(lambda: Writer(settings, segment))),
             Child("dispatcher", SLOT_DISPATCHER, worker(lambda: Dispatcher(settings, segment))),
             Child("scheduler", SLOT_SCHEDULER, worker(lambda: Scheduler(settings, segment))),
+            Child("transaction-check", SLOT_TRANSACTION_CHECK,
+                  worker(lambda: TransactionChecker(settings, segment))),
             Child("coordinator", SLOT_COORDINATOR, lambda: run_coordinator(settings, segment)),
         ]
         for index, sockets in enumerate(listeners.serving):
@@ -377,8 +381,8 @@ class Supervisor:
         clean = True
         steps = [[c for c in self._children if c.slot >= SLOT_SERVING]]
         steps += [[c for c in self._children if c.slot == slot]
-                  for slot in (SLOT_COORDINATOR, SLOT_SCHEDULER, SLOT_WRITER, SLOT_DISPATCHER,
-                               SLOT_NAMESRV)]
+                  for slot in (SLOT_COORDINATOR, SLOT_SCHEDULER, SLOT_TRANSACTION_CHECK,
+                               SLOT_WRITER, SLOT_DISPATCHER, SLOT_NAMESRV)]
         for step in steps:
             clean = self._end_step([child for child in step if child.pid]) and clean
             clean = clean and all(
