@@ -119,18 +119,19 @@ def format_report(report: Report) -> str:
               help="With --oneway: ask the broker how many messages arrived.")
 @click.option("--transactional", is_flag=True,
               help="Half messages, each committed when it is stored: a message is a transaction.")
+@click.option("--delay-level", default=0, help="Delayed messages: their level.")
 @click.option("--keys", is_flag=True, help="Give each message a KEYS property of its own.")
 @click.option("--tags", default="TagA", show_default=True, help="TAGS property; empty for none.")
 def produce_command(
     connections: int, depth: int, size: int, count: int | None, seconds: float | None,
-    warmup: int, rate: float, oneway: bool, verify: bool, transactional: bool, keys: bool,
-    tags: str, **common: Any,
+    warmup: int, rate: float, oneway: bool, verify: bool, transactional: bool, delay_level: int,
+    keys: bool, tags: str, **common: Any,
 ) -> None:
     """Send messages: as many in flight as asked, or at a rate."""
     options = ProduceOptions(
         span=_span(count, seconds, warmup), connections=connections, depth=depth, size=size,
-        rate=rate, oneway=oneway, verify=verify, transactional=transactional, keys=keys, tags=tags or None,
-        codec=CODECS[common["header"]], heartbeat=common["heartbeat"],
+        rate=rate, oneway=oneway, verify=verify, transactional=transactional,
+        delay_level=delay_level, keys=keys, tags=tags or None, codec=CODECS[common["header"]], heartbeat=common["heartbeat"],
         broker_pids=common["broker_pids"])
     _run(lambda: produce(_target(common), options), common["as_json"])
 

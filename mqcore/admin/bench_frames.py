@@ -40,7 +40,7 @@ def send_template(
     topic: str, queue_id: int, body: bytes, *, group: str = "mqcore_bench",
     tags: str | None = "TagA", keys: bool = False, oneway: bool = False,
     codec: Codec = Codec.JSON, wait: bool = True, default_queues: int = 4,
-    transactional: bool = False,
+    transactional: bool = False, delay_level: int = 0,
 ) -> Template:
     """
     A SEND_MESSAGE_V2 like a Java producer's (remoting.md 4.1.2) for one queue.
@@ -55,6 +55,8 @@ def send_template(
     properties.append(f"WAIT\x01{'true' if wait else 'false'}")
     if tags:
         properties.append(f"TAGS\x01{tags}")
+    if delay_level:
+        properties.append(f"DELAY\x01{delay_level}")
     if transactional:
         properties += ["TRAN_MSG\x01true", f"PGROUP\x01{group}"]
     ext: dict[str, str | None] = {
