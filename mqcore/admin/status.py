@@ -47,6 +47,7 @@ def describe(name: str) -> dict[str, object] | None:
         "processes": processes,
         "log": {"first": log["first"], "published": log["published"], "flushed": log["flushed"],
                 "dispatch_behind_bytes": log["published"] - log["dispatched"],
+                "pool_waiting_bytes": writer[5], "flush_timeouts": writer[4],
                 "writes_refused": REFUSALS[log["refusal"]],
                 "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},

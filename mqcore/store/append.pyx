@@ -11,6 +11,7 @@ from mqcore.layout cimport (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
     PRODUCER_COUNT,
+    PROPERTIES_LENGTH_MAX,
     PUT_CREATE_FILE_FAILED,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
@@ -364,7 +365,8 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
             break
         head = <AppendHead*>record
         exhausted = (a.pool != NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_NONE
-                     and not has_pool_room(a, head.bytes_total))
+                     and not has_pool_room(a, head.bytes_total + (
+                         0 if a.multi == NULL else PROPERTIES_LENGTH_MAX)))
         if exhausted and pool_keeps_waiting(a):
             ring.position = before
             break

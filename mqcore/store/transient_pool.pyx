@@ -54,6 +54,7 @@ cdef extern from "<errno.h>" nogil:
 
 cdef enum:
     PAGE = 4096
+    REQUEST_SLACK = 1 << 17           # blank record, properties that the writer adds: twice
     CHUNK_BYTES = 1 << 20             # what one write takes: room comes back in such steps
     GATHER_MS = 1
     RETRY_MS = 200                    # after a write that failed
@@ -92,7 +93,7 @@ cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const c
     cdef int i
     memset(pool, 0, sizeof(TransientPool))
     for i in range(PRODUCER_COUNT):                    # half a ring is the longest request there is
-        capacity = max(capacity, shm.head.appends[i].capacity + 4 * PAGE)
+        capacity = max(capacity, shm.head.appends[i].capacity + REQUEST_SLACK)
     pool.capacity = (capacity + PAGE - 1) // PAGE * PAGE
     pool.bytes = map_twice(pool.capacity)
     pool.folders = strdup(folders)

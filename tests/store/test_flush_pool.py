@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,11 @@ from mqcore.store import append_probe
 from mqcore.store.append_loop import AppendLoop
 from mqcore.store.append_probe import AppendProbe
 from mqcore.store.io_stall import Stall
+from mqcore.wire import command as wire
+from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
+from tests.store.stalling import StallingBroker, stall, stalling_broker
+from tests.workers.load import Asker
 from tests.workers.processes import wait_for
 
 PUT_OK, PUT_NOT_AVAILABLE, PUT_POOL_EXHAUSTED = 0, 4, 8
@@ -29,19 +32,12 @@ POOL_BYTES = 1 << 20
 BODY = 1000
 RECORD = BODY + 91 + len("topic")
 
+__all__ = ["stall", "stalling_broker"]      # fixtures
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
-
-
-@pytest.fixture
-def stall() -> Iterator[Stall]:
-    disk = Stall(mmap(-1, 4096))
-    disk.install()
-    yield disk
-    disk.writes(False)
-    disk.remove()
 
 
 @pytest.fixture
@@ -337,3 +333,38 @@ def test_what_was_not_committed_when_the_writer_is_killed_is_lost_and_its_offset
         loop.run(TURN_MS)
     assert [tuple(result[1:4]) for result in probe.take()] == [(PUT_OK, 5, 5 * RECORD)]
     assert numbers_in(run) == [0, 1, 2, 3, 4, 7]
+
+
+# -- a whole broker --------------------------------------------------------------------------------
+
+
+def send_request(number: int) -> wire.Command:
+    return wire.request(RequestCode.SEND_MESSAGE, {
+        "producerGroup": "PG", "topic": "pooled", "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",
+        "flag": "0", "properties": "", "reconsumeTimes": "0",
+    }, b"%-10000d" % number)
+
+
+def test_a_broker_whose_pool_is_full_says_so_and_delivers_all_it_took(
+    stalling_broker: StallingBroker,
+) -> None:
+    settings = {"store.flush": "transient-pool", "store.pool_bytes": 1 << 20,
+                "store.message_size_max_bytes": 16384, "store.commit_thorough_interval_ms": 20}
+    taken: list[bytes] = []
+    with stalling_broker(settings) as (broker, disk), Asker(broker.broker_addr) as asker:
+        disk.writes(True)
+        for number in range(1000):
+            request = send_request(number)
+            answer = asker.ask(request)
+            if answer.code != 0:
+                break
+            taken.append(request.body)
+        assert (answer.code, (answer.remark or "")[:15]) == (2, "[REJECTREQUEST]")
+        assert len(taken) * 10_000 > 1 << 19
+        assert asker.queue("pooled", 0) == []               # nothing is in the files
+        disk.writes(False)
+        wait_for(lambda: len(asker.queue("pooled", 0)) == len(taken), "what was taken")
+        assert asker.ask(send_request(1)).code == 0
+        taken.append(send_request(1).body)
+        wait_for(lambda: [r.body for r in asker.queue("pooled", 0)] == taken, "all messages")

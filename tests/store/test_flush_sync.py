@@ -4,12 +4,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from mmap import mmap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,8 @@ from mqcore.store.append_loop import AppendLoop
 from mqcore.store.append_probe import AppendProbe
 from mqcore.store.io_stall import Stall
 from tests.store.harness import Run
-from tests.support import mqcore_process
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.store.stalling import StallingBroker, stall, stalling_broker
+from tests.support.mqcore_process import MqcoreProcess
 from tests.workers.load import Asker
 from tests.workers.processes import wait_for
 
@@ -31,22 +28,13 @@ REFUSAL_FLUSH_FAILED = 2
 SEGMENT = 8192
 TURN_MS = 1000
 TIMEOUT_MS = 60
-PAGE = 4096
+
+__all__ = ["stall", "stalling_broker"]      # fixtures
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
-
-
-@pytest.fixture
-def stall() -> Iterator[Stall]:
-    """A disk that hangs when told, beneath everything."""
-    disk = Stall(mmap(-1, PAGE))
-    disk.install()
-    yield disk
-    disk.syncs(False)
-    disk.remove()
 
 
 @contextlib.contextmanager
@@ -241,46 +229,9 @@ def test_a_quiet_watcher_sleeps_a_whole_time_out_and_ends_when_told(run: Run) ->
 
 # -- a whole broker --------------------------------------------------------------------------------
 
-STALLING_BROKER = """
-import mmap, sys
-from mqcore.store.io_stall import Stall
-with open(sys.argv.pop(1), "r+b") as words:
-    Stall(mmap.mmap(words.fileno(), 0)).install()
-from mqcore.admin.cli import main
-main()
-"""
-
-
-@pytest.fixture
-def stalling_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                    ) -> Callable[..., contextlib.AbstractContextManager[
-                        tuple[MqcoreProcess, Stall]]]:
-    """Starts a broker whose disk hangs when the test says so."""
-
-    def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "mqcore.admin.cli"]
-        return original(
-            [sys.executable, "-c", STALLING_BROKER, str(words), *command[3:]], **options)
-
-    @contextlib.contextmanager
-    def start(settings: dict[str, object]) -> Iterator[tuple[MqcoreProcess, Stall]]:
-        words.write_bytes(bytes(PAGE))
-        with words.open("r+b") as file:
-            disk = Stall(mmap(file.fileno(), 0))
-        monkeypatch.setattr(mqcore_process.subprocess, "Popen", popen)
-        with mqcore_up(tmp_path, settings) as broker:
-            try:
-                yield broker, disk
-            finally:
-                disk.syncs(False)
-                disk.writes(False)
-
-    original, words = subprocess.Popen, tmp_path / "words"
-    return start
-
 
 def test_a_client_hears_of_a_late_disk_in_time_and_reads_the_message_later(
-    stalling_broker: Callable[..., Any],
+    stalling_broker: StallingBroker,
 ) -> None:
     settings = {"store.flush": "sync", "store.sync_flush_timeout_ms": 200}
 
@@ -311,7 +262,7 @@ def test_a_client_hears_of_a_late_disk_in_time_and_reads_the_message_later(
 
 
 def test_with_wait_false_a_client_hears_ok_while_the_disk_hangs(
-    stalling_broker: Callable[..., Any],
+    stalling_broker: StallingBroker,
 ) -> None:
     async def send(broker: MqcoreProcess, disk: Stall) -> None:
         async with Producer("PG", namesrv=broker.namesrv_addr) as producer:
