@@ -38,6 +38,8 @@ LIVE = frozenset((
     "store.query_unique_count_max",
 ))
 SOURCE = "request"
+# What mqcore does not have, in the words of tools that ask for it (mqadmin exportConfigs).
+ABSENT = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
 
 # stock key -> our value as stock writes it, for those that are not taken as they are
 _STOCK_FORMS: dict[str, Callable[[Any], str]] = {
@@ -90,7 +92,7 @@ def shown(settings: Settings) -> dict[str, str]:
     """Every setting, under its stock name where it has one."""
     names = {target: key for key, target in RENAMED.items()}
     names |= {target: key for key, (target, _) in CONVERTED.items() if key in _STOCK_FORMS}
-    table = {key: harmless for key, (harmless, _) in REFUSED.items()}
+    table = ABSENT | {key: harmless for key, (harmless, _) in REFUSED.items()}
     for section in SECTIONS:
         struct = getattr(settings, section)
         for field in struct.__struct_fields__:

@@ -5,12 +5,14 @@ broker.md 10.4, remoting.md 4.4, 4.8 (RocketMQ 4.9.8: AdminBrokerProcessor, Brok
 """
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mqcore.broker.client_calls import CallEnd
 from mqcore.broker.clients import Client
 from mqcore.broker.core import Core
 from mqcore.broker.requests import Answer, FieldError, Fields, Request, refused
-from mqcore.wire.codes import ResponseCode, version_ordinal, version_text
-from mqcore.wire.command import Command
+from mqcore.wire.codes import FLAG_RESPONSE, ResponseCode, version_ordinal, version_text
+from mqcore.wire.command import Command, encode
 from mqcore.wire.command import request as make_request
 from mqcore.wire.ids import parse_offset_message_id
 
@@ -59,7 +61,10 @@ def _relay(
         )
 
     def done(end: Command | CallEnd) -> None:
-        core.answer(request, _answer(client, end))
+        if isinstance(end, CallEnd):
+            core.answer(request, _no_answer(client, end))
+        elif not request.command.is_oneway:
+            core.ports.connections.send(request.connection, encode(_answer(request, end)))
 
     core.calls.call(
         client.connection, make_request(request.command.code, ext, body), RELAY_TIMEOUT_MS, done,
@@ -75,10 +80,14 @@ def _member(core: Core, group: str, client_id: str) -> Client | None:
     return next((one for one in found.members.values() if one.client_id == client_id), None)
 
 
-def _answer(client: Client, end: Command | CallEnd) -> Answer:
-    """The client's code, remark, fields and body, or why there are none."""
-    if isinstance(end, Command):
-        return Answer(end.code, end.remark, end.ext, end.body)
+def _answer(request: Request, end: Command) -> Command:
+    """The client's own answer, its language and version too, as one to the tool's request."""
+    return replace(
+        end, opaque=request.command.opaque, flag=FLAG_RESPONSE, codec=request.command.codec
+    )
+
+
+def _no_answer(client: Client, end: CallEnd) -> Answer:
     timeout = end is CallEnd.TIMEOUT
     return refused(
         ResponseCode.CONSUME_MSG_TIMEOUT if timeout else ResponseCode.SYSTEM_ERROR,

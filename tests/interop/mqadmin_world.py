@@ -94,15 +94,16 @@ class World:
 
 def normal(text: str, free: str = "") -> list[str]:
     """
-    Lines that are not empty, without what differs from run to run; blanks count as one. Of a stack
-    trace its first line stays.
+    Lines that are not empty, without what differs from run to run; blanks count as one. A line that
+    is `free` as a whole is left out; of a stack trace its first line stays.
     """
     if free:
         text = re.sub(free, "FREE", text)
     for pattern, name in _FREE:
         text = re.sub(pattern, name, text)
     lines = [line.strip() for line in text.splitlines()]
-    return [line for line in lines if line and not re.match(r"at \S+\(.*\)$", line)]
+    return [line for line in lines
+            if line not in ("", "FREE") and not re.match(r"at \S+\(.*\)$", line)]
 
 
 @contextlib.contextmanager
@@ -149,7 +150,12 @@ def _fill(world: World) -> None:
         world.mqadmin.ask("commit", GROUP)
         return world.committed(GROUP, TOPIC, QUEUES) == [MESSAGES // QUEUES] * QUEUES
 
+    def is_known() -> bool:                      # by its first heartbeat, a second after its start
+        text = world.mqadmin.run("producer", "-b", world.broker_addr)
+        return f"({PRODUCER})" in text and text.count("member-") == 3
+
     wait_until(has_consumed, "all messages consumed and committed")
+    wait_until(is_known, "the producer's heartbeat")
 
 
 def _record(step: str, lines: list[str]) -> None:

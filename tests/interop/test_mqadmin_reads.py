@@ -17,6 +17,8 @@ from tests.interop.mqadmin_world import (
     World,
 )
 
+# The retry topic's queue is there when the member has committed it: soon, or a while later.
+PROGRESS_FREE = rf"Consume TPS: \d+\.\d\d|%RETRY%{GROUP} .*"
 SYSTEM_TOPICS = {"SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TBW102", "SELF_TEST_TOPIC",
                  "OFFSET_MOVED_EVENT", CLUSTER_NAME, BROKER_NAME, f"{CLUSTER_NAME}_REPLY_TOPIC"}
 
@@ -82,9 +84,9 @@ def test_consumer_progress_of_all_groups(mqadmin_world: World) -> None:
 
 def test_consumer_progress_of_a_group(mqadmin_world: World) -> None:
     mqadmin_world.check("consumerProgress -g", "consumerProgress", "-g", GROUP,
-                        free=r"Consume TPS: \d+\.\d\d")
+                        free=PROGRESS_FREE)
     mqadmin_world.check("consumerProgress -g -s", "consumerProgress", "-g", GROUP, "-s", "true",
-                        free=r"Consume TPS: \d+\.\d\d")
+                        free=PROGRESS_FREE)
 
 
 def test_consumer_connection(mqadmin_world: World) -> None:
@@ -125,7 +127,7 @@ def test_broker_consume_stats(mqadmin_world: World) -> None:
 
 def test_query_by_offset_id(mqadmin_world: World) -> None:
     text = mqadmin_world.check("queryMsgById", "queryMsgById", "-i", mqadmin_world.sent[5]["id"],
-                               free=r"MessageTrack \[consumerGroup=(?!AdminGroup).*\n")
+                               free=r"MessageTrack \[consumerGroup=(?!AdminGroup\b).*")
     body = Path(fields(text)["Message Body Path"])
 
     assert body.read_bytes() == b"body 5"
@@ -148,7 +150,7 @@ def test_query_by_unique_key(mqadmin_world: World) -> None:
     text = mqadmin_world.check(
         "queryMsgByUniqueKey", "queryMsgByUniqueKey", "-t", TOPIC,
         "-i", mqadmin_world.sent[2]["key"],
-        free=r"MessageTrack \[consumerGroup=(?!AdminGroup).*\n")
+        free=r"MessageTrack \[consumerGroup=(?!AdminGroup\b).*")
     Path(fields(text)["Message Body Path"]).unlink()
     mqadmin_world.check("queryMsgByUniqueKey of nothing", "queryMsgByUniqueKey", "-t", TOPIC,
                         "-i", "0" * 32, free=r"(?s)\s+at .*")
@@ -157,7 +159,7 @@ def test_query_by_unique_key(mqadmin_world: World) -> None:
 def test_query_by_queue_offset(mqadmin_world: World) -> None:
     text = mqadmin_world.check(
         "queryMsgByOffset", "queryMsgByOffset", "-t", TOPIC, "-b", BROKER_NAME, "-i", 1, "-o", 1,
-        free=r"MessageTrack \[consumerGroup=(?!AdminGroup).*\n")
+        free=r"MessageTrack \[consumerGroup=(?!AdminGroup\b).*")
     Path(fields(text)["Message Body Path"]).unlink()
 
 
@@ -184,15 +186,6 @@ def test_query_consume_queue(mqadmin_world: World) -> None:
     assert set(re.findall(r"eval=(\w+)", text)) == {evaluated}      # tests/wire_live/differences
     mqadmin_world.check("queryCq -g of nobody", "queryCq", *asked, "-i", 0, "-g", "Nobody",
                         free=sizes)
-
-
-def test_statistics_of_all_topics(mqadmin_world: World) -> None:
-    table = rows(mqadmin_world.mqadmin.run("statsAll", "-t", TOPIC), "#Topic")
-
-    (row,) = table
-    assert row[:3] == [TOPIC, GROUP, "0"]
-    assert all(re.fullmatch(r"\d+\.\d\d", rate) for rate in row[3:5])
-    assert row[5:] == ["0", "0"]                # a day's window has no full hour yet
 
 
 def test_broker_config(mqadmin_world: World) -> None:

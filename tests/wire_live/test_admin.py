@@ -1,6 +1,7 @@
 """Recorded questions of tools on a live broker: topics, groups, members, queues, settings."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -268,7 +269,7 @@ def test_settings_are_shown_under_stock_names(live: MqcoreProcess, exchange: Exc
                     for side in (replay.expected, found))
     assert ours["brokerName"] == theirs["brokerName"] == "broker-a"
     own = {key for key in ours if "." in key}
-    assert set(ours) - own <= set(theirs)
+    assert {key for key in set(ours) - own if ours[key]} <= set(theirs)
     assert len(set(ours) - own) >= 50
 
 
@@ -311,10 +312,7 @@ def test_a_consumer_is_asked_and_its_answer_passed_on(
         assert question.code == exchange.code
         assert (question.ext or {}).items() >= asked.items()
         assert (question.body != b"") == (exchange.code == 309)
-        member.send(encode(Command(
-            wanted.code, language=wanted.language, version=wanted.version, flag=1,
-            opaque=question.opaque, remark=wanted.remark, ext=wanted.ext, body=wanted.body)))
+        member.send(encode(replace(wanted, opaque=question.opaque)))
         found = tool.answer_to(replay.request.opaque)
-    found.language = wanted.language             # of an answer of ours; nobody reads it
     assert_alike(replay, found)
     assert found.body == wanted.body

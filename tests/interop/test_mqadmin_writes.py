@@ -19,6 +19,17 @@ from tests.interop.mqadmin_world import (
 )
 
 READ, READ_WRITE = 4, 6
+OTHER = "OtherTopic"              # of groups that come and go; what is looked at stays as it is
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _other_topic(mqadmin_world: World) -> None:
+    """OTHER with two messages in each queue."""
+    mqadmin_world.topic(OTHER, QUEUES)
+    mqadmin_world.mqadmin.ask("producer", "OtherProducer")
+    for number in range(2 * QUEUES):
+        mqadmin_world.mqadmin.send("OtherProducer", OTHER, number % QUEUES, "other", "other")
+    mqadmin_world.mqadmin.ask("stop", "OtherProducer")
 
 
 def queues_of(world: World, topic: str) -> dict[str, int]:
@@ -74,7 +85,7 @@ def test_a_group_is_made_changed_and_deleted(mqadmin_world: World) -> None:
     world.check("updateSubGroup -c", "updateSubGroup", "-c", CLUSTER_NAME, "-g", "MadeGroup")
     world.check("getConsumerConfig of a changed group", "getConsumerConfig", "-g", "MadeGroup")
 
-    world.commit("MadeGroup", TOPIC, 0, 1)
+    world.commit("MadeGroup", OTHER, 0, 1)
     world.check("deleteSubGroup", "deleteSubGroup", "-c", CLUSTER_NAME, "-g", "MadeGroup",
                 "-r", "true")
     world.check("getConsumerConfig of nobody", "getConsumerConfig", "-g", "MadeGroup")
@@ -86,15 +97,15 @@ def test_a_group_is_made_changed_and_deleted(mqadmin_world: World) -> None:
 def test_offsets_of_a_group_that_is_offline_are_reset_by_time(mqadmin_world: World) -> None:
     world = mqadmin_world
     for queue_id in range(QUEUES):
-        world.commit("OfflineGroup", TOPIC, queue_id, 2)
+        world.commit("OfflineGroup", OTHER, queue_id, 2)
 
     world.check("resetOffsetByTime offline", "resetOffsetByTime", "-g", "OfflineGroup",
-                "-t", TOPIC, "-s", 1_600_000_000_000, unordered=True)
-    assert world.committed("OfflineGroup", TOPIC, QUEUES) == [0] * QUEUES
+                "-t", OTHER, "-s", 1_600_000_000_000, unordered=True)
+    assert world.committed("OfflineGroup", OTHER, QUEUES) == [0] * QUEUES
 
     world.check("skipAccumulatedMessage offline", "skipAccumulatedMessage", "-g", "OfflineGroup",
-                "-t", TOPIC, unordered=True)
-    assert world.committed("OfflineGroup", TOPIC, QUEUES) == [2] * QUEUES
+                "-t", OTHER, unordered=True)
+    assert world.committed("OfflineGroup", OTHER, QUEUES) == [2] * QUEUES
 
 
 def test_offsets_of_a_group_that_is_online_are_reset_at_its_members(mqadmin_world: World) -> None:
@@ -127,10 +138,12 @@ def test_a_reset_of_an_unknown_group_is_refused(mqadmin_world: World) -> None:
 def test_offsets_are_cloned(mqadmin_world: World) -> None:
     world = mqadmin_world
     world.topic("%RETRY%Clone")
-    world.check("cloneGroupOffset", "cloneGroupOffset", "-s", GROUP, "-d", "Clone", "-t", TOPIC,
-                "-o", "true")
+    for queue_id in range(QUEUES):
+        world.commit("CloneSource", OTHER, queue_id, queue_id)
+    world.check("cloneGroupOffset", "cloneGroupOffset", "-s", "CloneSource", "-d", "Clone",
+                "-t", OTHER, "-o", "true")
 
-    assert world.committed("Clone", TOPIC, QUEUES) == [2] * QUEUES
+    assert world.committed("Clone", OTHER, QUEUES) == list(range(QUEUES))
 
 
 def test_cleaning(mqadmin_world: World) -> None:
@@ -205,6 +218,20 @@ def test_messages_are_sent_by_the_tool_and_found(mqadmin_world: World) -> None:
     assert row[3] in found
     world.check("consumeMessage of a sent one", "consumeMessage", "-t", "Sent", "-c", 1,
                 "-b", BROKER_NAME, "-i", 1, free=r"storeSize=\d+|commitLogOffset=\d+")
+
+
+def test_statistics_tell_what_was_put_and_got(mqadmin_world: World) -> None:
+    def row() -> list[str]:
+        table = rows(mqadmin_world.mqadmin.run("statsAll", "-t", TOPIC), "#Topic")
+        (found,) = (row for row in table if row[:2] == [TOPIC, GROUP])
+        return found
+
+    # a window of a minute has its first part after 10 s; it stands for those of hour and day
+    wait_until(lambda: row()[5:] == [str(MESSAGES)] * 2, f"{MESSAGES} messages put and got")
+    accumulated, put_tps, got_tps = row()[2:5]
+    assert accumulated == "0"
+    assert 0 < float(put_tps) < MESSAGES
+    assert 0 < float(got_tps) < MESSAGES
 
 
 @pytest.mark.parametrize(("command", "options", "head"), [
