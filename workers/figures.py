@@ -91,11 +91,11 @@ class StoreFigures:
             "putMessageSizeTotal": str(totals.appended_bytes),
             "putMessageAverageSize": str(average),
             "dispatchBehindBytes": str(state["published"] - state["dispatched"]),
-            "remainHowManyDataToFlush": _size_text(state["published"] - state["flushed"]),
+            "remainHowManyDataToFlush": size_text(state["published"] - state["flushed"]),
         }
 
 
-def _size_text(size: int) -> str:
+def size_text(size: int) -> str:
     """Bytes for people: `512 B`, `1.6 KiB`, ..."""
     if size < 1024:
         return f"{max(size, 0)} B"

@@ -1,0 +1,94 @@
+"""Where statistics come from: ends of queues, counters (mqcore/broker/statistics.py)."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.shm.retention import QueueLives
+from mqcore.workers.figures import FIGURE_APPENDS, FIGURE_PULLED_MESSAGES, StoreFigures, size_text
+from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.shared_queues import SharedQueues
+from tests.store.harness import Run
+
+TURN_MS = 1000
+
+
+class Store:
+    """A run whose writer and dispatcher are turned by hand."""
+
+    def __init__(self, root: Path) -> None:
+        self.run = Run(root, segment_size=8192, file_entries=10)
+        self.writer, self.probe = self.run.writer("async", 0), self.run.probe()
+        self.queues = SharedQueues(self.run.segment, lambda: 0)
+
+    def send(self, topic: str, queue_id: int, count: int) -> None:
+        for number in range(count):
+            assert self.probe.send(topic, queue_id, [b"body"], opaque=number)
+        self.writer.run(TURN_MS)
+        self.run.dispatch_all(self.run.segment.log_state()["published"])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_only_what_comes_after_the_first_look_is_growth(store: Store) -> None:
+    store.send("T", 0, 3)
+    assert store.queues.growth() == {}
+    assert store.queues.growth() == {}
+
+
+def test_growth_is_summed_over_the_queues_of_a_topic(store: Store) -> None:
+    store.send("T", 0, 1)
+    store.queues.growth()
+    store.send("T", 0, 2)
+    store.send("T", 1, 3)
+    store.send("U", 0, 1)
+
+    assert store.queues.growth() == {"T": 5, "U": 1}
+    assert store.queues.growth() == {}
+
+
+def test_the_ends_of_all_queues_come_in_their_order(store: Store) -> None:
+    lives = QueueLives(store.run.segment)
+    assert lives.ends() == b""
+    store.send("T", 0, 3)
+    store.send("U", 0, 2)
+
+    ends = memoryview(lives.ends()).cast("q").tolist()
+    assert ends == [state.max_offset for state in lives.all()] == [3, 2]
+
+
+class Segment:
+    """The counters of one writer and one serving process."""
+
+    serving_count = 1
+
+    def __init__(self) -> None:
+        self.figures: dict[int, list[int]] = {SLOT_WRITER: [0] * 14, SLOT_SERVING: [0] * 14}
+
+    def slot(self, number: int) -> dict[str, Any]:
+        return {"figures": self.figures[number]}
+
+
+def test_totals_go_on_when_a_process_starts_again(tmp_path: Path) -> None:
+    segment = Segment()
+    figures = StoreFigures(segment, StoreFiles(tmp_path))       # type: ignore[arg-type]
+    segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 10
+    segment.figures[SLOT_SERVING][FIGURE_PULLED_MESSAGES] = 4
+    assert figures.totals() == (10, 4)
+    segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 3
+    assert figures.totals() == (13, 4)
+    segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 5
+    assert figures.totals() == (15, 4)
+
+
+@pytest.mark.parametrize(("size", "text"), [
+    (-1, "0 B"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1648, "1.6 KiB"),
+    (1 << 20, "1.0 MiB"), (3 << 29, "1.5 GiB"), (1 << 41, "2048.0 GiB"),
+])
+def test_sizes_are_told_in_words(size: int, text: str) -> None:
+    assert size_text(size) == text
