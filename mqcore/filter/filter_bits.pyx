@@ -3,8 +3,8 @@ The bits of SQL92 filters in extension units: every registered filter of a recor
 evaluated, and sets its bits in the record's map when the record passes.
 
 broker.md 7.7, store.md 3.6 (RocketMQ 4.9.8: CommitLogDispatcherCalcBitMap). Each record of a topic
-with filters has a map, be it all zeros; one of a topic without filters has none. A filter that cannot
-be loaded leaves its topic without maps: a pull then evaluates the message itself.
+with filters has a map, be it all zeros; one of a topic without filters has none. A filter that
+cannot be loaded leaves its topic without maps: a pull then evaluates the message itself.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc

@@ -323,7 +323,8 @@ cdef class DispatchLoop:
                 raise OSError(error, "index file cannot be used", newest_index)
         for i in range(shm.head.serving_count):
             shm_producer(shm, &shm.head.arrivals[i], &self.d.arrivals[i])
-        shm_producer(shm, &shm.head.arrivals[ARRIVALS_SCHEDULER], &self.d.arrivals[ARRIVALS_SCHEDULER])
+        shm_producer(shm, &shm.head.arrivals[ARRIVALS_SCHEDULER],
+                     &self.d.arrivals[ARRIVALS_SCHEDULER])
         self.d.position = load_i64_acquire(&shm.log.dispatched)
         if shm.slots[SLOT_DISPATCHER].incarnation > 1:
             self.distrust_files()
@@ -344,9 +345,9 @@ cdef class DispatchLoop:
 
     def run(self, int64_t slice_ms) -> int:
         """
-        Dispatch and sleep for `slice_ms`, or until a stop is asked for or something fails; returns a
-        DispatchFailure (0: none). After 4 (I/O) it may be called again, after 5 when the queues that
-        the writer ended are removed (`removals_done`); after the others not.
+        Dispatch and sleep for `slice_ms`, or until a stop is asked for or something fails; returns
+        a DispatchFailure (0: none). After 4 (I/O) it may be called again, after 5 when the queues
+        that the writer ended are removed (`removals_done`); after the others not.
         """
         cdef int64_t end_ms = steady_ms() + slice_ms
         cdef int64_t count = 0

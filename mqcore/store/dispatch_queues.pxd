@@ -1,5 +1,5 @@
-# The queue entries of one batch of dispatched records: noted record by record, written queue by queue
-# at its end. dispatch.pxd has the rules D1, D2 and D4 that stand behind it.
+# The queue entries of one batch of dispatched records: noted record by record, written queue by
+# queue at its end. dispatch.pxd has the rules D1, D2 and D4 that stand behind it.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.segment cimport Shm
@@ -48,7 +48,7 @@ cdef int batch_open(QueueBatch* b, Shm* shm, const char* folder, int64_t file_en
 # Units of an extension from now on, with bit maps of at most map_size bytes; 0 or errno.
 cdef int batch_extend(QueueBatch* b, QueueExtension* extension, int32_t map_size) noexcept nogil
 cdef void batch_close(QueueBatch* b) noexcept nogil
-# Note the record's entry in its own queue; False: there is no such queue. bits: of its unit, or NULL.
+# Note the record's entry in its own queue; False: there is no such queue. bits: its unit's, or NULL.
 cdef bint batch_note(QueueBatch* b, const RecordView* record, int64_t tags, const uint8_t* bits,
                      int32_t bits_length) noexcept nogil
 # ... and in another queue, which holds it at `offset` with its tag code.

@@ -120,8 +120,8 @@ cdef bint batch_note(QueueBatch* b, const RecordView* record, int64_t tags, cons
 
 cdef void batch_note_at(QueueBatch* b, const RecordView* record, int32_t queue, int64_t offset,
                         int64_t tags) noexcept nogil:
-    if (b.pending_count == BATCH_ENTRIES_MAX
-            or record.log_position < load_i64_acquire(&b.shm.queues[queue].restart_position)):   # D4
+    cdef int64_t restart = load_i64_acquire(&b.shm.queues[queue].restart_position)
+    if b.pending_count == BATCH_ENTRIES_MAX or record.log_position < restart:            # D4
         return
     if b.extension != NULL:
         b.units[b.pending_count].bits_length = NO_UNIT

@@ -6,9 +6,9 @@
 #       as INNER_MULTI_QUEUE_OFFSET out of the record.
 #   M2  A named queue's next_offset moves when the record is staged, and back when its write fails
 #       (append.pxd, A4). Preparing a request moves nothing: it may be done again.
-#   M3  What waits somewhere first (delayed and half messages, copies for retries, dead letters) is in
-#       its own queue only: the message that comes of it is put into the named ones. Batches too are
-#       in their own queue only.
+#   M3  What waits somewhere first (delayed and half messages, copies for retries, dead letters) is
+#       in its own queue only: the message that comes of it is put into the named ones. Batches too
+#       are in their own queue only.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead
@@ -27,12 +27,13 @@ cdef struct NamedQueue:
     int32_t queue                     # number in the queue table
     int64_t offset                    # of the record there
 
-# -- the writer ---------------------------------------------------------------------------------------
+# -- the writer -----------------------------------------------------------------------------------
 cdef struct MultiDispatch:
     Shm* shm
     bint light_queues                 # else %LMQ%... are names like others
     int32_t light_count_max
     int32_t light_count               # at least as many as there are
+    int32_t light_added               # by the request that is being prepared
     int64_t counted_ms                # when they were counted
     uint8_t* request                  # the request that was prepared: its head, then its records
     int64_t capacity
@@ -42,12 +43,12 @@ cdef struct MultiDispatch:
 cdef int multi_open(MultiDispatch* m, Shm* shm, bint light_queues,
                     int32_t light_count_max) noexcept nogil              # 0 or errno
 cdef void multi_close(MultiDispatch* m) noexcept nogil
-# Offsets into the records of a request, before they are staged; *head and *records then point to the
-# copy that is to be staged. PutStatus.
+# Offsets into the records of a request, before they are staged; *head and *records then point to
+# the copy that is to be staged. PutStatus.
 cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
                        const uint8_t** records) noexcept nogil
 
-# -- who reads records ----------------------------------------------------------------------------------
+# -- who reads records ----------------------------------------------------------------------------
 # The queues that a record was put in besides its own, at most MULTI_NAMES_MAX; how many. Adds those
 # that the queue table does not have yet if `add`, else leaves them out.
 cdef int32_t multi_queues(Shm* shm, bint light_queues, const RecordView* record, bint add,

@@ -76,12 +76,13 @@ cdef void count_light(MultiDispatch* m) noexcept nogil:
     m.counted_ms = steady_ms()
 
 
-# -- names ---------------------------------------------------------------------------------------------
+# -- names ----------------------------------------------------------------------------------------
 
 cdef bint is_name(const uint8_t* name, int32_t length) noexcept nogil:
     """Whether a queue may be called so: it becomes a folder."""
     cdef int32_t i
-    if not 1 <= length <= TOPIC_LENGTH_MAX or (name[0] == 46 and length <= 2 and name[length - 1] == 46):
+    if not 1 <= length <= TOPIC_LENGTH_MAX or (
+            length <= 2 and name[0] == 46 and name[length - 1] == 46):        # "." and ".."
         return False
     for i in range(length):
         if name[i] < 32 or name[i] == 127 or name[i] == 47:          # control characters, "/"
@@ -94,28 +95,39 @@ cdef inline int32_t queue_id_of(bint light_queues, const uint8_t* name, int32_t 
     return 0 if light_queues and is_light_name(name, length) else own_id
 
 
-cdef int name_queue(MultiDispatch* m, const uint8_t* name, int32_t length, int32_t own_id,
-                    int32_t* number) noexcept nogil:
-    """The number of a named queue, entered into the table if it is new; PutStatus."""
+cdef int check_name(MultiDispatch* m, const uint8_t* name, int32_t length,
+                    int32_t own_id) noexcept nogil:
+    """Whether a record may be put into a queue of that name; counts new light ones. PutStatus."""
     cdef int32_t queue_id = queue_id_of(m.light_queues, name, length, own_id)
-    cdef uint64_t hash
-    cdef bint counts = m.light_queues and is_light_name(name, length)
+    cdef int32_t number
     if not is_name(name, length):
         return PUT_MESSAGE_ILLEGAL
-    hash = queue_hash(name_hash(name, length, 0), queue_id)
-    number[0] = queue_find(m.shm, name, length, queue_id, hash)
-    if number[0] >= 0 and (not counts or m.shm.queues[number[0]].next_offset):
+    if not m.light_queues or not is_light_name(name, length):
         return PUT_OK
-    if counts and m.light_count >= m.light_count_max:
-        if steady_ms() - m.counted_ms >= RECOUNT_MS:                 # some may be removed by now
-            count_light(m)
-        if m.light_count >= m.light_count_max:
-            return PUT_LIGHT_QUEUES_FULL
-    number[0] = queue_find_or_add(m.shm, name, length, queue_id, hash)
-    if number[0] < 0:
+    number = queue_find(m.shm, name, length, queue_id,
+                        queue_hash(name_hash(name, length, 0), queue_id))
+    if number >= 0 and m.shm.queues[number].next_offset:
+        return PUT_OK
+    m.light_added += 1
+    if m.light_count + m.light_added <= m.light_count_max:
+        return PUT_OK
+    if steady_ms() - m.counted_ms >= RECOUNT_MS:                     # some may be removed by now
+        count_light(m)
+    return (PUT_OK if m.light_count + m.light_added <= m.light_count_max
+            else PUT_LIGHT_QUEUES_FULL)
+
+
+cdef int name_queue(MultiDispatch* m, const uint8_t* name, int32_t length,
+                    int32_t own_id) noexcept nogil:
+    """The next place in a queue, which is entered into the table if it is new; PutStatus."""
+    cdef int32_t queue_id = queue_id_of(m.light_queues, name, length, own_id)
+    cdef int32_t queue = queue_find_or_add(m.shm, name, length, queue_id,
+                                           queue_hash(name_hash(name, length, 0), queue_id))
+    if queue < 0:
         return PUT_QUEUE_TABLE_FULL
-    if counts:
-        m.light_count += 1
+    m.named[m.named_count].queue = queue
+    m.named[m.named_count].offset = m.shm.queues[queue].next_offset
+    m.named_count += 1
     return PUT_OK
 
 
@@ -138,32 +150,35 @@ cdef bint is_blank(const PropertyItem* item) noexcept nogil:
     return True
 
 
-# -- writing -------------------------------------------------------------------------------------------
+# -- writing --------------------------------------------------------------------------------------
 
 cdef int take_names(MultiDispatch* m, const RecordView* record,
                     const PropertyItem* names) noexcept nogil:
     """The queues of a comma list, with the offsets that come next; PutStatus."""
-    cdef const uint8_t* name = names.value
     cdef const uint8_t* end = names.value + names.value_length
+    cdef const uint8_t* name
     cdef const uint8_t* stop
-    cdef int32_t queue
-    cdef int status
-    while end > name and (end - 1)[0] == COMMA:          # as stock splits: empty names at the end go
+    cdef int32_t count = 0, i
+    cdef int status = PUT_OK
+    while end > names.value and (end - 1)[0] == COMMA:    # as stock splits: none at the end
         end -= 1
-    while name < end:
-        stop = <const uint8_t*>memchr(name, COMMA, end - name)
-        if stop == NULL:
-            stop = end
-        if m.named_count == MULTI_NAMES_MAX:
-            return PUT_MESSAGE_ILLEGAL
-        status = name_queue(m, name, <int32_t>(stop - name), record.queue_id, &queue)
-        if status != PUT_OK:
-            return status
-        m.named[m.named_count].queue = queue
-        m.named[m.named_count].offset = m.shm.queues[queue].next_offset
-        m.named_count += 1
-        name = stop + 1
-    return PUT_OK if m.named_count else PUT_UNKNOWN_ERROR
+    for i in range(2):                            # all are looked at before one is entered
+        name = names.value
+        while name < end and status == PUT_OK:
+            stop = <const uint8_t*>memchr(name, COMMA, end - name)
+            if stop == NULL:
+                stop = end
+            if i:
+                status = name_queue(m, name, <int32_t>(stop - name), record.queue_id)
+            elif count < MULTI_NAMES_MAX:
+                status = check_name(m, name, <int32_t>(stop - name), record.queue_id)
+                count += 1
+            else:
+                status = PUT_MESSAGE_ILLEGAL
+            name = stop + 1
+    m.light_count += m.light_added if status == PUT_OK else 0
+    m.light_added = 0
+    return status if count else PUT_UNKNOWN_ERROR
 
 
 cdef uint8_t* put_number(uint8_t* at, int64_t number) noexcept nogil:
@@ -266,7 +281,7 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
     cdef RecordView record
     cdef int32_t i, size
     cdef int status
-    m.named_count = 0
+    m.named_count = m.light_added = 0
     if not concerns(at, given.record_count, left):
         return PUT_OK
     if wanted > m.capacity:
@@ -294,7 +309,7 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
     return PUT_OK
 
 
-# -- reading -------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 cdef int32_t multi_queues(Shm* shm, bint light_queues, const RecordView* record, bint add,
                           NamedQueue* named) noexcept nogil:

@@ -75,13 +75,13 @@ cdef struct QueueExtension:
     int64_t end                       # behind the last unit appended
     int32_t queue                     # whose: -1: nobody's
 
-# 0 or errno. queue_folder, queue_file_entries: the queues, for a writer to find out where it stopped.
+# 0 or errno. queue_folder, queue_file_entries: the queues, which tell a writer where it stopped.
 cdef int extension_open(QueueExtension* e, QueueEntry* queues, int32_t capacity, const char* folder,
                         const char* queue_folder, int64_t queue_file_entries, int64_t file_size,
                         int32_t open_max, bint writes) noexcept nogil
 cdef void extension_close(QueueExtension* e) noexcept nogil
 
-# -- the dispatcher: begin, append ..., flush, [entries are written], keep ----------------------------
+# -- the dispatcher: begin, append ..., flush, [entries are written], keep ------------------------
 cdef int extension_begin(QueueExtension* e, int32_t queue) noexcept nogil             # 0 or errno
 # 0 or errno; *address stays as it is when no file has room for such a unit.
 cdef int extension_append(QueueExtension* e, const ExtensionUnit* unit,
@@ -91,7 +91,7 @@ cdef void extension_keep(QueueExtension* e) noexcept nogil
 cdef void extension_forget(QueueExtension* e, int32_t queue) noexcept nogil
 cdef int extension_sync(QueueExtension* e, int32_t queue) noexcept nogil              # 0 or errno
 
-# -- readers: fresh before each walk over a queue, then the units behind its entries -------------------
+# -- readers: fresh before each walk over a queue, then the units behind its entries --------------
 cdef void extension_fresh(QueueExtension* e) noexcept nogil
 # False: there is no such unit (any more), or it cannot be read.
 cdef bint extension_read(QueueExtension* e, int32_t queue, int64_t address,

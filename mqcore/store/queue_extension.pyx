@@ -114,7 +114,7 @@ cdef void make_folders(QueueExtension* e, const QueueEntry* entry) noexcept nogi
 
 
 cdef int sync_left(QueueExtension* e, int32_t queue) noexcept nogil:
-    """Bring the file that the queue's units went to so far to disk, be it open or not; 0 or errno."""
+    """Bring the file that the queue's units went to so far to disk, open or not; 0 or errno."""
     cdef ExtensionFile* file = &e.files[queue]
     if not file.fd_plus_one:
         return extension_sync(e, queue)
@@ -157,9 +157,10 @@ cdef int open_file(QueueExtension* e, int32_t queue, int64_t first) noexcept nog
     return fd
 
 
-# -- where a queue's units end ------------------------------------------------------------------------
+# -- where a queue's units end --------------------------------------------------------------------
 
-cdef int last_address(QueueExtension* e, int32_t queue, int64_t end, int64_t* address) noexcept nogil:
+cdef int last_address(QueueExtension* e, int32_t queue, int64_t end,
+                      int64_t* address) noexcept nogil:
     """The address in the last entry below `end` that has one, 0: none does; 0 or errno."""
     cdef uint8_t entries[LOOK_ENTRIES * CQ_ENTRY_SIZE]
     cdef char path[LOG_PATH_MAX]
@@ -263,7 +264,7 @@ cdef int find_end(QueueExtension* e, int32_t queue) noexcept nogil:
     return 0
 
 
-# -- writing ------------------------------------------------------------------------------------------
+# -- writing --------------------------------------------------------------------------------------
 
 cdef int extension_begin(QueueExtension* e, int32_t queue) noexcept nogil:
     cdef ExtensionFile* file = &e.files[queue]
@@ -360,7 +361,7 @@ cdef int extension_sync(QueueExtension* e, int32_t queue) noexcept nogil:
     return error
 
 
-# -- reading ------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 cdef void extension_fresh(QueueExtension* e) noexcept nogil:
     e.queue = -1

@@ -1,5 +1,6 @@
 """One record in many queues: offsets, entries, limits, and a stock store that is continued."""
 import errno
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.store.harness import ENTRY, Run
 
 PUT_OK, PUT_MESSAGE_ILLEGAL, PUT_SERVICE_NOT_AVAILABLE = 0, 3, 4
 PUT_UNKNOWN_ERROR, PUT_LIGHT_QUEUES_FULL = 5, 9
+RECOUNTED_S = 1.1
 TOPIC = "parent"
 LISTED = b"INNER_MULTI_DISPATCH\x01"
 OFFSETS = b"INNER_MULTI_QUEUE_OFFSET\x01"
@@ -211,6 +213,16 @@ def test_more_light_queues_than_allowed_are_refused_and_known_ones_taken(tmp_pat
     store.dispatch()
     assert set(store.run.queue_ranges()) == {
         (TOPIC, 0), ("%LMQ%a", 0), ("%LMQ%b", 0), ("side", 0)}
+
+
+def test_one_message_cannot_pass_the_limit_by_itself_however_late_it_comes(tmp_path):
+    store = Store(tmp_path / "store", count_max=2)
+    deadline = time.monotonic() + RECOUNTED_S
+    while time.monotonic() < deadline:          # from now on the light queues are counted again
+        store.loop.run(10)
+    assert store.put(b"%LMQ%a,%LMQ%b,%LMQ%c")[0] == PUT_LIGHT_QUEUES_FULL
+    assert store.put(b"%LMQ%a,%LMQ%b")[0] == PUT_OK
+    assert store.put(b"%LMQ%c")[0] == PUT_LIGHT_QUEUES_FULL
 
 
 def test_the_limit_counts_what_an_earlier_run_made(tmp_path):
