@@ -104,6 +104,7 @@ class Writer:
             commit_least_bytes=max(store.commit_least_pages, 1) * PAGE_BYTES,
             commit_thorough_interval_ms=store.commit_thorough_interval_ms,
             pool_bytes=store.pool_bytes,
+            warm_segments=store.warm_segments,
         )
         if store.multi_dispatch_enable:
             self._loop.name_queues(store.light_queues_enable, store.light_queue_count_max)

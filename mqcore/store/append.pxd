@@ -43,7 +43,7 @@ cdef struct Appender:
     FlushService* service             # NULL in sync mode
     GroupCommit* group                # NULL in the async modes
     TransientPool* pool               # NULL in the other modes; then there is neither file nor staging
-    PrepareService* prepare           # NULL in the async modes
+    PrepareService* prepare           # NULL: nobody writes zeros ahead, or not for the appender
     MultiDispatch* multi              # NULL: records are in their own queues only
     int flush_mode
     int64_t segment_size

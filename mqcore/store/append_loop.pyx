@@ -77,7 +77,8 @@ cdef class AppendLoop:
                   int64_t flush_interval_ms, int64_t flush_least_bytes,
                   int64_t flush_thorough_interval_ms, int64_t sync_timeout_ms,
                   int64_t commit_interval_ms, int64_t commit_least_bytes,
-                  int64_t commit_thorough_interval_ms=200, int64_t pool_bytes=1 << 26):
+                  int64_t commit_thorough_interval_ms=200, int64_t pool_bytes=1 << 26,
+                  bint warm_segments=False):
         cdef Shm* shm = &segment.shm
         cdef int flush_mode = MODES[mode]
         self.segment = segment
@@ -86,17 +87,22 @@ cdef class AppendLoop:
             raise MemoryError
         if flush_mode == FLUSH_SYNC:
             self.group = <GroupCommit*>calloc(1, sizeof(GroupCommit))
-            self.prepare = <PrepareService*>calloc(1, sizeof(PrepareService))
-            if self.group == NULL or self.prepare == NULL:
+            if self.group == NULL:
                 raise MemoryError
             group_commit_open(self.group, shm, self.a.results, self.a.producer, 0, sync_timeout_ms)
-            prepare_open(self.prepare, shm.log, log_folders, shm.head.segment_size, end)
         else:
             self.service = <FlushService*>calloc(1, sizeof(FlushService))
             if self.service == NULL:
                 raise MemoryError
-            flush_service_open(self.service, shm.log, shm.head.segment_size, flush_interval_ms,
-                               flush_least_bytes, flush_thorough_interval_ms)
+            flush_service_open(self.service, shm.log, log_folders, shm.head.segment_size,
+                               flush_interval_ms, flush_least_bytes,
+                               flush_thorough_interval_ms)
+        if flush_mode == FLUSH_SYNC or warm_segments:
+            self.prepare = <PrepareService*>calloc(1, sizeof(PrepareService))
+            if self.prepare == NULL:
+                raise MemoryError
+            prepare_open(self.prepare, shm.log, log_folders, shm.head.segment_size, end,
+                         flush_mode == FLUSH_SYNC)
         error = 0
         if flush_mode == FLUSH_TRANSIENT_POOL:
             self.pool = <TransientPool*>calloc(1, sizeof(TransientPool))
@@ -105,6 +111,7 @@ cdef class AppendLoop:
             error = pool_open(self.pool, shm, self.service, log_folders, pool_bytes, end)
             if error:
                 raise OSError(error, f"transient pool of {pool_bytes} bytes: {os.strerror(error)}")
+            self.pool.prepare = self.prepare
             self.pool.least_bytes = commit_least_bytes
             self.pool.interval_ms = commit_interval_ms
             self.pool.thorough_interval_ms = commit_thorough_interval_ms
@@ -115,7 +122,7 @@ cdef class AppendLoop:
                           os.fsdecode(log_folders))
         if self.group != NULL:
             self.group.producers = self.a.producers
-        self.a.prepare = self.prepare
+        self.a.prepare = self.prepare if self.pool == NULL else NULL
         error = waiter_open(&self.waiter, shm.slots[SLOT_WRITER].bell)
         if error:
             raise OSError(error, "epoll")

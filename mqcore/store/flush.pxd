@@ -6,6 +6,8 @@
 #       the log refuses writes from then on, and nothing is retried (store.md 7, architecture 5.3).
 #   F3  Store times never run ahead of the positions they belong to: who publishes stores `published`
 #       first, who flushes reads the time first. A checkpoint may say too early a time, never too late.
+#   F4  It also makes the segment behind the one that was begun last, so that the appender finds it made
+#       (store.md 6.3). One that is never used goes at a clean stop, or in the next recovery.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LogState
@@ -23,6 +25,8 @@ cdef struct FlushService:
     int64_t interval_ms
     int64_t least_bytes
     int64_t thorough_interval_ms
+    char* folders                     # see log_folders.pxd
+    int64_t made                      # start of the last segment that was made ahead. The service
     Handover segments[16]
     int32_t handed                    # the appender
     int32_t taken                     # the service
@@ -34,8 +38,8 @@ cdef struct FlushService:
 
 # Why writes are refused, in the one order that a failed flush survives (F2). service: NULL in sync mode
 cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil
-cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
-                             int64_t interval_ms, int64_t least_bytes,
+cdef void flush_service_open(FlushService* service, LogState* state, const char* folders,
+                             int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
                              int64_t thorough_interval_ms) noexcept nogil
 cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil
 cdef void flush_run(FlushService* service) noexcept nogil           # until stop; then a last sync

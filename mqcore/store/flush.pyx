@@ -1,6 +1,7 @@
 """The async flush service."""
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport strdup
 
 from mqcore.atomics cimport (
     full_fence,
@@ -13,6 +14,7 @@ from mqcore.clock cimport steady_ms
 from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
 from mqcore.store.bell cimport bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
+from mqcore.store.log_folders cimport log_create
 
 cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil:
     if load_i32_acquire(&state.refusal) == REFUSAL_FLUSH_FAILED:
@@ -23,10 +25,12 @@ cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) n
         store_i32_release(&state.refusal, REFUSAL_FLUSH_FAILED)
 
 
-cdef void flush_service_open(FlushService* service, LogState* state, int64_t segment_size,
-                             int64_t interval_ms, int64_t least_bytes,
+cdef void flush_service_open(FlushService* service, LogState* state, const char* folders,
+                             int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
                              int64_t thorough_interval_ms) noexcept nogil:
     service.state = state
+    service.folders = strdup(folders)
+    service.made = -1
     service.segment_size = segment_size
     service.interval_ms = interval_ms
     service.least_bytes = least_bytes
@@ -71,6 +75,22 @@ cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
     return True
 
 
+cdef void make_ahead(FlushService* service) noexcept nogil:
+    """F4. A disk that refuses is the appender's business, once it needs the segment."""
+    cdef int32_t handed = load_i32_acquire(&service.handed)
+    cdef int64_t next_base
+    cdef int fd
+    if handed == 0 or service.folders == NULL:
+        return
+    next_base = service.segments[(handed - 1) % HANDOVER_PLACES].base + service.segment_size
+    if next_base <= service.made:
+        return
+    fd = log_create(service.folders, next_base, service.segment_size)
+    if fd >= 0:
+        store_io().close_file(fd)
+        service.made = next_base
+
+
 cdef void flush_stop(FlushService* service) noexcept nogil:
     store_i32_release(&service.stop, 1)
     bell_ring(service.bell)
@@ -89,6 +109,8 @@ cdef void flush_run(FlushService* service) noexcept nogil:
             bell_wait(service.bell, service.interval_ms - (now_ms - last_ms))
             continue
         store_i32_release(&service.hurry, 0)
+        if not stopping:
+            make_ahead(service)
         last_ms = now_ms
         target_time_ms = load_i64_acquire(&service.state.last_store_time_ms)
         target = load_i64_acquire(&service.state.published)

@@ -1,6 +1,7 @@
 # The prepare service: one thread of the writer process that writes zeros ahead of the commit log's
-# end in sync mode. A flush of bytes whose blocks are written already costs half of one that has to
-# record new ones.
+# end. In sync mode always, and to the disk: a flush of bytes whose blocks are written already costs
+# half of one that has to record new ones. In the other modes if segments are to be warmed (store.md
+# 6.4): their pages are in memory then, and their blocks taken, before a message needs them.
 #
 #   P1  Zeros are written only over bytes that the appender has not reached and is kept away from:
 #       the service stores claim_from, then looks at writing_to; the appender stores writing_to, then
@@ -17,11 +18,12 @@ cdef struct PrepareService:
     int64_t claim_to
     int64_t writing_to                # end of what the appender writes now or wrote. The appender
     int64_t prepared                  # zeros are written below it. The service
+    bint to_disk                      # the zeros go to the disk at once
     int32_t stop                      # the process
     char* folders                     # see log_folders.pxd
 
 cdef void prepare_open(PrepareService* service, LogState* state, const char* folders,
-                       int64_t segment_size, int64_t end) noexcept nogil
+                       int64_t segment_size, int64_t end, bint to_disk) noexcept nogil
 cdef void prepare_run(PrepareService* service) noexcept nogil              # until stop
 # The appender, before it writes up to `end`: returns when no zeros can follow (P1).
 cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil

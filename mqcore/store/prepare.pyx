@@ -38,13 +38,14 @@ cdef enum:
 
 
 cdef void prepare_open(PrepareService* service, LogState* state, const char* folders,
-                       int64_t segment_size, int64_t end) noexcept nogil:
+                       int64_t segment_size, int64_t end, bint to_disk) noexcept nogil:
     service.state = state
     service.segment_size = segment_size
     service.claim_from = -1
     service.claim_to = -1
     service.writing_to = end
     service.prepared = end
+    service.to_disk = to_disk
     service.stop = 0
     service.folders = strdup(folders)
 
@@ -62,7 +63,7 @@ cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil:
 
 cdef bint zero_chunk(PrepareService* service, int fd, int64_t position, int64_t size,
                      const uint8_t* zeros) noexcept nogil:
-    """Zeros at a log position, brought to disk; False: the disk refuses."""
+    """Zeros at a log position; False: the disk refuses."""
     cdef int64_t offset = position % service.segment_size
     cdef int error = 0
     service.claim_to = position + size
@@ -70,7 +71,8 @@ cdef bint zero_chunk(PrepareService* service, int fd, int64_t position, int64_t 
     full_fence()                                                         # P1
     if load_i64_acquire(&service.writing_to) <= position:
         error = write_all_at(fd, zeros, size, offset)
-        if error == 0 and sync_file_range(fd, offset, size, WAIT_WRITE_WAIT) != 0:
+        if (error == 0 and service.to_disk
+                and sync_file_range(fd, offset, size, WAIT_WRITE_WAIT) != 0):
             error = errno
     store_i64_release(&service.claim_from, -1)
     return error == 0

@@ -1,0 +1,149 @@
+"""Segments are made (F4) and warmed (P1, P2) before a message needs them."""
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcore.store import append_probe
+from mqcore.store.append_loop import AppendLoop
+from mqcore.store.append_probe import AppendProbe
+from tests.store.harness import Run
+from tests.support.mqcore_process import mqcore_up
+from tests.workers.load import Asker, send_request
+from tests.workers.processes import wait_for
+
+PUT_OK = 0
+SEGMENT = 8192
+BIG_SEGMENT = 16 << 20
+WARM_MARGIN = 4 << 20                 # zeros are no nearer to the log's end (prepare.pyx)
+TURN_MS = 1000
+
+
+@contextlib.contextmanager
+def served(loop: AppendLoop) -> Iterator[None]:
+    """All services of the writer beside the block."""
+    threads = [threading.Thread(target=loop.run_service, args=[name]) for name in loop.services()]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        loop.finish()
+        loop.stop_service()
+        for thread in threads:
+            thread.join()
+
+
+def segments(run: Run) -> list[int]:
+    return sorted(int(path.name) for path in run.log_folder.iterdir())
+
+
+def append(loop: AppendLoop, probe: AppendProbe, numbers: range, size: int) -> None:
+    for number in numbers:
+        assert probe.send("topic", 0, [b"%-*d" % (size, number)], opaque=number)
+    found: list[int] = []
+
+    def answered() -> bool:
+        loop.run(0)
+        found.extend(status for _, status, *_ in probe.take())
+        return len(found) == len(numbers)
+
+    wait_for(answered, "answers")
+    assert set(found) == {PUT_OK}
+
+
+@pytest.mark.parametrize("mode", ["async", "transient-pool"])
+def test_the_next_segment_is_made_before_it_is_needed(tmp_path: Path, mode: str) -> None:
+    run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+    loop = run.writer(mode, 0, flush_interval_ms=1, commit_thorough_interval_ms=1)
+    probe = run.probe()
+    with served(loop):
+        for number in range(3):
+            append(loop, probe, range(number, number + 1), 8000)        # a segment each
+            wanted = [base * SEGMENT for base in range(number + 2)]
+            wait_for(lambda wanted=wanted: segments(run) == wanted, f"segment {number + 1}")
+    assert (run.log_folder / f"{3 * SEGMENT:020d}").read_bytes() == bytes(SEGMENT)
+
+
+def test_a_disk_that_refuses_the_next_segment_disturbs_nobody(tmp_path: Path) -> None:
+    run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+    append_probe.watch(run.segment)
+    try:
+        loop, probe = run.writer("async", 0, flush_interval_ms=1), run.probe()
+        append(loop, probe, range(1), 100)
+        append_probe.fail("truncate", errno.ENOSPC, times=2)
+        with served(loop):
+            wait_for(lambda: append_probe.events()[-1][0] != "write", "a try")
+            append(loop, probe, range(1, 2), 100)
+            wait_for(lambda: segments(run) == [0, SEGMENT], "another try")
+        assert run.segment.log_state()["refusal"] == 0
+    finally:
+        append_probe.unwatch()
+
+
+def test_recovery_removes_what_was_made_ahead(tmp_path: Path) -> None:
+    run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+    loop, probe = run.writer("async", 0, flush_interval_ms=1), run.probe()
+    append(loop, probe, range(1), 100)
+    with served(loop):
+        wait_for(lambda: len(segments(run)) == 2, "the next segment")
+    end = run.segment.log_state()["published"]
+    after = Run(run.root, SEGMENT, 20)
+
+    assert (after.recover(clean=False).end, segments(after)) == (end, [0])
+
+
+def test_a_clean_stop_removes_what_was_made_ahead(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path, {"store.flush_interval_ms": 10}) as broker:
+        folder = broker.store / "commitlog"
+        with Asker(broker.broker_addr) as asker:
+            assert asker.ask(send_request("TBW102", (0, 0), 1)).code == 0
+        wait_for(lambda: len(list(folder.iterdir())) == 2, "the next segment")
+        broker.stop()
+        assert [path.name for path in folder.iterdir()] == [f"{0:020d}"]
+
+
+def allocated(run: Run) -> int:
+    """Bytes for which the log's files have blocks."""
+    return sum(path.stat().st_blocks * 512 for path in run.log_folder.iterdir())
+
+
+@pytest.mark.parametrize("mode", ["async", "transient-pool"])
+def test_warm_segments_have_their_blocks_before_the_messages_come(
+    tmp_path: Path, mode: str,
+) -> None:
+    run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)
+    loop = run.writer(mode, 0, warm_segments=True, commit_thorough_interval_ms=1)
+    probe = run.probe()
+    assert "prepare" in loop.services()
+    with served(loop):
+        append(loop, probe, range(10), 1000)
+        wait_for(lambda: allocated(run) > 2 * BIG_SEGMENT, "blocks")
+    assert run.segment.log_state()["published"] < 1 << 16
+
+
+@pytest.mark.parametrize("mode", ["async", "transient-pool"])
+def test_zeros_that_run_ahead_never_hit_a_record(tmp_path: Path, mode: str) -> None:       # P1
+    run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)
+    loop, probe = run.writer(mode, 0, warm_segments=True, flush_interval_ms=5), run.probe()
+    count, size = 60, 16000
+    with served(loop):
+        for start in range(0, 40 * count, count):
+            append(loop, probe, range(start, start + count), size)
+
+    end = run.segment.log_state()["published"]
+    found = [int(r["body"]) for r in run.records(end) if not r.get("blank")]
+    assert found == list(range(40 * count))
+    assert end > 2 * BIG_SEGMENT > WARM_MARGIN
+
+
+@pytest.mark.parametrize("mode", ["async", "transient-pool"])
+def test_nobody_warms_segments_unless_asked(tmp_path: Path, mode: str) -> None:
+    run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)
+    assert "prepare" not in run.writer(mode, 0).services()
+    assert "prepare" in run.writer("sync", 0).services()
