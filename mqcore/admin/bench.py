@@ -131,8 +131,8 @@ def produce_command(
     options = ProduceOptions(
         span=_span(count, seconds, warmup), connections=connections, depth=depth, size=size,
         rate=rate, oneway=oneway, verify=verify, transactional=transactional,
-        delay_level=delay_level, keys=keys, tags=tags or None, codec=CODECS[common["header"]], heartbeat=common["heartbeat"],
-        broker_pids=common["broker_pids"])
+        delay_level=delay_level, keys=keys, tags=tags or None, codec=CODECS[common["header"]],
+        heartbeat=common["heartbeat"], broker_pids=common["broker_pids"])
     _run(lambda: produce(_target(common), options), common["as_json"])
 
 

@@ -61,8 +61,8 @@ def send_template(
         properties += ["TRAN_MSG\x01true", f"PGROUP\x01{group}"]
     ext: dict[str, str | None] = {
         "a": group, "b": topic, "c": "TBW102", "d": str(default_queues), "e": str(queue_id),
-        "f": "4" if transactional else "0", "g": BORN_MS, "h": "0", "i": "\x02".join(properties), "j": "0", "k": "false",
-        "m": "false",
+        "f": "4" if transactional else "0", "g": BORN_MS, "h": "0", "i": "\x02".join(properties),
+        "j": "0", "k": "false", "m": "false",
     }
     frame = encode(Command(
         code=RequestCode.SEND_MESSAGE_V2, opaque=OPAQUE, flag=FLAG_ONEWAY if oneway else 0,

@@ -11,7 +11,8 @@ from pathlib import Path
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess
 
-ROLES = ("writer", "dispatcher", "coordinator", "namesrv", "pull-serving-0")
+ROLES = ("writer", "dispatcher", "scheduler", "transaction-check", "coordinator", "namesrv",
+         "pull-serving-0")
 WAIT_S = 10.0
 LOOK_S = 0.005
 SLOTS = 16                      # worker slots that are looked at
