@@ -339,7 +339,8 @@ cdef enum:
     FILTER_PROGRAM = 1                   # a compiled SQL92 expression (filter/sql92_program.pxd)
     FILTER_CODES = 2                     # tag codes, i32, in ascending order
     FILTER_ALL = 3                       # lets everything pass
-    FILTER_REQUEST_COUNT = 128           # places of expressions that came with pulls
+    FILTER_REQUEST_WAYS = 8              # places that the hash of an expression may be in
+    FILTER_REQUEST_COUNT = 256 * FILTER_REQUEST_WAYS      # of expressions that came with pulls
     FILTER_POSITIONS_MAX = 8
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------

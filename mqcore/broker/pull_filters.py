@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from mqcore.broker.pull_rules import PullHeader
 
 REQUEST_TEXT_MAX = 40_000       # bytes of type and expression that serving processes look up
-CODES_READ_MAX = 240            # tag codes that they take from an expression by themselves
+CODES_READ_MAX = 240            # tags that they take from an expression by themselves ...
+TEXT_READ_MAX = 9_000           # ... of so many characters, whatever the bytes of each
 
 Refusal = tuple[ResponseCode, str]
 
@@ -85,8 +86,8 @@ def _given_tags(core: Core, header: PullHeader, now_ms: int) -> Refusal | None:
         subscription = parse_subscription(header.topic, header.expression)
     except ValueError as error:
         return ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)
-    if len(subscription.codes) <= CODES_READ_MAX and len(header.expression or "") < (
-            REQUEST_TEXT_MAX // 4):
+    parts = (header.expression or "").count("||") + 1
+    if parts <= CODES_READ_MAX and len(header.expression or "") <= TEXT_READ_MAX:
         return None
     return _show(core, header, now_ms, codes=subscription.codes)
 

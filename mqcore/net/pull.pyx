@@ -94,6 +94,7 @@ cdef struct PullFields:
     int64_t sys_flag
     int64_t commit_offset
     int64_t suspend_ms
+    int64_t version                   # subVersion
 
 cdef struct Wanted:                   # what the pull selects by, while it is looked at
     Match match
@@ -150,12 +151,9 @@ cdef int read_fields(Server* s, const Header* header, PullFields* f) noexcept no
     f.count_max = <int32_t>max(min(number, PULL_RANGES_MAX), 1)      # none or fewer mean one
     if not text_i64(&header.fields[PULL_SYS_FLAG], &f.sys_flag):
         return HANDLE_FORWARD
-    f.commit_offset = 0
-    f.suspend_ms = 0
-    if f.sys_flag & PULL_COMMITS and not text_i64(&header.fields[PULL_COMMIT_OFFSET],
-                                                   &f.commit_offset):
-        return HANDLE_FORWARD
-    if f.sys_flag & PULL_SUSPENDS and not text_i64(&header.fields[PULL_SUSPEND_MS], &f.suspend_ms):
+    if (not text_i64(&header.fields[PULL_COMMIT_OFFSET], &f.commit_offset)
+            or not text_i64(&header.fields[PULL_SUSPEND_MS], &f.suspend_ms)
+            or not text_i64(&header.fields[PULL_SUB_VERSION], &f.version)):
         return HANDLE_FORWARD
     return HANDLED
 
@@ -219,22 +217,20 @@ cdef int read_given(Server* s, const Header* header, Wanted* wanted) noexcept no
     return HANDLED if take_request_filter(s, text, start + length, wanted) else HANDLE_FORWARD
 
 
-cdef int read_known(Server* s, const Header* header, const PullFields* f,
-                    Wanted* wanted) noexcept nogil:
+cdef int read_known(Server* s, const PullFields* f, Wanted* wanted) noexcept nogil:
     """The subscription of the group's heartbeats (broker.md 6.1, 6)."""
     cdef SubscriptionView* view = &wanted.view
-    cdef int64_t version
     if not subscription_find(s.shm, f.group, f.group_length, f.topic, f.topic_length, view):
         return HANDLE_FORWARD
-    if not text_i64(&header.fields[PULL_SUB_VERSION], &version) or view.version < version:
+    if view.version < f.version:
         return HANDLE_FORWARD
     wanted.match.kind = view.kind
     if view.kind == SUBSCRIPTION_OTHER:
-        if not s.filters_enabled or not take_filter(s, view.number, FILTER_PROGRAM, version,
+        if not s.filters_enabled or not take_filter(s, view.number, FILTER_PROGRAM, f.version,
                                                     wanted):
             return HANDLE_FORWARD
     elif view.kind == SUBSCRIPTION_CODES:
-        if not take_filter(s, filter_codes_place(s.shm, view.number), FILTER_CODES, version,
+        if not take_filter(s, filter_codes_place(s.shm, view.number), FILTER_CODES, f.version,
                            wanted):
             return HANDLE_FORWARD
     else:
@@ -252,7 +248,7 @@ cdef int read_subscription(Server* s, const Header* header, const PullFields* f,
                               and memcmp(f.topic, <const char*>"%RETRY%", 7) == 0)
     if f.sys_flag & PULL_HAS_SUBSCRIPTION:
         return read_given(s, header, wanted)
-    return read_known(s, header, f, wanted)
+    return read_known(s, f, wanted)
 
 
 cdef int nothing_there(Server* s, Connection* c, const Asker* asker, const PullFields* f,

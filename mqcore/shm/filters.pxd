@@ -4,7 +4,7 @@
 #
 #   n                    SQL92 filter of subscription entry n (group and topic stand there)
 #   capacity + n         tag codes of subscription entry n, when they are too many for the entry
-#   2 * capacity + i     an expression that came with a pull, found by its text (i < 128)
+#   2 * capacity + i     an expression that came with a pull: by its hash in one of eight places
 #
 #   F1  The coordinator alone writes entries and arena.
 #   F2  `sequence` as in tables.pxd, T3. The arena bytes of a chunk are used again only after its
@@ -23,6 +23,7 @@
 # the entry was shown, time enough to notice it (look once a batch).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from mqcore.layout cimport FILTER_REQUEST_COUNT, FILTER_REQUEST_WAYS
 from mqcore.shm.segment cimport Shm
 
 cdef struct FilterView:            # a consistent copy
@@ -48,6 +49,12 @@ cdef inline int32_t filter_codes_place(const Shm* shm, int32_t subscription) noe
 cdef bint filter_look(Shm* shm, int32_t place, FilterView* view) noexcept nogil
 # The chunk into `into` (chunk_size bytes); False: the entry has changed since filter_look.
 cdef bint filter_copy(Shm* shm, const FilterView* view, uint8_t* into) noexcept nogil
+cdef inline int32_t filter_request_place(const Shm* shm, uint64_t hash) noexcept nogil:
+    # the first of FILTER_REQUEST_WAYS; the hash's high bits are the well mixed ones
+    hash = hash * <uint64_t>0x9E3779B97F4A7C15 >> 32
+    return 2 * shm.head.subscription_capacity + FILTER_REQUEST_WAYS * <int32_t>(
+        hash % <uint64_t>(FILTER_REQUEST_COUNT // FILTER_REQUEST_WAYS))
+
 # The filter of an expression of a pull (type, a 0 byte, text); False: the coordinator has to make it.
 cdef bint filter_of_request(Shm* shm, const uint8_t* text, int32_t length,
                             FilterView* view) noexcept nogil

@@ -3,8 +3,6 @@ from typing import Any
 
 from mqcore.shm.segment import Segment
 
-REQUEST_COUNT_MAX: int
-
 class FilterWriter:
     def __init__(self, segment: Segment) -> None: ...
     def publish_program(

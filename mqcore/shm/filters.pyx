@@ -20,6 +20,7 @@ from mqcore.layout cimport (
     FILTER_POSITIONS_MAX,
     FILTER_PROGRAM,
     FILTER_REQUEST_COUNT,
+    FILTER_REQUEST_WAYS,
     FilterEntry,
 )
 from mqcore.shm.segment cimport Segment, Shm
@@ -33,7 +34,6 @@ cdef enum:
     BITS_DELAY_MS = 1000               # until the dispatcher has surely seen a new filter
     REQUEST_LIFE_MS = 10000            # a pull that asked for it may wait that long (PARKED_LIFE_MS)
 
-REQUEST_COUNT_MAX = 100                # expressions of pulls that are kept (broker.md 8.2)
 ARENA_FULL = "no room for another filter: 64 MiB of filter programs are in use"
 
 
@@ -81,9 +81,9 @@ cdef bint filter_copy(Shm* shm, const FilterView* view, uint8_t* into) noexcept 
 cdef bint filter_of_request(Shm* shm, const uint8_t* text, int32_t length,
                             FilterView* view) noexcept nogil:
     cdef uint64_t hash = name_hash(text, length, 0)
-    cdef int32_t first = 2 * shm.head.subscription_capacity
+    cdef int32_t first = filter_request_place(shm, hash)
     cdef int32_t i
-    for i in range(FILTER_REQUEST_COUNT):
+    for i in range(FILTER_REQUEST_WAYS):
         if shm.filters[first + i].hash != hash or not filter_look(shm, first + i, view):
             continue
         if view.text_size != length or not in_arena(shm, view):
@@ -279,7 +279,7 @@ cdef class FilterWriter:
         text = kind.encode() + b"\0" + expression.encode()
         if text in self.requests:
             return
-        place = self.request_place(now_ms)
+        place = self.request_place(text, now_ms)
         if program is not None:
             self.put(place, FILTER_PROGRAM, program, text)
         elif codes is not None:
@@ -289,22 +289,21 @@ cdef class FilterWriter:
         self.close(&self.shm.filters[place])
         self.requests[text] = (place, now_ms)
 
-    def request_place(self, int64_t now_ms) -> int:
-        """A free place, or that of the expression that was shown first."""
-        cdef int32_t first = 2 * self.shm.head.subscription_capacity
-        if len(self.requests) < REQUEST_COUNT_MAX:
-            taken = {place for place, _ in self.requests.values()}
-            return next(place for place in range(first, first + FILTER_REQUEST_COUNT)
-                        if place not in taken)
-        oldest = next(iter(self.requests))
-        place, shown_ms = self.requests[oldest]
-        if 0 <= now_ms - shown_ms < REQUEST_LIFE_MS:
-            raise TableFullError(
-                f"more than {REQUEST_COUNT_MAX} different filter expressions came with pulls in"
-                f" {REQUEST_LIFE_MS // 1000} s")
-        del self.requests[oldest]
-        self.clear(place)
-        return place
+    cdef int32_t request_place(self, bytes text, int64_t now_ms) except -1:
+        """A free place for the expression, or that of the one that was shown first."""
+        cdef int32_t first = filter_request_place(
+            self.shm, name_hash(<const uint8_t*><const char*>text, <int32_t>len(text), 0))
+        taken = {}
+        for place in range(first, first + FILTER_REQUEST_WAYS):
+            if self.shm.filters[place].kind == FILTER_NONE:
+                return place
+            taken[place] = self.text(&self.shm.filters[place])
+        oldest = min(taken, key=lambda place: self.requests[taken[place]][1])
+        if 0 <= now_ms - self.requests[taken[oldest]][1] < REQUEST_LIFE_MS:
+            raise TableFullError("too many different filter expressions came with pulls at a time")
+        del self.requests[taken[oldest]]
+        self.clear(oldest)
+        return oldest
 
     @property
     def arena_used_bytes(self) -> int:

@@ -87,7 +87,7 @@ TABLE = (
     ),
     Difference(
         "expressions of pulls", "11 with its own expression: compiled each time, the last 100 are"
-        " remembered", "2 when more than 100 different ones come in 10 s", "their memory is"
+        " remembered", "2 when some 1,500 different ones come in 10 s", "their memory is"
         " bounded, and a pull that waits for its expression must find it",
     ),
     Difference(

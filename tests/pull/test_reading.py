@@ -1,0 +1,234 @@
+"""Which offsets a pull reads and how many messages it takes (broker.md 6.2, 6.4; store.md 10)."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcore.wire import fastjson
+from tests.pull.puller import (
+    COMMITS,
+    HAS_SUBSCRIPTION,
+    Puller,
+    next_offset,
+    numbered,
+    offsets,
+    records,
+)
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.wire_live.state import until
+
+SCAN_LEAST = 800
+KIB = 1 << 10
+
+
+def fields(answer: object) -> dict[str, str]:
+    return answer.ext                                  # type: ignore[attr-defined]
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset", "code", "remark", "begin"), [
+    (-1, 21, "OFFSET_TOO_SMALL", 0), (0, 0, "FOUND", 3), (1, 0, "FOUND", 3), (2, 0, "FOUND", 3),
+    (3, 19, "OFFSET_OVERFLOW_ONE", 3), (4, 21, "OFFSET_OVERFLOW_BADLY", 3),
+    (2**62, 21, "OFFSET_OVERFLOW_BADLY", 3),
+])
+def test_the_offset_decides_what_a_pull_of_three_messages_gives(
+    puller: Puller, topic: str, offset: int, code: int, remark: str, begin: int
+) -> None:
+    puller.batch(topic, numbered(3))
+
+    found = puller.pull(topic, queueOffset=offset)
+
+    assert (found.code, found.remark) == (code, remark)
+    assert fields(found) == {"suggestWhichBrokerId": "0", "nextBeginOffset": str(begin),
+                             "minOffset": "0", "maxOffset": "3"}
+    assert offsets(found) == (list(range(offset, 3)) if code == 0 else [])
+
+
+@pytest.mark.parametrize(("offset", "code"), [(0, 19), (1, 21), (-1, 21)])
+def test_an_empty_queue_has_no_message_and_knows_offset_0_alone(
+    puller: Puller, topic: str, offset: int, code: int
+) -> None:
+    found = puller.pull(topic, queueOffset=offset)
+
+    assert (found.code, found.remark) == (code, "NO_MESSAGE_IN_QUEUE")
+    assert (fields(found)["nextBeginOffset"], fields(found)["maxOffset"]) == ("0", "0")
+
+
+def test_an_offset_that_moves_is_made_known_and_its_commit_counts(
+    puller: Puller, topic: str
+) -> None:
+    puller.batch(topic, numbered(2))
+    first = puller.queue_end("OFFSET_MOVED_EVENT", 0)
+
+    puller.pull(topic, consumerGroup="moves", queueOffset=9, commitOffset=1,
+                sysFlag=HAS_SUBSCRIPTION | COMMITS)
+
+    until(lambda: bool(puller.stored("OFFSET_MOVED_EVENT", 0, first)), "an event message")
+    (event,) = puller.stored("OFFSET_MOVED_EVENT", 0, first)
+    assert fastjson.loads(event.body) == {
+        "consumerGroup": "moves", "offsetRequest": 9, "offsetNew": 2,
+        "messageQueue": {"brokerName": "mqcore-a", "queueId": 0, "topic": topic},
+    }
+    assert (event.properties["TAGS"], event.properties["KEYS"]) == ("moves", "moves")
+    assert puller.committed("moves", topic, 0) == 1
+
+
+@pytest.mark.parametrize(("offset", "group"), [(0, "found"), (2, "none")])
+def test_a_pull_commits_whether_it_finds_something_or_not(
+    puller: Puller, topic: str, offset: int, group: str
+) -> None:
+    puller.batch(topic, numbered(2))
+    puller.pull(topic, consumerGroup=group, queueOffset=offset, commitOffset=1)
+    puller.pull(topic, consumerGroup=group, queueOffset=offset, commitOffset=2,
+                sysFlag=HAS_SUBSCRIPTION | COMMITS)
+
+    until(lambda: puller.committed(group, topic, 0) == 2, "offset 2 committed")
+
+
+def test_a_refused_pull_commits_nothing(puller: Puller, topic: str) -> None:
+    puller.batch(topic, numbered(1))
+    puller.pull(topic, consumerGroup="refused", queueOffset=0, commitOffset=7, queueId=5,
+                sysFlag=HAS_SUBSCRIPTION | COMMITS)
+    puller.pull(topic, consumerGroup="refused", queueOffset=0, commitOffset=7, subscription="||",
+                sysFlag=HAS_SUBSCRIPTION | COMMITS)
+    puller.pull(topic, consumerGroup="after", queueOffset=0, commitOffset=1,
+                sysFlag=HAS_SUBSCRIPTION | COMMITS)
+    until(lambda: puller.committed("after", topic, 0) == 1, "a later commit")
+
+    found = puller.ask(14, {"consumerGroup": "refused", "topic": topic, "queueId": "0"})
+    assert fields(found).get("offset") != "7"
+
+
+# -- how many --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "given"), [(1, 1), (5, 5), (32, 32), (33, 32), (1000, 32),
+                                              (0, 1), (-3, 1)])
+def test_a_pull_takes_as_many_as_asked_and_at_most_32(
+    puller: Puller, topic: str, asked: int, given: int
+) -> None:
+    puller.batch(topic, numbered(40))
+
+    found = puller.pull(topic, maxMsgNums=asked)
+
+    assert offsets(found) == list(range(given))
+    assert next_offset(found) == given
+
+
+@pytest.mark.parametrize(("size", "given"), [
+    (300 * KIB, 1),                                    # the first one comes whatever its size
+    (127 * KIB, 2), (60 * KIB, 4), (40 * KIB, 6),
+])
+def test_a_pull_takes_at_most_256_kib_but_always_one_message(
+    puller: Puller, topic: str, size: int, given: int
+) -> None:
+    puller.batch(topic, numbered(8), b"x" * size)
+
+    found = puller.pull(topic)
+
+    assert offsets(found) == list(range(given))
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
+    """A broker to which everything counts as lying on the disk: 0 % of memory."""
+    settings: dict[str, object] = {
+        "store.memory_ratio_percent": 0, "broker.slave_read_enable": True,
+        "store.queue_file_entry_count": 100,
+    }
+    with mqcore_up(tmp_path_factory.mktemp("disk"), settings) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("size", "given"), [(10, 8), (15 * KIB, 4), (31 * KIB, 2), (70 * KIB, 1)])
+def test_of_messages_on_disk_a_pull_takes_8_and_at_most_64_kib(
+    on_disk: MqcoreProcess, size: int, given: int
+) -> None:
+    with Puller(on_disk.broker_addr) as one:
+        topic = f"Disk{size}"
+        one.topic(topic, 1)
+        one.batch(topic, numbered(20), b"x" * size)
+
+        found = one.pull(topic)
+
+        assert offsets(found) == list(range(given))
+        assert next_offset(found) == given
+
+
+def test_a_consumer_far_behind_is_told_the_group_s_broker_for_slow_ones(
+    on_disk: MqcoreProcess
+) -> None:
+    with Puller(on_disk.broker_addr) as one:
+        one.topic("Slow", 1)
+        one.group("slow", brokerId=5, whichBrokerWhenConsumeSlowly=7)
+        one.batch("Slow", numbered(20))
+        end = one.queue_end("Slow", 0)
+
+        assert fields(one.pull("Slow", consumerGroup="slow"))["suggestWhichBrokerId"] == "7"
+        at_end = one.pull("Slow", consumerGroup="slow", queueOffset=end)
+        assert (at_end.code, fields(at_end)["suggestWhichBrokerId"]) == (19, "5")
+        moved = one.pull("Slow", consumerGroup="slow", queueOffset=end + 1)
+        assert (moved.code, fields(moved)["suggestWhichBrokerId"]) == (21, "5")
+        nothing = one.pull("Slow", consumerGroup="slow", subscription="other")
+        assert (nothing.code, fields(nothing)["suggestWhichBrokerId"]) == (20, "7")
+        assert fields(one.pull("Slow", consumerGroup="usual"))["suggestWhichBrokerId"] == "1"
+
+
+def test_without_slave_reads_the_master_is_suggested(puller: Puller, topic: str) -> None:
+    puller.group("anywhere", brokerId=5, whichBrokerWhenConsumeSlowly=7)
+    puller.batch(topic, numbered(1))
+
+    assert fields(puller.pull(topic, consumerGroup="anywhere"))["suggestWhichBrokerId"] == "0"
+
+
+def test_a_pull_does_not_cross_a_consume_queue_file(on_disk: MqcoreProcess) -> None:
+    with Puller(on_disk.broker_addr) as one:
+        one.topic("Files", 1)
+        one.batch("Files", numbered(250))
+
+        assert offsets(one.pull("Files", queueOffset=98)) == [98, 99]
+        nothing = one.pull("Files", queueOffset=40, subscription="other")
+        assert (nothing.code, next_offset(nothing)) == (20, 100)
+
+
+def test_a_queue_file_that_is_missing_is_skipped_by_the_next_offset(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"store.queue_file_entry_count": 100}
+    with mqcore_up(tmp_path, settings) as broker, Puller(broker.broker_addr) as one:
+        one.topic("Gone", 1)
+        one.batch("Gone", numbered(250))
+        (broker.store / "consumequeue" / "Gone" / "0" / f"{100 * 20:020d}").unlink()
+
+        found = one.pull("Gone", queueOffset=150)
+
+        assert (found.code, found.remark) == (19, "OFFSET_FOUND_NULL")
+        assert next_offset(found) == 200
+        assert offsets(one.pull("Gone", queueOffset=200, maxMsgNums=2)) == [200, 201]
+
+
+# -- what is looked at -----------------------------------------------------------------------------
+
+
+def test_a_pull_that_nothing_matches_looks_at_800_entries(puller: Puller, topic: str) -> None:
+    puller.batch(topic, numbered(1000))
+
+    found = puller.pull(topic, subscription="absent")
+    assert (found.code, found.remark) == (20, "NO_MATCHED_MESSAGE")
+    assert next_offset(found) == SCAN_LEAST
+    found = puller.pull(topic, subscription="absent", queueOffset=SCAN_LEAST)
+    assert (found.code, next_offset(found)) == (20, 1000)
+    found = puller.pull(topic, subscription="absent", maxMsgNums=900)
+    assert (found.code, next_offset(found)) == (20, 900)
+
+
+def test_a_filtered_batch_ends_behind_its_last_message(puller: Puller, topic: str) -> None:
+    puller.batch(topic, numbered(1000))
+
+    found = puller.pull(topic, subscription="t3", maxMsgNums=5)
+    assert offsets(found) == [3, 13, 23, 33, 43]
+    assert next_offset(found) == 44                    # full before the next entry is looked at
+
+    assert [record.tags for record in records(found)] == ["t3"] * 5
