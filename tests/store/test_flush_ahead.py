@@ -43,6 +43,10 @@ def segments(run: Run) -> list[int]:
     return sorted(int(path.name) for path in run.log_folder.iterdir())
 
 
+def wait_for_segments(run: Run, wanted: list[int]) -> None:
+    wait_for(lambda: segments(run) == wanted, f"segments {wanted}")
+
+
 def append(loop: AppendLoop, probe: AppendProbe, numbers: range, size: int) -> None:
     for number in numbers:
         assert probe.send("topic", 0, [b"%-*d" % (size, number)], opaque=number)
@@ -65,8 +69,7 @@ def test_the_next_segment_is_made_before_it_is_needed(tmp_path: Path, mode: str)
     with served(loop):
         for number in range(3):
             append(loop, probe, range(number, number + 1), 8000)        # a segment each
-            wanted = [base * SEGMENT for base in range(number + 2)]
-            wait_for(lambda wanted=wanted: segments(run) == wanted, f"segment {number + 1}")
+            wait_for_segments(run, [base * SEGMENT for base in range(number + 2)])
     assert (run.log_folder / f"{3 * SEGMENT:020d}").read_bytes() == bytes(SEGMENT)
 
 
