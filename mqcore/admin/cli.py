@@ -16,6 +16,8 @@ COMMANDS = {                       # name -> module, object, one line for the ov
     "transaction": ("mqcore.admin.transactions", "transaction_group",
                     "Undecided transactions: list, show, check, rollback."),
     "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),
+    "repair": ("mqcore.admin.repair", "repair_command",
+               "Make a damaged store directory start again."),
     "store": ("mqcore.admin.store", "store_group", "Look into a store directory: stat, dump."),
     "bench": ("mqcore.admin.bench", "bench_group", "Measure a broker."),
 }

@@ -194,7 +194,7 @@ cdef class Recovery:
         Records in [position, end) are going to be dispatched again: enter their queues. Raises
         DamagedStoreError where none can be read.
         """
-        reached, reason = self.walk(position, end, False) if position < end else (end, "")
+        reached, reason = self.walk(position, end, True) if position < end else (end, "")
         if reached < end:
             raise DamagedStoreError(self.damage_at(
                 reached, f"{reason or 'nothing'}, and the log goes on behind it up to {end}"))

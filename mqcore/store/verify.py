@@ -46,7 +46,7 @@ Progress = Callable[[int, int], None]
 
 def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: int | None = None,
            delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
-           progress: Progress | None = None) -> Report:
+           progress: Progress | None = None, locked: bool = False) -> Report:
     """
     Verify the store at `root`.
 
@@ -55,6 +55,7 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     index_slots      hash slots of an index file, None: found out from the files
     delay_levels_ms  the broker's messageDelayLevel, from level 1
     progress         called with log bytes done and in all
+    locked           the caller holds the store's lock
 
     Raises StoreInUseError, FileNotFoundError (no store there), OSError.
     """
@@ -64,7 +65,7 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     verification = _Verification(root, delay_levels_ms, progress)
     lock: StoreLock | None = None
     try:
-        lock = StoreLock(root)
+        lock = None if locked else StoreLock(root)
     except StoreInUseError as error:
         if not force:
             raise

@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 cdef enum:
-    FINDINGS_MAX = 2048
-    FINDINGS_OF_A_KIND_MAX = 48       # kept with their place; all are counted
+    FINDINGS_MAX = 65536
+    FINDINGS_OF_A_KIND_MAX = 48       # kept with their place, unless asked otherwise; all are counted
 
 cdef enum FindingKind:                # `number`: the queue's, or the index file's; else unused
     FOUND_BAD_RECORD = 0              # position; expected: where reading goes on; found: result
@@ -13,7 +13,8 @@ cdef enum FindingKind:                # `number`: the queue's, or the index file
     FOUND_BLANK_SIZE = 2              # position
     FOUND_NO_BLANK = 3                # position
     FOUND_FIELD = 4                   # position; detail: Field; found: its value
-    FOUND_OFFSET_GAP = 5              # queue; position; expected, found: queue offsets
+    FOUND_OFFSET_GAP = 5              # queue; position; expected, found: queue offsets; detail:
+                                      # position of the queue's record before
     FOUND_ENTRY_POSITION = 6          # queue; position: of the record; detail: queue offset; found
     FOUND_ENTRY_SIZE = 7
     FOUND_ENTRY_TAG = 8
@@ -67,15 +68,17 @@ cdef struct Finding:
 cdef struct Findings:
     int64_t counts[24]
     int32_t kept
-    Finding items[2048]
+    int32_t of_a_kind_max
+    Finding items[65536]
 
 cdef inline void findings_open(Findings* f) noexcept nogil:
     memset(f, 0, sizeof(Findings))
+    f.of_a_kind_max = FINDINGS_OF_A_KIND_MAX
 
 cdef inline void find(Findings* f, int32_t kind, int32_t number, int64_t position, int64_t detail,
                       int64_t expected, int64_t found) noexcept nogil:
     f.counts[kind] += 1
-    if f.counts[kind] > FINDINGS_OF_A_KIND_MAX or f.kept >= FINDINGS_MAX:
+    if f.counts[kind] > f.of_a_kind_max or f.kept >= FINDINGS_MAX:
         return
     f.items[f.kept] = Finding(kind=kind, number=number, position=position, detail=detail,
                               expected=expected, found=found)

@@ -11,7 +11,11 @@ from mqcore.layout cimport (
     INDEX_SLOT_SIZE,
 )
 from mqcore.store.record cimport PARSE_RECORD, RecordView
-from mqcore.store.verify_findings cimport FOUND_KINDS, findings_open
+from mqcore.store.verify_findings cimport (
+    FINDINGS_OF_A_KIND_MAX,
+    FOUND_KINDS,
+    findings_open,
+)
 from mqcore.store.verify_index cimport (
     INDEX_FILES_MAX,
     IndexCheck,
@@ -47,14 +51,17 @@ cdef class LogVerifier:
     One verification of a log with its queues and index.
 
     segments: (position, bytes) of each file of log_folder, ascending, not overlapping;
-    file_entries: entries of a consume queue file; delay_ms: delivery times by level, from level 1.
+    file_entries: entries of a consume queue file; delay_ms: delivery times by level, from level 1;
+    of_a_kind_max: findings of one kind that are kept; gaps_wanted: gaps in the numbers of a damaged
+    log too.
     """
     cdef Walk* w
     cdef list index_bytes              # keeps the mapped index files
 
     def __cinit__(self, bytes log_folder not None, list segments not None,
                   bytes queue_folder not None, bytes ext_folder not None, int64_t file_entries,
-                  list delay_ms not None):
+                  list delay_ms not None, *, int32_t of_a_kind_max=FINDINGS_OF_A_KIND_MAX,
+                  bint gaps_wanted=False):
         cdef int32_t i
         self.index_bytes = []
         self.w = <Walk*>malloc(sizeof(Walk))
@@ -65,6 +72,8 @@ cdef class LogVerifier:
             raise ValueError(
                 f"delay levels: {len(delay_ms)}, expected fewer than {DELAY_LEVELS_MAX}")
         findings_open(&self.w.findings)
+        self.w.findings.of_a_kind_max = of_a_kind_max
+        self.w.gaps_wanted = gaps_wanted
         if log_files_open(&self.w.files, log_folder, <int32_t>len(segments)):
             raise MemoryError
         for i, (base, size) in enumerate(segments):

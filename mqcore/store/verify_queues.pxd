@@ -35,6 +35,7 @@ cdef struct QueueCheck:
     int64_t first_time_ms
     int64_t last_time_ms
     int64_t next_offset               # that the next record should have, -1: none seen
+    int64_t last_position             # of the record before, in the log
     int64_t matched
     int64_t missing                   # records without an entry
     int64_t missing_first             # the lowest of their queue offsets

@@ -5,6 +5,8 @@
 #       whole, and is alive: not older than the last one before, or named by its queue. Bytes left
 #       behind a cut by a broker that wipes nothing are neither.
 #   W2  Without such a record the log ends there.
+#   W3  Behind a damaged stretch, or one that was repaired (mqcore/store/repair_records.py), numbers
+#       may have gaps.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.store.verify_findings cimport Findings
@@ -20,6 +22,7 @@ cdef struct Walk:
     QueueSet queues
     KeySet keys
     bint keys_checked
+    bint gaps_wanted                  # found in damaged logs too: for a repair
     bint damaged                      # some record could not be read: numbers may have gaps
     int64_t position
     int64_t end                       # behind the last whole record, -1: not there yet

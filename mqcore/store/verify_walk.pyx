@@ -171,13 +171,15 @@ cdef void note_numbers(Walk* w, QueueCheck* queue, int32_t number,
     queue.bytes += record.size
     queue.body_bytes += record.body_length
     queue.last_time_ms = record.store_time_ms
-    if queue.next_offset >= 0 and record.queue_offset > queue.next_offset and not w.damaged:
-        find(&w.findings, FOUND_OFFSET_GAP, number, w.position, 0, queue.next_offset,
-             record.queue_offset)
+    if queue.next_offset >= 0 and record.queue_offset > queue.next_offset and (
+            not w.damaged or w.gaps_wanted):
+        find(&w.findings, FOUND_OFFSET_GAP, number, w.position, queue.last_position,
+             queue.next_offset, record.queue_offset)
     elif 0 <= record.queue_offset < queue.next_offset:
         queue.superseded += queue.missing                       # Q3: the topic was made again
         queue.missing = 0
     queue.next_offset = record.queue_offset + 1
+    queue.last_position = w.position
 
 
 cdef void expect_side_queues(Walk* w, const RecordView* record, const Properties* p,
@@ -244,6 +246,9 @@ cdef void take(Walk* w, const uint8_t* at, const RecordView* record) noexcept no
             expect_side_queues(w, record, &p, &expected)
     else:
         w.unqueued += 1
+        if kind == SYS_FLAG_ROLLBACK and record.topic_length <= 11 and memcmp(
+                record.topic, <const char*>b"MQCORE_LOST", record.topic_length) == 0:
+            w.damaged = True                   # a repair put it here: records are gone (W3)
     if not w.keys_checked:
         return
     if kind != SYS_FLAG_ROLLBACK:

@@ -62,7 +62,8 @@ def test_a_stock_store_opens_without_any_one_config_file(
     for topic, queue_id in queues:
         found = core.topics.get(topic)
         if whole.topics.get(topic) is not None:           # stock keeps some internal ones out
-            assert found is not None and found.read_queue_count > queue_id, topic
+            assert found is not None, topic
+            assert found.read_queue_count > queue_id, topic
     if lost != "consumerOffset.json":
         assert core.offsets.as_json() == whole.offsets.as_json()
 

@@ -127,16 +127,18 @@ def mqcore_up(
     `folder/store` and SMALL_STORE. Raises MqcoreError.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    broker_port = free_broker_port()
     given: dict[str, object] = {
         **SMALL_STORE,
         "broker.name": "mqcore-a",
         "broker.listen_host": "127.0.0.1",
         "broker.advertised_ip": "127.0.0.1",
-        "broker.listen_port": free_broker_port(),
+        "broker.listen_port": broker_port,
         "store.path": folder / "store",
         "namesrv.embedded": namesrv_addr is None,
         "namesrv.listen_host": "127.0.0.1",
-        "namesrv.listen_port": free_port(),
+        "namesrv.listen_port": next(
+            port for port in iter(free_port, None) if abs(port - broker_port) > 2),
     }
     if namesrv_addr is not None:
         given["broker.namesrv_addrs"] = [namesrv_addr]
