@@ -10,7 +10,7 @@ All programs have one interface:
 
 `produce` ends with 0 when every message was acknowledged. `consume` ends with 0 when N messages
 were accepted, with 3 when fewer came in S seconds; it then shuts its client down, which commits
-the offsets. The Java program has more: create-topic, query, read-store.
+the offsets. The Java program has more: --reject-always; create-topic, query, request, read-store.
 """
 from __future__ import annotations
 
@@ -59,10 +59,15 @@ class Run:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
+        self.read_lines()
+        return code
+
+    def read_lines(self) -> list[Line]:
+        """The lines that it has written so far."""
         if self.out.exists():
             text = self.out.read_text(encoding="utf-8")
             self.lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-        return code
+        return self.lines
 
     def tail(self) -> str:
         """The end of what it printed."""

@@ -21,12 +21,14 @@ final class Consume {
     private final Lines lines;
     private final CountDownLatch missing;
     private final boolean rejectsOnce;
+    private final boolean rejectsAlways;
     private final Set<String> rejected = ConcurrentHashMap.newKeySet();
 
-    private Consume(Lines lines, int count, boolean rejectsOnce) {
+    private Consume(Lines lines, int count, boolean rejectsOnce, boolean rejectsAlways) {
         this.lines = lines;
         this.missing = new CountDownLatch(count);
         this.rejectsOnce = rejectsOnce;
+        this.rejectsAlways = rejectsAlways;
     }
 
     /** Returns the exit code: 0, or 3 when fewer than `--count` messages came in `--timeout` s. */
@@ -48,7 +50,8 @@ final class Consume {
             }
         }
         try (Lines lines = new Lines(options.text("out"))) {
-            Consume consume = new Consume(lines, options.number("count", 1), options.flag("reject-once"));
+            Consume consume = new Consume(lines, options.number("count", 1),
+                options.flag("reject-once"), options.flag("reject-always"));
             consume.listen(consumer, options.flag("orderly"));
             consumer.start();
             System.out.println("ready");
@@ -74,6 +77,7 @@ final class Consume {
     private boolean acceptAll(List<MessageExt> messages) {
         boolean accepted = true;
         for (MessageExt message : messages) {       // one a call: consumeMessageBatchMaxSize is 1
+            accepted &= !rejectsAlways;
             accepted &= !rejectsOnce || !rejected.add(message.getUserProperty("mid"));
             Map<String, Object> line = Lines.describe(message);
             line.put("accepted", accepted);

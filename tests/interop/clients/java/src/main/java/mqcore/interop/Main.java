@@ -4,7 +4,7 @@ import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** `produce`, `consume`, `create-topic`, `query`, `read-store`, `mqadmin`: see tests/interop/runner.py. */
+/** `produce`, `consume`, `create-topic`, `query`, ...: see tests/interop/runner.py. */
 public final class Main {
     private Main() {
     }
@@ -29,6 +29,9 @@ public final class Main {
                 return 0;
             case "query":
                 query(options);
+                return 0;
+            case "request":
+                RequestReply.run(options);
                 return 0;
             case "mqadmin":
                 return Mqadmin.run(options);
