@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore.broker.config_file import pretty
 from mqcore.broker.core import Core
 from mqcore.broker.ports import QueueEntry
 from mqcore.broker.requests import REMARK_LEFT_OVER, Answer, Fields, Request, refused
@@ -34,7 +35,9 @@ def query_consume_queue(core: Core, request: Request) -> Answer:
     subscription = core.clients.subscription(group, topic) if group else None
     body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
     if subscription is not None:
-        body |= {"subscriptionData": subscription.as_json(), "filterData": NO_FILTER_DATA}
+        sql = core.filters.get(group, topic)
+        body |= {"subscriptionData": subscription.as_json(),
+                 "filterData": pretty(sql.as_json()) if sql is not None else NO_FILTER_DATA}
     elif group:
         body["filterData"] = f"{group}@{topic} is not online!"
     entries = (core.ports.store.entry(topic, queue_id, offset)

@@ -185,6 +185,17 @@ def test_rows_outside_a_queue_are_not_there(filled: Bench) -> None:
     assert filled.ask(321, {"topic": "U", "queueId": 0, "index": 0, "count": 3}).code == 1
 
 
+def test_the_sql_filter_of_a_group_is_shown_with_its_rows(filled: Bench) -> None:
+    filled.ask(34, None, {"clientID": "c", "consumerDataSet": [{
+        "groupName": "G", "messageModel": "CLUSTERING", "subscriptionDataSet": [
+            {"topic": "T", "subString": "a > 5", "subVersion": 7, "expressionType": "SQL92"}]}]})
+    found = body(filled.ask(321, {
+        "topic": "T", "queueId": 0, "index": 9, "count": 1, "consumerGroup": "G"}))
+
+    data = fastjson.loads(found["filterData"])
+    assert (data["expression"], data["clientVersion"], data["dead"]) == ("a > 5", 7, False)
+
+
 @pytest.mark.parametrize(("expression", "wanted"), [("*", True), ("A", False)])
 def test_rows_say_whether_a_group_wants_them(
     filled: Bench, expression: str, wanted: bool

@@ -220,6 +220,17 @@ def test_messages_are_sent_by_the_tool_and_found(mqadmin_world: World) -> None:
                 "-b", BROKER_NAME, "-i", 1, free=r"storeSize=\d+|commitLogOffset=\d+")
 
 
+def test_the_filter_of_a_group_is_shown_with_its_rows(mqadmin_world: World) -> None:
+    world = mqadmin_world
+    world.mqadmin.ask("consumer", "FilterGroup", OTHER, "a > 5")
+    wait_until(lambda: OTHER in world.mqadmin.run("consumerConnection", "-g", "FilterGroup"),
+               "the consumer's heartbeat")
+    world.check("queryCq -g with SQL", "queryCq", "-t", OTHER, "-q", 0, "-i", 0, "-c", 1,
+                "-b", world.broker_addr, "-g", "FilterGroup",
+                free=r"physicOffset=\d+, physicSize=\d+|eval=(true|false)|\b\d{1,3}\b,?$")
+    world.mqadmin.ask("stop", "FilterGroup")
+
+
 def test_statistics_tell_what_was_put_and_got(mqadmin_world: World) -> None:
     def row() -> list[str]:
         table = rows(mqadmin_world.mqadmin.run("statsAll", "-t", TOPIC), "#Topic")

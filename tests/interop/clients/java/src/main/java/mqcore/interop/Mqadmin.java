@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -25,7 +26,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /**
  * Many mqadmin commands in one JVM: each line of the input is a JSON array of words, each line of
  * the output what the command printed. Beside `mqadmin WORDS...` there are members for it to look
- * at: `consumer GROUP TOPIC`, `producer GROUP`, `send GROUP TOPIC QUEUE KEY BODY`, `commit GROUP`,
+ * at: `consumer GROUP TOPIC [SQL]`, `producer GROUP`, `send GROUP TOPIC QUEUE KEY BODY`, `commit GROUP`,
  * `stop GROUP`.
  */
 final class Mqadmin {
@@ -71,7 +72,8 @@ final class Mqadmin {
                 admin(words.subList(2, words.size()), Long.parseLong(words.get(1)));
                 break;
             case "consumer":
-                consumers.put(words.get(1), consumer(words.get(1), words.get(2)));
+                consumers.put(words.get(1), consumer(words.get(1), words.get(2),
+                    words.size() > 3 ? MessageSelector.bySql(words.get(3)) : MessageSelector.byTag("*")));
                 break;
             case "producer":
                 producers.put(words.get(1), producer(words.get(1)));
@@ -108,7 +110,8 @@ final class Mqadmin {
         }
     }
 
-    private DefaultMQPushConsumer consumer(String group, String topic) throws Exception {
+    private DefaultMQPushConsumer consumer(String group, String topic, MessageSelector selector)
+        throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName("member-" + group);
@@ -116,7 +119,7 @@ final class Mqadmin {
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         consumer.setPersistConsumerOffsetInterval(500);
-        consumer.subscribe(topic, "*");
+        consumer.subscribe(topic, selector);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
             ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
         consumer.start();
