@@ -93,6 +93,8 @@ func describe(message *primitive.MessageExt) map[string]interface{} {
 		"offset":         message.QueueOffset,
 		"msgId":          message.MsgId,
 		"reconsumeTimes": message.ReconsumeTimes,
+		"bornAt":         message.BornTimestamp,
+		"storedAt":       message.StoreTimestamp,
 		"sysFlag":        message.SysFlag,
 		"storeSize":      message.StoreSize,
 		"seenAt":         time.Now().UnixMilli(),
