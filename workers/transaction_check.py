@@ -14,7 +14,7 @@ import logging
 import os
 import time
 
-from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.light_queues import offset_table
 from mqcore.broker.settings import Settings
 from mqcore.broker.transaction_checks import GROUP, OP_TOPIC
 from mqcore.broker.transaction_requests import HALF_TOPIC
@@ -42,7 +42,7 @@ class TransactionChecker:
         broker, store = self._settings.broker, self._settings.store
         files = StoreFiles(self._settings.store_root)
         self._check = TransactionCheck(
-            self._segment, os.fsencode(files.commit_log), os.fsencode(files.queues),
+            self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=store.queue_file_entry_count, timeout_ms=broker.transaction_timeout_ms,
             check_max=broker.transaction_check_max, reserved_ms=store.reserved_hours * HOUR_MS)
         self._check.seek(*(self._check.known() or self._committed()))
@@ -76,7 +76,7 @@ class TransactionChecker:
 
     def _committed(self) -> tuple[int, int]:
         """Where an earlier run left off; 0: at the beginning of what there is."""
-        table = OffsetTable(self._settings.config_dir / "consumerOffset.json")
+        table = offset_table(self._settings)
         table.load()
         return (table.committed(GROUP, HALF_TOPIC, 0) or 0,
                 table.committed(GROUP, OP_TOPIC, 0) or 0)

@@ -2,9 +2,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mqcore.broker import config_file
 from mqcore.store.queue_ends import Hints
+
+
+def _offset_table(config: Path) -> Any:
+    """Offsets of plain groups; those of a broker with light queues are in a file of their own."""
+    for name in ("lmqConsumerOffset.json", "consumerOffset.json"):
+        found = config_file.load(config / name)
+        if found is not None:
+            return found.get("offsetTable")
+    return None
 
 
 def read(config: Path) -> Hints:
@@ -15,7 +25,7 @@ def read(config: Path) -> Hints:
         found = config_file.load(config / "topics.json") or {}
         table = found.get("topicConfigTable")
         topics = {str(name) for name in table} if isinstance(table, dict) else None
-        groups = (config_file.load(config / "consumerOffset.json") or {}).get("offsetTable")
+        groups = _offset_table(config)
     except (config_file.ConfigFileError, OSError):       # whoever owns the file says what is wrong
         return Hints(topics, offsets)
     for name, queues in (groups if isinstance(groups, dict) else {}).items():

@@ -15,6 +15,7 @@ from mqcore.store.consume_queue cimport (
     queue_read,
 )
 from mqcore.store.log_view cimport log_at, log_next_use, log_view_close, log_view_open
+from mqcore.store.queue_extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 
 cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -193,8 +194,9 @@ cdef int64_t named_half(HalfQueue* h, const QueueItem* item) noexcept nogil:
     cdef RecordView record
     cdef int64_t number = 0
     cdef int32_t i
-    if item.tag_code != OP_TAG_CODE or item.record_size <= 0 or (
-            item.record_size == CQ_FILLER_RECORD_SIZE):
+    if item.tag_code != OP_TAG_CODE and not is_extension_address(item.tag_code):
+        return -1
+    if item.record_size <= 0 or item.record_size == CQ_FILLER_RECORD_SIZE:
         return -1
     log_next_use(&h.log)
     bytes = log_at(&h.log, item.log_position, item.record_size, end)

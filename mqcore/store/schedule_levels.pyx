@@ -10,7 +10,8 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.consume_queue cimport QueueItem, entry_decode, queue_read
-from mqcore.store.log_view cimport log_at
+from mqcore.store.log_view cimport log_at, log_next_use
+from mqcore.store.queue_extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule_book cimport book_move
 from mqcore.store.schedule_record cimport PLACE_HALF, PLACE_KNOWN, RealPlace, real_place
@@ -83,6 +84,24 @@ cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil:
         book_move(&s.book, number, level.next)
 
 
+cdef int64_t due_by_record(Scheduler* s, const Level* level,
+                           const QueueItem* item) noexcept nogil:
+    """
+    When an entry is due whose tag code is an extension address: by its record, as stock does when
+    the unit is gone (store.md 3.6). An unreadable one is due at once, and then noted as such.
+    """
+    cdef const uint8_t* at
+    cdef RecordView record
+    if not 0 < item.record_size < CQ_FILLER_RECORD_SIZE:
+        return 0
+    log_next_use(&s.log)
+    at = log_at(&s.log, item.log_position, item.record_size,
+                load_i64_acquire(&s.shm.log.published))
+    if at == NULL or record_parse(at, item.record_size, &record) != PARSE_RECORD:
+        return 0
+    return record.store_time_ms + level.delay_ms
+
+
 cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most,
                          QueueItem* item) noexcept nogil:
     cdef Level* level = &s.levels[number]
@@ -97,6 +116,8 @@ cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most
         if got <= 0:
             return False
     item[0] = entry_decode(level.entries + index * CQ_ENTRY_SIZE)
+    if is_extension_address(item.tag_code):
+        item.tag_code = due_by_record(s, level, item)
     return True
 
 

@@ -1,13 +1,20 @@
-"""A running broker with an extension: tag filters look behind the addresses; queues come and go."""
+"""A running broker with an extension: whoever reads tag codes looks behind the addresses."""
+import json
+import time
+
 import pytest
 
-from mqcore.store.extension_files import ADDRESS_LAST
+from mqcore.filter.bloom import BloomFilter
+from mqcore.store.extension_files import ADDRESS_LAST, read_unit
 from mqcore.wire.records import decode_records
 from tests.store.harness import read_entries
 from tests.support.mqcore_process import mqcore_up
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
 SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
+END_TRANSACTION, QUERY_OFFSET = 37, 14
+BLOOM = BloomFilter.for_rate()
+DEADLINE_S = 10.0
 TOPIC = "extended"
 FILE_BYTES = 1024
 COUNT = 200
@@ -17,6 +24,8 @@ COUNT = 200
 def broker(tmp_path_factory):
     with mqcore_up(tmp_path_factory.mktemp("extended"), {
         "store.queue_extension_enable": True, "store.queue_extension_file_bytes": FILE_BYTES,
+        "broker.filter_bits_enable": True, "broker.property_filter_enable": True,
+        "broker.transaction_check_interval_ms": 100, "broker.transaction_timeout_ms": 0,
     }) as live:
         yield live
 
@@ -89,3 +98,73 @@ def test_a_topic_that_was_removed_begins_its_extension_anew(peer, broker):
     assert pull_all(peer, "again", "new", 1) == [b"new"]
     [entry] = read_entries(broker.store / "consumequeue" / "again" / "0", 0, 1, 20_000)
     assert entry[2] == -(1 << 63)
+
+
+def test_a_delayed_message_is_not_early(peer):
+    create(peer, "late")
+    sent = time.monotonic()
+    assert peer.ask(SEND, send_fields("late", properties="DELAY\x011\x02TAGS\x01t"), b"x").code == 0
+    assert pull_all(peer, "late", "t", 1) == [b"x"]
+    assert 1.0 <= time.monotonic() - sent < 3.0
+
+
+def test_a_committed_transaction_is_settled(peer):
+    create(peer, "bank")
+    half = send_fields("bank", sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01p")
+    sent = peer.ask(SEND, half, b"x")
+    assert sent.code == 0
+    offset = int(sent.ext["queueOffset"])
+    position = int(sent.ext.get("offsetMsgId", sent.ext["msgId"])[-16:], 16)
+    assert peer.ask(END_TRANSACTION, {
+        "producerGroup": "p", "tranStateTableOffset": str(offset), "commitOrRollback": "8",
+        "commitLogOffset": str(position), "msgId": "x", "transactionId": "x",
+        "fromTransactionCheck": "false"}).code == 0
+    assert pull_all(peer, "bank", "*", 1) == [b"x"]
+    settled = {"consumerGroup": "CID_RMQ_SYS_TRANS", "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
+               "queueId": "0"}
+    deadline = time.monotonic() + DEADLINE_S
+    while peer.ask(QUERY_OFFSET, settled).ext.get("offset") != str(offset + 1):
+        assert time.monotonic() < deadline
+    assert peer.ask(QUERY_OFFSET, settled).ext["offset"] == str(offset + 1)
+
+
+def heartbeat(peer, group, topic, expression):
+    now_ms = int(time.time() * 1000)
+    body = {"clientID": f"{group}-client", "producerDataSet": [], "consumerDataSet": [{
+        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
+        "subscriptionDataSet": [{
+            "topic": topic, "subString": expression, "subVersion": now_ms, "classFilterMode": False,
+            "expressionType": "SQL92", "codeSet": [], "tagsSet": []}]}]}
+    assert peer.ask(34, None, json.dumps(body).encode()).code == 0
+
+
+def test_messages_have_the_bits_of_the_filters_that_they_pass(broker, peer):
+    create(peer, "filtered")
+    heartbeat(peer, "even", "filtered", "n = 2 OR n = 4")
+    heartbeat(peer, "large", "filtered", "n > 3")
+    for number in range(6):
+        fields = send_fields("filtered", properties=f"n\x01{number}")
+        assert peer.ask(SEND, fields, b"%d" % number).code == 0
+
+    assert pull_filtered(peer, "even", 6) == [b"2", b"4"]
+    assert pull_filtered(peer, "large", 6) == [b"4", b"5"]
+    bits = {group: BLOOM.subscription_positions(group, "filtered") for group in ("even", "large")}
+    entries = read_entries(broker.store / "consumequeue" / "filtered" / "0", 0, 6, 20_000)
+    for number, entry in enumerate(entries):
+        unit = read_unit(broker.store / "consumequeue_ext", FILE_BYTES, "filtered", 0, entry[2])
+        wanted = {position for group, passes in (("even", number in (2, 4)), ("large", number > 3))
+                  if passes for position in bits[group]}
+        assert wanted == {at for at in range(8 * len(unit.bits))
+                          if unit.bits[at // 8] >> at % 8 & 1}
+
+
+def pull_filtered(peer, group, end):
+    found, offset = [], 0
+    while offset < end:
+        fields = pull_fields("filtered", group=group, offset=offset, sys_flag=2, suspend_ms=5000)
+        answer = peer.ask(PULL, fields | {"subVersion": "0", "expressionType": "SQL92"})
+        assert answer.code in (0, 20), (answer.code, answer.remark)
+        found += [record.body for record in decode_records(answer.body)] if answer.code == 0 else []
+        offset = int(answer.ext["nextBeginOffset"])
+    return found

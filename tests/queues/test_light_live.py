@@ -36,7 +36,8 @@ def peer(broker):
 
 def send(peer, names, body, *, queue=0, topic=PARENT, **changes):
     properties = f"TAGS\x01t\x02INNER_MULTI_DISPATCH\x01{names}" if names else "TAGS\x01t"
-    return peer.ask(SEND, send_fields(topic, queue_id=queue, properties=properties, **changes), body)
+    fields = send_fields(topic, queue_id=queue, properties=properties, **changes)
+    return peer.ask(SEND, fields, body)
 
 
 def pull(peer, topic, offset=0, *, group="%LMQ%group", queue=0, **changes):
