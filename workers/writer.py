@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from mqcore.broker import queue_hints
 from mqcore.broker.config_file import ConfigFileError
@@ -23,8 +22,9 @@ from mqcore.broker.queue_restarts import RestartFile
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint, index_files, queue_ends
+from mqcore.store import checkpoint, extension_files, index_files, queue_ends
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
+from mqcore.store.folders import LogFolders
 from mqcore.store.queue_ends import QueueEnds
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
 from mqcore.workers import last_run
@@ -48,13 +48,13 @@ REFUSALS = {1: "the disk is full", 2: "a flush to disk has failed", 3: "a write 
 log = logging.getLogger("mqcore.writer")
 
 
-def sync_segments(folder: Path, segment_size: int, start: int, end: int) -> None:
+def sync_segments(folders: LogFolders, segment_size: int, start: int, end: int) -> None:
     """
     Bring to disk what an earlier writer wrote from position `start` on: the flush service knows
     only what is written from now on, and `flushed` is not to claim more than the disk has.
     """
     for base in range(start // segment_size * segment_size, end, segment_size):
-        fd = os.open(folder / f"{base:020d}", os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(folders.path(base), os.O_RDWR | os.O_CLOEXEC)
         try:
             os.fdatasync(fd)
         finally:
@@ -88,7 +88,7 @@ class Writer:
             self._segment.set_dispatched(recovered.dispatch_from, recovered.last_store_time_ms)
             flushed = recovered.dispatch_from
         try:
-            sync_segments(self._files.commit_log, store.segment_size_bytes,
+            sync_segments(self._settings.log_folders, store.segment_size_bytes,
                           max(flushed, recovered.first), recovered.end)
         except OSError as error:
             print(f"mqcore: the commit log cannot be brought to disk: {error}", file=sys.stderr,
@@ -117,7 +117,7 @@ class Writer:
                           for name in self._loop.services()]
         for service in self._services:
             service.start()
-        self._cleaner = LogCleanerThread(store, self._segment, self._files)
+        self._cleaner = LogCleanerThread(self._settings, self._segment, self._files)
         self._cleaner.start()
 
     def work(self, turn_ms: int) -> None:
@@ -181,9 +181,9 @@ class Writer:
     def _remove_unused(self) -> None:
         """Segments that were made ahead and hold nothing (store.md 6.3)."""
         end = self._segment.log_state()["published"]
-        for entry in os.scandir(self._files.commit_log):
-            if entry.name.isdigit() and int(entry.name) >= end:
-                os.unlink(entry.path)
+        for start, path in self._settings.log_folders.segments():
+            if start >= end:
+                path.unlink()
 
     def _producers_live(self) -> bool:
         slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]
@@ -219,11 +219,14 @@ class Writer:
 
     def _recover(self, first_start: bool) -> Recovered:
         began = time.monotonic()
-        recovery = Recovery(self._segment, str(self._files.commit_log), str(self._files.queues),
-                            self._settings.store.queue_file_entry_count,
+        recovery = Recovery(self._segment, os.fsdecode(self._settings.log_folders.text()),
+                            str(self._files.queues), self._settings.store.queue_file_entry_count,
                             multi_dispatch=self._settings.store.multi_dispatch_enable,
                             light_queues=self._settings.store.light_queues_enable)
         self._restarts.load()
+        if first_start and self._settings.store.queue_extension_enable:
+            extension_files.check_sizes(self._files.queue_extensions,
+                                        self._settings.store.queue_extension_file_bytes)
         if first_start:
             self._restarts.apply(self._queue_lives.set_restart)
             last, known = last_run.read(self._files.abort), checkpoint.read(self._files.checkpoint)

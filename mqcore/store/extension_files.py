@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.store.files import unlink
+from mqcore.store.recovery_errors import DamagedStoreError
 
 ADDRESS_BASE = -(1 << 63)
 ADDRESS_LAST = -2147483649
 HEAD = struct.Struct(">hqqh")
 ENTRY = struct.Struct(">qiq")
 FILLER_RECORD_SIZE = 0x7FFFFFFF
-
-
-class ForeignFileError(ValueError):
-    """An extension file is not as the settings say; the text names it and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,12 @@ def read_unit(
 
 
 def check_sizes(folder: Path, file_bytes: int) -> None:
-    """Raises ForeignFileError for an extension file that has not the size that is set."""
+    """Raises DamagedStoreError for an extension file that has not the size that is set."""
     if not folder.is_dir():
         return
     for path in folder.glob("*/*/*"):
         if path.name.isdigit() and path.stat().st_size not in (0, file_bytes):
-            raise ForeignFileError(
+            raise DamagedStoreError(
                 f"{path}: {path.stat().st_size} bytes, expected {file_bytes} "
                 "(store.queue_extension_file_bytes)")
 

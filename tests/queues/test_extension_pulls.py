@@ -8,7 +8,7 @@ from mqcore.filter.bloom import BloomFilter
 from mqcore.store.extension_files import ADDRESS_LAST, read_unit
 from mqcore.wire.records import decode_records
 from tests.store.harness import read_entries
-from tests.support.mqcore_process import mqcore_up
+from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
 SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
@@ -168,3 +168,14 @@ def pull_filtered(peer, group, end):
         found += [record.body for record in decode_records(answer.body)] if answer.code == 0 else []
         offset = int(answer.ext["nextBeginOffset"])
     return found
+
+
+def test_a_store_with_files_of_another_size_is_not_opened(tmp_path):
+    settings = {"store.queue_extension_enable": True, "store.queue_extension_file_bytes": 4096}
+    with mqcore_up(tmp_path, settings) as live, Peer(live.broker_addr) as peer:
+        create(peer, "sized")
+        send(peer, "sized", "t", b"x")
+        assert pull_all(peer, "sized", "*", 1) == [b"x"]
+    with (pytest.raises(MqcoreError, match=r"4096 bytes, expected 2048 .*queue_extension_file_bytes"),
+          mqcore_up(tmp_path, settings | {"store.queue_extension_file_bytes": 2048})):
+        pass

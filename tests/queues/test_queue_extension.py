@@ -6,7 +6,6 @@ import pytest
 
 from mqcore.store.extension_files import (
     ADDRESS_BASE,
-    ForeignFileError,
     Unit,
     check_sizes,
     is_address,
@@ -14,6 +13,7 @@ from mqcore.store.extension_files import (
     trim,
 )
 from mqcore.store.record import tags_code
+from mqcore.store.recovery_errors import DamagedStoreError
 from mqcore.store.verify import verify
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
@@ -295,5 +295,5 @@ def test_a_file_of_another_size_than_set_is_named(broker):
     broker.dispatch()
     check_sizes(broker.run.extension_folder, FILE_BYTES)
     check_sizes(broker.run.root / "none", FILE_BYTES)
-    with pytest.raises(ForeignFileError, match="queue_extension_file_bytes"):
+    with pytest.raises(DamagedStoreError, match="queue_extension_file_bytes"):
         check_sizes(broker.run.extension_folder, 4096)
