@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any
 
 from mqcore.broker.core import Ports
 from mqcore.broker.filters import FilterData
@@ -208,6 +209,7 @@ class Coordinator:
         self._settings = settings
         self._segment = segment
         self._settling = False
+        self._failure: BaseException | None = None
 
     def _start(self) -> None:
         settings, segment = self._settings, self._segment
@@ -244,9 +246,11 @@ class Coordinator:
         self._start()
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        loop.set_exception_handler(self._on_error)
         loop.add_reader(self._segment.bell(SLOT_COORDINATOR), self._on_bell)
         self._segment.arm(SLOT_COORDINATOR)
         ticking = loop.create_task(self._tick_until_stopped())
+        ticking.add_done_callback(self._on_last_tick)
         registering = loop.create_task(self._keep_registered())
         self._drain()                    # what came while nobody was here
         await self._registrar.register_now(self._broker.registration())
@@ -254,11 +258,25 @@ class Coordinator:
         await self._stopping.wait()
         registering.cancel()
         ticking.cancel()
+        if self._failure is not None:
+            raise self._failure
         self._drain()
         loop.remove_reader(self._segment.bell(SLOT_COORDINATOR))
         await self._registrar.stop()
         self._own.push()
         self._broker.close()
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error outside of any request: this process ends, the next begins from the files."""
+        loop.default_exception_handler(context)
+        if "handle" in context:            # a callback of ours, not a task of the registrar
+            self._failure = context.get("exception")
+            self._stopping.set()
+
+    def _on_last_tick(self, ticking: asyncio.Task[None]) -> None:
+        if not ticking.cancelled() and ticking.exception() is not None:
+            self._failure = ticking.exception()
+            self._stopping.set()
 
     def _on_bell(self) -> None:
         os.eventfd_read(self._segment.bell(SLOT_COORDINATOR))

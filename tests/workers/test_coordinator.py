@@ -1,0 +1,91 @@
+"""An error that belongs to no request ends the coordinator, which is then started anew."""
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from mqcore.workers.coordinator import Coordinator
+from tests.broker.fakes import make_bench, settings_in
+
+DEADLINE_S = 10.0
+
+
+class Bug(Exception):
+    """What a mistake of ours raises."""
+
+
+class FakeSegment:
+    """A slot that nobody asks to stop."""
+
+    def __init__(self) -> None:
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK)
+
+    def bell(self, _: int) -> int:
+        return self._bell
+
+    def ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def arm(self, _: int) -> None: ...
+
+    def disarm(self, _: int) -> None: ...
+
+    def beat(self, slot: int, now_ms: int) -> None: ...
+
+    def stop_requested(self, _: int) -> bool:
+        return False
+
+
+class Quiet:
+    """Rings, own messages, queues, reader, registrar without any work."""
+
+    def receive(self, _: int) -> list[Any]:
+        return []
+
+    def no(self, *_: object) -> bool:
+        return False
+
+    has_work = has_results = push_waiting = push = tick = forget_deleted = no
+
+    async def register_now(self, _: object) -> int:
+        return 0
+
+
+class Failing(Quiet):
+    def receive(self, _: int) -> NoReturn:
+        raise Bug("a ring")
+
+    def tick(self, *_: object) -> NoReturn:
+        raise Bug("a tick")
+
+
+class Bench(Coordinator):
+    """A coordinator whose ports do nothing."""
+
+    def _start(self) -> None:
+        self._rings: Any = Quiet()
+        self._own: Any = Quiet()
+        self._queues: Any = Quiet()
+        self._reader: Any = Quiet()
+        self._checks: Any = Quiet()
+        self._registrar: Any = Quiet()
+        self._broker = make_bench(self._settings).broker
+
+    def _take_checks(self) -> None: ...
+
+
+@pytest.mark.parametrize("where", ["_rings", "_queues"])
+def test_a_failure_outside_a_request_ends_the_process(tmp_path: Path, where: str) -> None:
+    segment: Any = FakeSegment()
+    coordinator = Bench(settings_in(tmp_path), segment)
+
+    def break_it() -> None:
+        setattr(coordinator, where, Failing())
+        segment.ring()
+
+    with pytest.raises(Bug):
+        asyncio.run(asyncio.wait_for(coordinator.run(break_it), DEADLINE_S))
