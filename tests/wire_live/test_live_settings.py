@@ -1,0 +1,66 @@
+"""Settings that a request changes have their effect at once, in every process (broker.md 10.5)."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mqcore.wire import fastjson
+from mqcore.wire.codes import RequestCode as Code
+from tests.support.mqcore_process import MqcoreProcess
+from tests.wire_live.peer import Peer, pull_fields, send_fields
+from tests.wire_live.state import State, until
+
+NO_PERMISSION, TOPIC_NOT_EXIST = 16, 17
+
+
+@contextmanager
+def changed(state: State, key: str, value: str, before: str) -> Iterator[None]:
+    """A setting with another value inside the block."""
+    assert state.ask(Code.UPDATE_BROKER_CONFIG, None, f"{key}={value}".encode()).code == 0
+    try:
+        yield
+    finally:
+        assert state.ask(Code.UPDATE_BROKER_CONFIG, None, f"{key}={before}".encode()).code == 0
+
+
+def send(state: State, topic: str) -> int:
+    return state.ask(Code.SEND_MESSAGE_V2, send_fields(topic), b"body").code
+
+
+def permission_at_name_server(live: MqcoreProcess, topic: str) -> int:
+    with Peer(live.namesrv_addr) as names:
+        route = names.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+    (queues,) = fastjson.loads(route.body)["queueDatas"]
+    return int(queues["perm"])
+
+
+def test_producers_are_led_away_from_a_broker_that_may_not_be_written_to(
+    live: MqcoreProcess, state: State
+) -> None:
+    state.topic("ReadOnly", 1)
+    state.message("ReadOnly")
+    with changed(state, "brokerPermission", "4", before="6"):
+        until(lambda: permission_at_name_server(live, "ReadOnly") == 4, "the route without write")
+        assert send(state, "ReadOnly") == 0       # as with stock: only ordered topics are refused
+    until(lambda: permission_at_name_server(live, "ReadOnly") == 6, "the route with write again")
+
+
+def test_a_broker_that_may_not_be_read_refuses_pulls_until_it_may(
+    live: MqcoreProcess, state: State
+) -> None:
+    state.topic("WriteOnly", 1)
+    state.message("WriteOnly")
+    until(lambda: state.queue_end("WriteOnly", 0) == 1, "the message in its queue")
+    assert state.ask(Code.PULL_MESSAGE, pull_fields("WriteOnly")).code == 0
+    with changed(state, "brokerPermission", "2", before="6"):
+        assert state.ask(Code.PULL_MESSAGE, pull_fields("WriteOnly")).code == NO_PERMISSION
+        assert send(state, "WriteOnly") == 0
+    assert state.ask(Code.PULL_MESSAGE, pull_fields("WriteOnly")).code == 0
+
+
+def test_topics_are_made_by_messages_only_while_that_is_switched_on(
+    live: MqcoreProcess, state: State
+) -> None:
+    with changed(state, "autoCreateTopicEnable", "false", before="true"):
+        assert send(state, "MadeByMessage") == TOPIC_NOT_EXIST
+    assert send(state, "MadeByMessage") == 0
