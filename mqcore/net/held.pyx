@@ -18,6 +18,7 @@ from mqcore.net.scan cimport (
     scan,
 )
 from mqcore.net.server cimport HELD_LIFE_MS_MAX, OUT_HIGH_BYTES, connection_find
+from mqcore.net.wanted cimport Wanted, wanted_again
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.tables cimport queue_find
 
@@ -43,20 +44,50 @@ cdef void held_clear(Server* s) noexcept nogil:
         s.held[i].match.filter = NULL
 
 
+cdef bint want(Server* s, HeldPull* held, const Wanted* wanted) noexcept nogil:
+    """Give the pull a copy of what it wants; False: no memory, it wants what it wanted."""
+    cdef int32_t* codes = NULL
+    if wanted.match.code_count > 0:
+        codes = <int32_t*>malloc(wanted.match.code_count * sizeof(int32_t))
+        if codes == NULL:
+            return False
+        memcpy(codes, wanted.match.codes, wanted.match.code_count * sizeof(int32_t))
+    if wanted.match.filter != NULL:
+        filter_keep(wanted.match.filter)
+    free(held.match.codes)
+    filter_drop(&s.filters, held.match.filter)
+    held.match = wanted.match
+    held.match.codes = codes
+    held.subscription = wanted.view.number
+    held.sequence = wanted.view.sequence
+    return True
+
+
+cdef void want_anew(Server* s, HeldPull* held) noexcept nogil:
+    """The group's subscription may have changed since: then all is looked at again (H4)."""
+    cdef Wanted wanted
+    if held.subscription < 0 or load_i32_acquire(
+            &s.shm.subscriptions[held.subscription].sequence) == held.sequence:
+        return
+    wanted.match.filter = NULL
+    if wanted_again(s, held.subscription, &wanted):
+        if want(s, held, &wanted):
+            held.cursor = held.offset
+    filter_drop(&s.filters, wanted.match.filter)
+
+
 cdef HeldPull* keep(Server* s, Connection* c, const Asker* asker, const PullPlace* place,
-                    const Match* match) noexcept nogil:
+                    const Wanted* wanted) noexcept nogil:
     """A place for the pull, in no list yet; NULL: there is none."""
     cdef HeldPull* held
     cdef int32_t number = s.held_free if s.held_free >= 0 else s.held_used
-    cdef int32_t* codes = NULL
     if number == s.held_capacity:
         return NULL
-    if match.code_count > 0:
-        codes = <int32_t*>malloc(match.code_count * sizeof(int32_t))
-        if codes == NULL:
-            return NULL
-        memcpy(codes, match.codes, match.code_count * sizeof(int32_t))
     held = &s.held[number]
+    held.match.codes = NULL
+    held.match.filter = NULL
+    if not want(s, held, wanted):
+        return NULL
     if number == s.held_used:
         s.held_used += 1
     else:
@@ -65,10 +96,6 @@ cdef HeldPull* keep(Server* s, Connection* c, const Asker* asker, const PullPlac
     s.slot.figures[FIGURE_HELD_PULLS] = s.held_count
     held.connection = c.id
     held.asker = asker[0]
-    held.match = match[0]
-    held.match.codes = codes
-    if held.match.filter != NULL:
-        filter_keep(held.match.filter)
     held.queue = place.queue
     held.queue_hash = place.queue_hash
     held.queue_id = place.queue_id
@@ -94,8 +121,8 @@ cdef void list_of_queue(Server* s, HeldPull* held) noexcept nogil:
 
 
 cdef bint hold(Server* s, Connection* c, const Asker* asker, const PullPlace* place,
-               const Match* match, int64_t wait_ms) noexcept nogil:
-    cdef HeldPull* held = keep(s, c, asker, place, match)
+               const Wanted* wanted, int64_t wait_ms) noexcept nogil:
+    cdef HeldPull* held = keep(s, c, asker, place, wanted)
     if held == NULL:
         return False
     held.deadline_ms = s.steady_ms + min(max(wait_ms, 0), HELD_LIFE_MS_MAX)
@@ -116,8 +143,8 @@ cdef bint hold(Server* s, Connection* c, const Asker* asker, const PullPlace* pl
 
 
 cdef bint hold_cold(Server* s, Connection* c, const Asker* asker, const PullPlace* place,
-                    const Match* match, int64_t cursor, int64_t job) noexcept nogil:
-    cdef HeldPull* held = keep(s, c, asker, place, match)
+                    const Wanted* wanted, int64_t cursor, int64_t job) noexcept nogil:
+    cdef HeldPull* held = keep(s, c, asker, place, wanted)
     if held == NULL:
         return False
     held.cursor = cursor
@@ -183,6 +210,7 @@ cdef bint settle_held(Server* s, HeldPull* held) noexcept nogil:
         return late
     queue = &s.shm.queues[held.queue]
     end = load_i64_acquire(&queue.max_offset)
+    want_anew(s, held)
     if end > held.cursor and c.output_end - c.output_start < OUT_HIGH_BYTES:
         while held.cursor < end:                                         # H4
             scan(s, held.queue, held.cursor, end, held.count_max, &held.match, False, &found)

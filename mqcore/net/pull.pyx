@@ -1,21 +1,12 @@
 """Pulls (remoting.md 4.2.1, broker.md 6.1, 6.2, 6.4; PullMessageProcessor)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
-from mqcore.filter.loaded cimport LoadedFilter, filter_drop, filter_take
+from mqcore.filter.loaded cimport filter_drop
 from mqcore.layout cimport (
     FIGURE_PULLS,
-    FILTER_ALL,
-    FILTER_CODES,
-    FILTER_PROGRAM,
     GROUP_CONSUME_ENABLED,
     GROUP_PULL_ASKS,
-    SUBSCRIPTION_ALL,
-    SUBSCRIPTION_CODES,
-    SUBSCRIPTION_CODE_COUNT_MAX,
-    SUBSCRIPTION_OTHER,
-    SUBSCRIPTION_TAGS,
     TOPIC_LENGTH_MAX,
 )
 from mqcore.net.forward cimport note_commit
@@ -39,37 +30,30 @@ from mqcore.net.server cimport (
     PULL_RANGES_MAX,
     Asker,
     Connection,
-    Match,
     Server,
 )
-from mqcore.shm.filters cimport FilterView, filter_codes_place, filter_of_request
+from mqcore.net.wanted cimport Wanted, wanted_given, wanted_known
 from mqcore.shm.tables cimport (
-    SubscriptionView,
     TopicView,
     group_find,
     group_number,
     name_hash,
     queue_find,
     queue_hash,
-    subscription_find,
     topic_find,
 )
 from mqcore.store.multi_dispatch cimport is_light_name
-from mqcore.store.record cimport java_hash
 from mqcore.wire.header cimport (
     PULL_COMMIT_OFFSET,
     PULL_COUNT_MAX,
-    PULL_EXPRESSION_TYPE,
     PULL_GROUP,
     PULL_QUEUE_ID,
     PULL_QUEUE_OFFSET,
     PULL_SUB_VERSION,
-    PULL_SUBSCRIPTION,
     PULL_SUSPEND_MS,
     PULL_SYS_FLAG,
     PULL_TOPIC,
     Header,
-    Text,
     text_copy,
     text_i64,
 )
@@ -80,8 +64,6 @@ cdef enum:
     PULL_SUSPENDS = 2
     PULL_HAS_SUBSCRIPTION = 4
     ONEWAY_BIT = 2
-    REQUEST_TEXT_MAX = 40000          # type and expression; also in broker/pull_filters.py
-    TYPE_LENGTH_MAX = 64
 
 cdef struct PullFields:
     uint8_t group[256]
@@ -95,45 +77,6 @@ cdef struct PullFields:
     int64_t commit_offset
     int64_t suspend_ms
     int64_t version                   # subVersion
-
-cdef struct Wanted:                   # what the pull selects by, while it is looked at
-    Match match
-    SubscriptionView view             # whose codes match.codes are
-
-
-cdef bint same_text(const Text* text, const char* word, int32_t length) noexcept nogil:
-    return text.length == length and not text.escaped and memcmp(text.start, word, length) == 0
-
-
-cdef bint read_tags(const uint8_t* text, int32_t length, SubscriptionView* wanted) noexcept nogil:
-    """A tag expression `A || B` into codes; False: there are too many, or none."""
-    cdef int32_t start = 0, stop, at
-    wanted.kind = SUBSCRIPTION_ALL
-    wanted.code_count = 0
-    if length == 0 or (length == 1 and text[0] == 42):
-        return True
-    at = 0
-    while at <= length:
-        if at < length and not (text[at] == 124 and at + 1 < length and text[at + 1] == 124):
-            at += 1
-            continue
-        stop = at
-        while start < stop and text[start] <= 32:
-            start += 1
-        while stop > start and text[stop - 1] <= 32:
-            stop -= 1
-        if stop > start:
-            if wanted.code_count == SUBSCRIPTION_CODE_COUNT_MAX:
-                return False
-            wanted.codes[wanted.code_count] = java_hash(text + start, stop - start, 0)
-            wanted.code_count += 1
-        at += 2
-        start = at
-    if wanted.code_count == 0:
-        return False
-    wanted.kind = SUBSCRIPTION_TAGS
-    return True
-
 
 cdef int read_fields(Server* s, const Header* header, PullFields* f) noexcept nogil:
     cdef int64_t number
@@ -158,105 +101,12 @@ cdef int read_fields(Server* s, const Header* header, PullFields* f) noexcept no
     return HANDLED
 
 
-cdef bint take_filter(Server* s, int32_t place, int32_t kind, int64_t version,
-                      Wanted* wanted) noexcept nogil:
-    """The filter of a subscription, of that version or a newer one."""
-    cdef FilterView view
-    cdef LoadedFilter* filter = filter_take(&s.filters, s.shm, place, &view)
-    if filter == NULL:
-        return False
-    if filter.kind != kind or (kind == FILTER_PROGRAM and view.client_version < version):
-        filter_drop(&s.filters, filter)
-        return False
-    wanted.match.filter = filter
-    return True
-
-
-cdef bint take_request_filter(Server* s, const uint8_t* text, int32_t length,
-                              Wanted* wanted) noexcept nogil:
-    """The filter that the coordinator made of an expression that came with a pull."""
-    cdef FilterView view
-    cdef LoadedFilter* filter = NULL
-    if filter_of_request(s.shm, text, length, &view):
-        filter = filter_take(&s.filters, s.shm, view.place, &view)
-    if filter == NULL:
-        return False
-    wanted.match.filter = filter
-    if filter.kind == FILTER_CODES:
-        wanted.match.kind = SUBSCRIPTION_CODES
-    elif filter.kind == FILTER_ALL:
-        wanted.match.kind = SUBSCRIPTION_ALL
-    else:
-        wanted.match.kind = SUBSCRIPTION_OTHER
-    return True
-
-
-cdef int read_given(Server* s, const Header* header, Wanted* wanted) noexcept nogil:
-    """The subscription that the pull brings (broker.md 6.1, 5)."""
-    cdef const Text* kind = &header.fields[PULL_EXPRESSION_TYPE]
-    cdef const Text* expression = &header.fields[PULL_SUBSCRIPTION]
-    cdef uint8_t text[REQUEST_TEXT_MAX]
-    cdef int32_t start = 3, length = 0
-    cdef bint tags = kind.length <= 0 or same_text(kind, "TAG", 3)
-    if tags:
-        memcpy(text, <const char*>"TAG", 3)
-    else:
-        start = text_copy(kind, text, TYPE_LENGTH_MAX)
-        if start < 0 or not s.filters_enabled:
-            return HANDLE_FORWARD
-    text[start] = 0
-    start += 1
-    if expression.length > 0:
-        length = text_copy(expression, text + start, REQUEST_TEXT_MAX - start)
-        if length < 0:
-            return HANDLE_FORWARD
-    if tags and read_tags(text + start, length, &wanted.view):
-        wanted.match.kind = wanted.view.kind
-        wanted.match.code_count = wanted.view.code_count
-        return HANDLED
-    return HANDLED if take_request_filter(s, text, start + length, wanted) else HANDLE_FORWARD
-
-
-cdef int read_known(Server* s, const PullFields* f, Wanted* wanted) noexcept nogil:
-    """The subscription of the group's heartbeats (broker.md 6.1, 6)."""
-    cdef SubscriptionView* view = &wanted.view
-    if not subscription_find(s.shm, f.group, f.group_length, f.topic, f.topic_length, view):
-        return HANDLE_FORWARD
-    if view.version < f.version:
-        return HANDLE_FORWARD
-    wanted.match.kind = view.kind
-    if view.kind == SUBSCRIPTION_OTHER:
-        if not s.filters_enabled or not take_filter(s, view.number, FILTER_PROGRAM, f.version,
-                                                    wanted):
-            return HANDLE_FORWARD
-    elif view.kind == SUBSCRIPTION_CODES:
-        if not take_filter(s, filter_codes_place(s.shm, view.number), FILTER_CODES, f.version,
-                           wanted):
-            return HANDLE_FORWARD
-    else:
-        wanted.match.code_count = view.code_count
-    return HANDLED
-
-
-cdef int read_subscription(Server* s, const Header* header, const PullFields* f,
-                           Wanted* wanted) noexcept nogil:
-    """What is wanted; the caller gives match.filter back."""
-    wanted.match.filter = NULL
-    wanted.match.code_count = 0
-    wanted.match.codes = wanted.view.codes
-    wanted.match.by_origin = (s.filter_retry and f.topic_length > 7
-                              and memcmp(f.topic, <const char*>"%RETRY%", 7) == 0)
-    if f.sys_flag & PULL_HAS_SUBSCRIPTION:
-        return read_given(s, header, wanted)
-    return read_known(s, f, wanted)
-
-
 cdef int nothing_there(Server* s, Connection* c, const Asker* asker, const PullFields* f,
-                       const PullPlace* place, const Match* match, const char* remark,
+                       const PullPlace* place, const Wanted* wanted, const char* remark,
                        int64_t min_offset, int64_t max_offset) noexcept nogil:
     """Hold the pull if it may be, else say that there is nothing (broker.md 6.4, 6.5)."""
     if f.sys_flag & PULL_SUSPENDS and f.suspend_ms > 0:
-        if hold(s, c, asker, place, match, f.suspend_ms if s.long_polling else s.short_polling_ms):
+        if hold(s, c, asker, place, wanted, f.suspend_ms if s.long_polling else s.short_polling_ms):
             return HANDLED
     answer_pull(s, c, asker, CODE_NOT_FOUND, remark, f.offset, min_offset, max_offset, NULL)
     return HANDLED
@@ -283,15 +133,15 @@ cdef int out_of_range(Server* s, Connection* c, const Asker* asker, const PullFi
 
 
 cdef int look_inside(Server* s, Connection* c, const Asker* asker, const PullFields* f,
-                     const PullPlace* place, const Match* match, int64_t min_offset,
+                     const PullPlace* place, const Wanted* wanted, int64_t min_offset,
                      int64_t max_offset) noexcept nogil:
     """The offset is in the queue's range: walk, and answer with what is there."""
     cdef Found found
-    scan(s, place.queue, f.offset, max_offset, f.count_max, match, True, &found)
+    scan(s, place.queue, f.offset, max_offset, f.count_max, &wanted.match, True, &found)
     if found.count == 0 and found.cold_job:
-        if hold_cold(s, c, asker, place, match, f.offset + found.examined, found.cold_job):
+        if hold_cold(s, c, asker, place, wanted, f.offset + found.examined, found.cold_job):
             return HANDLED
-        scan(s, place.queue, f.offset, max_offset, f.count_max, match, False, &found)
+        scan(s, place.queue, f.offset, max_offset, f.count_max, &wanted.match, False, &found)
     if found.count > 0:
         answer_pull(s, c, asker, CODE_FOUND, "FOUND", f.offset + found.examined, min_offset,
                     max_offset, &found)
@@ -310,7 +160,7 @@ cdef int look_inside(Server* s, Connection* c, const Asker* asker, const PullFie
 
 
 cdef int look_up(Server* s, Connection* c, const Asker* asker, const PullFields* f,
-                 const Match* match, bint settled) noexcept nogil:
+                 const Wanted* wanted, bint settled) noexcept nogil:
     """A pull that passed all checks (broker.md 6.2)."""
     cdef PullPlace place
     cdef int64_t min_offset = 0, max_offset = 0
@@ -327,13 +177,13 @@ cdef int look_up(Server* s, Connection* c, const Asker* asker, const PullFields*
     if max_offset == 0:
         if f.offset != 0:
             return out_of_range(s, c, asker, f, min_offset, max_offset, settled)
-        return nothing_there(s, c, asker, f, &place, match, "NO_MESSAGE_IN_QUEUE", 0, 0)
+        return nothing_there(s, c, asker, f, &place, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
     if f.offset < min_offset or f.offset > max_offset:
         return out_of_range(s, c, asker, f, min_offset, max_offset, settled)
     if f.offset == max_offset:
-        return nothing_there(s, c, asker, f, &place, match, "OFFSET_OVERFLOW_ONE", min_offset,
+        return nothing_there(s, c, asker, f, &place, wanted, "OFFSET_OVERFLOW_ONE", min_offset,
                              max_offset)
-    return look_inside(s, c, asker, f, &place, match, min_offset, max_offset)
+    return look_inside(s, c, asker, f, &place, wanted, min_offset, max_offset)
 
 
 cdef int check_group(Server* s, const PullFields* f, bint settled, Asker* asker) noexcept nogil:
@@ -382,10 +232,13 @@ cdef int handle_pull(Server* s, Connection* c, const Header* header, bint settle
     if (read_fields(s, header, &f) != HANDLED or check_group(s, &f, settled, &asker) != HANDLED
             or check_topic(s, &f) != HANDLED):
         return HANDLE_FORWARD
-    if read_subscription(s, header, &f, &wanted) != HANDLED:
+    if f.sys_flag & PULL_HAS_SUBSCRIPTION:
+        if not wanted_given(s, header, f.topic, f.topic_length, &wanted):
+            return HANDLE_FORWARD
+    elif not wanted_known(s, f.group, f.group_length, f.topic, f.topic_length, f.version, &wanted):
         return HANDLE_FORWARD
     s.slot.figures[FIGURE_PULLS] += 1
-    result = look_up(s, c, &asker, &f, &wanted.match, settled)
+    result = look_up(s, c, &asker, &f, &wanted, settled)
     filter_drop(&s.filters, wanted.match.filter)
     if result == HANDLED and f.sys_flag & PULL_COMMITS:
         note_commit(s, f.group, f.group_length, f.topic, f.topic_length, f.queue_id, f.commit_offset)

@@ -113,6 +113,8 @@ cdef struct HeldPull:
     int64_t cold_job                   # the read that it waits for, if it is in the list `cold`
     int32_t cold_rounds                # how often it has waited for the same
     Match match                        # codes and filter are its own
+    int32_t subscription               # entry that it follows, -1: it brought its own
+    int32_t sequence                   # of that entry, when `match` was made of it
 
 cdef struct ParkedRequest:
     int32_t id                         # 0: free

@@ -22,6 +22,7 @@ cdef struct TopicView:             # a consistent copy
 
 cdef struct SubscriptionView:
     int32_t number                 # of its entry, and of its filter (filters.pxd)
+    int32_t sequence               # that it was copied under: another one now says that it changed
     int64_t version
     int32_t kind
     int32_t code_count

@@ -136,6 +136,7 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
             continue
         live = entry.live
         view.number = number
+        view.sequence = before
         view.version = entry.version
         view.kind = entry.kind
         view.code_count = min(max(entry.code_count, 0), SUBSCRIPTION_CODE_COUNT_MAX)

@@ -56,9 +56,7 @@ def test_a_pull_that_waits_by_its_groups_subscription_is_filtered_too(
         assert offsets(waiting.answer_to(command, 1.0)) == [3]
 
 
-def test_a_filter_that_changes_does_not_disturb_pulls_that_wait(
-    puller: Puller, topic: str
-) -> None:
+def test_a_pull_that_waits_follows_its_groups_subscription(puller: Puller, topic: str) -> None:
     puller.beat("changes-held", {topic: ("SQL92", "n = 1", V)})
     with Puller(f"127.0.0.1:{puller.socket.getpeername()[1]}") as waiting:
         command = waiting.ask_to_pull(topic, **{
@@ -67,8 +65,25 @@ def test_a_filter_that_changes_does_not_disturb_pulls_that_wait(
         assert waiting.silent_for(STILL_HELD_S)
         for number in range(2, 50):
             puller.beat("changes-held", {topic: ("SQL92", f"n = {number}", V + number)})
-        puller.batch(topic, [{"n": "49"}, {"n": "1"}])
+        puller.batch(topic, [{"n": "1"}, {"n": "49"}, {"n": "1"}])
         assert offsets(waiting.answer_to(command, 1.0)) == [1]
+
+
+@pytest.mark.parametrize(("kind", "expression"), [
+    ("SQL92", "n = 2"), ("TAG", "two"), ("TAG", " || ".join(f"x{n}" for n in range(300)) + "||two"),
+])
+def test_messages_that_came_before_a_change_are_looked_at_again(
+    puller: Puller, topic: str, kind: str, expression: str
+) -> None:
+    puller.beat("looks-again", {topic: ("SQL92", "n = 1", V)})
+    with Puller(f"127.0.0.1:{puller.socket.getpeername()[1]}") as waiting:
+        command = waiting.ask_to_pull(topic, **{
+            "consumerGroup": "looks-again", "sysFlag": SUSPENDS, "subscription": None,
+            "expressionType": None, "subVersion": V, "suspendTimeoutMillis": 15_000})
+        puller.batch(topic, [{"n": "2", "TAGS": "two"}])
+        assert waiting.silent_for(STILL_HELD_S)
+        puller.beat("looks-again", {topic: (kind, expression, V + 1)})
+        assert offsets(waiting.answer_to(command, 3.0)) == [0]
 
 
 def test_a_pull_that_nothing_matches_is_told_how_far_the_queue_has_come(
