@@ -216,7 +216,7 @@ class Coordinator:
         files = StoreFiles(settings.store_root)
         self._rings = CoordinatorRings(segment)
         reader = Reader(
-            segment, os.fsencode(files.commit_log), os.fsencode(files.queues),
+            segment, settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=settings.store.queue_file_entry_count,
             memory_bytes=memory_bytes(settings.store.memory_ratio_percent))
         reader.keys = IndexReader(str(files.index), settings.store.index_slot_count,

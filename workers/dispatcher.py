@@ -52,6 +52,7 @@ class Dispatcher:
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._store = settings.store
+        self._log_folders = settings.log_folders
         self._delay_levels_ms = settings.delay_levels_ms
         self._map_bytes = BloomFilter.for_rate(
             settings.broker.filter_error_percent, settings.broker.filter_expected_count,
@@ -74,7 +75,7 @@ class Dispatcher:
         self._files.queues.mkdir(parents=True, exist_ok=True)
         newest = index_files.newest(self._files.index)
         self._loop = DispatchLoop(
-            self._segment, os.fsencode(self._files.commit_log), os.fsencode(self._files.queues),
+            self._segment, self._log_folders.text(), os.fsencode(self._files.queues),
             os.fsencode(self._files.index), file_entries=self._store.queue_file_entry_count,
             index_slots=self._store.index_slot_count, index_entries=self._store.index_entry_count,
             index_enabled=self._store.index_enable,
@@ -106,7 +107,7 @@ class Dispatcher:
             self._stopping.set()
             size = self._store.segment_size_bytes
             raise DispatchError(
-                f"{self._files.commit_log}/{position // size * size:020d}: at {position % size} "
+                f"{self._log_folders.name(position // size * size)}: at {position % size} "
                 f"(log position {position}) {FAILURES[kind]} (detail {detail}). "
                 f"{what_to_do(str(self._files.root))}")
         if detail != self._io_error:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 
-from mqcore.broker.settings import StoreSettings
+from mqcore.broker.settings import Settings, StoreSettings
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import Segment
 from mqcore.store.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
@@ -40,10 +40,11 @@ def policy_of(store: StoreSettings) -> Policy:
 class LogCleanerThread:
     """`start` it when the writer runs, `stop` it before the writer ends."""
 
-    def __init__(self, store: StoreSettings, segment: Segment, files: StoreFiles) -> None:
+    def __init__(self, settings: Settings, segment: Segment, files: StoreFiles) -> None:
+        store = settings.store
         self._words = LogWords(segment)
         self._cleaner = LogCleaner(
-            files.commit_log, store.segment_size_bytes, policy_of(store), self._words,
+            settings.log_folders, store.segment_size_bytes, policy_of(store), self._words,
             other_folders=[files.queues])
         self._interval_s = store.clean_interval_ms / 1000
         self._pause_s = store.clean_pause_ms / 1000

@@ -56,7 +56,7 @@ class PullServing:
         processes = self._settings.processes
         files = StoreFiles(self._settings.store_root)
         self._loop = ServingLoop(
-            self._segment, self._index, self._listeners, os.fsencode(files.commit_log),
+            self._segment, self._index, self._listeners, self._settings.log_folders.text(),
             os.fsencode(files.queues), store_address=(broker.advertised_ip, broker.listen_port),
             cluster=broker.cluster, region=broker.region_id, trace_on=broker.trace_on,
             file_entries=store.queue_file_entry_count,

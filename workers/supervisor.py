@@ -126,7 +126,7 @@ class Supervisor:
     def _prepare_store(self) -> None:
         root = self._files.root
         try:
-            self._files.commit_log.mkdir(parents=True, exist_ok=True)
+            self._settings.log_folders.make()
             self._settings.config_dir.mkdir(parents=True, exist_ok=True)
             self._take_lock()
         except PermissionError as error:

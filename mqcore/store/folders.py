@@ -6,8 +6,8 @@ that takes no new segments.
 """
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,9 +49,15 @@ class LogFolders:
             if folder not in self.read_only:
                 folder.mkdir(parents=True, exist_ok=True)
 
+    def entries(self) -> list[os.DirEntry[str]]:
+        """Everything that lies in the folders, by name. Raises OSError."""
+        return sorted((entry for folder in self.all() if folder.is_dir()
+                       for entry in os.scandir(folder)), key=lambda entry: entry.name)
+
     def segments(self) -> list[tuple[int, Path]]:
         """(log position of its first byte, file) of each segment, ascending. Raises OSError."""
-        return sorted((int(path.name), path) for path in self._files() if path.name.isdigit())
+        return [(int(entry.name), Path(entry.path)) for entry in self.entries()
+                if entry.name.isdigit()]
 
     def path(self, start: int) -> Path:
         """The segment that begins at `start`. Raises FileNotFoundError: no folder has it."""
@@ -61,11 +67,11 @@ class LogFolders:
                 return folder / name
         raise FileNotFoundError(2, "there is no such commit log segment", name)
 
-    def _files(self) -> Iterator[Path]:
-        for folder in self.all():
-            if folder.is_dir():
-                for entry in os.scandir(folder):
-                    yield Path(entry.path)
+    def name(self, start: int) -> str:
+        """What to call the segment that begins at `start` in a message, be it there or not."""
+        with contextlib.suppress(FileNotFoundError):
+            return str(self.path(start))
+        return str(self.writable[0] / f"{start:020d}")
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.all()))

@@ -19,6 +19,7 @@ from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, QueueEntr
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
+from mqcore.store.folders import LogFolders
 from mqcore.store.io cimport wipe
 from mqcore.store.log_view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.queue_ends import Hints, QueueEnds
@@ -64,15 +65,13 @@ REASONS = {
 }
 
 
-def segments(str folder, int64_t segment_size) -> list[int]:
+def segments(folders, int64_t segment_size) -> list[int]:
     """
-    Start positions of the log's segments, ascending. Raises DamagedStoreError for a foreign file, a
-    wrong length or a gap.
+    Start positions of the log's segments in its LogFolders, ascending. Raises DamagedStoreError for
+    a foreign file, a wrong length, a gap, or one segment in two folders.
     """
     starts = []
-    if not os.path.isdir(folder):
-        return starts
-    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+    for entry in folders.entries():
         if not (entry.name.isdigit() and len(entry.name) == 20):
             raise DamagedStoreError(f"{entry.path}: not a commit log segment (20 digits expected)")
         size = entry.stat().st_size
@@ -84,8 +83,10 @@ def segments(str folder, int64_t segment_size) -> list[int]:
                 f"{entry.path}: {size} bytes, expected {segment_size} (store.segment_size_bytes)")
         starts.append(int(entry.name))
     for before, after in zip(starts, starts[1:], strict=False):
+        if after == before:
+            raise DamagedStoreError(f"{folders}: segment {after:020d} is there twice")
         if after != before + segment_size:
-            raise DamagedStoreError(f"{folder}: no segment between {before:020d} and {after:020d}")
+            raise DamagedStoreError(f"{folders}: no segment between {before:020d} and {after:020d}")
     return starts
 
 
@@ -93,7 +94,8 @@ cdef class Recovery:
     """
     One recovery of one store into the shared memory of a run that is about to start.
 
-    log_folder, queue_folder: where the files are; file_entries: entries of a consume queue file;
+    log_folder: where the segments are, one path or several lines (log_folders.pxd); queue_folder:
+    where the queues are; file_entries: entries of a consume queue file;
     stretch_bytes: see QueueComparison.
     """
     cdef Segment segment
@@ -102,7 +104,8 @@ cdef class Recovery:
     cdef NamedQueue* named             # of one record; NULL: records are in their own queues only
     cdef bint light_queues
     cdef QueueComparison queues
-    cdef str log_folder
+    cdef object log_folders
+    cdef readonly str store            # its root, for messages
     cdef int64_t records
     cdef int64_t last_time_ms
     cdef int64_t written_base          # of the segment that was asked about last ...
@@ -113,7 +116,8 @@ cdef class Recovery:
                   bint multi_dispatch=False, bint light_queues=False):
         self.segment = segment
         self.shm = &segment.shm
-        self.log_folder = log_folder
+        self.log_folders = LogFolders.parse(os.fsencode(log_folder))
+        self.store = os.path.dirname(queue_folder)
         self.queues = QueueComparison(segment, queue_folder, file_entries, stretch_bytes)
         self.log = <LogView*>malloc(sizeof(LogView))
         if self.log == NULL:
@@ -150,7 +154,7 @@ cdef class Recovery:
         the log was on disk beyond it: after a clean stop, before `flushed_ms`, or further than
         unsynced_bytes_max before a whole record. Raises DamagedStoreError for damage.
         """
-        starts = segments(self.log_folder, self.shm.head.segment_size)
+        starts = segments(self.log_folders, self.shm.head.segment_size)
         cdef int64_t first = starts[0] if starts else 0
         cdef int64_t limit = self.segments_end(starts)
         cdef int64_t check_from, missing, keep
@@ -173,7 +177,7 @@ cdef class Recovery:
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
         if clean and ends is not None and ends.end > end:
             raise DamagedStoreError(
-                f"{self.log_folder}: the log ends at position {end}, and it ended at {ends.end} when "
+                f"{self.log_folders}: the log ends at position {end}, and it ended at {ends.end} when "
                 f"the broker was stopped: records are gone. {what_to_do(self.store)}")
         keep = end if clean else min(check_from, end)
         queues = self.queues.cut_below(keep, end, clean)
@@ -202,13 +206,9 @@ cdef class Recovery:
     def damage_at(self, int64_t position, str what) -> str:
         """What a start says of damage in the log."""
         cdef int64_t size = self.shm.head.segment_size
-        return (f"{self.log_folder}/{position // size * size:020d}: at {position % size} (log position "
+        return (f"{self.log_folders.name(position // size * size)}: at {position % size} (log position "
                 f"{position}) there is {what}: this is damage, not a torn tail. "
                 f"{what_to_do(self.store)}")
-
-    @property
-    def store(self) -> str:
-        return os.path.dirname(self.log_folder)
 
     cdef bint ends_there(self, ends, int64_t first, int64_t limit) except -1:
         """Whether the log ends where the last clean stop left it: nobody wrote since."""
@@ -252,7 +252,7 @@ cdef class Recovery:
         cdef int64_t published = load_i64_acquire(&self.shm.log.published)
         cdef int64_t limit
         cdef int32_t number
-        starts = segments(self.log_folder, self.shm.head.segment_size)
+        starts = segments(self.log_folders, self.shm.head.segment_size)
         limit = self.segments_end(starts)
         for number in range(self.shm.head.queue_count):
             store_i64_release(&self.shm.queues[number].next_offset,
@@ -324,7 +324,7 @@ cdef class Recovery:
         cdef int64_t base = position // self.shm.head.segment_size * self.shm.head.segment_size
         cdef int64_t end = 0
         if self.written_base != base or self.written_size == 0:
-            fd = os.open(os.path.join(self.log_folder, f"{base:020d}"), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.log_folders.path(base), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 while True:
                     end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
@@ -416,7 +416,7 @@ cdef class Recovery:
         cdef int error
         if not torn or end % size == 0:
             return
-        path = os.path.join(self.log_folder, f"{end // size * size:020d}")
+        path = os.fspath(self.log_folders.path(end // size * size))
         with open(path, "r+b", buffering=0) as file:
             error = wipe(file.fileno(), end % size, size - end % size)
         if error:
@@ -441,4 +441,4 @@ cdef class Recovery:
         """Remove segments that hold nothing: made ahead, or wholly behind a cut."""
         for start in starts:
             if start >= end and start != 0:
-                disk.unlink(os.path.join(self.log_folder, f"{start:020d}"))
+                disk.unlink(self.log_folders.path(start))

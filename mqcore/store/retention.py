@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mqcore.store.files import sync_folder, unlink
+from mqcore.store.folders import LogFolders
 
 FILES_AT_ONCE = 10               # deleted in one pass
 UNKNOWN_PERCENT = -1             # of a folder that is not there: deletes, as 4.9.8 does
@@ -68,15 +69,15 @@ class LogCleaner:
     Deletes the oldest commit log segments; never the last one that holds a record, never one that
     is not dispatched.
 
-    folder: of the commit log; segment_size: bytes; other_folders: further ones whose disk counts
-    (the consume queues); usage: how full the disk of a folder is, in percent.
+    folders: of the commit log, several or one; segment_size: bytes; other_folders: further ones
+    whose disk counts (the consume queues); usage: how full the disk of a folder is, in percent.
     """
 
     def __init__(
-        self, folder: Path, segment_size: int, policy: Policy, words: LogPositions, *,
+        self, folders: LogFolders | Path, segment_size: int, policy: Policy, words: LogPositions, *,
         other_folders: Iterable[Path] = (), usage: Callable[[Path], int] = used_percent,
     ) -> None:
-        self._folder = folder
+        self._folders = folders if isinstance(folders, LogFolders) else LogFolders((folders,))
         self._segment_size = segment_size
         self._policy = policy
         self._words = words
@@ -85,12 +86,13 @@ class LogCleaner:
 
     def disk_full_percent(self) -> int:
         """How full the log's disk is when that is too full for writes, else 0."""
-        percent = self._usage(self._folder)
+        percent, _ = self._log_usage()
         return percent if percent > self._policy.refuse_percent else 0
 
     def reason(self, now_ms: int, *, manual: bool) -> Reason | None:
         """Why files may go now; None: they may not. manual: somebody asked for it."""
-        usage = [(self._usage(folder), folder) for folder in (self._folder, *self._other_folders)]
+        usage = [self._log_usage()]
+        usage += [(self._usage(folder), folder) for folder in self._other_folders]
         percent, folder = max(usage, key=lambda pair: pair[0])
         any_age = self._policy.clean_enable and percent > self._policy.clean_percent
         if any_age or percent > self._policy.used_max_percent:
@@ -102,10 +104,13 @@ class LogCleaner:
             return Reason(f"the hour is {hour}", any_age=False)
         return Reason("it was asked for", any_age=False) if manual else None
 
+    def _log_usage(self) -> tuple[int, Path]:
+        """Of several folders the one with the most room counts: there is room for new segments."""
+        return min((self._usage(folder), folder) for folder in self._folders.writable)
+
     def segments(self) -> list[int]:
         """Start positions of the segments on disk, ascending."""
-        return sorted(int(entry.name) for entry in os.scandir(self._folder)
-                      if entry.name.isdigit())
+        return [start for start, _ in self._folders.segments()]
 
     def delete_oldest(self, now_ms: int, reason: Reason) -> Path | None:
         """
@@ -114,17 +119,17 @@ class LogCleaner:
         The log's first position moves before the file goes: who reads below it is told "removed",
         and what an earlier process left lying below it goes without further questions.
         """
-        starts = self.segments()
-        if len(starts) < 2:
+        found = self._folders.segments()
+        if len(found) < 2:
             return None
-        start, end = starts[0], starts[0] + self._segment_size
-        path = self._folder / f"{start:020d}"
+        start, path = found[0]
+        end = start + self._segment_size
         if end > self._words.first:
             if end >= self._words.dispatched or not self._is_due(path, now_ms, reason):
                 return None
-            self._words.raise_first(starts[1])
+            self._words.raise_first(found[1][0])
         unlink(path)
-        sync_folder(self._folder)            # in order: a gap would be damage to the next start
+        sync_folder(path.parent)             # in order: a gap would be damage to the next start
         return path
 
     def _is_due(self, path: Path, now_ms: int, reason: Reason) -> bool:
