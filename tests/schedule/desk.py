@@ -46,10 +46,10 @@ class Desk:
     """
 
     def __init__(self, root: Path, *, delays_ms: tuple[int, ...] = DELAYS_MS, mode: str = "async",
-                 **sizes: Any) -> None:
+                 load: bool = True, **sizes: Any) -> None:
         self.root, self.delays_ms, self.mode, self.sizes = root, delays_ms, mode, sizes
         self.steady_ms = 0
-        self.begin()
+        self.begin(load=load)
 
     def begin(self, *, load: bool = True) -> None:
         """A run begins over what is in the folder; load: nothing counts as delivered."""
