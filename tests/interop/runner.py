@@ -10,7 +10,8 @@ All programs have one interface:
 
 `produce` ends with 0 when every message was acknowledged. `consume` ends with 0 when N messages
 were accepted, with 3 when fewer came in S seconds; it then shuts its client down, which commits
-the offsets. The Java program has more: --reject-always; create-topic, query, request, read-store.
+the offsets. The Java program has more: --reject-always; create-topic, query, request, read-store,
+pull-queue.
 """
 from __future__ import annotations
 
@@ -107,8 +108,12 @@ class Programs:
 
     def java(self, command: str, **options: object) -> list[Line]:
         """Run another command of the Java program to its end; returns the lines that it wrote."""
+        return self.start_java(command, **options).finish()
+
+    def start_java(self, command: str, **options: object) -> Run:
+        """Start another command of the Java program."""
         folder = self._new_folder(f"java-{command}")
-        return self._start("java", command, folder, options, PRODUCE_TIMEOUT_S).finish()
+        return self._start("java", command, folder, options, PRODUCE_TIMEOUT_S)
 
     def stop(self) -> None:
         for run in self._runs:

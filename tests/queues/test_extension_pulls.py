@@ -176,6 +176,6 @@ def test_a_store_with_files_of_another_size_is_not_opened(tmp_path):
         create(peer, "sized")
         send(peer, "sized", "t", b"x")
         assert pull_all(peer, "sized", "*", 1) == [b"x"]
-    with (pytest.raises(MqcoreError, match=r"4096 bytes, expected 2048 .*queue_extension_file_bytes"),
+    with (pytest.raises(MqcoreError, match=r"4096 bytes, expected 2048 .*extension_file_bytes"),
           mqcore_up(tmp_path, settings | {"store.queue_extension_file_bytes": 2048})):
         pass

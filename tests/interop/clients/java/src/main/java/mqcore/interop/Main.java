@@ -30,6 +30,9 @@ public final class Main {
             case "query":
                 query(options);
                 return 0;
+            case "pull-queue":
+                PullQueue.run(options);
+                return 0;
             case "request":
                 RequestReply.run(options);
                 return 0;
