@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import click
 
+from mqcore.store.folders import LogFolders
 from mqcore.store.verify import DELAY_LEVELS_MS, Progress, verify
 from mqcore.store.verify_files import StoreFiles, StoreInUseError, StoreLock, read_log
 from mqcore.store.verify_report import DAMAGE, Report
@@ -29,6 +29,11 @@ store_argument = click.argument(
     "store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 force_option = click.option("--force", is_flag=True,
                             help="Also while a broker runs on the store: a moving picture.")
+log_option = click.option(
+    "--commit-log", "log_folders", multiple=True, metavar="PATH",
+    type=click.Path(exists=True, file_okay=False, path_type=Path), callback=lambda _c, _p, paths: (
+        LogFolders(tuple(path.absolute() for path in paths)) if paths else None),
+    help="A folder of the commit log, where it is not in STORE; may be repeated.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -93,6 +98,7 @@ def _verified(store: Path, options: dict[str, Any], progress: Progress | None) -
 @click.command("verify")
 @store_argument
 @force_option
+@log_option
 @json_option
 @click.option("--index/--no-index", default=True, show_default=True,
               help="Check the key index; --no-index for a broker that runs without one.")
@@ -133,11 +139,14 @@ def store_group() -> None:
 @store_group.command("stat")
 @store_argument
 @force_option
+@log_option
 @json_option
 @click.option("-t", "--topic", help="This topic only.")
-def stat(store: Path, force: bool, as_json: bool, topic: str | None) -> None:
+def stat(store: Path, force: bool, as_json: bool, topic: str | None,
+         log_folders: LogFolders | None) -> None:
     """Messages, bytes and times of each topic and queue in STORE."""
-    report = _verified(store, {"force": force, "index": False}, None)
+    report = _verified(store, {"force": force, "index": False,
+                               "log_folders": log_folders}, None)
     queues = [queue for queue in report.queues if topic is None or queue["topic"] == topic]
     if as_json:
         click.echo(json.dumps({"store": report.store, "figures": report.figures,
@@ -192,6 +201,7 @@ def _time(time_ms: int) -> str:
 @store_group.command("dump")
 @store_argument
 @force_option
+@log_option
 @click.option("-t", "--topic", help="Records of this topic only.")
 @click.option("-q", "--queue", "queue_id", type=click.IntRange(0, 2**31 - 1), default=None,
               help="Of queues with this number only.")
@@ -224,16 +234,16 @@ def dump(store: Path, force: bool, count: int | None, body: bool, **wanted: Any)
 
 def records(store: Path, *, topic: str | None = None, queue_id: int | None = None,
             key: str | None = None, from_ms: int = 0, to_ms: int = TIME_MAX_MS, start: int = 0,
-            stop: int = TIME_MAX_MS) -> Iterator[Record]:
+            stop: int = TIME_MAX_MS, log_folders: LogFolders | None = None) -> Iterator[Record]:
     """The records that fit, in log order; ends with exit status 1 where the log is not readable."""
-    files = StoreFiles(store)
+    files = StoreFiles(store, log_folders or LogFolders(()))
     trouble = Report(str(store))
     read_log(files, trouble, unclean=True)
     for finding in trouble.findings:
         if finding.severity == DAMAGE:
             click.echo(finding.line(), err=True)
     scan = LogScan(
-        os.fsencode(store / "commitlog"), files.segments, start=start, stop=stop,
+        files.log.text(), files.segments, start=start, stop=stop,
         topic=None if topic is None else topic.encode(),
         queue_id=-1 if queue_id is None else queue_id,
         key=None if key is None else key.encode(), from_ms=from_ms, to_ms=to_ms)
@@ -252,7 +262,7 @@ def _is_zero(files: StoreFiles, position: int) -> bool:
     """Whether nothing was written at a log position: the end of a log."""
     for start, size in files.segments:
         if start <= position < start + size:
-            with (files.root / "commitlog" / f"{start:020d}").open("rb") as segment:
+            with files.log.path(start).open("rb") as segment:
                 segment.seek(position - start)
                 return not any(segment.read(64))
     return True

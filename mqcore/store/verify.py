@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mqcore.store import verify_config
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
+from mqcore.store.folders import LogFolders
 from mqcore.store.verify_files import (
     QueueFiles,
     StoreFiles,
@@ -46,10 +47,12 @@ Progress = Callable[[int, int], None]
 
 def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: int | None = None,
            delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
-           progress: Progress | None = None, locked: bool = False) -> Report:
+           progress: Progress | None = None, locked: bool = False,
+           log_folders: LogFolders | None = None) -> Report:
     """
     Verify the store at `root`.
 
+    log_folders      where the commit log lies, None: in "commitlog" below root
     force            also while a broker runs on it; what it writes meanwhile may show as findings
     index            check the key index; False: the broker runs without one
     index_slots      hash slots of an index file, None: found out from the files
@@ -60,9 +63,10 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     Raises StoreInUseError, FileNotFoundError (no store there), OSError.
     """
     began = time.monotonic()
-    if not (root / "commitlog").is_dir() and not (root / "consumequeue").is_dir():
+    verification = _Verification(root, delay_levels_ms, progress, log_folders or LogFolders(()))
+    folders = (*verification.files.log.all(), root / "consumequeue")
+    if not any(folder.is_dir() for folder in folders):
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
-    verification = _Verification(root, delay_levels_ms, progress)
     lock: StoreLock | None = None
     try:
         lock = None if locked else StoreLock(root)
@@ -84,10 +88,10 @@ class _Verification:
     """One run of `verify`."""
 
     def __init__(self, root: Path, delay_levels_ms: Sequence[int],
-                 progress: Progress | None) -> None:
+                 progress: Progress | None, log_folders: LogFolders) -> None:
         self.root = root
         self.report = Report(str(root))
-        self.files = StoreFiles(root)
+        self.files = StoreFiles(root, log_folders)
         self.unclean = (root / "abort").exists()
         self.delay_levels_ms = list(delay_levels_ms)
         self.progress = progress
@@ -99,7 +103,7 @@ class _Verification:
         read_queues(self.files, self.report, unclean=self.unclean)
         maps = read_index(self.files, self.report, index_slots) if index else []
         self.walker = LogVerifier(
-            os.fsencode(self.root / "commitlog"), self.files.segments,
+            self.files.log.text(), self.files.segments,
             os.fsencode(self.root / "consumequeue"), os.fsencode(self.root / "consumequeue_ext"),
             self.files.file_entries, self.delay_levels_ms)
         for queue in self.files.queues:

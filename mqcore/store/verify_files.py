@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from mqcore.layout import numbers
+from mqcore.store.folders import LogFolders
 from mqcore.store.verify_report import DAMAGE, MEND, NOTE, Report
 
 NAME_DIGITS: Final = 20
@@ -74,9 +75,13 @@ class QueueFiles:
 
 @dataclass
 class StoreFiles:
-    """What is there. segments: (position, bytes), ascending; file_entries: of a queue file."""
+    """
+    What is there. segments: (position, bytes), ascending; file_entries: of a queue file; log: the
+    commit log's folders, "commitlog" below root unless they are given.
+    """
 
     root: Path
+    log: LogFolders = field(default_factory=lambda: LogFolders(()))
     segment_bytes: int = 0
     segments: list[tuple[int, int]] = field(default_factory=list)
     file_entries: int = QUEUE_FILE_DEFAULT // ENTRY_SIZE
@@ -84,6 +89,10 @@ class StoreFiles:
     index: list[Path] = field(default_factory=list)
     index_slots: int = 0
     index_entries: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.log.all():
+            self.log = LogFolders((self.root / "commitlog",))
 
 
 def usual(sizes: Iterable[int]) -> int:
@@ -94,9 +103,8 @@ def usual(sizes: Iterable[int]) -> int:
 
 def read_log(files: StoreFiles, report: Report, *, unclean: bool) -> None:
     """The commit log's segments."""
-    folder = files.root / "commitlog"
     found = []
-    for entry in sorted(_scan(folder), key=lambda entry: entry.name):
+    for entry in files.log.entries():
         name = f"commitlog/{entry.name}"
         if not _is_segment_name(entry.name) or not entry.is_file():
             report.add(DAMAGE, name, None, "not a segment; expected files named by 20 digits only, "

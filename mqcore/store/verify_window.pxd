@@ -18,7 +18,7 @@ cdef struct SegmentFile:
 cdef struct LogFiles:
     SegmentFile* segments             # ascending
     int32_t count
-    char folder[4096]
+    char folders[4096]                # see log_folders.pxd
 
 cdef struct LogWindow:
     const LogFiles* files
@@ -31,7 +31,7 @@ cdef struct LogWindow:
     uint8_t* bytes
     int failure                       # errno of the last read or open that failed, 0: none did
 
-cdef int log_files_open(LogFiles* files, const char* folder, int32_t count) noexcept nogil
+cdef int log_files_open(LogFiles* files, const char* folders, int32_t count) noexcept nogil
 cdef void log_files_close(LogFiles* files) noexcept nogil
 cdef int32_t segment_of(const LogFiles* files, int64_t position) noexcept nogil     # -1: in none
 cdef int window_open(LogWindow* w, const LogFiles* files, int64_t read_ahead) noexcept nogil

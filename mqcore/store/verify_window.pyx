@@ -1,7 +1,6 @@
 """The window through which verification reads the commit log (verify_window.pxd has its rules)."""
 from libc.errno cimport EINTR, ENOMEM, ENXIO, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset, strncpy
 
@@ -14,6 +13,7 @@ from mqcore.layout cimport (
     RECORD_SIZE,
 )
 from mqcore.store.io cimport store_io
+from mqcore.store.log_folders cimport log_open
 from mqcore.store.log_view cimport LOG_PATH_MAX
 from mqcore.store.record cimport (
     PARSE_BAD_POSITION,
@@ -54,11 +54,11 @@ cdef extern from *:
     int64_t mq_nonzero(const uint8_t* bytes, int64_t length) noexcept nogil
 
 
-cdef int log_files_open(LogFiles* files, const char* folder, int32_t count) noexcept nogil:
+cdef int log_files_open(LogFiles* files, const char* folders, int32_t count) noexcept nogil:
     files.segments = <SegmentFile*>calloc(count if count else 1, sizeof(SegmentFile))
     files.count = count
-    strncpy(files.folder, folder, LOG_PATH_MAX - 32)
-    files.folder[LOG_PATH_MAX - 32] = 0
+    strncpy(files.folders, folders, LOG_PATH_MAX - 1)
+    files.folders[LOG_PATH_MAX - 1] = 0
     return 0 if files.segments != NULL else ENOMEM
 
 
@@ -103,16 +103,13 @@ cdef void window_close(LogWindow* w) noexcept nogil:
 
 cdef int turn_to(LogWindow* w, int32_t segment) noexcept nogil:
     """Open the segment's file; 0 or errno."""
-    cdef char path[LOG_PATH_MAX]
     if w.segment == segment:
         return 0
     if w.fd >= 0:
         store_io().close_file(w.fd)
     w.segment = -1
     w.length = 0
-    snprintf(path, LOG_PATH_MAX, "%s/%020lld", w.files.folder,
-             <long long>w.files.segments[segment].base)
-    w.fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
+    w.fd = log_open(w.files.folders, w.files.segments[segment].base, O_RDONLY | O_CLOEXEC)
     if w.fd < 0:
         return errno
     w.segment = segment

@@ -18,6 +18,8 @@ from mqcore.store.reader import StoreReader
 from mqcore.store.record import parse
 from mqcore.store.recovery import DamagedStoreError, Recovery
 from mqcore.store.retention import LogCleaner, Policy, Reason
+from mqcore.store.verify import verify
+from mqcore.store.verify_report import DAMAGE
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
 from tests.workers.load import Asker, send_request
@@ -226,6 +228,18 @@ def test_the_folder_with_most_room_counts_for_the_disk_ratio(run: SplitRun) -> N
     assert cleaner.reason(0, manual=False) is None
     percents["b"] = 96
     assert cleaner.disk_full_percent() == 95
+
+
+def test_verification_reads_all_folders(run: SplitRun) -> None:
+    fill(run, run.loop("async", 0), range(60))
+    dispatch(run)
+    report = verify(run.root, index=False, log_folders=run.folders)
+    wrong = [finding.line() for finding in report.findings
+             if finding.severity == DAMAGE and "Host's port" not in finding.text]   # the probe's
+    assert (wrong, report.figures["records"]) == ([], 60)
+    run.folders.path(SEGMENT).unlink()
+    report = verify(run.root, index=False, log_folders=run.folders)
+    assert any("no segment" in finding.text for finding in report.findings)
 
 
 # -- settings, and a whole broker ------------------------------------------------------------------
