@@ -1,8 +1,8 @@
 """
 Light queues (%LMQ%...) with the Java client 4.9.8: one message sent, many queues to pull it from.
 
-The same expectations hold for a stock broker with enableLmq and enableMultiDispatch; and each of the
-two carries on with a store that the other one wrote.
+The same expectations hold for a stock broker with enableLmq and enableMultiDispatch; and each of
+the two carries on with a store that the other one wrote.
 """
 from __future__ import annotations
 
