@@ -163,6 +163,18 @@ def test_query_by_queue_offset(mqadmin_world: World) -> None:
     Path(fields(text)["Message Body Path"]).unlink()
 
 
+def test_query_of_a_messages_trace(mqadmin_world: World) -> None:
+    world = mqadmin_world
+    world.topic("Traced")
+    world.mqadmin.ask("producer", "TracedProducer", "traced")
+    key = world.mqadmin.send("TracedProducer", "Traced", 0, "traced", "traced")["key"]
+    wait_until(lambda: "#ProducerGroup" in world.mqadmin.run("queryMsgTraceById", "-i", key),
+               "the trace of a message")
+
+    world.check("queryMsgTraceById", "queryMsgTraceById", "-i", key, free=r"\d+ms")
+    world.mqadmin.ask("stop", "TracedProducer")
+
+
 def test_consumer_status(mqadmin_world: World) -> None:
     text = mqadmin_world.check("consumerStatus", "consumerStatus", "-g", GROUP)
     (file,) = re.findall(r"\d{13}/\S+", text)

@@ -76,7 +76,7 @@ class Segment:
 
 def test_totals_go_on_when_a_process_starts_again(tmp_path: Path) -> None:
     segment = Segment()
-    figures = StoreFigures(segment, StoreFiles(tmp_path))       # type: ignore[arg-type]
+    figures = StoreFigures(segment, StoreFiles(tmp_path))
     segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 10
     segment.figures[SLOT_SERVING][FIGURE_PULLED_MESSAGES] = 4
     assert figures.totals() == (10, 4)

@@ -26,8 +26,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /**
  * Many mqadmin commands in one JVM: each line of the input is a JSON array of words, each line of
  * the output what the command printed. Beside `mqadmin WORDS...` there are members for it to look
- * at: `consumer GROUP TOPIC [SQL]`, `producer GROUP`, `send GROUP TOPIC QUEUE KEY BODY`, `commit GROUP`,
- * `stop GROUP`.
+ * at: `consumer GROUP TOPIC [SQL]`, `producer GROUP [traced]`, `send GROUP TOPIC QUEUE KEY BODY`,
+ * `commit GROUP`, `stop GROUP`.
  */
 final class Mqadmin {
     private final String namesrv;
@@ -72,11 +72,11 @@ final class Mqadmin {
                 admin(words.subList(2, words.size()), Long.parseLong(words.get(1)));
                 break;
             case "consumer":
-                consumers.put(words.get(1), consumer(words.get(1), words.get(2),
-                    words.size() > 3 ? MessageSelector.bySql(words.get(3)) : MessageSelector.byTag("*")));
+                consumers.put(words.get(1), consumer(words.get(1), words.get(2), words.size() > 3
+                    ? MessageSelector.bySql(words.get(3)) : MessageSelector.byTag("*")));
                 break;
             case "producer":
-                producers.put(words.get(1), producer(words.get(1)));
+                producers.put(words.get(1), producer(words.get(1), words.size() > 2));
                 break;
             case "send":
                 out.print(JSON.toJSONString(send(words)));
@@ -126,8 +126,8 @@ final class Mqadmin {
         return consumer;
     }
 
-    private DefaultMQProducer producer(String group) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+    private DefaultMQProducer producer(String group, boolean traced) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group, traced);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName("member-" + group);
         producer.start();
