@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -44,17 +45,10 @@ class DelayOffsets:
         self._path = path
 
     def load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
-        """
-        The arguments of ScheduleLoop.load. A file that cannot be used counts as none, as in stock;
-        the log says so. Raises OSError.
-        """
-        try:
-            value = config_file.load(self._path) or {}
-            offsets = config_file.entries(self._path, value.get("offsetTable"), _offset)
-            ahead = config_file.entries(self._path, value.get("delivered"), _ahead)
-        except config_file.ConfigFileError as error:
-            log.error("delayed messages may be delivered again: %s", error)
-            return {}, -1, []
+        """The arguments of ScheduleLoop.load. Raises ConfigFileError, and OSError."""
+        value = config_file.load(self._path) or {}
+        offsets = config_file.entries(self._path, value.get("offsetTable"), _offset)
+        ahead = config_file.entries(self._path, value.get("delivered"), _ahead)
         position = value.get("logPosition", -1)
         return (dict(offsets.values()), position if isinstance(position, int) else -1,
                 [each for level in ahead.values() for each in level])
@@ -110,10 +104,18 @@ class Scheduler:
             file_entries=self._settings.store.queue_file_entry_count,
             delays_ms=self._settings.delay_levels_ms)
         if not self._loop.known:
-            self._loop.load(*self._file.load())
+            self._loop.load(*self._load())
             # before the first delivery: a file without a position would say that it is exact
             self._save(self._loop.snapshot(), exact=False)
         self._save_at = time.monotonic() + self._interval_s
+
+    def _load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
+        """What the file says; unusable, it ends the start: without it all would come again."""
+        try:
+            return self._file.load()
+        except (config_file.ConfigFileError, OSError) as error:
+            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from error
 
     def work(self, turn_ms: int) -> None:
         self._loop.run(turn_ms)

@@ -102,7 +102,6 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset,
     head.topic_start = delivery_write(at, &delayed, &place, room + sizeof(AppendHead))
     head.topic_length = <uint8_t>place.topic_length
     head.connection = <uint64_t>s.sent << OFFSET_BITS | <uint64_t>offset
-    head.opaque = size
     head.producer_incarnation = s.incarnation
     head.queue_hash = queue_hash(name_hash(place.topic, place.topic_length, 0), place.queue_id)
     head.queue_id = place.queue_id
@@ -230,26 +229,32 @@ cdef bint writer_changed(Scheduler* s) noexcept nogil:
             != s.book.state.writer)
 
 
-cdef bint is_there(Scheduler* s, const AppendResult* result, int32_t number,
-                   int64_t offset) noexcept nogil:
-    """Whether the log holds, where a result says, what delivers the entry."""
+cdef const uint8_t* stored_record(Scheduler* s, const AppendResult* result,
+                                  RecordView* found) noexcept nogil:
+    """The record that a result speaks of: the writer may have given it further properties."""
+    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t end = min(published, (result.log_position // s.log.segment_size + 1)
+                           * s.log.segment_size)
     cdef const uint8_t* at
-    cdef RecordView found
     log_next_use(&s.log)
-    at = log_at(&s.log, result.log_position, result.opaque, load_i64_acquire(&s.shm.log.published))
-    return (at != NULL and record_parse(at, result.opaque, &found) == PARSE_RECORD
-            and entry_is(s, number, offset, at, &found))
+    at = log_at(&s.log, result.log_position, end - result.log_position, published)
+    if at == NULL or record_parse(at, end - result.log_position, found) != PARSE_RECORD:
+        return NULL
+    return at
 
 
 cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
                      int64_t offset) noexcept nogil:
+    cdef RecordView found
+    cdef const uint8_t* at
     if book_has(&s.book, number, offset):
         return
+    at = stored_record(s, result, &found)
     if ((s.unknown or result.producer_incarnation != s.incarnation)
-            and not is_there(s, result, number, offset)):
+            and (at == NULL or not entry_is(s, number, offset, at, &found))):
         return
-    if not s.unknown:
-        book_move_position(&s.book, result.log_position + result.opaque)             # S3
+    if at != NULL and not s.unknown:
+        book_move_position(&s.book, result.log_position + found.size)                # S3
     book_settle(&s.book, number, offset)
     s.slot.figures[FIGURE_DELIVERED] += 1
     store_i64_release(&s.book.state.delivered, s.book.state.delivered + 1)
@@ -276,18 +281,17 @@ cdef int64_t take_results(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexce
     cdef uint8_t* record
     cdef AppendResult* result
     cdef int32_t kind
-    cdef int64_t before, end, count = 0
+    cdef int64_t before, count = 0
     s.awaited = 0
     while True:
         before = s.results.position
         if ring_next(&s.results, &record, &kind) < 0:
             break
         result = <AppendResult*>record
-        end = result.log_position + result.opaque
-        if (is_stored(result) and end > load_i64_acquire(&s.shm.log.published)
-                and not writer_changed(s)):
+        if (is_stored(result) and not writer_changed(s)
+                and result.log_position >= load_i64_acquire(&s.shm.log.published)):
             s.results.position = before                      # S5
-            s.awaited = end
+            s.awaited = result.log_position + 1
             wake_ms[0] = min(wake_ms[0], now_ms + PUBLISH_LOOK_MS)
             break
         take_result(s, result)

@@ -22,6 +22,7 @@ cdef int32_t delivery_size(const RecordView* delayed, const RealPlace* place) no
 # Returns where its topic begins, in bytes from its start.
 cdef int32_t delivery_write(const uint8_t* at, const RecordView* delayed, const RealPlace* place,
                             uint8_t* into) noexcept nogil
-# Whether two records carry one message: all is equal but place, topic and store time.
+# Whether two records carry one message: all is equal but place, topic, store time, and what the
+# writer gives and takes for multi-dispatch.
 cdef bint same_message(const uint8_t* one_at, const RecordView* one, const uint8_t* other_at,
                        const RecordView* other) noexcept nogil

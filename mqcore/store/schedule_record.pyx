@@ -82,11 +82,37 @@ cdef int32_t delivery_write(const uint8_t* at, const RecordView* delayed, const 
     return topic_start
 
 
+cdef bint next_kept(const uint8_t** at, const uint8_t* end, PropertyItem* item) noexcept nogil:
+    """The next property that every copy of a message has."""
+    while property_next(at, end, item):
+        if not item_is(item, "WAIT", 4) and not item_is(item, "INNER_MULTI_QUEUE_OFFSET", 24):
+            return True
+    return False
+
+
+cdef bint same_properties(const RecordView* one, const RecordView* other) noexcept nogil:
+    """Multi-dispatch drops one property and adds one (store.md 2.11)."""
+    cdef const uint8_t* one_at = one.properties
+    cdef const uint8_t* other_at = other.properties
+    cdef const uint8_t* one_end = one_at + one.properties_length
+    cdef const uint8_t* other_end = other_at + other.properties_length
+    cdef PropertyItem left, right
+    if (one.properties_length == other.properties_length
+            and memcmp(one_at, other_at, one.properties_length) == 0):
+        return True
+    while next_kept(&one_at, one_end, &left):
+        if (not next_kept(&other_at, other_end, &right)
+                or left.key_length != right.key_length or left.value_length != right.value_length
+                or memcmp(left.key, right.key, left.key_length) != 0
+                or memcmp(left.value, right.value, left.value_length) != 0):
+            return False
+    return not next_kept(&other_at, other_end, &right)
+
+
 cdef bint same_message(const uint8_t* one_at, const RecordView* one, const uint8_t* other_at,
                        const RecordView* other) noexcept nogil:
     cdef int32_t born_host, store_host
     if (one.body_crc != other.body_crc or one.body_length != other.body_length
-            or one.properties_length != other.properties_length
             or one.born_time_ms != other.born_time_ms or one.flag != other.flag
             or one.sys_flag != other.sys_flag):
         return False
@@ -98,5 +124,5 @@ cdef bint same_message(const uint8_t* one_at, const RecordView* one, const uint8
               other.body - RECORD_BODY_AFTER_HOSTS - store_host,
               store_host + RECORD_PREPARED_POSITION_AFTER_HOSTS) != 0:
         return False
-    return (memcmp(one.properties, other.properties, one.properties_length) == 0
-            and memcmp(one.body, other.body, one.body_length) == 0)
+    return (memcmp(one.body, other.body, one.body_length) == 0
+            and same_properties(one, other))

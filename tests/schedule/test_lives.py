@@ -208,6 +208,32 @@ def test_a_new_run_tells_messages_with_the_same_body_apart(tmp_path: Path) -> No
     assert [one.record["bornTimestamp"] for one in desk.delivered()] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("death", ["kill_scheduler", "begin_again"])
+def test_a_delivery_that_the_writer_put_into_more_queues_is_known_again(
+    tmp_path: Path, death: str
+) -> None:
+    desk = Desk(tmp_path, multi_dispatch=True)
+    desk.writer.name_queues(False, 100)
+    desk.settle(now_ms())
+    desk.delay(1, b"one", properties={
+        "WAIT": "false", "DELAY": "1", "REAL_TOPIC": "Orders", "REAL_QID": "0",
+        "INNER_MULTI_DISPATCH": "Other,Third", "KEYS": "k"})
+    desk.delay(1, b"two")
+    saved = desk.scheduler.snapshot()
+    at = desk.due(1, 1) + 1
+    desk.turn(at)
+    desk.store()
+    assert [b"INNER_MULTI_QUEUE_OFFSET\x010,0" in one.properties
+            for one in desk.delivered()] == [True, False]
+    if death == "kill_scheduler":
+        kill_scheduler(desk)
+    else:
+        begin_again(desk, saved)
+    desk.settle(at)
+    assert desk.bodies() == [b"one", b"two"]
+    assert desk.offsets() == {1: 2}
+
+
 # -- after a refusal -------------------------------------------------------------------------------
 
 
