@@ -33,6 +33,7 @@ from mqcore.workers.layout import (
     SLOT_COORDINATOR,
     SLOT_SCHEDULER,
     SLOT_SERVING,
+    SLOT_TRANSACTION_CHECK,
     SLOT_WRITER,
     StoreFiles,
 )
@@ -187,7 +188,8 @@ class Writer:
 
     def _producers_live(self) -> bool:
         slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]
-        return any(self._lives(slot) for slot in [*slots, SLOT_COORDINATOR, SLOT_SCHEDULER])
+        return any(self._lives(slot) for slot in [
+            *slots, SLOT_COORDINATOR, SLOT_SCHEDULER, SLOT_TRANSACTION_CHECK])
 
     def _lives(self, slot: int) -> bool:
         state = self._segment.slot(slot)

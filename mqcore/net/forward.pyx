@@ -60,6 +60,8 @@ cdef enum:
     CODE_SYSTEM_BUSY = 2
     CODE_HEART_BEAT = 34
     HEARTBEAT_BYTES_MAX = 64 << 10
+    RESPONSE_BIT = 1
+    ONEWAY_BIT = 2
 
 
 cdef uint8_t* claim(Server* s, int32_t length) noexcept nogil:
@@ -142,7 +144,7 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
         if not header.has_opaque:      # nothing that could be answered
             connection_close(s, c, CLOSE_HEADER, header_length)
             return HANDLE_CLOSE
-        if not header.flag & 2:
+        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):      # a response that is late is lost
             reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
                         "the request is too large: more than 393216 bytes for this code")
         return HANDLED
@@ -155,7 +157,7 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
     if park:
         parked = park_frame(s, c, frame, length, header_length, header.binary)
         if parked == NULL:
-            if header.has_opaque and not header.flag & 2:
+            if header.has_opaque and not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
                 reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_BUSY,
                             "[OVERLOAD]too many requests wait for the coordinator, try again later")
             return HANDLED
