@@ -1,12 +1,14 @@
 """Light queues on a running broker: sent once, pulled from each, waited for, offsets kept."""
 import json
 import re
+import shutil
 
 import pytest
 
 from mqcore.wire.records import decode_records
 from tests.support.mqcore_process import mqcore_up
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
+from tests.workers.processes import wait_for
 
 SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
 QUERY_OFFSET, UPDATE_OFFSET, MAX_OFFSET, CLEAN_UNUSED = 14, 15, 30, 316
@@ -160,3 +162,20 @@ def test_offsets_and_messages_outlive_the_broker_and_topics_are_never_configured
         assert peer.ask(MAX_OFFSET, {"topic": "%LMQ%kept", "queueId": "0"}).ext["offset"] == "0"
         assert send(peer, "%LMQ%kept", b"anew").code == 0
         assert bodies(pull(peer, "%LMQ%kept", group="%LMQ%g")) == [b"anew"]
+
+
+def test_a_light_queue_that_was_lost_at_rest_is_built_again(tmp_path):
+    lost = {"topic": "%LMQ%lost", "queueId": "0"}
+    with mqcore_up(tmp_path, SETTINGS) as first, Peer(first.broker_addr) as peer:
+        assert peer.ask(CREATE_TOPIC, topic_fields(PARENT, 4)).code == 0
+        for number in range(10):
+            assert send(peer, "%LMQ%lost,%LMQ%kept", b"%d" % number).code == 0
+        wait_for(lambda: peer.ask(MAX_OFFSET, lost).ext["offset"] == "10", "all are dispatched")
+    shutil.rmtree(first.store / "consumequeue" / "%LMQ%lost")
+
+    with mqcore_up(tmp_path, SETTINGS) as again, Peer(again.broker_addr) as peer:
+        assert send(peer, "%LMQ%lost", b"10").code == 0
+        assert bodies(pull(peer, "%LMQ%lost", 10)) == [b"10"]
+        assert bodies(pull(peer, "%LMQ%lost")) == [b"%d" % number for number in range(11)]
+        assert bodies(pull(peer, "%LMQ%kept")) == [b"%d" % number for number in range(10)]
+        assert peer.ask(MAX_OFFSET, lost).ext["offset"] == "11"
