@@ -38,7 +38,6 @@ from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule_book cimport book_has, book_move_position, book_settle
 from mqcore.store.schedule_levels cimport (
     FLIGHT_MAX,
-    LEVEL_FLIGHT_MAX,
     NOTE_TOO_LARGE,
     PHASE_DELIVERING,
     PHASE_SEARCHING,
@@ -170,8 +169,8 @@ cdef int64_t deliver_level(Scheduler* s, int32_t number, int64_t now_ms, int64_t
     if not may_go_on(s, number, now_ms, steady, wake_ms):
         return 0
     most = level_end(s, level)
-    while (level.next < min(most, level.limit) and level.flying < LEVEL_FLIGHT_MAX
-           and s.flying < FLIGHT_MAX and s.flying + s.book.ahead_count < SCHEDULE_AHEAD_MAX):
+    while (level.next < min(most, level.limit) and s.flying < FLIGHT_MAX
+           and s.flying + s.book.ahead_count < SCHEDULE_AHEAD_MAX):
         if s.book.ahead_count and book_has(&s.book, number, level.next):
             level.next += 1
             continue

@@ -12,8 +12,7 @@ from mqcore.store.schedule_book cimport Book
 from mqcore.store.schedule_record cimport RealPlace
 
 cdef enum:
-    LEVEL_FLIGHT_MAX = 512            # entries of one level that wait for their results
-    FLIGHT_MAX = 2048                 # of all: twice as many results fit their ring
+    FLIGHT_MAX = 2048                 # entries that wait for results: twice as many fit their ring
     CACHED_ENTRIES = 256              # read from a queue at a time
     NOTES_MAX = 64
     RECORD_LATER = -1

@@ -8,7 +8,7 @@ from mqcore.store.log_view cimport log_at, log_next_use
 from mqcore.store.record cimport PARSE_BLANK, PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule_book cimport book_has, book_move_position, book_settle
 from mqcore.store.schedule_levels cimport (
-    LEVEL_FLIGHT_MAX,
+    FLIGHT_MAX,
     NOTE_LOG_BROKEN,
     Scheduler,
     delayed_record,
@@ -68,7 +68,7 @@ cdef void settle_delivery(Scheduler* s, const uint8_t* at, const RecordView* fou
     if s.levels[level].queue < 0:
         return
     offset = s.book.state.offsets[level]
-    limit = min(offset + LEVEL_FLIGHT_MAX,
+    limit = min(offset + FLIGHT_MAX,
                 load_i64_acquire(&s.shm.queues[s.levels[level].queue].max_offset))
     while offset < limit:
         if not book_has(&s.book, level, offset):
