@@ -88,19 +88,18 @@ def _repair_rest(salvage: Salvage, found: Report, *, log_changed: bool) -> None:
         by_part.setdefault(finding.file.split("/")[0], []).append(finding)
     no_log = any(finding.file == LOG and finding.text.startswith("no segment, expected those")
                  for finding in by_part.get(LOG, []))
-    queues = {tuple(finding.file.split("/")[1:3]) for finding in by_part.get(QUEUES, [])}
-    if queues or no_log:
-        _queues(salvage, found, sorted(queues), whole=no_log or not _ends_hold(salvage.root, found))
-    if (by_part.get(INDEX) or log_changed or no_log) and (salvage.root / INDEX).is_dir():
-        salvage.move(INDEX, "the key index; the next start writes it anew")
+    if by_part.get(QUEUES) or log_changed or no_log:
+        # all of them: a stock broker builds queues again only when there is none at all (9.7)
+        _take_away(salvage, (QUEUES, EXT, INDEX), "made from the log; the next start does it anew")
+        if (salvage.root / ENDS).exists() and not _ends_hold(salvage.root, found):
+            salvage.move(ENDS, "no longer true")
+    elif by_part.get(INDEX):
+        _take_away(salvage, (INDEX,), "made from the log; the next start does it anew")
     if by_part.get(CHECKPOINT):
         salvage.move(CHECKPOINT, by_part[CHECKPOINT][0].text)
     for name in sorted({finding.file.removeprefix(f"{CONFIG}/")
                         for finding in by_part.get(CONFIG, [])}):
         _config(salvage, name)
-    if (log_changed or queues or no_log) and not _ends_hold(salvage.root, found) and (
-            salvage.root / ENDS).exists():
-        salvage.move(ENDS, "no longer true")
 
 
 def _ends_hold(root: Path, found: Report) -> bool:
@@ -110,15 +109,10 @@ def _ends_hold(root: Path, found: Report) -> bool:
             and (ends.first, ends.end) == (found.figures["first"], found.figures["end"]))
 
 
-def _queues(salvage: Salvage, found: Report, queues: list[tuple[str, ...]], *, whole: bool) -> None:
-    if whole or any(len(queue) < 2 for queue in queues):
-        names = [QUEUES, EXT]
-    else:
-        names = [f"{folder}/{topic}/{queue_id}" for topic, queue_id in queues
-                 for folder in (QUEUES, EXT)]
+def _take_away(salvage: Salvage, names: Sequence[str], text: str) -> None:
     for name in names:
         if (salvage.root / name).is_dir():
-            salvage.move(name, "entries that are not the log's; the next start writes them anew")
+            salvage.move(name, text)
 
 
 def _config(salvage: Salvage, name: str) -> None:

@@ -6,9 +6,10 @@ so that a reader which only knows records (a stock broker's dispatch, recovery, 
 the next one behind it:
 
 - A message that is known to have lain there, by its queue's entry or by a gap in the numbers, gets
-  a *placeholder*: topic, queue and number of the lost one, no body, the property MQCORE_LOST with
-  the log position. Without it the queue would have a gap, and a stock broker would number all later
-  messages anew when it builds the queue again, or skip good ones when it reads (store.md 3.3, 10).
+  a *placeholder*: topic, queue and number of the lost one, the property MQCORE_LOST with the log
+  position, and a body of that word: Java clients give an empty one to listeners as null. Without it
+  the queue would have a gap, and a stock broker would number all later messages anew when it builds
+  the queue again, or skip good ones when it reads (store.md 3.3, 10).
 - The rest becomes *bridges*: rolled back transactions of the topic MQCORE_LOST with a body of
   zeros, which are in no queue and in no index.
 - A stretch up to its segment's end closes with a blank record.
@@ -118,9 +119,10 @@ def _placeholder(lost: Lost, position: int, time_ms: int, size_max: int, pad: in
     """The record of a placeholder, of size_max bytes at most, and `pad` bytes of body besides."""
     topic, queue_id, offset = lost.queues[0]
     properties = _properties(lost)
-    body = b"-1" if topic == OP_TOPIC else b""             # an op record that ends no half message
+    body = b"-1" if topic == OP_TOPIC else LOST_TOPIC      # an op record that ends no half message
     if lost.size_min + len(properties) + len(body) > size_max:
-        properties = body = b""
+        properties = b""
+        body = body[:max(0, size_max - lost.size_min)]
     return record(topic, queue_id, offset, position, body=body + bytes(pad),
                   properties=properties, time_ms=time_ms)
 
