@@ -29,6 +29,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(TransactionState) == 64)
     layout_assert(sizeof(ForwardHead) == 40)
     layout_assert(sizeof(OffsetCommit) == 400)
+    layout_assert(sizeof(CheckHead) == 24)
     layout_assert(PRODUCER_COUNT == 19)
 
 

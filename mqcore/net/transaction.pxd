@@ -1,9 +1,9 @@
 # The end of a transaction (37; broker.md 5.2, 5.3): a commit stores the final message and then the op
 # record that settles the half message, a rollback the op record alone.
 #
-#   T1  The op record is stored only if the final message is: it follows in the same ring and says
+#   E1  The op record is stored only if the final message is: it follows in the same ring and says
 #       REQUEST_AFTER_PREVIOUS, and the log keeps their order over any crash.
-#   T2  Only a record of the half topic is ended, where the request says that it lies; what a peer
+#   E2  Only a record of the half topic is ended, where the request says that it lies; what a peer
 #       names is checked before it is believed.
 from mqcore.layout cimport AppendResult
 from mqcore.net.server cimport Connection, Server

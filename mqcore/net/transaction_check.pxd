@@ -1,10 +1,10 @@
 # Rounds over the undecided half messages (broker.md 5.4 to 5.6).
 #
-#   K1  A half message counts as settled only when its copy, or its place among the given up, is
+#   B1  A half message counts as settled only when its copy, or its place among the given up, is
 #       stored: what the writer refuses is looked at again in the next round.
-#   K2  A check asks about the copy: it is sent after the copy is stored, with the copy's places.
-#   K3  Before a half message is found undecided, every op record that is dispatched was looked at.
-#   K4  At most FLIGHTS copies are on their way: a round over a million takes its turn among the sends.
+#   B2  A check asks about the copy: it is sent after the copy is stored, with the copy's places.
+#   B3  Before a half message is found undecided, every op record that is dispatched was looked at.
+#   B4  At most FLIGHTS copies are on their way: a round over a million takes its turn among the sends.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.ring cimport Ring
@@ -12,7 +12,7 @@ from mqcore.shm.segment cimport Shm
 from mqcore.store.half_queue cimport HalfQueue
 
 cdef enum:
-    FLIGHTS = 256                      # K4; a power of two
+    FLIGHTS = 256                      # B4; a power of two
     LOOKS_AT_ONCE = 256
 
 cdef enum Action:

@@ -206,7 +206,7 @@ cdef bint land(Checker* k, const AppendResult* result) noexcept nogil:
             half_moved(&k.halves, flight.half_offset, result.queue_offset)
         if not half_settle(&k.halves, flight.half_offset):
             k.over = True
-    else:                                                                # K1
+    else:                                                                # B1
         k.over = True
         k.refused = True
     k.flight_first = (k.flight_first + 1) & (FLIGHTS - 1)
@@ -348,7 +348,7 @@ cdef int step(Checker* k, int64_t now_ms) noexcept nogil:
     cdef int result = STEP_MORE
     if not take_results(k):
         return STEP_WAIT
-    if half_ops_wait(&k.halves):                                         # K3
+    if half_ops_wait(&k.halves):                                         # B3
         if half_read_ops(&k.halves) < 0:
             k.over = True
         elif half_ops_wait(&k.halves):

@@ -4,10 +4,10 @@
 # given up. One bit each says so, from the first unsettled on: a million pending half messages are
 # 128 KiB here.
 #
-#   Q1  Every half message below half_offset is settled. Every op record below op_offset names a half
+#   U1  Every half message below half_offset is settled. Every op record below op_offset names a half
 #       message below half_offset: after a restart from the two nothing is forgotten.
-#   Q2  half_offset and op_offset never go back.
-#   Q3  An op record that names a half message which was put back meanwhile settles the copy, as long
+#   U2  half_offset and op_offset never go back.
+#   U3  An op record that names a half message which was put back meanwhile settles the copy, as long
 #       as this process remembers it (MOVED_PLACES newest): the copy is not checked again.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -59,7 +59,7 @@ cdef int32_t half_read_ops(HalfQueue* h) noexcept nogil
 cdef bint half_is_settled(HalfQueue* h, int64_t offset) noexcept nogil
 cdef bint half_settle(HalfQueue* h, int64_t offset) noexcept nogil             # False: no memory
 cdef int64_t half_next(HalfQueue* h, int64_t offset, int64_t end) noexcept nogil    # unsettled, or end
-cdef void half_moved(HalfQueue* h, int64_t old, int64_t new) noexcept nogil         # Q3
-cdef void half_advance(HalfQueue* h) noexcept nogil                                 # Q1
+cdef void half_moved(HalfQueue* h, int64_t old, int64_t new) noexcept nogil         # U3
+cdef void half_advance(HalfQueue* h) noexcept nogil                                 # U1
 # The record at a half offset; NULL: it is gone, or the disk refuses (h.log.failure).
 cdef const uint8_t* half_record(HalfQueue* h, int64_t offset, RecordView* record) noexcept nogil

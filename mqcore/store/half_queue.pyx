@@ -222,7 +222,7 @@ cdef bint take_op(HalfQueue* h, const QueueItem* item) noexcept nogil:
         if not half_settle(h, half):
             return False
     else:
-        copy = copy_of(h, half)                                          # Q3
+        copy = copy_of(h, half)                                          # U3
         if copy >= 0:
             if not half_settle(h, copy):
                 return False

@@ -48,14 +48,14 @@ def quoted(cell: str) -> list[str]:
 
 
 def test_the_ring_table_names_every_ring_of_the_shared_memory() -> None:
-    declared = set(re.findall(r"^    RingPlace (\w+)\[", LAYOUT, re.MULTILINE))
+    declared = set(re.findall(r"^    RingPlace (\w+)", LAYOUT, re.MULTILINE))
 
     assert {quoted(row[0])[0] for row in table(ARCHITECTURE, "ring")} == declared
 
 
 def test_the_ring_table_says_how_large_rings_are() -> None:
     rows = {quoted(row[0])[0]: row[4] for row in table(ARCHITECTURE, "ring")}
-    places = re.findall(r"place_ring\(&head\.(\w+)\[(\w+)\], &end, (.+)\)", SEGMENT)
+    places = re.findall(r"place_ring\(&head\.(\w+)(?:\[(\w+)\])?, &end, (.+)\)", SEGMENT)
     assert len(places) >= len(rows)
     for ring, producer, size in places:
         sizes = [int(number) * SIZES[unit]
@@ -80,7 +80,7 @@ def ring_bytes(expression: str) -> int:
 
 def test_the_ring_table_names_every_kind_of_record() -> None:
     kinds = set(re.findall(
-        r"^    ((?:APPEND|RESULT|ARRIVAL|FORWARD|ANSWER)_[A-Z]+) = \d", LAYOUT, re.MULTILINE))
+        r"^    ((?:APPEND|RESULT|ARRIVAL|FORWARD|ANSWER|CHECK)_[A-Z]+) = \d", LAYOUT, re.MULTILINE))
     said = {kind for row in table(ARCHITECTURE, "ring") for kind in quoted(row[5])}
 
     assert said == kinds
@@ -147,8 +147,8 @@ def test_every_invariant_that_native_code_cites_is_stated_somewhere() -> None:
 
 def test_the_process_table_names_every_worker_and_its_file() -> None:
     files = {quoted(row[1])[0] for row in table(ARCHITECTURE, "process") if quoted(row[1])}
-    slots = {name.lower().replace("serving", "pull-serving")
-             for name in re.findall(r"^    SLOT_([A-Z]+) = \d", LAYOUT, re.MULTILINE)
+    slots = {name.lower().replace("serving", "pull-serving").replace("_", "-")
+             for name in re.findall(r"^    SLOT_([A-Z_]+) = \d", LAYOUT, re.MULTILINE)
              if name != "COUNT"}
     said = {row[0].removesuffix("-N") for row in table(ARCHITECTURE, "process")}
 

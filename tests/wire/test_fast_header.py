@@ -16,15 +16,16 @@ from mqcore.wire.header import read
 from tests.support import recorded
 
 READ, UNUSUAL, BROKEN = 0, 1, 2
-SEND, PULL, SEND_V2, SEND_BATCH = 10, 11, 310, 320
+SEND, PULL, END_TRANSACTION, SEND_V2, SEND_BATCH = 10, 11, 37, 310, 320
 V1_NAMES = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
             "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
             "maxReconsumeTimes", "batch", "bname")
 PULL_NAMES = ("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag",
               "commitOffset", "suspendTimeoutMillis", "subscription", "subVersion",
               "expressionType")
-NAMES = {SEND: V1_NAMES, PULL: PULL_NAMES, SEND_V2: tuple("abcdefghijklmn"),
-         SEND_BATCH: tuple("abcdefghijklmn")}
+END_NAMES = ("producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback")
+NAMES = {SEND: V1_NAMES, PULL: PULL_NAMES, END_TRANSACTION: END_NAMES,
+         SEND_V2: tuple("abcdefghijklmn"), SEND_BATCH: tuple("abcdefghijklmn")}
 
 
 def header_of(payload):
@@ -87,7 +88,7 @@ def test_sends_and_pulls_in_both_codecs_are_among_the_recordings():
     seen = {(exchange.code, exchange.codec) for name in recorded.NAMES
             for exchange in recorded.exchanges(name)}
     assert {(SEND, "JSON"), (PULL, "JSON"), (PULL, "ROCKETMQ"), (SEND_V2, "JSON"),
-            (SEND_V2, "ROCKETMQ"), (SEND_BATCH, "JSON")} <= seen
+            (SEND_V2, "ROCKETMQ"), (SEND_BATCH, "JSON"), (END_TRANSACTION, "JSON")} <= seen
 
 
 # -- generated -------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ VALUES = TEXTS | st.integers(-2**63, 2**63 - 1) | st.booleans() | st.none()
 
 @st.composite
 def headers(draw):
-    code = draw(st.sampled_from([SEND, PULL, SEND_V2, SEND_BATCH, 34]))
+    code = draw(st.sampled_from([*NAMES, 34]))
     names = st.sampled_from(NAMES.get(code, V1_NAMES)) | st.sampled_from(["o", "z", "unknown"])
     ext = draw(st.dictionaries(names, VALUES, max_size=14))
     top = {"code": code, "extFields": ext, "flag": draw(NUMBERS), "language": "JAVA",
@@ -120,9 +121,9 @@ def test_generated_json_headers_read_alike(case):
     assert result == (READ if order.index("code") < order.index("extFields") else UNUSUAL)
 
 
-@given(st.sampled_from([SEND, PULL, SEND_V2, SEND_BATCH]),
-       st.dictionaries(st.sampled_from(sorted({*V1_NAMES, *PULL_NAMES, *"abcdefghijklmno"})), TEXTS,
-                       max_size=14),
+@given(st.sampled_from([*NAMES]),
+       st.dictionaries(st.sampled_from(sorted({*V1_NAMES, *PULL_NAMES, *END_NAMES,
+                                               *"abcdefghijklmno"})), TEXTS, max_size=14),
        NUMBERS, NUMBERS, st.integers(-2**15, 2**15 - 1), TEXTS)
 @settings(max_examples=800, deadline=None)
 def test_generated_binary_headers_read_alike(code, ext, opaque, flag, version, remark):
