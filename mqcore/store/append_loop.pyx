@@ -202,7 +202,10 @@ cdef class AppendLoop:
         Where queues that are removed now begin their new life: the position of the next record. -1
         while what came before cannot be written: ask again later. Between two calls of `run`.
         """
-        return self.a.position if appender_settle(self.a) else -1
+        cdef bint settled
+        with nogil:
+            settled = appender_settle(self.a)
+        return self.a.position if settled else -1
 
     cdef void report(self, WorkerSlot* slot) noexcept nogil:
         slot.figures[FIGURE_APPENDS] = self.a.appends_count

@@ -1,10 +1,12 @@
 """For tests of the append service: a producer that sends anything, and a disk that fails when told."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     APPEND_RECORDS,
+    PUT_OK,
     RECORD_FIXED_SIZE,
     REQUEST_AFTER_PREVIOUS,
     REQUEST_ONEWAY,
@@ -41,6 +43,11 @@ cdef class AppendProbe:
     cdef Ring appends
     cdef Ring results
     cdef int32_t incarnation
+    cdef uint8_t* last                 # the request that was sent last
+    cdef int32_t last_length
+
+    def __dealloc__(self):
+        free(self.last)
 
     def __init__(self, Segment segment, int producer=0, int incarnation=1):
         self.segment = segment
@@ -96,8 +103,52 @@ cdef class AppendProbe:
         head.transaction_type = sys_flag & SYS_FLAG_TRANSACTION_MASK
         head.topic_length = <uint8_t>len(raw)
         ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+        self.last_length = <int32_t>sizeof(AppendHead) + head.bytes_total
+        self.last = <uint8_t*>realloc(self.last, self.last_length)
+        if self.last == NULL:
+            raise MemoryError
+        memcpy(self.last, place, self.last_length)
         ring_publish(&self.appends)
         return True
+
+    def repeat(self, int64_t count, int64_t spread=1) -> int:
+        """
+        For benchmarks: the last request that was sent, up to `count` times more, in queue ids 0 to
+        spread - 1 in turn, seen by the writer as one batch. Returns how many the ring has room for.
+        """
+        cdef uint8_t* place
+        cdef AppendHead* head
+        cdef uint64_t topic
+        cdef int64_t i, done = 0
+        if self.last == NULL:
+            raise ValueError("send one request first")
+        head = <AppendHead*>self.last
+        topic = name_hash(self.last + sizeof(AppendHead) + head.topic_start, head.topic_length, 0)
+        for i in range(count):
+            place = ring_claim(&self.appends, self.last_length)
+            if place == NULL:
+                break
+            memcpy(place, self.last, self.last_length)
+            head = <AppendHead*>place
+            head.queue_id = head.answer_queue_id = <int32_t>(i % spread)
+            head.queue_hash = queue_hash(topic, head.queue_id)
+            ring_commit(&self.appends, APPEND_RECORDS, self.last_length)
+            done += 1
+        ring_publish(&self.appends)
+        return done
+
+    def drain(self) -> int:
+        """How many results there are; raises AssertionError unless all say PUT_OK."""
+        cdef uint8_t* record
+        cdef int32_t kind
+        cdef int64_t found = 0, refused = 0
+        while ring_next(&self.results, &record, &kind) >= 0:
+            refused += (<AppendResult*>record).status != PUT_OK
+            found += 1
+        ring_release(&self.results)
+        if refused:
+            raise AssertionError(f"{refused} of {found} requests were refused")
+        return found
 
     def take(self) -> list[tuple[int, int, int, int, list[int]]]:
         """(opaque, PutStatus, queue offset, log position, positions of a batch) of each result."""

@@ -28,6 +28,7 @@ cdef extern from "<sys/statvfs.h>" nogil:
 
 cdef enum:
     CHUNK_BYTES = 1 << 20
+    PIECE_BYTES = 1 << 16             # of one write: the appender's waits for the same file's lock
     AHEAD_BYTES = 128 << 20           # how far the zeros run ahead of the log's end
     MARGIN_BYTES = 4 << 20            # never nearer to the end than this
     ROOM_BYTES = 256 << 20            # what the zeros leave of a disk to everything else
@@ -65,12 +66,16 @@ cdef bint zero_chunk(PrepareService* service, int fd, int64_t position, int64_t 
                      const uint8_t* zeros) noexcept nogil:
     """Zeros at a log position; False: the disk refuses."""
     cdef int64_t offset = position % service.segment_size
+    cdef int64_t done = 0, piece
     cdef int error = 0
     service.claim_to = position + size
     store_i64_release(&service.claim_from, position)
     full_fence()                                                         # P1
     if load_i64_acquire(&service.writing_to) <= position:
-        error = write_all_at(fd, zeros, size, offset)
+        while done < size and error == 0:
+            piece = min(<int64_t>PIECE_BYTES, size - done)
+            error = write_all_at(fd, zeros, piece, offset + done)
+            done += piece
         if (error == 0 and service.to_disk
                 and sync_file_range(fd, offset, size, WAIT_WRITE_WAIT) != 0):
             error = errno
