@@ -192,6 +192,8 @@ class PutStatus(IntEnum):
     UNKNOWN_ERROR = 5
     WRITER_RESTARTED = 6         # whether it is stored is not known
     QUEUE_TABLE_FULL = 7
+    POOL_EXHAUSTED = 8           # transient-pool: no room
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 9
 
     @classmethod
     def _missing_(cls, value: object) -> PutStatus:
