@@ -12,16 +12,21 @@ from typing import Any
 
 import pytest
 
+from mqcore.admin.bench_control import Target, create_topic
+from mqcore.admin.bench_load import ProduceOptions, Span, produce
 from mqcore.store import append_probe
 from mqcore.store.append_loop import AppendLoop
 from mqcore.store.append_probe import AppendProbe
 from mqcore.store.io_stall import Stall
+from mqcore.store.verify import verify
+from mqcore.store.verify_report import DAMAGE, Report
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
 from tests.store.stalling import StallingBroker, stall, stalling_broker
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.workers.load import Asker
-from tests.workers.processes import wait_for
+from tests.workers.processes import by_role, kill, wait_for
 
 PUT_OK, PUT_NOT_AVAILABLE, PUT_POOL_EXHAUSTED = 0, 4, 8
 REFUSAL_NONE, REFUSAL_DISK_FULL = 0, 1
@@ -368,3 +373,38 @@ def test_a_broker_whose_pool_is_full_says_so_and_delivers_all_it_took(
         assert asker.ask(send_request(1)).code == 0
         taken.append(send_request(1).body)
         wait_for(lambda: [r.body for r in asker.queue("pooled", 0)] == taken, "all messages")
+
+
+def produced(broker: MqcoreProcess, count: int) -> int:
+    """Send `count` messages at full load; how many were acknowledged."""
+    create_topic(broker.broker_addr, "load", 8)
+    report = produce(Target(broker.broker_addr, "load", 8), ProduceOptions(span=Span(count=count)))
+    assert report.errors == 0, report.first_error
+    return report.items
+
+
+def damage(report: Report) -> list[str]:
+    return [finding.line() for finding in report.findings if finding.severity == DAMAGE]
+
+
+def test_a_stop_after_a_load_leaves_every_message_in_a_sound_store(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path, {"store.flush": "transient-pool"}) as broker:
+        count = produced(broker, 50_000)
+        broker.stop()
+    report = verify(tmp_path / "store")
+    assert (damage(report), report.figures["records"]) == ([], count)
+
+
+def test_a_killed_writer_comes_back_and_the_store_stays_sound(tmp_path: Path) -> None:
+    """What is lost is not seen by anybody; what comes later takes its queue offsets."""
+    with mqcore_up(tmp_path, {"store.flush": "transient-pool"}) as broker:
+        produced(broker, 20_000)
+        old = kill(broker, "writer")
+        wait_for(lambda: by_role(broker).get("writer", old) != old, "another writer")
+        with Asker(broker.broker_addr) as asker:
+            wait_for(lambda: asker.ask(send_request(1)).code == 0, "a send")
+        after = produced(broker, 20_000)
+        broker.stop()
+    report = verify(tmp_path / "store")
+    assert damage(report) == []
+    assert after < report.figures["records"] <= 40_000 + 100
