@@ -7,15 +7,18 @@ from pathlib import Path
 
 import click
 
+from mqcore.shm.delays import delay_offsets
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
+from mqcore.shm.tables import QueueTable
 
 PREFIX = "mqcore-"
 STATES = ("absent", "starting", "running", "stopped")
 REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed")
 SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv",
          5: "scheduler", 6: "transaction-check"}
-SLOT_SERVING = 8
+SLOT_SCHEDULER, SLOT_SERVING = 5, 8
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 def describe(name: str) -> dict[str, object] | None:
@@ -51,10 +54,22 @@ def describe(name: str) -> dict[str, object] | None:
                 "writes_refused": REFUSALS[log["refusal"]],
                 "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},
+        "delayed": delayed(segment),
         "serving": {"connections": totals[0], "held_pulls": totals[4], "pulls": totals[2],
                     "forwarded": totals[5], "closed_for_nonsense": totals[6],
                     "refused_sends": totals[9]},
     }
+
+
+def delayed(segment: Segment) -> dict[str, int]:
+    """What the scheduler has done in this run, and how many messages wait for their time."""
+    delivered, skipped, refused = segment.slot(SLOT_SCHEDULER)["figures"][:3]
+    queues = QueueTable(segment)
+    waiting = 0
+    for level, offset in (delay_offsets(segment) or {}).items():
+        known = queues.range(SCHEDULE_TOPIC, level - 1)
+        waiting += max(known[1] - offset, 0) if known is not None else 0
+    return {"waiting": waiting, "delivered": delivered, "skipped": skipped, "refused": refused}
 
 
 @click.command("status")
@@ -80,7 +95,7 @@ def status(as_json: bool) -> None:
             up = "" if process["up_s"] is None else f"  up {process['up_s']} s"
             click.echo(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
                        f" started {process['starts']} x{up}")
-        for part in ("log", "messages", "serving"):
+        for part in ("log", "messages", "delayed", "serving"):
             figures = "  ".join(f"{key} {value}"
                                 for key, value in run[part].items())  # type: ignore[attr-defined]
             click.echo(f"  {part:<16} {figures}")
