@@ -133,10 +133,10 @@ def held(broker: MqcoreProcess) -> Iterator[int]:
     with contextlib.ExitStack() as stack:
         pullers = [stack.enter_context(Puller(broker.broker_addr))
                    for _ in range(HELD_CONNECTIONS)]
-        queues = [(f"Held{topic}", queue_id)
-                  for topic in range(HELD_TOPICS) for queue_id in range(HELD_QUEUES)]
-        for topic in range(HELD_TOPICS):
-            pullers[0].topic(f"Held{topic}", HELD_QUEUES)
+        queues = [(f"Held{number}", queue_id)
+                  for number in range(HELD_TOPICS) for queue_id in range(HELD_QUEUES)]
+        for number in range(HELD_TOPICS):
+            pullers[0].topic(f"Held{number}", HELD_QUEUES)
         for topic, queue_id in queues:
             pullers[0].message(topic, queue_id)
         for topic, queue_id in queues:

@@ -20,13 +20,16 @@ import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 final class Consume {
     private final Lines lines;
     private final CountDownLatch missing;
+    private final CountDownLatch first;
     private final boolean rejectsOnce;
     private final boolean rejectsAlways;
     private final Set<String> rejected = ConcurrentHashMap.newKeySet();
 
-    private Consume(Lines lines, int count, boolean rejectsOnce, boolean rejectsAlways) {
+    private Consume(Lines lines, int count, int first, boolean rejectsOnce,
+                    boolean rejectsAlways) {
         this.lines = lines;
         this.missing = new CountDownLatch(count);
+        this.first = new CountDownLatch(first);
         this.rejectsOnce = rejectsOnce;
         this.rejectsAlways = rejectsAlways;
     }
@@ -51,10 +54,17 @@ final class Consume {
         }
         try (Lines lines = new Lines(options.text("out"))) {
             Consume consume = new Consume(lines, options.number("count", 1),
-                options.flag("reject-once"), options.flag("reject-always"));
+                options.number("then-at", 0), options.flag("reject-once"), options.flag("reject-always"));
             consume.listen(consumer, options.flag("orderly"));
             consumer.start();
             System.out.println("ready");
+            if (options.flag("then-sql")) {
+                consume.first.await();
+                for (String topic : options.text("topic").split(",")) {
+                    consumer.subscribe(topic, MessageSelector.bySql(options.text("then-sql")));
+                }
+                System.out.println("changed");      // the brokers know it: subscribe tells them
+            }
             boolean all = consume.missing.await(options.number("timeout", 60), TimeUnit.SECONDS);
             Thread.sleep(options.number("linger-ms", 1000));        // room for what must not come
             consumer.shutdown();
@@ -84,6 +94,7 @@ final class Consume {
             lines.write(line);
             if (accepted) {
                 missing.countDown();
+                first.countDown();
             }
         }
         return accepted;
