@@ -261,6 +261,8 @@ class Coordinator:
         if self._failure is not None:
             raise self._failure
         self._drain()
+        while self._checks.has_work():     # how far transactions are settled: to be kept
+            self._take_checks()
         loop.remove_reader(self._segment.bell(SLOT_COORDINATOR))
         await self._registrar.stop()
         self._own.push()

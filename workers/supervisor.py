@@ -381,7 +381,7 @@ class Supervisor:
         clean = True
         steps = [[c for c in self._children if c.slot >= SLOT_SERVING]]
         steps += [[c for c in self._children if c.slot == slot]
-                  for slot in (SLOT_COORDINATOR, SLOT_SCHEDULER, SLOT_TRANSACTION_CHECK,
+                  for slot in (SLOT_TRANSACTION_CHECK, SLOT_COORDINATOR, SLOT_SCHEDULER,
                                SLOT_WRITER, SLOT_DISPATCHER, SLOT_NAMESRV)]
         for step in steps:
             clean = self._end_step([child for child in step if child.pid]) and clean

@@ -36,7 +36,7 @@ class TransactionChecker:
         self._settings = settings
         self._segment = segment
         self._in_round = False
-        self._strange_ops = 0
+        self._strange = 0
 
     def start(self) -> None:
         broker, store = self._settings.broker, self._settings.store
@@ -69,10 +69,11 @@ class TransactionChecker:
     def _report(self) -> None:
         if self._check.refused:
             log.warning("the store takes no writes: undecided transactions are checked later")
-        if self._check.strange_ops > self._strange_ops:
-            log.warning("%d op records name no half message",
-                        self._check.strange_ops - self._strange_ops)
-            self._strange_ops = self._check.strange_ops
+        if self._check.strange > self._strange:
+            log.warning("%d records of transactions are passed over: op records that name no half "
+                        "message, or half messages longer than store.message_size_max_bytes",
+                        self._check.strange - self._strange)
+            self._strange = self._check.strange
 
     def _committed(self) -> tuple[int, int]:
         """Where an earlier run left off; 0: at the beginning of what there is."""

@@ -28,7 +28,9 @@ cdef enum Step:
 cdef struct Flight:
     int64_t half_offset
     int64_t check_times
+    int64_t original                   # what it is a copy of, -1: that does not matter
     int32_t action
+    int32_t writer                     # incarnation that it was given to
     int32_t tag                        # comes back with the result
 
 cdef struct Checker:
@@ -55,3 +57,6 @@ cdef struct Checker:
     bint topic_told                    # the coordinator knows of the topic of the given up
     int64_t told_half                  # what the coordinator was told last
     int64_t told_op
+    int32_t told_coordinator           # incarnation
+    int landing                        # why the next result waits
+    int32_t check_room                 # bytes that the next check needs

@@ -1,5 +1,5 @@
 """Checks undecided transactions back (transaction_check.pxd has the rules)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -59,11 +59,14 @@ from mqcore.shm.segment cimport (
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
 from mqcore.store.half_queue cimport (
+    HALF_FOUND,
+    HALF_UNREADABLE,
     half_advance,
-    half_is_settled,
+    half_is_ended,
     half_moved,
     half_next,
     half_ops_wait,
+    half_pass_expired,
     half_queue_close,
     half_queue_end,
     half_queue_open,
@@ -71,6 +74,8 @@ from mqcore.store.half_queue cimport (
     half_read_ops,
     half_record,
     half_settle,
+    MOVED_PLACES,
+    OP_BLOCKS,
 )
 from mqcore.store.log_view cimport log_view_forget
 from mqcore.store.consume_queue cimport queue_files_forget
@@ -89,7 +94,8 @@ cdef enum:
     HALF_TOPIC_LENGTH = 24
     GIVEN_UP_TOPIC_LENGTH = 26
     SLEEP_MS = 1000
-    PROGRESS_MS = 1000                 # between two reports to the coordinator
+    POOL_LOOK_MS = 5
+    ENTRIES_BYTES = 1024 * 20
 
 
 # -- copies -------------------------------------------------------------------------------------------
@@ -98,8 +104,8 @@ cdef int32_t copy_room(const RecordView* record) noexcept nogil:
     return <int32_t>sizeof(AppendHead) + record.size + TOPIC_LENGTH_MAX + CHANGES_LENGTH_MAX
 
 
-cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes, Flight* flight,
-                      int64_t original) noexcept nogil:
+cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes,
+                      Flight* flight) noexcept nogil:
     """False: the properties would be too long."""
     cdef const char* topic = GIVEN_UP_TOPIC if flight.action == ACTION_GIVE_UP else HALF_TOPIC
     cdef int32_t topic_length = (GIVEN_UP_TOPIC_LENGTH if flight.action == ACTION_GIVE_UP
@@ -117,12 +123,13 @@ cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes
                                           + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
     properties = record_begin(at, &copied, record.body, record.body_length,
                               <const uint8_t*>topic, topic_length)
-    length = copy_properties(record, flight.check_times, original, properties + 2)
+    length = copy_properties(record, flight.check_times, flight.original, properties + 2)
     if length > PROPERTIES_LENGTH_MAX:
         return False
     memset(head, 0, sizeof(AppendHead))
     k.next_tag += 1
     head.opaque = flight.tag = k.next_tag
+    flight.writer = load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation)
     head.producer_incarnation = k.incarnation
     head.queue_hash = queue_hash(name_hash(<const uint8_t*>topic, topic_length, 0), 0)
     head.record_count = 1
@@ -148,13 +155,13 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     cdef RecordView record
     cdef HalfNotes notes
     cdef RecordHead copied
-    cdef const uint8_t* bytes = half_record(&k.halves, flight.half_offset, &record)
+    cdef const uint8_t* bytes
     cdef CheckHead* head
     cdef uint8_t* frame
     cdef uint8_t* at
     cdef uint8_t* properties
     cdef int32_t room, header_length, body_length
-    if bytes == NULL:
+    if half_record(&k.halves, flight.half_offset, &record, &bytes) != HALF_FOUND:
         return True                    # expired meanwhile: the copy is checked in a later round
     read_notes(&record, &notes)
     if not 1 <= notes.group.value_length <= GROUP_LENGTH_MAX or not (
@@ -168,6 +175,7 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
         ring_wait_for_room(&k.checks)
         head = <CheckHead*>ring_claim(&k.checks, room)
         if head == NULL:
+            k.check_room = room
             return False
     memset(head, 0, sizeof(CheckHead))
     head.name_length = notes.group.value_length
@@ -194,34 +202,56 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
 
 # -- a round ------------------------------------------------------------------------------------------
 
-cdef bint land(Checker* k, const AppendResult* result) noexcept nogil:
-    """One copy is stored, or not. False: the check about it finds no room, come again."""
+cdef enum Landing:
+    LANDED = 0
+    LANDING_NO_ROOM = 1                # for the check about it, in the coordinator's ring
+    LANDING_NOT_YET = 2                # its bytes are still in the transient pool
+
+
+cdef bint is_published(Checker* k, const AppendResult* result) noexcept nogil:
+    """Records of a transient pool die with their writer: only what is published is stored (B1)."""
+    return load_i64_acquire(&k.shm.log.published) > result.log_position
+
+
+cdef inline bint writer_lives(Checker* k, const Flight* flight) noexcept nogil:
+    return load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation) == flight.writer
+
+
+cdef int land(Checker* k, const AppendResult* result) noexcept nogil:
+    """One copy is stored, or not: Landing."""
     cdef Flight* flight = &k.flights[k.flight_first]
-    if result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT:
-        if flight.action == ACTION_CHECK and not send_check(k, flight, result):
-            return False
-        if flight.action == ACTION_GIVE_UP:
-            k.shm.transactions.expired += 1
-        else:
-            half_moved(&k.halves, flight.half_offset, result.queue_offset)
-        if not half_settle(&k.halves, flight.half_offset):
-            k.over = True
-    else:                                                                # B1
+    cdef bint good = result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
+    cdef bint published = good and is_published(k, result)
+    good = good and writer_lives(k, flight)
+    if good and not published:
+        return LANDING_NOT_YET
+    if not good:                                                         # B1
         k.over = True
         k.refused = True
+    else:
+        if flight.action == ACTION_CHECK and not half_is_ended(&k.halves, flight.half_offset) and (
+                not send_check(k, flight, result)):
+            return LANDING_NO_ROOM
+        if flight.action == ACTION_GIVE_UP:
+            k.shm.transactions.expired += 1
+            good = half_settle(&k.halves, flight.half_offset)
+        else:
+            good = half_moved(&k.halves, flight.half_offset, flight.original, result.queue_offset)
+        if not good:
+            k.over = True
     k.flight_first = (k.flight_first + 1) & (FLIGHTS - 1)
     k.flight_count -= 1
-    return True
+    return LANDED
 
 
-cdef bint take_results(Checker* k) noexcept nogil:
-    """False: a result waits for room in the coordinator's ring."""
+cdef int take_results(Checker* k) noexcept nogil:
+    """Landing: why the next result is not taken yet, or LANDED."""
     cdef uint8_t* record
     cdef int32_t kind
     cdef int64_t before
     cdef AppendResult* result
-    cdef bint all_taken = True
-    while True:
+    cdef int landing = LANDED
+    while landing == LANDED:
         before = k.results.position
         if ring_next(&k.results, &record, &kind) < 0:
             break
@@ -229,13 +259,12 @@ cdef bint take_results(Checker* k) noexcept nogil:
         if result.producer_incarnation != k.incarnation or k.flight_count == 0 or (
                 result.opaque != k.flights[k.flight_first].tag):
             continue                   # a predecessor's, or answered twice by a writer that died
-        if not land(k, result):
+        landing = land(k, result)
+        if landing != LANDED:
             k.results.position = before
-            all_taken = False
-            break
     if ring_release(&k.results):
         doorbell_ring(&k.shm.slots[SLOT_WRITER])
-    return all_taken
+    return landing
 
 
 cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
@@ -283,36 +312,44 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
     cdef RecordView record
     cdef HalfNotes notes
     cdef Flight flight
-    cdef int64_t original = -1
-    cdef const uint8_t* bytes = half_record(&k.halves, k.cursor, &record)
-    if bytes == NULL:
-        if k.halves.log.failure:
-            return STEP_DONE           # the disk refuses: nothing is believed to be gone
-        half_settle(&k.halves, k.cursor)
-        k.cursor += 1
-        return STEP_MORE
+    cdef const uint8_t* bytes
+    cdef int found = half_record(&k.halves, k.cursor, &record, &bytes)
+    if found == HALF_UNREADABLE:
+        return STEP_DONE                                                 # U4
+    if found != HALF_FOUND:
+        return pass_by(k)
     read_notes(&record, &notes)
     flight.half_offset = k.cursor
+    flight.original = -1
     flight.action = decide(k, &record, &notes, &flight, now_ms)
     if flight.action == 0:
         return STEP_DONE
     if flight.action == ACTION_PUT_BACK:
-        if notes.original >= 0 and notes.original >= k.halves.half_offset and (
-                half_is_settled(&k.halves, notes.original)):
-            half_settle(&k.halves, k.cursor)
-            k.cursor += 1
-            return STEP_MORE
-        original = notes.original if notes.original >= 0 else record.queue_offset
+        if notes.original >= 0 and half_is_ended(&k.halves, notes.original):
+            return pass_by(k)
+        flight.original = notes.original if notes.original >= 0 else record.queue_offset
     if copy_room(&record) > ring_length_max(&k.appends):
-        half_settle(&k.halves, k.cursor)       # longer than this broker's messages may be
-        k.cursor += 1
-        return STEP_MORE
+        k.halves.strange += 1          # longer than this broker's messages may be
+        return pass_by(k)
     if k.flight_count == FLIGHTS or not tell_topic_if(k, &flight) or (
             not ring_has_room(&k.appends, copy_room(&record))):
         ring_wait_for_room(&k.appends)
         return STEP_WAIT
-    if not append_copy(k, &record, bytes, &flight, original):
-        half_settle(&k.halves, k.cursor)
+    if not append_copy(k, &record, bytes, &flight):
+        flight.action = ACTION_GIVE_UP         # as long as they may be: asking again needs more
+        flight.check_times = notes.check_times
+        flight.original = -1
+        if not tell_topic(k):
+            return STEP_WAIT
+        append_copy(k, &record, bytes, &flight)
+    k.cursor += 1
+    return STEP_MORE
+
+
+cdef int pass_by(Checker* k) noexcept nogil:
+    """Nothing is to be done about the half message at the cursor, ever."""
+    if not half_settle(&k.halves, k.cursor):
+        return STEP_DONE
     k.cursor += 1
     return STEP_MORE
 
@@ -321,22 +358,17 @@ cdef inline bint tell_topic_if(Checker* k, const Flight* flight) noexcept nogil:
     return flight.action != ACTION_GIVE_UP or tell_topic(k)
 
 
-cdef void pass_expired(Checker* k) noexcept nogil:
-    """Half messages that went with their segment of the log."""
-    cdef int64_t offset, first
-    if half_queue_end(&k.halves) == 0:
-        return
-    first = load_i64_acquire(&k.shm.queues[k.halves.half_number].min_offset)
-    for offset in range(k.halves.half_offset, first):
-        if not half_settle(&k.halves, offset):
-            return
-    if first > k.halves.half_offset:
-        half_advance(&k.halves)
+cdef void advance(Checker* k) noexcept nogil:
+    """How far both queues are settled, to shared memory; what is on its way stays to be seen."""
+    cdef TransactionState* state = k.shm.transactions
+    half_advance(&k.halves, k.flights[k.flight_first].half_offset if k.flight_count else INT64_MAX)
+    store_i64_release(&state.half_offset, k.halves.half_offset)
+    store_i64_release(&state.op_offset, k.halves.op_offset)
 
 
 cdef void begin(Checker* k, int64_t now_ms) noexcept nogil:
-    half_advance(&k.halves)
-    pass_expired(k)
+    half_pass_expired(&k.halves)
+    advance(k)
     k.started_ms = now_ms
     k.cursor = k.halves.half_offset
     k.end = half_queue_end(&k.halves)
@@ -346,8 +378,10 @@ cdef void begin(Checker* k, int64_t now_ms) noexcept nogil:
 cdef int step(Checker* k, int64_t now_ms) noexcept nogil:
     cdef int32_t looked
     cdef int result = STEP_MORE
-    if not take_results(k):
+    k.landing = take_results(k)
+    if k.landing != LANDED:
         return STEP_WAIT
+    advance(k)
     if half_ops_wait(&k.halves):                                         # B3
         if half_read_ops(&k.halves) < 0:
             k.over = True
@@ -446,7 +480,7 @@ cdef class TransactionCheck:
                     break
                 if result == STEP_WAIT:
                     self.sleep(end_ms - steady_ms(), False)
-        half_advance(&self.k.halves)
+        advance(self.k)
         if result == STEP_DONE:
             self.k.shm.transactions.rounds += 1
         self.report()
@@ -463,11 +497,18 @@ cdef class TransactionCheck:
                 self.tell_coordinator()
                 if result == STEP_WAIT:
                     waiter_sleep(&self.waiter, 1)
-        half_advance(&self.k.halves)
+        advance(self.k)
         self.report()
 
     def wait(self, int64_t slice_ms) -> None:
-        """Nothing to do for `slice_ms`, unless a stop is asked for."""
+        """
+        Between rounds: look at the op records that have come, then sleep for `slice_ms`, or until a
+        stop is asked for.
+        """
+        with nogil:
+            while not self.stopping() and half_read_ops(&self.k.halves) > 0:
+                advance(self.k)
+        self.report()
         with nogil:
             self.sleep(slice_ms, True)
 
@@ -477,22 +518,36 @@ cdef class TransactionCheck:
         return self.k.refused
 
     @property
-    def strange_ops(self) -> int:
-        """Op records so far that named no half message."""
-        return self.k.halves.strange_ops
+    def strange(self) -> int:
+        """Op records so far that named no half message, and half messages too long for this broker."""
+        return self.k.halves.strange
 
     @property
     def memory_bytes(self) -> int:
-        """What the two queues take here: a bit for each undecided message, 8 bytes for each op record."""
-        return self.k.halves.settled_capacity + 8 * self.k.halves.op_capacity
+        """What the two queues take here: two bits for each half message from the first undecided on."""
+        return (2 * self.k.halves.settled_capacity + 8 * OP_BLOCKS + 16 * MOVED_PLACES
+                + ENTRIES_BYTES)
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """(half offset, op offset): what is below is settled."""
+        return self.k.halves.half_offset, self.k.halves.op_offset
 
     cdef bint stopping(self) noexcept nogil:
         return load_i32_acquire(&self.k.shm.slots[SLOT_TRANSACTION_CHECK].stop_requested) != 0
 
     cdef void sleep(self, int64_t most_ms, bint idle) noexcept nogil:
         """Until the doorbell rings; full rings ring it too, when there is room."""
+        cdef bint ready = False
+        if self.k.landing == LANDING_NOT_YET:          # nobody rings when a pool's bytes are written
+            waiter_sleep(&self.waiter, POOL_LOOK_MS)
+            return
         doorbell_arm(&self.k.shm.slots[SLOT_TRANSACTION_CHECK])
-        if not self.stopping() and (idle or ring_is_empty(&self.k.results)):
+        if self.k.landing == LANDING_NO_ROOM:
+            ready = ring_has_room(&self.k.checks, self.k.check_room)
+        elif not idle:
+            ready = not ring_is_empty(&self.k.results)
+        if not self.stopping() and not ready:
             waiter_sleep(&self.waiter, <int>max(<int64_t>0, min(most_ms, <int64_t>SLEEP_MS)))
         doorbell_disarm(&self.k.shm.slots[SLOT_TRANSACTION_CHECK])
 
@@ -508,14 +563,16 @@ cdef class TransactionCheck:
         cdef RecordView record
         cdef int64_t end = half_queue_end(&k.halves)
         cdef const uint8_t* bytes = NULL
+        cdef int32_t coordinator = load_i32_acquire(&k.shm.slots[SLOT_COORDINATOR].incarnation)
         if k.halves.half_offset < end:
-            bytes = half_record(&k.halves, k.halves.half_offset, &record)
+            half_record(&k.halves, k.halves.half_offset, &record, &bytes)
         store_i64_release(&state.oldest_born_ms, record.born_time_ms if bytes != NULL else 0)
         store_i64_release(&state.pending, end - k.halves.half_offset - k.halves.settled_count)
         store_i64_release(&state.half_offset, k.halves.half_offset)
         store_i64_release(&state.op_offset, k.halves.op_offset)
         store_i32_release(&state.known, 1)
-        if k.halves.half_offset == k.told_half and k.halves.op_offset == k.told_op:
+        if k.halves.half_offset == k.told_half and k.halves.op_offset == k.told_op and (
+                coordinator == k.told_coordinator):
             return
         head = <CheckHead*>ring_claim(&k.checks, sizeof(CheckHead))
         if head == NULL:
@@ -526,4 +583,5 @@ cdef class TransactionCheck:
         ring_commit(&k.checks, CHECK_PROGRESS, sizeof(CheckHead))
         k.told_half = k.halves.half_offset
         k.told_op = k.halves.op_offset
+        k.told_coordinator = coordinator       # one that dies may take what it heard with it
         self.tell_coordinator()
