@@ -232,3 +232,21 @@ def test_a_filtered_batch_ends_behind_its_last_message(puller: Puller, topic: st
     assert next_offset(found) == 44                    # full before the next entry is looked at
 
     assert [record.tags for record in records(found)] == ["t3"] * 5
+
+
+def test_a_store_that_cannot_be_read_for_the_moment_skips_nothing(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "store.segment_size_bytes": 1 << 20, "processes.serving_count": 1,
+        "store.message_size_max_bytes": 256 << 10}
+    with mqcore_up(tmp_path, settings) as broker, Puller(broker.broker_addr) as one:
+        one.topic("Away", 1)
+        one.batch("Away", numbered(40), b"x" * (100 * KIB))
+        first = min((broker.store / "commitlog").iterdir())
+        away = first.rename(tmp_path / "away")
+
+        found = one.pull("Away", queueOffset=0)
+        assert found.code == 1
+        assert "cannot be read now" in (found.remark or "")
+        assert offsets(one.pull("Away", queueOffset=30)) == [30, 31]
+        away.rename(first)
+        assert offsets(one.pull("Away", queueOffset=0)) == [0, 1]
