@@ -84,6 +84,7 @@ def writer_that_dies_before_it_answers(desk: Desk) -> None:
     """It has written what the rings hold, and is killed while the disk keeps it waiting."""
     memory = mmap(-1, 4096)
     stall = Stall(memory)
+    stall.syncs(True)
     pid = os.fork()
     if pid == 0:
         try:
@@ -91,7 +92,6 @@ def writer_that_dies_before_it_answers(desk: Desk) -> None:
             desk.writer.run(60_000)
         finally:
             os._exit(1)
-    stall.syncs(True)
     wait_for(stall.hanging, "the writer's sync hangs")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
