@@ -92,7 +92,7 @@ def pretty(value: Any, depth: int = 0) -> str:
 def _read(path: Path) -> dict[str, Any] | str | None:
     """The object; a text that says what is wrong; None when missing or empty."""
     try:
-        raw = path.read_bytes()
+        raw = files.read(path)
     except FileNotFoundError:
         return None
     if not raw.strip():

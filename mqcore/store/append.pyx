@@ -111,8 +111,11 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
         shm_producer(shm, &shm.head.append_results[i], &a.results[a.producers])
         a.result_kept[a.producers] = a.results[a.producers].position
         a.producers += 1
-    if pool == NULL and end > 0 and end % a.segment_size:
+    if end % a.segment_size == 0:
+        return 0
+    if pool == NULL:
         return open_segment(a, end // a.segment_size * a.segment_size)
+    a.base = end // a.segment_size * a.segment_size              # the commit thread opens it
     return 0
 
 

@@ -33,7 +33,7 @@ class Checkpoint:
 def read(path: Path) -> Checkpoint:
     """The checkpoint of a store; all unknown when there is none or it is too short."""
     try:
-        raw = path.read_bytes()
+        raw = files.read(path)
     except FileNotFoundError:
         return Checkpoint()
     return Checkpoint(*TIMES.unpack_from(raw)) if len(raw) >= TIMES.size else Checkpoint()

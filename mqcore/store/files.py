@@ -3,7 +3,8 @@ The Python side's one door to the disk: every write, sync, truncate, rename and 
 and housekeeping do to a store goes through `calls`, so that a test can put a recorder or a failing
 disk in its place. (The native side's door is mqcore/store/io.pxd.)
 
-All functions raise OSError. Short writes are carried on; EINTR is Python's own business (PEP 475).
+All functions raise OSError, and it names the file. Short writes are carried on; EINTR is Python's
+own business (PEP 475).
 """
 from __future__ import annotations
 
@@ -50,13 +51,31 @@ def replaced(**others: Callable[..., Any]) -> Iterator[None]:
 
 
 @contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An OSError out of the block says which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
     """A descriptor for the length of a block."""
-    fd = calls.open(path, flags | os.O_CLOEXEC, FILE_MODE)
-    try:
-        yield fd
-    finally:
-        calls.close(fd)
+    with named(path):
+        fd = calls.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        try:
+            yield fd
+        finally:
+            calls.close(fd)
+
+
+def read(path: Path) -> bytes:
+    """The whole of a file."""
+    with named(path):
+        return path.read_bytes()
 
 
 def write_all(fd: int, content: bytes, offset: int = 0) -> None:
@@ -91,7 +110,7 @@ def write_atomically(path: Path, content: bytes, *, keep: Path | None = None) ->
     write_new(temporary, content)
     if keep is not None and path.exists():
         kept = beside(keep, ".tmp")
-        write_new(kept, path.read_bytes())
+        write_new(kept, read(path))
         calls.rename(kept, keep)
     calls.rename(temporary, path)
     sync_folder(path.parent)

@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.store.files import make_folders
+
 FOLDERS_MAX = 64                 # LOG_FOLDERS_MAX and LOG_PATH_MAX of the native side
 TEXT_BYTES_MAX = 4095
 
@@ -47,7 +49,7 @@ class LogFolders:
         """Make the folders that take new segments. Raises OSError."""
         for folder in self.writable:
             if folder not in self.read_only:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folders(folder)
 
     def entries(self) -> list[os.DirEntry[str]]:
         """Everything that lies in the folders, by name. Raises OSError."""

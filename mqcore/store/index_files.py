@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from mqcore.store.files import unlink
+from mqcore.store.files import named, unlink
 
 HEADER = struct.Struct(">qqqqii")         # times and positions, slots used, next entry
 
@@ -61,7 +61,7 @@ def mend(folder: Path, below: int, *, known: Iterable[tuple[str, int]] = (), fir
 
 def _header(path: Path) -> tuple[int, int]:
     """(log position of the last record, number of the next entry)."""
-    with path.open("rb") as file:
+    with named(path), path.open("rb") as file:
         raw = file.read(HEADER.size)
     _, _, _, end, _, next_entry = HEADER.unpack(raw.ljust(HEADER.size, b"\0"))
     return int(end), int(next_entry)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.shm.retention import QueueLives, QueueState
-from mqcore.store.files import remove_tree, sync_folder, unlink
+from mqcore.store.files import named, remove_tree, sync_folder, unlink
 
 ENTRY = struct.Struct(">qiq")
 FILLER_RECORD_SIZE = 0x7FFFFFFF
@@ -79,7 +79,8 @@ class QueueTrimmer:
 
     def _entry(self, folder: Path, start: int, index: int) -> int:
         """Log position of an entry of the file that begins at offset `start`; -1: a filler."""
-        with self._path(folder, start).open("rb", buffering=0) as file:
+        path = self._path(folder, start)
+        with named(path), path.open("rb", buffering=0) as file:
             raw = os.pread(file.fileno(), ENTRY.size, index * ENTRY.size)
         position, size, _ = ENTRY.unpack(raw)
         return -1 if size == FILLER_RECORD_SIZE else int(position)
@@ -97,7 +98,7 @@ def trim_index(folder: Path, first: int) -> int:
     paths = sorted(Path(entry.path) for entry in os.scandir(folder) if entry.name.isdigit())
     deleted = 0
     for path in paths[:-1]:
-        with path.open("rb", buffering=0) as file:
+        with named(path), path.open("rb", buffering=0) as file:
             raw = file.read(INDEX_HEADER.size)
         if len(raw) < INDEX_HEADER.size or INDEX_HEADER.unpack(raw)[3] >= first:
             break
@@ -130,7 +131,7 @@ def trim_all(
 def first_position(folder: Path) -> int | None:
     """Log position of a queue's first entry that is no filler; None: it has none."""
     for path in sorted(entry for entry in folder.glob("*") if entry.name.isdigit()):
-        with path.open("rb") as file:
+        with named(path), path.open("rb") as file:
             while raw := file.read(LOOK_ENTRIES * ENTRY.size):
                 for at in range(0, len(raw) - ENTRY.size + 1, ENTRY.size):
                     position, size, _ = ENTRY.unpack_from(raw, at)

@@ -1,0 +1,98 @@
+"""
+Each call on a store's files goes wrong in turn (EIO, ENOSPC, EINTR, a short write, a torn one, a
+disk that refuses everything from then on): nothing is acknowledged that the next start does not
+find, no process ends without a message that says where, and the next start takes messages again.
+
+disk_life.py has the scenario, fault_sweep.py the runs. MQCORE_TEST_FAULTS says which calls fail:
+"all", or a count of calls beyond the first of each kind on each kind of file; in CI all in sync
+mode, elsewhere 0. In pool mode, which is slow, only calls on the commit log fail.
+MQCORE_TEST_SEED chooses them.
+"""
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.failing_disk import FailingDisk, build, compiler
+
+SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+CHOICE = os.environ.get("MQCORE_TEST_FAULTS", "")
+SWEEP_S_MAX = 400
+CALLS_MIN = 250
+SITES_MIN = {"async": 60, "sync": 60, "transient-pool": 7}
+
+
+def choice_of(mode: str) -> str:
+    if CHOICE:
+        return "all" if CHOICE == "all" else f"{SEED}:{CHOICE}"
+    if not os.environ.get("CI"):
+        return f"{SEED}:0"
+    return {"sync": "all", "async": f"{SEED}:40", "transient-pool": f"{SEED}:10"}[mode]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory: the runs are many and small."""
+    folder = Path(tempfile.mkdtemp(prefix="mqcore-faults-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def sweep(memory: Path, mode: str, choice: str) -> dict[str, Any]:
+    root = memory / "store"
+    disk = FailingDisk.create(memory / "plan", root)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.store.fault_sweep", mode, str(root), str(disk.path), choice],
+        env=disk.environment(build(memory)), capture_output=True, text=True, check=False,
+        timeout=SWEEP_S_MAX)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SWEEP_S_MAX + 20)
+@pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
+@pytest.mark.parametrize("mode", ["async", "sync", "transient-pool"])
+def test_a_call_that_fails_costs_nothing_acknowledged_and_the_next_start_recovers(
+    mode: str, memory: Path
+) -> None:
+    print(f"MQCORE_TEST_SEED={SEED} {choice_of(mode)}")
+    found = sweep(memory, mode, choice_of(mode))
+    print(f"{mode}: {found['calls']} calls at {found['sites']} sites; {found['runs']} runs, "
+          f"{found['fired']} with a fault")
+    assert not found["problems"], "\n".join(found["problems"][:5])
+    assert found["missed"] == []
+    assert found["calls"] >= CALLS_MIN
+    assert found["sites"] >= SITES_MIN[mode]
+    assert found["fired"] > 0.8 * found["runs"]
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
+@pytest.mark.parametrize(("kind", "said"), [
+    ("once", "OSError: [Errno 5] Input/output error"), ("short", "1500 of 3000"),
+    ("torn", "OSError: [Errno 5] Input/output error"),
+])
+def test_the_disk_fails_as_told(kind: str, said: str, memory: Path) -> None:
+    root = memory / "store"
+    root.mkdir()
+    disk = FailingDisk.create(memory / "plan", root)
+    disk.arm(at=1, error=5, kind=kind)
+    script = ("import os, sys; fd = os.open(sys.argv[1] + '/file', os.O_CREAT | os.O_RDWR)\n"
+              "print(os.pwrite(fd, bytes(3000), 0), 'of 3000')")
+    done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True,
+                          env=disk.environment(build(memory)), text=True, check=False)
+    assert said in done.stdout + done.stderr
+    assert [(call.name, call.path) for call in disk.calls()] == [("open", "file"),
+                                                                 ("write", "file")]
+    assert (root / "file").stat().st_size == (0 if kind == "once" else 1500)
+    assert disk.fired == 1
