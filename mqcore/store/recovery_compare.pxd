@@ -10,7 +10,8 @@ cdef class QueueComparison(QueueRecovery):
     cdef int64_t missing              # log position from which entries are missing
 
     cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil
-    cdef int64_t first_wrong(self, int32_t number) except -1
+    cdef bint last_is_right(self, int32_t number) noexcept nogil
+    cdef int64_t first_wrong(self, int32_t number) noexcept nogil
     cdef int64_t boundary(self, int64_t low, int64_t end)
     cdef int compare(self, int64_t position, int64_t limit, dict strangers) except -1
     cdef bint is_held(self, RecordView* record, int64_t position) noexcept nogil

@@ -3,6 +3,7 @@ Compares the consume queues with what the last run left, or with the log (recove
 rules): which queues are missing, behind, begin too late, or hold entries that are not the log's.
 """
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -42,6 +43,7 @@ cdef extern from "<sys/stat.h>" nogil:
     int stat_of "stat"(const char* path, file_status* status)
 
 cdef enum:
+    READERS = 16                      # threads that wait for the disk
     CHUNK_ENTRIES = 1024              # read at a time
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 
@@ -97,6 +99,8 @@ cdef class QueueComparison(QueueRecovery):
             if status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec > unchanged_ns:
                 return False
             first += self.file_entries
+        if unchanged_ns < <int64_t>0x7FFFFFFFFFFFFFFF:
+            return True                # nobody has written since: what is there is what we wrote
         fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
         if fd < 0:
             return False
@@ -119,12 +123,20 @@ cdef class QueueComparison(QueueRecovery):
         After a clean stop of ours: the queues that are as they were left need no closer look. Times
         of files count when `ends` knows them.
         """
-        cdef int64_t unchanged_ns = ends.unchanged_ns or <int64_t>0x7FFFFFFFFFFFFFFF
+        count = self.count
+        self.limit = self.log_end = limit
+        step = max(1, (count + READERS - 1) // READERS)
+        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once
+            for done in [readers.submit(self.load_known_part, first, min(first + step, count),
+                                        ends.unchanged_ns or 0x7FFFFFFFFFFFFFFF)
+                         for first in range(0, count, step)]:
+                done.result()
+
+    def load_known_part(self, int32_t first, int32_t end, int64_t unchanged_ns) -> None:
         cdef int32_t number
         cdef FoundQueue* found
-        self.limit = limit
         with nogil:
-            for number in range(self.shm.head.queue_count):
+            for number in range(first, end):
                 found = &self.found[number]
                 if found.known_max <= 0 or not self.as_known(number, unchanged_ns):
                     continue
@@ -134,29 +146,39 @@ cdef class QueueComparison(QueueRecovery):
 
     # -- against the log ---------------------------------------------------------------------------
 
-    cdef int64_t first_wrong(self, int32_t number) except -1:
-        """The first queue offset whose entry is not the log's; max_offset: none."""
+    cdef int64_t first_wrong(self, int32_t number) noexcept nogil:
+        """The first queue offset whose entry is not the log's, or cannot be read; max_offset: none."""
         cdef QueueEntry* queue = &self.shm.queues[number]
         cdef int64_t offset = queue.min_offset, end = queue.max_offset, first, i, part
-        cdef const uint8_t* entries
+        cdef uint8_t raw[CHUNK_ENTRIES * CQ_ENTRY_SIZE]
+        cdef char path[LOG_PATH_MAX]
         cdef QueueItem item
-        folder = self.path(number)
         while offset < end:
             first = offset // self.file_entries * self.file_entries
             part = min(min(first + self.file_entries, end) - offset, <int64_t>CHUNK_ENTRIES)
-            with open(os.path.join(folder, f"{first * CQ_ENTRY_SIZE:020d}"), "rb", 0) as file:
-                raw = os.pread(file.fileno(), part * CQ_ENTRY_SIZE,
-                               (offset - first) * CQ_ENTRY_SIZE)
-            entries = raw
-            part = <int64_t>len(raw) // CQ_ENTRY_SIZE
-            if part == 0:
+            queue_file_path(path, self.folder_text, queue, first)
+            part = self.read_entries(path, offset - first, part, raw)
+            if part <= 0:
                 return offset
             for i in range(part):
-                item = entry_decode(entries + i * CQ_ENTRY_SIZE)
+                item = entry_decode(raw + i * CQ_ENTRY_SIZE)
                 if not self.entry_is_right(number, offset + i, &item):
                     return offset + i
             offset += part
         return end
+
+    cdef bint last_is_right(self, int32_t number) noexcept nogil:
+        """Whether a queue's newest entry is the log's."""
+        cdef int64_t newest = self.shm.queues[number].max_offset - 1
+        cdef int64_t first = newest // self.file_entries * self.file_entries
+        cdef char path[LOG_PATH_MAX]
+        cdef uint8_t raw[CQ_ENTRY_SIZE]
+        cdef QueueItem item
+        queue_file_path(path, self.folder_text, &self.shm.queues[number], first)
+        if self.read_entries(path, newest - first, 1, raw) != 1:
+            return False
+        item = entry_decode(raw)
+        return self.entry_is_right(number, newest, &item)
 
     def distrust(self, bint whole) -> None:
         """
@@ -165,21 +187,14 @@ cdef class QueueComparison(QueueRecovery):
         """
         cdef int32_t number
         cdef QueueEntry* queue
-        cdef int64_t wrong, last
+        cdef int64_t wrong
         for number in range(self.shm.head.queue_count):
             queue = &self.shm.queues[number]
             if self.found[number].known or queue.max_offset <= queue.min_offset:
                 continue
-            last = queue.min_offset
-            if not whole:
-                queue.min_offset = queue.max_offset - 1
-            try:
-                wrong = self.first_wrong(number)
-                if wrong < queue.max_offset and not whole:
-                    queue.min_offset = last
-                    wrong = self.first_wrong(number)
-            finally:
-                queue.min_offset = last
+            if not whole and self.last_is_right(number):
+                continue
+            wrong = self.first_wrong(number)
             if wrong < queue.max_offset:
                 self.cut_at(number, wrong)
 

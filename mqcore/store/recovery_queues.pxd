@@ -4,7 +4,7 @@
 #       changed since the last clean stop, the last entry is an entry, and zeros follow it.
 #   K2  Files of a queue are contiguous and all but the last are full; what lies behind a gap goes.
 #   K3  Nothing is believed of a queue's files that the log cannot give again: to delete them is safe.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport QueueEntry
 from mqcore.shm.segment cimport Segment, Shm
@@ -19,6 +19,7 @@ cdef struct FoundQueue:               # by queue number
     int64_t first_position            # log position of entry min_offset, -1: none
     int64_t last_end                  # end of the last entry's record, 0: no entry
     bint known                        # K1: nothing more is to be looked at
+    bint tidy                         # files in order, and nothing behind the last entry
     bint late                         # the log has records before its first entry
     bint cut                          # entries were there that dispatch is going to write again
 
@@ -39,5 +40,8 @@ cdef class QueueRecovery:
     cdef void use_log(self, LogView* log)
     cdef QueueEntry* enter(self, bytes topic, int32_t queue_id) except NULL
     cdef bint is_full(self, str path) except -1
+    cdef int64_t read_entries(self, const char* path, int64_t first, int64_t count,
+                              uint8_t* entries) noexcept nogil
+    cdef int64_t search_end(self, int fd, QueueItem* last, bint* zeros_behind) noexcept nogil
     cdef bint entry_is_right(self, int32_t number, int64_t offset,
                              const QueueItem* item) noexcept nogil

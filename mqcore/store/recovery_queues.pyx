@@ -1,10 +1,12 @@
 """Loads, checks and cuts the consume queues at a start (recovery_queues.pxd has its rules)."""
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.atomics cimport store_i64_release
 from mqcore.layout cimport (
@@ -17,6 +19,7 @@ from mqcore.shm.segment cimport Segment
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
 from mqcore.store.consume_queue cimport QueueItem, entry_decode
+from mqcore.store.io cimport store_io
 from mqcore.store.log_view cimport LogView, log_next_use, log_segment
 from mqcore.store.record cimport (
     PARSE_RECORD,
@@ -29,7 +32,12 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.recovery_errors import DamagedStoreError
 
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_CLOEXEC
+
 cdef enum:
+    READERS = 16                      # threads that wait for the disk
     CHUNK_ENTRIES = 1024              # read at a time
     TAG_LOWEST = -2147483648          # what lies below is an ext address
 
@@ -100,40 +108,63 @@ cdef class QueueRecovery:
         cdef int64_t furthest = 0
         cdef int32_t number
         self.limit = self.log_end = limit
-        if os.path.isdir(self.folder):
-            for topic in os.scandir(self.folder):
-                if not 1 <= len(os.fsencode(topic.name)) <= TOPIC_LENGTH_MAX or not topic.is_dir():
-                    continue
-                for queue in os.scandir(topic.path):
-                    if queue.name.isdigit() and int(queue.name) < 1 << 31 and queue.is_dir():
-                        self.load_queue(os.fsencode(topic.name), int(queue.name), queue.path)
+        numbers = self.on_disk()
+        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once
+            for done in [readers.submit(self.load_queues, numbers[at::READERS])
+                         for at in range(READERS)]:
+                done.result()
         for number in range(self.shm.head.queue_count):
             furthest = max(furthest, self.found[number].last_end)
         return furthest
 
-    def load_queue(self, bytes topic, int32_t queue_id, str path) -> None:
-        """One queue's range from its files."""
-        cdef QueueEntry* entry = self.enter(topic, queue_id)
-        cdef FoundQueue* found = &self.found[entry - self.shm.queues]
+    def on_disk(self) -> list[int]:
+        """The numbers of the queues that have a folder and are not as known."""
+        numbers = []
+        cdef int32_t number
+        if not os.path.isdir(self.folder):
+            return numbers
+        for topic in os.scandir(self.folder):
+            name = os.fsencode(topic.name)
+            if not 1 <= len(name) <= TOPIC_LENGTH_MAX or not topic.is_dir():
+                continue
+            for queue in os.scandir(topic.path):
+                if queue.name.isdigit() and int(queue.name) < 1 << 31 and queue.is_dir():
+                    number = <int32_t>(self.enter(name, int(queue.name)) - self.shm.queues)
+                    if not self.found[number].known:
+                        numbers.append(number)
+        return numbers
+
+    def load_queues(self, list numbers) -> None:
+        for number in numbers:
+            self.load_queue(number)
+
+    def load_queue(self, int32_t number) -> None:
+        """One queue's range from its files. Raises OSError."""
+        cdef QueueEntry* entry = &self.shm.queues[number]
+        cdef FoundQueue* found = &self.found[number]
         cdef int64_t count = 0, last_end = 0
-        if found.known:
-            return
-        files = self.contiguous(path)
+        cdef bint zeros = False
+        every = self.numbered(self.path(number))
+        files = self.contiguous(every)
         found.last_end = 0
         found.first_file = files[0][0] // CQ_ENTRY_SIZE if files else -1
         for start, name in reversed(files):
-            count, last_end = self.valid_entries(name)
+            count, last_end, zeros = self.valid_entries(name)
             if count or start == files[0][0]:
                 store_i64_release(&entry.max_offset, <int64_t>start // CQ_ENTRY_SIZE + count)
                 found.last_end = last_end
+                found.tidy = zeros and start == every[len(every) - 1][0]
                 break
         if files:
             least, found.first_position = self.first_entry(*files[0])
             store_i64_release(&entry.min_offset, least)
 
-    def contiguous(self, str path) -> list[tuple[int, str]]:
-        """(start in bytes, path) of the files that follow one another, all but the last full: K2."""
-        files = sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
+    def numbered(self, str path) -> list[tuple[int, str]]:
+        """(start in bytes, path) of a queue's files, ascending."""
+        return sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
+
+    def contiguous(self, list files) -> list[tuple[int, str]]:
+        """Those of a queue's files that follow one another, all but the last full: K2."""
         cdef int64_t size = self.file_entries * CQ_ENTRY_SIZE
         for at, (start, name) in enumerate(files):
             if at + 1 < len(files) and (files[at + 1][0] != start + size
@@ -142,39 +173,74 @@ cdef class QueueRecovery:
         return files
 
     cdef bint is_full(self, str path) except -1:
-        with open(path, "rb", buffering=0) as file:
-            raw = os.pread(file.fileno(), CQ_ENTRY_SIZE, (self.file_entries - 1) * CQ_ENTRY_SIZE)
-        cdef const uint8_t* entry = raw
-        return len(raw) == CQ_ENTRY_SIZE and entry_decode(entry).record_size > 0
+        cdef uint8_t raw[CQ_ENTRY_SIZE]
+        name = os.fsencode(path)
+        return (self.read_entries(name, self.file_entries - 1, 1, raw) == 1
+                and entry_decode(raw).record_size > 0)
 
-    def valid_entries(self, str path) -> tuple[int, int]:
-        """(entries at the start of a file that point below limit, end of the last one's record)."""
+    cdef int64_t read_entries(self, const char* path, int64_t first, int64_t count,
+                              uint8_t* entries) noexcept nogil:
+        """How many whole entries from a file's entry `first` on were read, -1: errno."""
+        cdef int fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
+        cdef ssize_t got
+        if fd < 0:
+            return -1
+        got = store_io().read_at(fd, entries, count * CQ_ENTRY_SIZE, first * CQ_ENTRY_SIZE)
+        store_io().close_file(fd)
+        return got // CQ_ENTRY_SIZE if got >= 0 else -1
+
+    def valid_entries(self, str path) -> tuple[int, int, bool]:
+        """
+        (entries at the start of a file that point below limit, end of the last one's record, whether
+        zeros or the file's end follow). Raises OSError.
+        """
+        cdef QueueItem last = QueueItem(log_position=0, record_size=0, tag_code=0)
+        cdef bint zeros = False
+        cdef int64_t count
+        name = os.fsencode(path)
+        cdef const char* text = name
+        cdef int fd
+        with nogil:
+            fd = store_io().open_file(text, O_RDONLY | O_CLOEXEC, 0)
+            count = self.search_end(fd, &last, &zeros) if fd >= 0 else -1
+            if fd >= 0:
+                store_io().close_file(fd)
+        if count < 0:
+            raise OSError(errno, os.strerror(errno), path)
+        if last.record_size <= 0 or last.record_size == CQ_FILLER_RECORD_SIZE:
+            return count, 0, zeros
+        return count, last.log_position + last.record_size, zeros
+
+    cdef int64_t search_end(self, int fd, QueueItem* last, bint* zeros_behind) noexcept nogil:
+        """Entries before the end are whole, behind it zero; -1: errno."""
         cdef int64_t low = 0, high = self.file_entries, middle
-        cdef int64_t last_end = 0
+        cdef uint8_t raw[CQ_ENTRY_SIZE]
+        cdef uint8_t behind[CQ_ENTRY_SIZE]
         cdef QueueItem item
-        cdef const uint8_t* entry
-        with open(path, "rb", buffering=0) as file:
-            fd = file.fileno()
-            while low < high:                  # entries before the end are whole, behind it zero
-                middle = (low + high) // 2
-                raw = os.pread(fd, CQ_ENTRY_SIZE, middle * CQ_ENTRY_SIZE)
-                if len(raw) < CQ_ENTRY_SIZE:
-                    high = middle
-                    continue
-                entry = raw
-                item = entry_decode(entry)
-                if item.record_size > 0 and (item.record_size == CQ_FILLER_RECORD_SIZE
-                                             or item.log_position + item.record_size <= self.limit):
-                    low = middle + 1
-                else:
-                    high = middle
-            if low:
-                raw = os.pread(fd, CQ_ENTRY_SIZE, (low - 1) * CQ_ENTRY_SIZE)
-                entry = raw
-                item = entry_decode(entry)
-                if item.record_size != CQ_FILLER_RECORD_SIZE:
-                    last_end = item.log_position + item.record_size
-        return low, last_end
+        cdef ssize_t got
+        memset(behind, 0, CQ_ENTRY_SIZE)                   # of entry `high`
+        while low < high:
+            middle = (low + high) // 2
+            got = store_io().read_at(fd, raw, CQ_ENTRY_SIZE, middle * CQ_ENTRY_SIZE)
+            if got < 0:
+                return -1
+            if got < CQ_ENTRY_SIZE:            # a short file: not as it should be
+                high = middle
+                behind[0] = 1
+                continue
+            item = entry_decode(raw)
+            if item.record_size > 0 and (item.record_size == CQ_FILLER_RECORD_SIZE
+                                         or item.log_position + item.record_size <= self.limit):
+                low = middle + 1
+                last[0] = item
+            else:
+                high = middle
+                memcpy(behind, raw, CQ_ENTRY_SIZE)
+        zeros_behind[0] = True
+        for middle in range(CQ_ENTRY_SIZE):
+            if behind[middle] != 0:
+                zeros_behind[0] = False
+        return low
 
     def first_entry(self, int64_t start, str path) -> tuple[int, int]:
         """
@@ -184,7 +250,13 @@ cdef class QueueRecovery:
         cdef int64_t first = self.shm.log.first
         cdef QueueItem item
         cdef const uint8_t* entry
+        cdef uint8_t one[CQ_ENTRY_SIZE]
         cdef int64_t i, at = 0
+        text = os.fsencode(path)
+        if self.read_entries(text, 0, 1, one) == 1:
+            item = entry_decode(one)
+            if 0 < item.record_size < CQ_FILLER_RECORD_SIZE and item.log_position >= first:
+                return start // CQ_ENTRY_SIZE, item.log_position
         with open(path, "rb", buffering=0) as file:
             while True:
                 raw = os.pread(file.fileno(), CHUNK_ENTRIES * CQ_ENTRY_SIZE, at * CQ_ENTRY_SIZE)
@@ -295,7 +367,8 @@ cdef class QueueRecovery:
         self.log_end = end
         for number in range(self.shm.head.queue_count):
             entry = &self.shm.queues[number]
-            if not (self.found[number].known and self.found[number].last_end <= below):
+            if not (self.found[number].last_end <= below and (
+                    self.found[number].known or (trusted and self.found[number].tidy))):
                 path = self.path(number)
                 if self.found[number].first_file >= 0 and os.path.isdir(path):
                     self.cut_queue(number, path, trusted)
@@ -307,12 +380,12 @@ cdef class QueueRecovery:
         """Cut one queue: its files up to the last entry of a record below the limit stay."""
         cdef QueueEntry* entry = &self.shm.queues[number]
         cdef int64_t count = 0, max_offset = 0, last_end = 0
-        files = self.contiguous(path)
-        every = sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
+        every = self.numbered(path)
+        files = self.contiguous(every)
         cdef Py_ssize_t at = len(files) - 1
         while at >= 0:
-            count, last_end = (self.valid_entries(files[at][1]) if trusted
-                               else self.entries_in_order(number, *files[at]))
+            count, last_end, *_ = (self.valid_entries(files[at][1]) if trusted
+                                   else self.entries_in_order(number, *files[at]))
             if count or at == 0:
                 break
             at -= 1
