@@ -52,7 +52,7 @@ from mqcore.store.log_folders cimport log_create, log_folder_open
 from mqcore.store.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.prepare cimport prepare_give_way
 from mqcore.store.put_results cimport producer_wake, results_mark, results_publish
-from mqcore.store.record cimport record_place
+from mqcore.store.record cimport record_place, record_store_time
 from mqcore.store.transient_pool cimport (
     POOL_ENDS,
     pool_at,
@@ -331,6 +331,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     entry = &a.shm.queues[queue]
     target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, a.position + a.staged)
     memcpy(target, records, head.bytes_total)
+    # who encoded it may have seen a later clock than this turn: no delivery seems early
+    a.last_store_time_ms = max(a.last_store_time_ms, record_store_time(records))
     offset = entry.next_offset if head.transaction_type in (0, SYS_FLAG_COMMIT) else 0
     result.queue_offset = offset
     result.log_position = a.position + a.staged

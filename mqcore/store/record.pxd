@@ -54,6 +54,8 @@ cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* b
                            int32_t topic_length) noexcept nogil
 # With `length` property bytes behind `properties` + 2: closes the record, returns its size.
 cdef int32_t record_end(uint8_t* at, uint8_t* properties, int32_t length) noexcept nogil
+# When it was stored; before the writer has it: not earlier than, 0 mostly.
+cdef int64_t record_store_time(const uint8_t* at) noexcept nogil
 # The writer's three fields
 cdef void record_place(uint8_t* at, int64_t queue_offset, int64_t log_position,
                        int64_t store_time_ms) noexcept nogil

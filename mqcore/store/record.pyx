@@ -175,6 +175,11 @@ cdef void record_place(uint8_t* at, int64_t queue_offset, int64_t log_position,
               + host_size(load_i32(at + RECORD_SYS_FLAG), SYS_FLAG_BORN_HOST_V6), store_time_ms)
 
 
+cdef int64_t record_store_time(const uint8_t* at) noexcept nogil:
+    return load_i64(at + RECORD_BORN_HOST + RECORD_STORE_TIME_AFTER_BORN_HOST
+                    + host_size(load_i32(at + RECORD_SYS_FLAG), SYS_FLAG_BORN_HOST_V6))
+
+
 cdef bint property_next(const uint8_t** at, const uint8_t* end, PropertyItem* item) noexcept nogil:
     cdef const uint8_t* start
     cdef const uint8_t* stop

@@ -70,8 +70,8 @@ cdef enum:
 # -- handing over ----------------------------------------------------------------------------------
 
 
-cdef int hand_over(Scheduler* s, int32_t number, int64_t offset,
-                   const QueueItem* item) noexcept nogil:
+cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem* item,
+                   int64_t now_ms) noexcept nogil:
     """One delivery into the ring; Handed or a NoteKind."""
     cdef RecordView delayed
     cdef RealPlace place
@@ -98,7 +98,8 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset,
     s.sent = (s.sent + 1) & NUMBER_MASK
     head = <AppendHead*>room
     memset(head, 0, sizeof(AppendHead))
-    head.topic_start = delivery_write(at, &delayed, &place, room + sizeof(AppendHead))
+    head.topic_start = delivery_write(at, &delayed, &place, now_ms,
+                                      room + sizeof(AppendHead))
     head.topic_length = <uint8_t>place.topic_length
     head.connection = <uint64_t>s.sent << OFFSET_BITS | <uint64_t>offset
     head.producer_incarnation = s.incarnation
@@ -179,7 +180,7 @@ cdef int64_t deliver_level(Scheduler* s, int32_t number, int64_t now_ms, int64_t
             break
         if not is_due(s, level, item.tag_code, now_ms, wake_ms):
             break
-        handed = hand_over(s, number, level.next, &item)
+        handed = hand_over(s, number, level.next, &item, now_ms)
         if handed == HANDED_OVER:
             level.flying += 1
             s.flying += 1

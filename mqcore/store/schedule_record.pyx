@@ -16,7 +16,7 @@ from mqcore.layout cimport (
     SYS_FLAG_STORE_HOST_V6,
     TOPIC_LENGTH_MAX,
 )
-from mqcore.store.record cimport PropertyItem, RecordView, item_is, property_next
+from mqcore.store.record cimport PropertyItem, RecordView, item_is, property_next, record_place
 
 cdef enum:
     DIGITS_MAX = 9                 # of a queue id or a level
@@ -65,12 +65,13 @@ cdef int32_t delivery_size(const RecordView* delayed, const RealPlace* place) no
 
 
 cdef int32_t delivery_write(const uint8_t* at, const RecordView* delayed, const RealPlace* place,
-                            uint8_t* into) noexcept nogil:
+                            int64_t now_ms, uint8_t* into) noexcept nogil:
     cdef int32_t topic_start = <int32_t>(delayed.topic - at)
     cdef uint8_t* end_of_hosts
     cdef uint8_t* p = into + topic_start
     memcpy(into, at, topic_start - 1)                 # up to and with the body: the CRC stays right
     store_i32(into + RECORD_SIZE, delivery_size(delayed, place))
+    record_place(into, 0, 0, now_ms)
     store_i32(into + RECORD_QUEUE_ID, place.queue_id)
     end_of_hosts = into + (delayed.body - at) - RECORD_BODY_AFTER_HOSTS
     store_i64(end_of_hosts + RECORD_PREPARED_POSITION_AFTER_HOSTS, 0)

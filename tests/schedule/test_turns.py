@@ -59,6 +59,15 @@ def test_a_delivery_is_the_message_in_its_real_topic_with_all_properties_as_they
     assert desk.run.queue_ranges()["Orders", 7] == (0, 1)
 
 
+def test_a_delivery_is_not_stamped_before_its_time_whatever_the_writers_turn_began_at(
+    desk: Desk,
+) -> None:
+    desk.delay(3, b"one")
+    due_ms = desk.due(3, 0)
+    desk.settle(due_ms + 1)                       # the writer's clock is a minute behind that
+    assert desk.delivered()[0].record["storeTimestamp"] >= due_ms
+
+
 def test_a_level_keeps_its_order_and_waits_for_no_other(desk: Desk) -> None:
     for number in range(5):
         desk.delay(3, b"slow %d" % number)
