@@ -17,6 +17,7 @@ from mqcore.layout cimport (
     PUT_FLUSH_TIMEOUT,
     PUT_OK,
     RECORD_RECONSUME_TIMES_AFTER_HOSTS,
+    REQUEST_WAITS,
     SLOT_COORDINATOR,
     SLOT_TRANSACTION_CHECK,
     SLOT_WRITER,
@@ -135,6 +136,7 @@ cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes
     head.record_count = 1
     head.topic_length = <uint8_t>topic_length
     head.topic_start = <int32_t>(properties - topic_length - at)
+    head.request_flags = REQUEST_WAITS                       # settled when it is durable
     head.bytes_total = record_end(at, properties, length)
     ring_commit(&k.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
     k.flights[(k.flight_first + k.flight_count) & (FLIGHTS - 1)] = flight[0]
