@@ -389,7 +389,7 @@ cdef class QueueRecovery:
             if count or at == 0:
                 break
             at -= 1
-        if at == 0 and count == 0 and self.found[number].cut:
+        if at == 0 and count == 0 and files[0][0] > 0 and self.found[number].cut:
             self.remove(number)                # all its entries are written anew, earlier ones too
             return
         if at >= 0:
