@@ -63,7 +63,7 @@ def test_an_idle_broker_ends_at_once(tmp_path: Path, number: signal.Signals) -> 
     assert not (broker.store / "abort").exists()
 
 
-@pytest.mark.parametrize("flush", ["async", "sync"])
+@pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_a_stop_under_load_keeps_what_was_acknowledged_and_flushes_it(
     tmp_path: Path, flush: str
 ) -> None:

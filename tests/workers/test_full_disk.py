@@ -63,7 +63,7 @@ def can_pull(broker: MqcoreProcess) -> None:
         assert all(asker.pull(TOPIC, queue_id, 0).code == 0 for queue_id in range(QUEUES))
 
 
-@pytest.mark.parametrize("flush", ["async", "sync"])
+@pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_a_full_disk_refuses_writes_until_there_is_space_and_loses_nothing(
     tmp_path: Path, flush: str
 ) -> None:
