@@ -18,6 +18,7 @@ cdef enum:
     COLD_JOBS_MAX = 256
     COLD_PATH_MAX = 4096
     COLD_READ_BYTES = 512 << 10        # one job
+    COLD_CHUNK_BYTES = 256 << 10
     COLD_BEHIND_BYTES = 16 << 20       # records nearer to the log's end are in memory, unasked
 
 cdef struct ColdJob:
@@ -25,6 +26,10 @@ cdef struct ColdJob:
     int64_t offset
     int64_t length
     char path[4096]
+
+cdef struct ColdChunk:                 # COLD_CHUNK_BYTES of the log that were found in memory
+    int64_t number_plus_one
+    int64_t since_ms                   # steady clock
 
 cdef struct ColdReader:
     pthread_t thread
@@ -35,8 +40,7 @@ cdef struct ColdReader:
     int64_t asked                      # job n is in place n % COLD_JOBS_MAX; under the lock
     int64_t finished                   # under the lock
     uint8_t* buffer                    # the thread's
-    uint64_t known_from                # addresses known to be in memory, since cold_fresh
-    uint64_t known_to
+    ColdChunk known[1024]              # the loop's; by number
     ColdJob jobs[256]
 
 cdef ColdReader* cold_open(int bell) noexcept nogil                     # NULL: no memory or no thread
@@ -46,9 +50,10 @@ cdef void cold_close(ColdReader* reader) noexcept nogil
 cdef int64_t cold_ask(ColdReader* reader, const char* path, int64_t base, int64_t offset,
                       int64_t length) noexcept nogil
 cdef int64_t cold_finished(ColdReader* reader) noexcept nogil           # number of the last one done
-cdef inline void cold_fresh(ColdReader* reader) noexcept nogil:         # before each walk over a queue
-    reader.known_to = 0
-# Whether `size` mapped bytes at `at` are in memory; one look covers the records that follow, too.
-cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t size) noexcept nogil
-# Whether `length` bytes at `offset` of a descriptor can be read without the disk; they are in `into`.
-cdef bint cold_readable(int fd, uint8_t* into, int64_t length, int64_t offset) noexcept nogil
+# Whether `size` bytes at log position `position`, mapped at `at`, are in memory. What was found there
+# is believed for a second.
+cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t position, int64_t size,
+                        int64_t segment_size, int64_t now_ms) noexcept nogil
+# Bytes at `offset` of a descriptor that can be read without the disk: how many, or -1: not all of
+# them. -2: the kernel does not say.
+cdef int64_t cold_read(int fd, uint8_t* into, int64_t length, int64_t offset) noexcept nogil

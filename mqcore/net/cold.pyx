@@ -45,15 +45,17 @@ cdef extern from *:
     #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
     #endif
+    #include <errno.h>
     #include <sys/types.h>
     #include <sys/uio.h>
-    /* What can be read without waiting; where the kernel cannot say: everything (as if asked). */
+    /* What can be read without waiting. */
     static ssize_t mq_read_now(int fd, void *into, size_t size, off_t offset) {
     #ifdef RWF_NOWAIT
       struct iovec part = {into, size};
       return preadv2(fd, &part, 1, offset, RWF_NOWAIT);
     #else
-      return (ssize_t)size;
+      errno = EOPNOTSUPP;
+      return -1;
     #endif
     }
     """
@@ -61,7 +63,9 @@ cdef extern from *:
 
 cdef enum:
     PAGE = 4096
-    PAGES_AT_ONCE = 64
+    CHUNK_PAGES = 64                  # of COLD_CHUNK_BYTES
+    KNOWN_COUNT = 1024
+    BELIEVED_MS = 1000
     BUFFER_BYTES = 128 << 10
 
 
@@ -168,33 +172,40 @@ cdef int64_t cold_finished(ColdReader* reader) noexcept nogil:
     return number
 
 
-cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t size) noexcept nogil:
-    cdef unsigned char pages[PAGES_AT_ONCE]
-    cdef uint64_t first = <uint64_t>at // PAGE * PAGE
-    cdef uint64_t end = <uint64_t>at + <uint64_t>size
-    cdef int64_t count, i
-    if reader.known_from <= <uint64_t>at and end <= reader.known_to:
-        return True
-    if not reader.known_from <= first <= reader.known_to:
-        reader.known_from = first
-        reader.known_to = first
-    while reader.known_to < end:
-        count = PAGES_AT_ONCE
-        if mincore(<void*>reader.known_to, count * PAGE, pages) != 0:   # beyond the mapping's end
-            count = min(<int64_t>(end - reader.known_to + PAGE - 1) // PAGE, <int64_t>PAGES_AT_ONCE)
-            if mincore(<void*>reader.known_to, count * PAGE, pages) != 0:
+cdef bint pages_resident(const unsigned char* pages, int64_t first, int64_t end) noexcept nogil:
+    while first < end:
+        if not pages[first] & 1:
+            return False
+        first += 1
+    return True
+
+
+cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t position, int64_t size,
+                        int64_t segment_size, int64_t now_ms) noexcept nogil:
+    cdef unsigned char pages[CHUNK_PAGES]
+    cdef int64_t base = position // segment_size * segment_size
+    cdef int64_t here = position, number, start, stop
+    cdef ColdChunk* chunk
+    while here < position + size:
+        number = here // COLD_CHUNK_BYTES
+        chunk = &reader.known[number & (KNOWN_COUNT - 1)]
+        start = max(number * COLD_CHUNK_BYTES, base)
+        stop = min((number + 1) * COLD_CHUNK_BYTES, base + segment_size)
+        if chunk.number_plus_one != number + 1 or now_ms - chunk.since_ms > BELIEVED_MS:
+            if mincore(<void*>(at + (start - position)), stop - start, pages) != 0:
                 return True            # the kernel does not say: then just read
-        i = 0
-        while i < count and pages[i] & 1:
-            i += 1
-        reader.known_to += <uint64_t>(i * PAGE)
-        if i < count:
-            break
-    return end <= reader.known_to
+            if pages_resident(pages, 0, (stop - start) // PAGE):
+                chunk.number_plus_one = number + 1
+                chunk.since_ms = now_ms
+            elif not pages_resident(pages, (here - start) // PAGE,
+                                    (min(stop, position + size) - start + PAGE - 1) // PAGE):
+                return False
+        here = stop
+    return True
 
 
-cdef bint cold_readable(int fd, uint8_t* into, int64_t length, int64_t offset) noexcept nogil:
+cdef int64_t cold_read(int fd, uint8_t* into, int64_t length, int64_t offset) noexcept nogil:
     cdef ssize_t got = mq_read_now(fd, into, length, offset)
     if got < 0:
-        return errno != EAGAIN
-    return got == length
+        return -1 if errno == EAGAIN else -2
+    return got if got == length else -1

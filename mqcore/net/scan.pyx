@@ -3,7 +3,7 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from mqcore.atomics cimport load_i64_acquire
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.filter.bitmap cimport bitmap_has
 from mqcore.filter.loaded cimport (
     LoadedFilter,
@@ -25,15 +25,20 @@ from mqcore.net.cold cimport (
     COLD_BEHIND_BYTES,
     COLD_READ_BYTES,
     cold_ask,
-    cold_fresh,
-    cold_readable,
+    cold_read,
     cold_resident,
 )
 from mqcore.net.reply cimport Reply, reply_begin, reply_body, reply_end, reply_number
 from mqcore.net.server cimport PULL_RANGES_MAX, SCAN_ENTRIES_MAX
 from mqcore.shm.filters cimport FilterView
 from mqcore.shm.tables cimport name_hash, subscription_number
-from mqcore.store.consume_queue cimport QueueItem, entry_decode, queue_file_path, queue_read
+from mqcore.store.consume_queue cimport (
+    QueueFile,
+    QueueItem,
+    entry_decode,
+    queue_file_path,
+    queue_read,
+)
 from mqcore.store.log_view cimport LOG_PATH_MAX, log_at, log_next_use
 from mqcore.store.queue_extension cimport (
     ExtensionUnit,
@@ -150,20 +155,41 @@ cdef int64_t ask_for_log(Server* s, int64_t position) noexcept nogil:
                     min(<int64_t>COLD_READ_BYTES, base + s.log.segment_size - position))
 
 
-cdef bint entries_are_near(Server* s, int32_t queue, int64_t offset, int32_t count,
-                           Found* found) noexcept nogil:
-    """False: the entries have to be brought into memory first; their job is in found."""
+cdef int32_t entries_in_memory(Server* s, int32_t queue, int64_t offset, int32_t count,
+                               Found* found) noexcept nogil:
+    """Entries of the open file into s.entries; -1: found.cold_job has to bring them, -2: just read."""
+    cdef const QueueFile* file = &s.queues.files[queue]
     cdef char path[LOG_PATH_MAX]
     cdef int64_t first = offset // s.queues.file_entries * s.queues.file_entries
     cdef int64_t length = min(<int64_t>count, first + s.queues.file_entries - offset)
-    if queue_read(&s.queues, queue, offset, 0, s.entries) < 0 or cold_readable(
-            s.queues.files[queue].fd_plus_one - 1, s.entries, length * CQ_ENTRY_SIZE,
-            (offset - first) * CQ_ENTRY_SIZE):
-        return True
-    queue_file_path(path, s.queues.folder, &s.shm.queues[queue], first)
-    found.cold_job = cold_ask(s.cold_reader, path, -1, (offset - first) * CQ_ENTRY_SIZE,
-                              <int64_t>COLD_READ_BYTES)
-    return found.cold_job == 0
+    cdef int64_t got
+    if (not file.fd_plus_one or file.first != first
+            or file.life != load_i32_acquire(&s.shm.queues[queue].removal_done)):        # C4
+        return -2
+    got = cold_read(file.fd_plus_one - 1, s.entries, length * CQ_ENTRY_SIZE,
+                    (offset - first) * CQ_ENTRY_SIZE)
+    if got >= 0:
+        return <int32_t>(got // CQ_ENTRY_SIZE)
+    if got == -1:
+        queue_file_path(path, s.queues.folder, &s.shm.queues[queue], first)
+        found.cold_job = cold_ask(s.cold_reader, path, -1, (offset - first) * CQ_ENTRY_SIZE,
+                                  <int64_t>COLD_READ_BYTES)
+    return -1 if found.cold_job else -2
+
+
+cdef int32_t read_entries(Server* s, int32_t queue, int64_t offset, int32_t count, bint patient,
+                          Found* found) noexcept nogil:
+    """Up to `count` entries into s.entries; fewer at the file's end, or with found.cold_job."""
+    cdef int32_t got = -2
+    if patient:
+        got = entries_in_memory(s, queue, offset, count, found)
+        if got == -1:
+            return 0
+    if got < 0:
+        got = queue_read(&s.queues, queue, offset, count, s.entries)
+        if got < 0 and found.examined == 0:
+            found.unreadable = s.queues.failure != ENOENT
+    return max(got, 0)
 
 
 cdef bint take_record(Server* s, int32_t queue, const QueueItem* item, const Match* match,
@@ -180,7 +206,8 @@ cdef bint take_record(Server* s, int32_t queue, const QueueItem* item, const Mat
         skip_until[0] = (item.log_position // s.log.segment_size + 1) * s.log.segment_size
         return True
     if (patient and log_end - item.log_position > COLD_BEHIND_BYTES
-            and not cold_resident(s.cold_reader, record, item.record_size)):
+            and not cold_resident(s.cold_reader, record, item.log_position, item.record_size,
+                                  s.log.segment_size, s.steady_ms)):
         found.cold_job = ask_for_log(s, item.log_position)
         if found.cold_job or found.count:
             return False
@@ -211,18 +238,12 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
     log_next_use(&s.log)
     extension_fresh(&s.extension)
     patient = patient and s.cold_reader != NULL
-    if patient:
-        cold_fresh(s.cold_reader)
     if match.kind == SUBSCRIPTION_ALL and not match.by_origin:
         part = max(min(count_max, max(s.memory_count_max, s.disk_count_max)), 1) + 1
     while found.examined < limit:
         part = <int32_t>min(<int64_t>min(part, SCAN_ENTRIES_MAX), limit - found.examined)
-        if (patient and end - offset > COLD_BEHIND_ENTRIES
-                and not entries_are_near(s, queue, offset + found.examined, part, found)):
-            return
-        got = queue_read(&s.queues, queue, offset + found.examined, part, s.entries)
-        if got < 0 and found.examined == 0:
-            found.unreadable = s.queues.failure != ENOENT
+        got = read_entries(s, queue, offset + found.examined, part,
+                           patient and end - offset > COLD_BEHIND_ENTRIES, found)
         for i in range(got):
             item = entry_decode(s.entries + i * CQ_ENTRY_SIZE)
             found.far = log_end - item.log_position > s.memory_bytes
