@@ -136,3 +136,14 @@ def test_a_field_that_is_no_number_is_named(puller: Puller, topic: str, field: s
 
     assert found.code == 1
     assert field in (found.remark or "")
+
+
+def test_a_filter_that_is_older_than_its_subscription_is_refused(
+    puller: Puller, topic: str
+) -> None:
+    puller.batch(topic, numbered(3))
+    puller.beat("older", {topic: ("SQL92", "n > 1", V)})
+    puller.beat("older", {topic: ("SQL92", "", V + 1)})        # no expression: no new filter
+
+    assert puller.known(topic, "older", subVersion=V + 1).code == 28
+    assert offsets(puller.known(topic, "older", subVersion=V)) == [2]
