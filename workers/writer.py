@@ -27,6 +27,7 @@ from mqcore.store.append_loop import AppendLoop, sync_bytes_max
 from mqcore.store.folders import LogFolders
 from mqcore.store.queue_ends import QueueEnds
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
+from mqcore.store.recovery_errors import what_to_do
 from mqcore.workers import last_run
 from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import (
@@ -81,7 +82,10 @@ class Writer:
         try:
             recovered = self._recover(first_start)
         except (DamagedStoreError, ConfigFileError, OSError) as error:
-            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            text = str(error)
+            if isinstance(error, DamagedStoreError) and "mqcore verify" not in text:
+                text += f". {what_to_do(str(self._files.root))}"
+            print(f"mqcore: {text}", file=sys.stderr, flush=True)
             os._exit(EXIT_DAMAGED)
         store = self._settings.store
         flushed = self._segment.log_state()["flushed"]

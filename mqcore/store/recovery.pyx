@@ -9,7 +9,6 @@ dispatch repeats them. A torn tail is cut at the exact record: it is reported, n
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -36,6 +35,7 @@ from mqcore.store.record cimport (
     record_parse,
 )
 from mqcore.store.recovery_compare cimport QueueComparison
+from mqcore.store.recovered import Recovered, segments
 from mqcore.store.recovery_errors import DamagedStoreError, what_to_do
 
 
@@ -44,50 +44,11 @@ cdef enum:
     LOOK_BYTES = 8 << 20              # behind a record that cannot be read, for one that can
 
 
-@dataclass
-class Recovered:
-    """What recovery found; positions in bytes."""
-
-    first: int                 # start of the first segment
-    end: int                   # end of the last whole record
-    dispatch_from: int         # records from here on are dispatched (again)
-    records_checked: int
-    queues: int
-    torn: str                  # why reading ended at `end`; empty: nothing lies behind it
-    last_store_time_ms: int
-    as_left: bool = False      # the last clean stop was ours, and nobody has written since
-
-
 REASONS = {
     PARSE_BAD_MAGIC: "no record magic", PARSE_BAD_CRC: "wrong body CRC",
     PARSE_BAD_POSITION: "a record of another position", -2: "sizes that do not fit",
     PARSE_TORN: "a record without its topic or properties",
 }
-
-
-def segments(folders, int64_t segment_size) -> list[int]:
-    """
-    Start positions of the log's segments in its LogFolders, ascending. Raises DamagedStoreError for
-    a foreign file, a wrong length, a gap, or one segment in two folders.
-    """
-    starts = []
-    for entry in folders.entries():
-        if not (entry.name.isdigit() and len(entry.name) == 20):
-            raise DamagedStoreError(f"{entry.path}: not a commit log segment (20 digits expected)")
-        size = entry.stat().st_size
-        if size == 0:
-            disk.unlink(entry.path)              # made, not yet given its length, when all ended
-            continue
-        if size != segment_size:
-            raise DamagedStoreError(
-                f"{entry.path}: {size} bytes, expected {segment_size} (store.segment_size_bytes)")
-        starts.append(int(entry.name))
-    for before, after in zip(starts, starts[1:], strict=False):
-        if after == before:
-            raise DamagedStoreError(f"{folders}: segment {after:020d} is there twice")
-        if after != before + segment_size:
-            raise DamagedStoreError(f"{folders}: no segment between {before:020d} and {after:020d}")
-    return starts
 
 
 cdef class Recovery:

@@ -2,10 +2,10 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.store.record cimport RecordView
-from mqcore.store.recovery_queues cimport QueueRecovery
+from mqcore.store.recovery_cut cimport QueueCutting
 
 
-cdef class QueueComparison(QueueRecovery):
+cdef class QueueComparison(QueueCutting):
     cdef int64_t stretch_bytes
     cdef int64_t missing              # log position from which entries are missing
 

@@ -27,7 +27,8 @@ from mqcore.store.record cimport (
     RecordView,
     record_parse,
 )
-from mqcore.store.recovery_queues cimport FoundQueue, QueueRecovery
+from mqcore.store.recovery_cut cimport QueueCutting
+from mqcore.store.recovery_queues cimport FoundQueue
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
@@ -51,7 +52,7 @@ SYSTEM_TOPICS = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TO
                  "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
 
 
-cdef class QueueComparison(QueueRecovery):
+cdef class QueueComparison(QueueCutting):
     """
     The consume queues at a start, with what they have to hold.
 

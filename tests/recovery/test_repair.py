@@ -378,3 +378,13 @@ def test_a_start_that_damage_stops_names_place_and_both_commands(root: Path) -> 
     assert "wrong body CRC" in text
     assert f"mqcore verify {root}" in text
     assert f"mqcore repair --dry-run {root}" in text
+
+
+def test_a_start_without_a_segment_in_between_names_both_commands(root: Path) -> None:
+    segment(root, 1).unlink()
+
+    with pytest.raises(AssertionError) as start, mqcore_up(root.parent, OWN_SETTINGS):
+        pass
+
+    assert "no segment between" in str(start.value)
+    assert f"mqcore repair --dry-run {root}" in str(start.value)
