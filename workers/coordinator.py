@@ -232,7 +232,8 @@ class Coordinator:
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
-            figures=StoreFigures(segment, files), queues=self._queues))
+            figures=StoreFigures(segment, files, pooled=settings.store.flush == "transient-pool"),
+            queues=self._queues))
         self._checks = CheckRing(segment)
         self._transactions = TransactionChecks(self._broker.core)
         self._broker.load(now_ms())

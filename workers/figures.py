@@ -15,6 +15,7 @@ SAMPLE_INTERVAL_S = 10
 FIGURE_APPENDS = 0                       # places in a slot's figures (mqcore/layout.pxd)
 FIGURE_PULLS = 2
 FIGURE_PULLED_MESSAGES = 3
+FIGURE_POOL_BYTES = 5
 SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
 
 
@@ -32,7 +33,8 @@ class Totals:
 class StoreFigures:
     """The rules' Figures, from the counters in shared memory."""
 
-    def __init__(self, segment: Segment, files: StoreFiles) -> None:
+    def __init__(self, segment: Segment, files: StoreFiles, *, pooled: bool = False) -> None:
+        self._pooled = pooled
         self._segment = segment
         self._files = files
         self._counted: dict[int, tuple[int, int]] = {}    # slot -> last count, lost counts
@@ -92,7 +94,15 @@ class StoreFigures:
             "putMessageAverageSize": str(average),
             "dispatchBehindBytes": str(state["published"] - state["dispatched"]),
             "remainHowManyDataToFlush": size_text(state["published"] - state["flushed"]),
+            **self._pool(),
         }
+
+    def _pool(self) -> dict[str, str]:
+        """What the transient pool holds that no file has; only with that flush mode."""
+        if not self._pooled:
+            return {}
+        waiting = self._segment.slot(SLOT_WRITER)["figures"][FIGURE_POOL_BYTES]
+        return {"remainHowManyDataToCommit": size_text(waiting)}
 
 
 def size_text(size: int) -> str:

@@ -7,6 +7,7 @@ QueryMessageProcessor).
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from mqcore.broker import config_file, statistics_requests
@@ -118,7 +119,7 @@ def runtime_info(core: Core, request: Request) -> Answer:
         "commitLogMinOffset": str(low),
         "commitLogMaxOffset": str(high),
         "earliestMessageTimeStamp": str(_earliest_ms(core, low)),
-        **_disk(core.settings.store.path),
+        **_disk(core.settings.store.path, core.settings.log_folders.writable),
         **NOTHING_QUEUED,
         **_delays(core),
         **statistics_requests.totals(core),
@@ -148,14 +149,17 @@ def _earliest_ms(core: Core, position: int) -> int:
         return -1
 
 
-def _disk(path: str) -> dict[str, str]:
-    """How full the disks of the store are: fractions (-1.0: unknown), and the sizes for people."""
+def _disk(path: str, log_folders: Sequence[Path]) -> dict[str, str]:
+    """
+    How full the disks of the store are: fractions (-1.0: unknown), and the sizes for people. Of
+    several log folders the one with the most room counts (store.md 6.6).
+    """
     usage = shutil.disk_usage(path)
-    log, queues = (_ratio(Path(path) / folder) for folder in ("commitlog", "consumequeue"))
+    logs = {str(folder): _ratio(folder) for folder in log_folders}
     return {
-        "commitLogDiskRatio": log,
-        f"commitLogDiskRatio_{path}/commitlog": log,
-        "consumeQueueDiskRatio": queues,
+        "commitLogDiskRatio": min(logs.values(), key=float),
+        **{f"commitLogDiskRatio_{folder}": ratio for folder, ratio in logs.items()},
+        "consumeQueueDiskRatio": _ratio(Path(path) / "consumequeue"),
         "commitLogDirCapacity":
             f"Total : {usage.total / GIB:.1f} GiB, Free : {usage.free / GIB:.1f} GiB.",
     }

@@ -74,9 +74,15 @@ def runtime(client: Client) -> dict[str, str]:
     return table
 
 
+def bytes_of(text: str) -> float:
+    """The reverse of `512 B`, `1.6 KiB`."""
+    number, unit = text.split()
+    return float(number) * 1024 ** ("B", "KiB", "MiB", "GiB").index(unit)
+
+
 def wait_for_flush(client: Client) -> None:
     """Sixteen segments may wait for the flush, and these are small."""
-    wait_for(lambda: int(runtime(client)["remainHowManyDataToFlush"].split()[0]) < 4 * SEGMENT,
+    wait_for(lambda: bytes_of(runtime(client)["remainHowManyDataToFlush"]) < 4 * SEGMENT,
              "the log is flushed")
 
 
@@ -135,7 +141,8 @@ def test_an_offset_below_the_log_is_answered_with_again_then_with_moved(
         assert begin > 0
 
     assert seen in ([FOUND, AGAIN, MOVED], [AGAIN, MOVED], [FOUND, MOVED], [MOVED])
-    wait_for(lambda: len(list((hungry.store / "commitlog").iterdir())) == 1, "all else is deleted")
+    wait_for(lambda: len(list((hungry.store / "commitlog").iterdir())) <= 2,
+             "all but the last one, and the one made ahead, are deleted")
     wait_for(lambda: client.pull("T", client.offset(RequestCode.GET_MIN_OFFSET, "T"))[0] == FOUND,
              "the first offset is that of a message which is there")
     begin = client.offset(RequestCode.GET_MIN_OFFSET, "T")

@@ -1,6 +1,7 @@
 """A commit log in several folders (store.md 6.7) keeps the rules W1 and W2 of log_folders.pxd."""
 from __future__ import annotations
 
+import json
 import os
 import threading
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from mqcore.store.recovery import DamagedStoreError, Recovery
 from mqcore.store.retention import LogCleaner, Policy, Reason
 from mqcore.store.verify import verify
 from mqcore.store.verify_report import DAMAGE
+from mqcore.wire import command as wire
+from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
 from tests.workers.load import Asker, send_request
@@ -280,6 +283,8 @@ def test_a_broker_spreads_its_log_and_starts_again(tmp_path: Path) -> None:
 
     with mqcore_up(tmp_path, settings) as broker, Asker(broker.broker_addr) as asker:
         send(asker, range(1000))
+        said = json.loads(asker.ask(wire.request(RequestCode.GET_BROKER_RUNTIME_INFO, {})).body)
+        assert {f"commitLogDiskRatio_{path}" for path in paths} <= set(said["table"])
     assert not list((tmp_path / "store" / "commitlog").glob("*"))
     assert all(len(list(path.iterdir())) >= 1 for path in paths)
     with mqcore_up(tmp_path, settings) as broker, Asker(broker.broker_addr) as asker:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import threading
 import time
@@ -368,6 +369,8 @@ def test_a_broker_whose_pool_is_full_says_so_and_delivers_all_it_took(
         assert (answer.code, (answer.remark or "")[:15]) == (2, "[REJECTREQUEST]")
         assert len(taken) * 10_000 > 1 << 19
         assert asker.queue("pooled", 0) == []               # nothing is in the files
+        said = json.loads(asker.ask(wire.request(RequestCode.GET_BROKER_RUNTIME_INFO, {})).body)
+        assert said["table"]["remainHowManyDataToCommit"].endswith(("KiB", "MiB"))
         disk.writes(False)
         wait_for(lambda: len(asker.queue("pooled", 0)) == len(taken), "what was taken")
         assert asker.ask(send_request(1)).code == 0
