@@ -17,10 +17,11 @@ import pytest
 from tests.interop.mqadmin_world import mqadmin_world
 from tests.interop.runner import Programs
 from tests.interop.toolchain import unavailable
+from tests.interop.worlds import members_of, short_cluster, start_members
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 
-__all__ = ["mqadmin_world"]
+__all__ = ["members_of", "mqadmin_world", "short_cluster", "start_members"]
 _CHOICE = os.environ.get("MQCORE_TEST_STOCK", "")
 BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
 
@@ -95,6 +96,8 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "mqadmin_world" in metafunc.fixturenames:
         metafunc.parametrize("mqadmin_world", BROKERS, indirect=True, scope="session")
+    if "short_cluster" in metafunc.fixturenames:
+        metafunc.parametrize("short_cluster", BROKERS, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,5 @@
-// Command client drives rocketmq-client-go for the interoperability tests: `produce` and `consume`
-// with the options that the programs of the other languages take (tests/interop/runner.py).
+// Command client drives rocketmq-client-go for the interoperability tests: `produce`, `consume` and
+// `members` with the options that the programs of the other languages take (tests/interop/runner.py).
 package main
 
 import (
@@ -103,7 +103,7 @@ func describe(message *primitive.MessageExt) map[string]interface{} {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "expected a command: produce or consume")
+		fmt.Fprintln(os.Stderr, "expected a command: produce, consume or members")
 		os.Exit(2)
 	}
 	o := parse(os.Args[1:])
@@ -114,6 +114,8 @@ func main() {
 		err = produce(o)
 	case "consume":
 		enough, err = consume(o)
+	case "members":
+		err = members(o)
 	default:
 		err = fmt.Errorf("unknown command: %s", os.Args[1])
 	}

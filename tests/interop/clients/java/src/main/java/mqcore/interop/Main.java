@@ -36,6 +36,8 @@ public final class Main {
             case "request":
                 RequestReply.run(options);
                 return 0;
+            case "members":
+                return Members.run(options);
             case "mqadmin":
                 return Mqadmin.run(options);
             case "read-store":
