@@ -30,7 +30,7 @@ def new_segment(**sizes: Any) -> Segment:
     """A segment without a name: it goes when its last mapping does."""
     values = {"run_id": 1, "serving_count": 1, "segment_size": 65536, "message_bytes_max": 16384,
               "topics": 64, "groups": 64, "subscriptions": 64, "queues": 64} | sizes
-    segment = Segment.create(f"/mqcore-test-{os.getpid()}-{next(_numbers)}", **values)
+    segment = Segment.create(f"/mqcore-test-{next(_numbers)}-{os.getpid()}", **values)
     segment.unlink()
     segment.make_bells()
     for slot in (SLOT_WRITER, SLOT_DISPATCHER):

@@ -1,0 +1,230 @@
+"""
+Whatever byte of a small store changes, a broker that opens it either refuses and names the file, or
+says what it has cut or built again, or serves exactly what was stored: never a wrong byte.
+
+The worker processes' own start, dispatch and reading, in a forked child for each byte. After a crash
+a start reads the log; after a clean stop it does not, and `mqcore verify` finds what has changed in
+it (tests/verify/test_flips.py).
+MQCORE_TEST_FLIPS is the distance of the bytes that are flipped: 1 in CI, 9 elsewhere.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.store import disk_life
+from tests.store.disk_life import FILE_ENTRIES, SEGMENT, Life
+from tests.store.harness import log_records, read_entries
+
+SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "1" if os.environ.get("CI") else "9"))
+MESSAGES = 8
+RUN_S_MAX = 20
+# Neither a CRC nor queue nor index says what these were (docs/formats.md).
+FREE_FIELDS = ("flag", "sysFlag", "bornTimestamp", "storeTimestamp", "properties",
+               "preparedTransactionOffset")
+# After a crash queues and index are made from the records, and only these parts of a record have a
+# second account: sizes, magic, position, the CRC and what it covers. Byte ranges of its head.
+ACCOUNTED = ((0, 12), (28, 36), (84, 88))
+HEAD_BYTES = 88
+REFUSED = (3, 7)
+SAYS_SO = ("it is cut there", "built again", "rebuilt", "damage", "is started again", "removed",
+           "cannot be read", "not as")
+Served = list[list[Any]]
+
+
+def in_child(body: Callable[[], Any], said: Path) -> tuple[int, str]:
+    """(exit code of a forked process, what it and its libraries printed)."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 8
+        try:
+            signal.alarm(RUN_S_MAX)
+            out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            logging.basicConfig(force=True, stream=sys.stderr)
+            body()
+            code = 0
+        except disk_life.CLEAR as error:
+            print(f"{type(error).__name__}: {error}")
+            code = 7
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.read_text(errors="replace")
+
+
+def make(root: Path, *, clean: bool) -> None:
+    disk_life.threading.Thread = disk_life.QuietThread      # type: ignore[misc]
+    with open(os.devnull, "w") as nowhere:
+        life = Life(root, "sync", nowhere)
+        life.start()
+        life.send(MESSAGES)
+        life.dispatch()
+        life.save_settings()
+        if clean:
+            life.stop()
+
+
+def serve(root: Path) -> Served:
+    """Open the store as a start does; (topic, queue, offset, record) of all that queues lead to."""
+    disk_life.threading.Thread = disk_life.QuietThread      # type: ignore[misc]
+    with open(os.devnull, "w") as nowhere:
+        life = Life(root, "sync", nowhere)
+        life.start()
+    state = life.segment.log_state()
+    records = {record["physicalOffset"]: record for record in log_records(
+        life.files.commit_log, SEGMENT, state["published"]) if not record.get("blank")}
+    served: Served = []
+    for queue in life.lives.all():
+        entries = read_entries(life.files.queues / queue.topic / str(queue.queue_id),
+                               queue.min_offset, queue.max_offset, FILE_ENTRIES)
+        for offset, (position, size, _) in enumerate(entries, queue.min_offset):
+            record = records.get(position)
+            found = None if record is None or record["size"] != size else {
+                name: str(value) for name, value in record.items() if name not in FREE_FIELDS}
+            served.append([queue.topic, queue.queue_id, offset, found])
+    return sorted(served, key=lambda item: item[:3])
+
+
+def opened(root: Path, folder: Path) -> tuple[int, str, Served]:
+    result = folder / "served"
+    result.unlink(missing_ok=True)
+    code, said = in_child(lambda: result.write_text(json.dumps(serve(root))), folder / "said")
+    return code, said, json.loads(result.read_text()) if code == 0 else []
+
+
+def whole_records(folder: Path) -> Iterator[dict[str, Any]]:
+    with contextlib.suppress(ValueError):                   # zeros: the end of the log
+        yield from log_records(folder, SEGMENT, SEGMENT)
+
+
+def is_free(original: Path, name: str, at: int) -> bool:
+    """Whether the format has one account only of this byte of the log."""
+    if not name.startswith("commitlog"):
+        return False
+    position = int(Path(name).name) + at
+    for record in whole_records(original / "commitlog"):
+        start = record["physicalOffset"]
+        if record.get("blank") or not start <= position < start + record["size"]:
+            continue
+        inside = position - start
+        if inside < HEAD_BYTES:
+            return not any(low <= inside < high for low, high in ACCOUNTED)
+        topic = HEAD_BYTES + len(record["body"])
+        return inside > topic and inside - topic - 1 not in (
+            len(record["topic"]), len(record["topic"]) + 1)
+    return False
+
+
+def bodies(served: Served) -> Counter[str]:
+    return Counter(item[3]["body"] for item in served if item[3] is not None)
+
+
+def verdict(code: int, said: str, served: Served, stored: Served, *, free: bool) -> str:
+    """
+    "refused", "same", "less and said so", or for a byte with one account only "other place";
+    anything else is what is wrong.
+    """
+    if code != 0:
+        if code in REFUSED and ("log position" in said or "/store" in said):
+            return "refused"
+        return f"ended with {code}: {said}"
+    if served == stored:
+        return "same"
+    wrong = [item for item in served if item not in stored]
+    if free and bodies(served) <= bodies(stored):
+        return "other place"
+    if wrong:
+        return f"served {wrong[0]}; said {said!r}"
+    return "less and said so" if any(word in said for word in SAYS_SO) else (
+        f"{len(stored) - len(served)} messages are gone without a word: {said!r}")
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="mqcore-flips-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def flips(original: Path, dice: random.Random) -> Iterator[tuple[str, int, int]]:
+    """(file below the store, byte, bit) of each change."""
+    for path in sorted(original.rglob("*")):
+        name = str(path.relative_to(original))
+        if not path.is_file() or name in ("lock", "abort"):
+            continue
+        size = path.stat().st_size
+        used = min(len(path.read_bytes().rstrip(b"\0")) + 8, size)
+        for at in range(dice.randrange(DISTANCE) % max(used, 1), used, DISTANCE):
+            yield name, at, dice.randrange(8)
+        for _ in range(min(size - used, 20)):               # untouched zeros: a few of them
+            yield name, dice.randrange(used, size), dice.randrange(8)
+
+
+def try_all(memory: Path, *, clean: bool, files: Callable[[str], bool]) -> None:
+    dice = random.Random(SEED)
+    original, root = memory / "original" / "store", memory / "store"
+    disk_life.small_settings(root, "sync")
+    disk_life.small_settings(original, "sync")
+    code, said = in_child(lambda: make(original, clean=clean), memory / "said")
+    assert code == 0, said
+    shutil.copytree(original, root)
+    code, said, stored = opened(root, memory)
+    assert (code, len(stored)) == (0, MESSAGES), said
+    verdicts: Counter[str] = Counter()
+    for name, at, bit in flips(original, dice):
+        if not files(name):
+            continue
+        shutil.rmtree(root)
+        shutil.copytree(original, root)
+        with (root / name).open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1 << bit]))
+        found = verdict(*opened(root, memory), stored,
+                        free=not clean and is_free(original, name, at))
+        assert found in ("refused", "same", "less and said so", "other place"), (
+            f"bit {bit} of byte {at} of {name} (MQCORE_TEST_SEED={SEED}): {found}")
+        verdicts[found] += 1
+    print(f"MQCORE_TEST_SEED={SEED}: {dict(verdicts)}")
+    assert verdicts["same"] > 0
+
+
+def not_the_log(name: str) -> bool:
+    return not name.startswith("commitlog")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_start_after_a_crash_serves_no_wrong_byte_whatever_was_flipped(memory: Path) -> None:
+    try_all(memory, clean=False, files=lambda _: True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_start_after_a_clean_stop_serves_no_wrong_byte_of_queues_index_and_settings(
+    memory: Path
+) -> None:
+    try_all(memory, clean=True, files=not_the_log)
