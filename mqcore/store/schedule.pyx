@@ -56,14 +56,14 @@ from mqcore.store.schedule_record cimport RealPlace, delivery_size, delivery_wri
 from mqcore.store.schedule_replay cimport entry_is, replay_begin, replay_step
 
 cdef enum:
-    OFFSET_BITS = 40                  # of a result's `connection`: its entry's offset; then the number
+    OFFSET_BITS = 40                  # of a result's `connection`: the offset; then a number
     NUMBER_MASK = (1 << 23) - 1
     BACKOFF_MS = 100
     SETTLE_LOOK_MS = 5
     PUBLISH_LOOK_MS = 2
     CLOCK_STEP_MS = 10_000            # the store's clock may be so far ahead of ours
     SEARCH_RECORDS = 20_000           # of one turn
-    HANDED_OVER = 0                   # hand_over's answers, besides RECORD_LATER and NoteKind
+    HANDED_OVER = 0
     HANDED_NO_ROOM = -2
 
 
@@ -72,7 +72,7 @@ cdef enum:
 
 cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem* item,
                    int64_t now_ms) noexcept nogil:
-    """One delivery into the ring; Handed or a NoteKind."""
+    """One delivery into the ring; HANDED_OVER, HANDED_NO_ROOM, RECORD_LATER or a NoteKind."""
     cdef RecordView delayed
     cdef RealPlace place
     cdef const uint8_t* at
@@ -356,6 +356,7 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
     cdef int64_t count
     cdef int32_t i
     wake_ms[0] = INT64_MAX
+    s.wanted_bytes = 0
     s.unknown |= writer_changed(s)
     count = take_results(s, now_ms, wake_ms)
     take_arrivals(s)
@@ -371,7 +372,6 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
         return count
     if s.flying == 0:
         book_move_position(&s.book, load_i64_acquire(&s.shm.log.published))
-    s.wanted_bytes = 0
     for i in range(s.level_count):
         count += deliver_level(s, i, now_ms, steady, wake_ms)
     if ring_publish(&s.appends):

@@ -14,7 +14,7 @@ from libc.stdint cimport int32_t, int64_t
 from mqcore.layout cimport ScheduleState
 
 cdef enum:
-    BOOK_OFFSET_BITS = 48             # of a place of `ahead`: the offset; above it the level, from 1
+    BOOK_OFFSET_BITS = 48             # of a place of `ahead`: the offset; above it the level
 
 
 cdef struct Book:

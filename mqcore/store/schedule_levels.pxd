@@ -35,7 +35,7 @@ cdef struct Level:
     int32_t queue                     # number in the queue table, -1: it has none yet
     int32_t life                      # of the queue whose entries are cached
     int64_t next                      # the next entry to be handed over
-    int64_t limit                     # after a refusal: nothing from here on before all below settled
+    int64_t limit                     # after a refusal: nothing from here on before it is reached
     int32_t flying                    # handed over, without result
     bint failed                       # one of them was refused: all results first, then again
     int64_t retry_ms                  # steady clock; 0: results are missing

@@ -41,8 +41,8 @@ cdef enum:
 @dataclass(frozen=True)
 class Snapshot:
     """
-    How far the levels are: the arguments of `load`, and the end of the log at that time, in bytes. It
-    is true of a store only once the log is on disk up to that end.
+    How far the levels are: the arguments of `load`, and the end of the log at that time, in bytes.
+    It is true of a store only once the log is on disk up to that end.
     """
 
     offsets: dict[int, int]
@@ -113,9 +113,9 @@ cdef class ScheduleLoop:
 
     def load(self, offsets: dict[int, int], int64_t position, ahead=()) -> None:
         """
-        A run begins. offsets: level, from 1 -> the next queue offset to be delivered; ahead: (level,
-        queue offset) of later ones that are delivered; position: of the log, in bytes: what was
-        delivered behind it may be missing in both. -1: they are exact.
+        A run begins. offsets: level, from 1 -> the next queue offset to be delivered; ahead:
+        (level, queue offset) of later ones that are delivered; position: of the log, in bytes:
+        what was delivered behind it may be missing in both. -1: they are exact.
         """
         cdef int64_t published = load_i64_acquire(&self.s.shm.log.published)
         cdef int64_t offset

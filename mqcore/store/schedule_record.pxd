@@ -18,8 +18,8 @@ cdef enum PlaceResult:
 
 cdef int real_place(const RecordView* delayed, RealPlace* place) noexcept nogil     # PlaceResult
 cdef int32_t delivery_size(const RecordView* delayed, const RealPlace* place) noexcept nogil
-# The delivering record into `into`, delivery_size bytes; it is stored at now_ms at the earliest, the
-# rest of what the writer fills in is not set. Returns where its topic begins, from its start.
+# The delivering record into `into`, delivery_size bytes; it is stored at now_ms at the earliest,
+# the rest of what the writer fills in is not set. Returns where its topic begins, from its start.
 cdef int32_t delivery_write(const uint8_t* at, const RecordView* delayed, const RealPlace* place,
                             int64_t now_ms, uint8_t* into) noexcept nogil
 # Whether two records carry one message: all is equal but place, topic, store time, and what the
