@@ -1,6 +1,7 @@
 """`mqcore repair`: a damaged store starts again, and no good record is lost on the way."""
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from mqcore.admin.cli import main
 from mqcore.admin.store import records
+from mqcore.store import files
 from mqcore.store.repair import Outcome, repair
 from mqcore.store.repair_records import LOST_TOPIC
 from mqcore.store.verify import verify
@@ -388,3 +390,30 @@ def test_a_start_without_a_segment_in_between_names_both_commands(root: Path) ->
 
     assert "no segment between" in str(start.value)
     assert f"mqcore repair --dry-run {root}" in str(start.value)
+
+
+@pytest.mark.parametrize("call", ["write_at", "sync", "truncate", "rename"])
+@pytest.mark.parametrize("number", [0, 1, 2, 5])
+def test_a_repair_that_the_disk_stops_can_be_started_again(
+    number: int, call: str, root: Path,
+) -> None:
+    before = good(root)
+    lost = zeros_over_several(root)
+    calls = 0
+
+    def failing(*args: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == number + 1:
+            raise OSError(5, "Input/output error")
+        return original(*args)
+
+    original = getattr(files.calls, call)
+    with files.replaced(**{call: failing}), contextlib.suppress(OSError):
+        repair(root, root.parent / "found", dry=False)
+    outcome = repair(root, root.parent / "found again", dry=False)
+
+    assert outcome.status in (0, 3), outcome.after and outcome.after.lines()
+    after = good(root)
+    assert len(after) == len(before) - lost
+    assert all(before[position].body == one.body for position, one in after.items())
