@@ -2,9 +2,9 @@
 Whatever byte of a small store changes, a broker that opens it either refuses and names the file, or
 says what it has cut or built again, or serves exactly what was stored: never a wrong byte.
 
-The worker processes' own start, dispatch and reading, in a forked child for each byte. After a crash
-a start reads the log; after a clean stop it does not, and `mqcore verify` finds what has changed in
-it (tests/verify/test_flips.py).
+The worker processes' own start, dispatch and reading, in a forked child for each byte. After a
+crash a start reads the log; after a clean stop it does not, and `mqcore verify` finds what has
+changed in it (tests/verify/test_flips.py).
 MQCORE_TEST_FLIPS is the distance of the bytes that are flipped: 1 in CI, 9 elsewhere.
 """
 from __future__ import annotations
