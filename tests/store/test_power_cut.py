@@ -103,8 +103,12 @@ def check_queues(run: Run, end: int) -> None:
 
 
 def images_of(events: list[Event], rounds: list[tuple[int, list[tuple[int, bytes]]]], memory: Path,
-              root: Path, dice: random.Random, count: int, *, promised: bool) -> None:
-    """Build and check `count` images spread over all moments."""
+              root: Path, dice: random.Random, count: int, *, promised: bool,
+              synced: bool | None = None) -> None:
+    """
+    Build and check `count` images spread over all moments. promised: what the rounds acknowledged
+    has to be there; synced: whether recovery is told that all was synced, else as promised.
+    """
     per_event = count / len(events)
     disk, due, made = Disk(), 0.0, 0
     target = memory / "image"
@@ -118,7 +122,8 @@ def images_of(events: list[Event], rounds: list[tuple[int, list[tuple[int, bytes
             shutil.rmtree(target, ignore_errors=True)
             (target / "commitlog").mkdir(parents=True)
             disk.image(root, target, survivors(dice))
-            check_image(target, acknowledged, dispatch=made % DISPATCHED_OF == 0, synced=promised)
+            check_image(target, acknowledged, dispatch=made % DISPATCHED_OF == 0,
+                        synced=promised if synced is None else synced)
 
 
 def test_sync_mode_loses_nothing_acknowledged_in_a_power_cut(memory: Path) -> None:
