@@ -27,8 +27,11 @@ BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
 
 # The same for both, in each one's words.
 DELAY_LEVELS = "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s"
+CHECK_MAX = 5
 MQCORE_SETTINGS: dict[str, object] = {
     "broker.message_delay_levels": DELAY_LEVELS, "broker.property_filter_enable": True,
+    "broker.transaction_timeout_ms": 1_000, "broker.transaction_check_interval_ms": 1_000,
+    "broker.transaction_check_max": CHECK_MAX,
 }
 STOCK_PROPERTIES: dict[str, object] = {
     "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 20_000 * 20,
@@ -36,11 +39,7 @@ STOCK_PROPERTIES: dict[str, object] = {
     "enablePropertyFilter": True,                                       # SQL92
     "messageDelayLevel": DELAY_LEVELS,
     "transactionTimeOut": 1_000, "transactionCheckInterval": 1_000,     # milliseconds
-}
-
-# What mqcore refuses so far; test_later.py shows the refusals, and that the tests work with stock.
-NOT_YET = {
-    "transactions": "transactional messages",
+    "transactionCheckMax": CHECK_MAX,
 }
 
 
@@ -51,11 +50,6 @@ class Cluster:
     kind: str                   # "mqcore" or "stock"
     namesrv_addr: str
     broker_addr: str
-
-    def require(self, feature: str) -> None:
-        """Skip the calling test when the broker does not have `feature`, a key of NOT_YET."""
-        if self.kind == "mqcore" and feature in NOT_YET:
-            pytest.skip(f"not in mqcore yet: {NOT_YET[feature]}")
 
 
 @pytest.fixture(scope="session", params=BROKERS)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
@@ -23,6 +22,7 @@ type sender struct {
 	plain       rocketmq.Producer
 	transaction rocketmq.TransactionProducer
 	results     *lines
+	decider     *deciding
 }
 
 func produce(o *options) error {
@@ -54,7 +54,7 @@ func produce(o *options) error {
 	if err = plain.Start(); err != nil {
 		return err
 	}
-	decider := &byMode{asked: map[string]bool{}}
+	decider := newDeciding(results)
 	transaction, err := rocketmq.NewTransactionProducer(
 		decider,
 		producer.WithNsResolver(resolver),
@@ -67,7 +67,8 @@ func produce(o *options) error {
 	if err = transaction.Start(); err != nil {
 		return err
 	}
-	s := &sender{topic: o.topic, plain: plain, transaction: transaction, results: results}
+	s := &sender{topic: o.topic, plain: plain, transaction: transaction, results: results,
+		decider: decider}
 	if err = s.sendAll(items); err != nil {
 		return err
 	}
@@ -109,6 +110,15 @@ func (s *sender) sendAll(items []item) error {
 func (s *sender) send(next item, message *primitive.Message) error {
 	ctx := context.Background()
 	id := next.Properties["mid"]
+	if isTransaction(next.Mode) {
+		s.decider.expect(id, next.Mode)
+		message.WithProperty("txmode", next.Mode)
+		result, err := s.transaction.SendMessageInTransaction(ctx, message)
+		if err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+		return s.report(id, result.SendResult, nil)
+	}
 	switch next.Mode {
 	case "sync":
 		result, err := s.plain.SendSync(ctx, message)
@@ -129,13 +139,12 @@ func (s *sender) send(next item, message *primitive.Message) error {
 		}
 	case "oneway":
 		return s.plain.SendOneWay(ctx, message)
-	case "commit", "rollback", "check-commit":
-		message.WithProperty("txmode", next.Mode)
-		result, err := s.transaction.SendMessageInTransaction(ctx, message)
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
-		}
-		return s.report(id, result.SendResult, nil)
+	case "answer": // another program sent it
+		s.decider.expect(id, "check-commit")
+		return nil
+	case "hang":
+		time.Sleep(time.Hour)
+		return nil
 	}
 	return fmt.Errorf("unknown mode: %s", next.Mode)
 }
@@ -194,56 +203,4 @@ func (s *shardSelector) Select(
 		return s.others.Select(message, queues, lastBroker)
 	}
 	return queues[shard%len(queues)]
-}
-
-// byMode decides a transaction by the mode of its message; `check-commit` waits to be asked.
-type byMode struct {
-	mutex sync.Mutex
-	asked map[string]bool // by mid: whether the broker came back
-}
-
-func (b *byMode) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
-	switch message.GetProperty("txmode") {
-	case "commit":
-		return primitive.CommitMessageState
-	case "rollback":
-		return primitive.RollbackMessageState
-	}
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	b.asked[message.GetProperty("mid")] = false
-	return primitive.UnknowState
-}
-
-func (b *byMode) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	b.asked[message.GetProperty("mid")] = true
-	return primitive.CommitMessageState
-}
-
-func (b *byMode) missing() int {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	missing := 0
-	for _, asked := range b.asked {
-		if !asked {
-			missing++
-		}
-	}
-	return missing
-}
-
-// await returns once every undecided transaction was asked for, and half a second for the answer.
-func (b *byMode) await(limit time.Duration) error {
-	if b.missing() == 0 {
-		return nil
-	}
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if b.missing() == 0 {
-			time.Sleep(500 * time.Millisecond)
-			return nil
-		}
-	}
-	return fmt.Errorf("%d transactions were not checked within %s", b.missing(), limit)
 }

@@ -14,47 +14,57 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
-import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
-import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Sends the messages of a JSON file in their order. `mode` of each says how: sync, async, oneway,
- * batch (neighbours travel together), commit, rollback, check-commit (unknown, committed when asked).
+ * batch (neighbours travel together), or a transaction: commit, rollback, throw (an exception in the
+ * listener), orphan (unknown, and nobody here knows more), check-commit and check-rollback (unknown,
+ * decided when asked), check-late and check-throw (unknown or an exception at the first check too).
+ * `answer` is not sent: it waits for the check of a message that another program sent. `hang` waits
+ * for the end of the process.
  */
 final class Produce {
     private static final long CALLBACK_TIMEOUT_S = 20;
+    private static final long ANSWER_MS = 500;
 
     private final TransactionMQProducer producer;
     private final String topic;
     private final Lines results;
+    private final Deciding deciding;
 
-    private Produce(TransactionMQProducer producer, String topic, Lines results) {
+    private Produce(TransactionMQProducer producer, String topic, Lines results,
+                    Deciding deciding) {
         this.producer = producer;
         this.topic = topic;
         this.results = results;
+        this.deciding = deciding;
     }
 
     static void run(Options options) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(options.text("group", "PG-java"));
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(10_000);
-        producer.setTransactionListener(new ByMode());
-        producer.start();
         String text = Files.readString(Path.of(options.text("file")), StandardCharsets.UTF_8);
-        try (Lines results = new Lines(options.text("out"))) {
-            new Produce(producer, options.text("topic"), results).sendAll(JSON.parseArray(text));
+        Lines results = new Lines(options.text("out"));
+        Deciding deciding = new Deciding(results);
+        producer.setTransactionListener(deciding);
+        producer.start();
+        try {
+            new Produce(producer, options.text("topic"), results, deciding)
+                .sendAll(JSON.parseArray(text));
             if (options.flag("wait-checks-ms")) {       // the broker asks back over this connection
-                ByMode.awaitChecks(options.number("wait-checks-ms", 0));
+                deciding.await(options.number("wait-checks-ms", 0));
+                Thread.sleep(ANSWER_MS);                // the answer is one-way
             }
         } finally {
             producer.shutdown();
+            results.close();
         }
     }
 
@@ -87,6 +97,11 @@ final class Produce {
     private void send(JSONObject item) throws Exception {
         Message message = message(item);
         String id = item.getJSONObject("properties").getString("mid");
+        if (Deciding.isTransaction(mode(item))) {
+            deciding.expect(id, mode(item));
+            report(id, producer.sendMessageInTransaction(message, mode(item)));
+            return;
+        }
         switch (mode(item)) {
             case "sync":
                 if (item.containsKey("shard")) {
@@ -103,11 +118,11 @@ final class Produce {
             case "oneway":
                 producer.sendOneway(message);
                 break;
-            case "commit":
-            case "rollback":
-            case "check-commit":
-                ByMode.expectCheck(mode(item));
-                report(id, producer.sendMessageInTransaction(message, mode(item)));
+            case "answer":
+                deciding.expect(id, "check-commit");
+                break;
+            case "hang":
+                new CountDownLatch(1).await();
                 break;
             default:
                 throw new IllegalArgumentException("unknown mode: " + mode(item));
@@ -150,6 +165,9 @@ final class Produce {
         line.put("offsetMsgId", result.getOffsetMsgId());
         line.put("queueId", result.getMessageQueue().getQueueId());
         line.put("offset", result.getQueueOffset());
+        if (result instanceof TransactionSendResult) {
+            line.put("state", ((TransactionSendResult) result).getLocalTransactionState().name());
+        }
         results.write(line);
     }
 
@@ -174,40 +192,5 @@ final class Produce {
             message.setDelayTimeLevel(item.getIntValue("delayLevel"));
         }
         return message;
-    }
-
-    /** Decides a transaction by the mode of its message; `check-commit` waits for the broker to ask. */
-    private static final class ByMode implements TransactionListener {
-        private static CountDownLatch checks = new CountDownLatch(0);
-
-        static void expectCheck(String mode) {
-            if (mode.equals("check-commit")) {
-                checks = new CountDownLatch((int) checks.getCount() + 1);
-            }
-        }
-
-        static void awaitChecks(int timeoutMs) throws InterruptedException {
-            if (!checks.await(timeoutMs, TimeUnit.MILLISECONDS)) {
-                throw new IllegalStateException(checks.getCount() + " transactions were not checked");
-            }
-        }
-
-        @Override
-        public LocalTransactionState executeLocalTransaction(Message message, Object mode) {
-            switch ((String) mode) {
-                case "commit":
-                    return LocalTransactionState.COMMIT_MESSAGE;
-                case "rollback":
-                    return LocalTransactionState.ROLLBACK_MESSAGE;
-                default:
-                    return LocalTransactionState.UNKNOW;
-            }
-        }
-
-        @Override
-        public LocalTransactionState checkLocalTransaction(MessageExt message) {
-            checks.countDown();
-            return LocalTransactionState.COMMIT_MESSAGE;
-        }
     }
 }

@@ -1,7 +1,4 @@
-"""
-What a 4.9.8 broker does and mqcore does not yet: the tests wait here, proved on the stock broker,
-and each refusal is shown to be clear. A feature that arrives leaves NOT_YET in conftest.py.
-"""
+"""Delays, redelivery, SQL92, keys and prompt routes: a case of each, for every client that has it."""
 from __future__ import annotations
 
 import time
@@ -11,7 +8,7 @@ import pytest
 
 from mqcore.wire.codes import ResponseCode
 from tests.interop.ask import has_route, send, wait_until
-from tests.interop.conftest import NOT_YET, Cluster
+from tests.interop.conftest import Cluster
 from tests.interop.messages import (
     CLIENTS,
     Line,
@@ -26,7 +23,6 @@ from tests.interop.toolchain import SetupError, command_of, require_client
 
 pytestmark = pytest.mark.timeout(240)
 DELAY_LEVEL, DELAY_MS = 2, 2_000                # of STOCK_PROPERTIES in conftest.py
-TRANSACTIONAL = ("java", "go")
 SELECTING = ("java", "go", "node")              # the C++ client knows tags alone
 
 
@@ -51,7 +47,6 @@ def _end(runs: list[Run]) -> None:
 def test_a_delayed_message_comes_after_its_delay_and_not_before(
     programs: Programs, cluster: Cluster, client: str,
 ) -> None:
-    cluster.require("delay")
     require_client("java")
     require_client(client)
     topic = f"delayed-{cluster.kind}-{client}"
@@ -74,7 +69,6 @@ def test_a_delayed_message_comes_after_its_delay_and_not_before(
 
 @pytest.fixture(scope="module")
 def rejecting_readers(cluster: Cluster, session_programs: Programs) -> dict[str, Run]:
-    cluster.require("retry")
     topic = f"rejected-{cluster.kind}"
     _create(session_programs, cluster, topic)
     sent = plain(f"rejected-{index}" for index in range(4))
@@ -101,26 +95,6 @@ def test_a_rejected_message_comes_again_once(
     assert sorted(mids(run.lines)) == sorted(mids(sent) * 2)
 
 
-# -- transactions ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("client", TRANSACTIONAL)
-def test_a_transaction_is_seen_when_it_commits_at_once_or_on_being_asked(
-    programs: Programs, cluster: Cluster, client: str,
-) -> None:
-    cluster.require("transactions")
-    require_client("java")
-    require_client(client)
-    topic = f"transactions-{cluster.kind}-{client}"
-    _create(programs, cluster, topic)
-    modes = ("commit", "rollback", "check-commit", "commit")
-    sent = [message(f"{mode}-{index}", mode, mode) for index, mode in enumerate(modes)]
-    reader = programs.consume("java", cluster.namesrv_addr, topic, f"{topic}-readers", 3)
-    programs.produce(client, cluster.namesrv_addr, topic, sent, wait_checks_ms=30_000).finish()
-
-    assert_same([one for one in sent if one["mode"] != "rollback"], reader.finish(), topic)
-
-
 # -- SQL92 and keys --------------------------------------------------------------------------------
 
 
@@ -128,7 +102,6 @@ def test_a_transaction_is_seen_when_it_commits_at_once_or_on_being_asked(
 def test_an_sql_expression_selects_by_properties(
     programs: Programs, cluster: Cluster, client: str,
 ) -> None:
-    cluster.require("sql")
     require_client("java")
     require_client(client)
     topic = f"sql-{cluster.kind}-{client}"
@@ -172,21 +145,3 @@ def test_a_name_server_knows_a_topic_as_soon_as_its_first_message_is_acknowledge
         delays.append(time.monotonic() - acknowledged)
 
     assert max(delays) < ROUTE_DELAY_S_MAX
-
-
-# -- refusals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("feature", "code", "properties"), [
-    ("delay", ResponseCode.MESSAGE_ILLEGAL, "DELAY\x011"),
-    ("transactions", ResponseCode.NO_PERMISSION, "TRAN_MSG\x01true\x02PGROUP\x01P"),
-])
-def test_what_mqcore_lacks_is_refused_with_a_code_and_a_reason(
-    cluster: Cluster, feature: str, code: int, properties: str,
-) -> None:
-    if cluster.kind != "mqcore" or feature not in NOT_YET:
-        pytest.skip("this broker has it")
-    answer = send(cluster.broker_addr, "refused", b"body", properties)
-
-    assert answer.code == code
-    assert "not supported" in (answer.remark or "")
