@@ -124,26 +124,24 @@ cdef class QueueComparison(QueueCutting):
         After a clean stop of ours: the queues that are as they were left need no closer look. Times
         of files count when `ends` knows them.
         """
-        count = self.count
         self.limit = self.log_end = limit
-        step = max(1, (count + READERS - 1) // READERS)
-        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once
-            for done in [readers.submit(self.load_known_part, first, min(first + step, count),
+        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once,
+            for done in [readers.submit(self.load_known_part, first,     # best for neighbours
                                         ends.unchanged_ns or 0x7FFFFFFFFFFFFFFF)
-                         for first in range(0, count, step)]:
+                         for first in range(READERS)]:
                 done.result()
 
-    def load_known_part(self, int32_t first, int32_t end, int64_t unchanged_ns) -> None:
-        cdef int32_t number
+    def load_known_part(self, int32_t first, int64_t unchanged_ns) -> None:
+        cdef int32_t number = first
         cdef FoundQueue* found
         with nogil:
-            for number in range(first, end):
+            while number < self.shm.head.queue_count:
                 found = &self.found[number]
-                if found.known_max <= 0 or not self.as_known(number, unchanged_ns):
-                    continue
-                found.known = True
-                store_i64_release(&self.shm.queues[number].min_offset, found.known_min)
-                store_i64_release(&self.shm.queues[number].max_offset, found.known_max)
+                if found.known_max > 0 and self.as_known(number, unchanged_ns):
+                    found.known = True
+                    store_i64_release(&self.shm.queues[number].min_offset, found.known_min)
+                    store_i64_release(&self.shm.queues[number].max_offset, found.known_max)
+                number += READERS
 
     # -- against the log ---------------------------------------------------------------------------
 
