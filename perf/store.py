@@ -30,6 +30,7 @@ from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.recovery_compare import queue_ends as ends_of
 from mqcore.store.verify import verify
 from tests.store.harness import Run
+from tests.support import mqcore_process
 from tests.support.mqcore_process import mqcore_up
 
 SEGMENT_BYTES = 1 << 30
@@ -103,6 +104,9 @@ def forget_pages() -> bool:
     except OSError:
         return False
     return True
+
+
+mqcore_process.START_TIMEOUT_S = mqcore_process.STOP_TIMEOUT_S = 300   # measured, not judged
 
 
 @contextmanager
