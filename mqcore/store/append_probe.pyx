@@ -56,7 +56,8 @@ cdef class AppendProbe:
         shm_consumer(&segment.shm, &segment.shm.head.append_results[producer], &self.results)
 
     def send(self, str topic, int queue_id, list bodies, *, int opaque, bytes properties=b"",
-             int sys_flag=0, int64_t born_ms=1, bint waits=True, bint oneway=False, bint after_previous=False) -> bool:
+             int sys_flag=0, int flag=0, int64_t born_ms=1, bint waits=True, bint oneway=False,
+             bint after_previous=False) -> bool:
         """
         Ask for one request of len(bodies) records (2 and more: a batch); False: the ring is full.
         waits: its WAIT is not false; oneway: nobody is told of its result; after_previous: stored only
@@ -76,7 +77,7 @@ cdef class AppendProbe:
         memset(host, 1, 8)
         memset(head, 0, sizeof(AppendHead))
         record.queue_id = queue_id
-        record.flag = 0
+        record.flag = flag
         record.sys_flag = sys_flag
         record.born_time_ms = born_ms
         record.born_host = record.store_host = host
