@@ -107,12 +107,12 @@ cdef int record_check(const uint8_t* at, int64_t available, int64_t position,
 
 cdef bint is_torn(const uint8_t* at, int64_t position, const RecordView* view) noexcept nogil:
     """
-    Whether a part of topic and properties is missing: a disk writes whole sectors, so what did not
+    Whether the topic is none, or a part of topic and properties is missing: a disk writes whole sectors, so what did not
     get through is zero from one sector's start to its end, or from somewhere to the record's end.
     """
     cdef int64_t start = view.topic - at, end = view.size, stop, i
     for i in range(view.topic_length):
-        if view.topic[i] < 32:
+        if view.topic[i] < 33 or view.topic[i] > 126 or view.topic[i] == 47:    # a folder's name
             return True
     if view.properties_length > 0 and at[end - 1] == 0:
         return True

@@ -36,7 +36,7 @@ def changes_of(source: str) -> list[tuple[int, str]]:
             owner = ast.unparse(node.func.value)
             name = node.func.attr
             if (owner in ("os", "shutil") and name in CHANGES) or (
-                    owner not in ("os", "shutil", "files", "files.calls") and name in OF_A_PATH):
+                    owner not in ("os", "shutil", "files", "files.calls", "disk") and name in OF_A_PATH):
                 found.append((node.lineno, f"{owner}.{name}"))
         wanted = [word.value for word in [*node.args, *(k.value for k in node.keywords)]
                   if isinstance(word, ast.Constant) and isinstance(word.value, str)]

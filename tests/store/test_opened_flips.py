@@ -97,7 +97,8 @@ def serve(root: Path) -> Served:
         life.files.commit_log, SEGMENT, state["published"]) if not record.get("blank")}
     served: Served = []
     for queue in life.lives.all():
-        entries = read_entries(life.files.queues / queue.topic / str(queue.queue_id),
+        # a flipped topic may begin with /
+        entries = read_entries(Path(f"{life.files.queues}/{queue.topic}/{queue.queue_id}"),
                                queue.min_offset, queue.max_offset, FILE_ENTRIES)
         for offset, (position, size, _) in enumerate(entries, queue.min_offset):
             record = records.get(position)
