@@ -22,6 +22,7 @@ CHANGES = {
     "copyfile", "copy", "copy2", "move", "link", "symlink", "posix_fallocate",
 }
 OF_A_PATH = {"write_bytes", "write_text", "touch", "unlink", "rmdir", "mkdir", "rename"}
+DOOR = ("files", "files.calls", "disk")       # the names that it goes by
 HOUSEKEEPING = ["mqcore/store/*.py", "mqcore/broker/config_file.py",
                 "mqcore/broker/queue_restarts.py"]
 
@@ -36,7 +37,7 @@ def changes_of(source: str) -> list[tuple[int, str]]:
             owner = ast.unparse(node.func.value)
             name = node.func.attr
             if (owner in ("os", "shutil") and name in CHANGES) or (
-                    owner not in ("os", "shutil", "files", "files.calls", "disk") and name in OF_A_PATH):
+                    owner not in ("os", "shutil", *DOOR) and name in OF_A_PATH):
                 found.append((node.lineno, f"{owner}.{name}"))
         wanted = [word.value for word in [*node.args, *(k.value for k in node.keywords)]
                   if isinstance(word, ast.Constant) and isinstance(word.value, str)]
