@@ -5,7 +5,7 @@ import pytest
 
 from tests.interop.ask import committed_offset, wait_until
 from tests.interop.conftest import Cluster
-from tests.interop.members import QUEUES, Line, Members, keys_of, queued
+from tests.interop.members import QUEUES, Line, Members, first_commit, keys_of, queued
 from tests.interop.worlds import Starter
 
 pytestmark = pytest.mark.timeout(120)
@@ -94,6 +94,7 @@ def test_what_was_polled_is_committed_by_itself_and_not_read_again(
     topic = f"auto-{cluster.kind}"
     group = f"{topic}-readers"
     sent = _filled(java, topic)
+    first_commit(cluster.broker_addr, group, topic)
     java.pull("auto", topic, group)
     lines = _poll(java, "auto", len(sent))
     assert sorted(keys_of(lines)) == sorted(one["key"] for one in sent)
@@ -117,6 +118,7 @@ def test_only_what_is_committed_by_hand_is_not_read_again(cluster: Cluster, java
     group = f"{topic}-readers"
     sent = _filled(java, topic)
     keys = sorted(one["key"] for one in sent)
+    first_commit(cluster.broker_addr, group, topic)
     java.pull("manual", topic, group, autoCommit=False)
     assert sorted(keys_of(_poll(java, "manual", len(sent)))) == keys
     java.ask("stop", "manual")
@@ -208,6 +210,7 @@ def test_the_go_pull_consumer_polls_its_queues_and_goes_on_where_it_stopped(
     topic = f"go-poll-{cluster.kind}"
     group = f"{topic}-readers"
     sent = _filled(java, topic)
+    first_commit(cluster.broker_addr, group, topic)
     go.pull("polling", topic, group)
     assert sorted(keys_of(_poll(go, "polling", len(sent)))) == sorted(one["key"] for one in sent)
     go.ask("stop", "polling")

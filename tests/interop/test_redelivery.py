@@ -8,7 +8,7 @@ import pytest
 from mqcore.wire.records import Record, decode_records
 from tests.interop.ask import ask, committed_offset, has_route, wait_until
 from tests.interop.conftest import DELAY_LEVELS, Cluster
-from tests.interop.members import QUEUES, Line, Members, keys_of, queued
+from tests.interop.members import QUEUES, Line, Members, first_commit, keys_of, queued
 from tests.interop.worlds import Starter
 
 pytestmark = pytest.mark.timeout(120)
@@ -32,6 +32,7 @@ def _group_with_retry_route(
     """
     group = f"{topic}-readers"
     java.create(topic)
+    first_commit(cluster.broker_addr, group, topic)
     members.push(f"{topic}-early", topic, group)
     wait_until(lambda: has_route(cluster.namesrv_addr, f"%RETRY%{group}"), "a retry topic")
     members.ask("stop", f"{topic}-early")
