@@ -14,8 +14,9 @@ pytestmark = pytest.mark.timeout(120)
 QUEUES = 6
 INTERVAL_MS = 3
 PERSIST_MS = 5_000              # how often consumers tell their offsets
-HAND_OVER_MS = 3_000            # what a member that joins or leaves may take: far below 20,000
+HAND_OVER_MS = 6_000            # what a member that joins or leaves may take: far below 20,000
 CHANGE_S_MAX = 15
+RECENT_MS = 300                 # a round of the flow takes some 30 ms
 # Who is there at first, who joins, who leaves: names of clients.
 CASTS = {"java": ("java", "java", "java"), "mixed": ("go", "java", "go")}
 
@@ -59,7 +60,7 @@ class Crowd:
 
     def _await_shares(self, share: int) -> None:
         def even() -> bool:
-            recent = _now_ms() - 300            # a round of the flow takes some 30 ms
+            recent = _now_ms() - RECENT_MS
             shares = [_queues_of(self.lines(name), recent) for name in self.present]
             return (all(len(one) == share for one in shares)
                     and len(set().union(*shares)) == QUEUES)
@@ -98,11 +99,11 @@ def test_members_that_come_and_go_lose_nothing_and_double_only_what_changes_hand
     doubles = crowd.doubles()
     print(f"{cluster.kind} {cast}: {len(acknowledged)} messages, {len(doubles)} came twice, "
           f"changes took {took_ms} ms")
-    assert max(took_ms) < HAND_OVER_MS + 300
+    assert max(took_ms) < HAND_OVER_MS
     for earlier, later in doubles:
         assert earlier["member"] != later["member"]
         assert any(
-            begin - PERSIST_MS <= earlier["seenAt"] and begin <= later["seenAt"] <= end
+            begin - PERSIST_MS <= earlier["seenAt"] and begin <= later["seenAt"] <= end + RECENT_MS
             for begin, end in crowd.changes), (earlier, later)
     for name in crowd.present:
         crowd.homes[name].ask("stop", name)

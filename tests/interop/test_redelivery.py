@@ -16,7 +16,7 @@ CLIENTS = ("java", "go")
 DELAYS_MS = [1_000 * int(level.rstrip("s")) for level in DELAY_LEVELS.split()]
 FIRST_LEVEL = 3                 # of a message that failed for the first time
 TRIES_OF_2_RECONSUMPTIONS = {"java": 3, "go": 4}        # the Go client counts one more
-LATE_MS_MAX = 1_500             # of a client's next pull and of a busy machine
+LATE_MS_MAX = 3_000             # of a client's next pull and of a busy machine
 
 
 def delay_ms(level: int) -> int:
