@@ -3,7 +3,8 @@
 #   B1  A half message counts as settled only when its copy, or its place among the given up, is
 #       stored: what the writer refuses is looked at again in the next round.
 #   B2  A check asks about the copy: it is sent after the copy is stored, with the copy's places.
-#   B3  Before a half message is found undecided, every op record that is dispatched was looked at.
+#   B3  Before a half message is found undecided, and before a question about it is sent, every op
+#       record that is dispatched was looked at.
 #   B4  At most FLIGHTS copies are on their way: a round over a million takes its turn among the sends.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -321,14 +321,14 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
     if found != HALF_FOUND:
         return pass_by(k)
     read_notes(&record, &notes)
+    if notes.original >= 0 and half_is_ended(&k.halves, notes.original):
+        return pass_by(k)
     flight.half_offset = k.cursor
     flight.original = -1
     flight.action = decide(k, &record, &notes, &flight, now_ms)
     if flight.action == 0:
         return STEP_DONE
     if flight.action == ACTION_PUT_BACK:
-        if notes.original >= 0 and half_is_ended(&k.halves, notes.original):
-            return pass_by(k)
         flight.original = notes.original if notes.original >= 0 else record.queue_offset
     if copy_room(&record) > ring_length_max(&k.appends):
         k.halves.strange += 1          # longer than this broker's messages may be
@@ -380,15 +380,16 @@ cdef void begin(Checker* k, int64_t now_ms) noexcept nogil:
 cdef int step(Checker* k, int64_t now_ms) noexcept nogil:
     cdef int32_t looked
     cdef int result = STEP_MORE
-    k.landing = take_results(k)
-    if k.landing != LANDED:
-        return STEP_WAIT
-    advance(k)
     if half_ops_wait(&k.halves):                                         # B3
         if half_read_ops(&k.halves) < 0:
             k.over = True
         elif half_ops_wait(&k.halves):
+            advance(k)
             return STEP_MORE
+    k.landing = take_results(k)
+    if k.landing != LANDED:
+        return STEP_WAIT
+    advance(k)
     for looked in range(LOOKS_AT_ONCE):
         if k.over:
             break
@@ -419,7 +420,7 @@ cdef class TransactionCheck:
     cdef Segment segment
     cdef Checker* k
     cdef Waiter waiter
-    cdef int64_t told_ms
+    cdef public int64_t ahead_ms       # of the clock: a test's time passes quickly
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder, *,
                   int64_t file_entries, int64_t timeout_ms, int64_t check_max,
@@ -466,7 +467,16 @@ cdef class TransactionCheck:
 
     def round_begin(self) -> None:
         """A round over what is stored now; `run` works on it."""
-        begin(self.k, wall_ms())
+        begin(self.k, self.now_ms())
+
+    def turn(self) -> bool:
+        """One step of the round, without sleep, for tests that turn it by hand; True: it is over."""
+        cdef int result = step(self.k, self.now_ms())
+        self.tell_coordinator()
+        if result != STEP_DONE:
+            return False
+        self.finish()
+        return True
 
     def run(self, int64_t slice_ms) -> bool:
         """Work on the round for `slice_ms`, or until a stop is asked for; True: it is over."""
@@ -476,16 +486,13 @@ cdef class TransactionCheck:
         queue_files_forget(&self.k.halves.queues)
         with nogil:
             while steady_ms() < end_ms and not self.stopping():
-                result = step(self.k, wall_ms())
+                result = step(self.k, self.now_ms())
                 self.tell_coordinator()
                 if result == STEP_DONE:
                     break
                 if result == STEP_WAIT:
                     self.sleep(end_ms - steady_ms(), False)
-        advance(self.k)
-        if result == STEP_DONE:
-            self.k.shm.transactions.rounds += 1
-        self.report()
+        self.finish(result == STEP_DONE)
         return result == STEP_DONE
 
     def round_end(self, int64_t timeout_ms) -> None:
@@ -495,12 +502,11 @@ cdef class TransactionCheck:
         self.k.over = True
         with nogil:
             while result != STEP_DONE and steady_ms() < end_ms:
-                result = step(self.k, wall_ms())
+                result = step(self.k, self.now_ms())
                 self.tell_coordinator()
                 if result == STEP_WAIT:
                     waiter_sleep(&self.waiter, 1)
-        advance(self.k)
-        self.report()
+        self.finish(False)
 
     def wait(self, int64_t slice_ms) -> None:
         """
@@ -534,6 +540,15 @@ cdef class TransactionCheck:
     def offsets(self) -> tuple[int, int]:
         """(half offset, op offset): what is below is settled."""
         return self.k.halves.half_offset, self.k.halves.op_offset
+
+    cdef int64_t now_ms(self) noexcept nogil:
+        return wall_ms() + self.ahead_ms
+
+    cdef void finish(self, bint over=True):
+        advance(self.k)
+        if over:
+            self.k.shm.transactions.rounds += 1
+        self.report()
 
     cdef bint stopping(self) noexcept nogil:
         return load_i32_acquire(&self.k.shm.slots[SLOT_TRANSACTION_CHECK].stop_requested) != 0

@@ -1,4 +1,4 @@
-"""A transactional producer on the wire: half messages, ends, and the checks that it is asked for."""
+"""A transactional producer on the wire: half messages, ends, and the checks that it is asked."""
 from __future__ import annotations
 
 import itertools
@@ -57,8 +57,11 @@ class Producer(Peer):
 
     def topic(self, queues: int = 2) -> str:
         name = unique("Tx")
-        assert self.ask(Code.UPDATE_AND_CREATE_TOPIC, topic_fields(name, queues)).code == 0
+        self.topic_named(name, queues)
         return name
+
+    def topic_named(self, name: str, queues: int) -> None:
+        assert self.ask(Code.UPDATE_AND_CREATE_TOPIC, topic_fields(name, queues)).code == 0
 
     def prepare(self, topic: str, body: bytes, queue_id: int = 0, born_ms: int | None = None,
                 **properties: str) -> Record:
@@ -125,8 +128,8 @@ class Producer(Peer):
             "consumerGroup": "CID_RMQ_SYS_TRANS", "topic": topic, "queueId": "0"})
         return int((answer.ext or {})["offset"] or 0) if answer.code == 0 else 0
 
-    def end_of(self, topic: str) -> int:
-        answer = self.ask(Code.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
+    def end_of(self, topic: str, queue_id: int = 0) -> int:
+        answer = self.ask(Code.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
         return int((answer.ext or {})["offset"] or 0)
 
     def until(self, condition: Callable[[], bool], what: str,
@@ -134,3 +137,11 @@ class Producer(Peer):
         end = time.monotonic() + deadline_s
         while not condition():
             assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+
+
+def settled(producer: Producer) -> None:
+    """Until every half message and op record that there is now is passed."""
+    halves = producer.end_of(HALF_TOPIC)
+    producer.until(lambda: producer.offset(HALF_TOPIC) >= halves, "all half messages settled")
+    ops = producer.end_of(OP_TOPIC)
+    producer.until(lambda: producer.offset(OP_TOPIC) >= ops, "all op records passed")

@@ -1,4 +1,4 @@
-"""What the transaction-check process does with half messages that nobody ended (broker.md 5.4 to 5.6)."""
+"""What is done with half messages that nobody ended (broker.md 5.4 to 5.6), on a live broker."""
 from __future__ import annotations
 
 import json
@@ -16,6 +16,7 @@ from tests.transactions.producer import (
     OP_TOPIC,
     ROLLBACK,
     Producer,
+    settled,
     unique,
 )
 
@@ -193,14 +194,6 @@ def test_the_queues_of_transactions_are_topics_without_consumers(producer: Produ
 
     assert HALF_TOPIC.encode() in topics
     assert OP_TOPIC.encode() not in topics
-
-
-def settled(producer: Producer) -> None:
-    """Until every half message and op record that there is now is passed."""
-    halves = producer.end_of(HALF_TOPIC)
-    producer.until(lambda: producer.offset(HALF_TOPIC) >= halves, "all half messages settled")
-    ops = producer.end_of(OP_TOPIC)
-    producer.until(lambda: producer.offset(OP_TOPIC) >= ops, "all op records passed")
 
 
 def bodies_of(producer: Producer, topic: str, first: int) -> list[Record]:
