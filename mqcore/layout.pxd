@@ -223,8 +223,9 @@ cdef struct LogState "mq_log_state":
     int32_t disk_full_percent            # how full the disk is while it is too full; the writer
     int64_t last_store_time_ms           # store time of the last published record; the writer
     int64_t flushed_store_time_ms        # store time of the last record known on disk; the writer
+    int64_t begun                        # where the log ended when this run began; the writer
     int32_t removals_begun               # counts; after the queues' own words; the writer
-    uint8_t writer_pad[76]
+    uint8_t writer_pad[68]
     int64_t dispatched                   # queues and index hold every record below it; dispatcher
     int32_t queue_error                  # errno of the last failed queue or index write, or 0
     int32_t trims                        # counts: queue files were deleted; the dispatcher

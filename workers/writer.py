@@ -91,6 +91,7 @@ class Writer:
         flushed = self._segment.log_state()["flushed"]
         if first_start:
             self._segment.set_dispatched(recovered.dispatch_from, recovered.last_store_time_ms)
+            self._segment.set_begun(recovered.end)
             flushed = recovered.dispatch_from
         try:
             sync_segments(self._settings.log_folders, store.segment_size_bytes,
@@ -217,7 +218,9 @@ class Writer:
         indexed = index_files.mend(
             self._files.index, sure, known=known.index if known is not None else (),
             first=recovered.first,
-            unchanged_ns=known.unchanged_ns if known is not None and recovered.as_left else 0)
+            unchanged_ns=known.unchanged_ns if known is not None and recovered.as_left else 0,
+            indexed_to=known.end if known is not None and (
+                recovered.as_left or last.same_boot) else 0)
         indexed = max(indexed, recovered.first)
         if indexed < recovered.dispatch_from:
             recovery.look_back(indexed, recovered.dispatch_from)
@@ -241,6 +244,7 @@ class Writer:
             recovered = recovery.open_store(
                 clean=last.clean, checkpoint_ms=known.replay_from_ms,
                 flushed_ms=known.log_time_ms, unsynced_bytes_max=unsynced if last.synced else -1,
+                same_boot=last.same_boot,
                 ends=ends, hints=lambda: queue_hints.read(self._settings.config_dir))
             self._mend_index(recovery, recovered, last, ends)
             if not (recovered.as_left or last.ours):

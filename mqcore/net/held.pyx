@@ -16,6 +16,7 @@ from mqcore.net.scan cimport (
     Found,
     answer_pull,
     scan,
+    scan_trouble,
 )
 from mqcore.net.server cimport HELD_LIFE_MS_MAX, OUT_HIGH_BYTES, connection_find
 from mqcore.net.wanted cimport Wanted, wanted_again
@@ -184,9 +185,9 @@ cdef bint settle_cold(Server* s, Connection* c, HeldPull* held) noexcept nogil:
         held.cold_job = found.cold_job
         held.cold_rounds = 1 if found.examined else held.cold_rounds + 1
         return False
-    elif found.unreadable:
+    elif found.unreadable or found.damaged >= 0:
         reply_plain(s, c, held.asker.binary, held.asker.opaque, CODE_SYSTEM_ERROR,
-                    "the store cannot be read now: a file of it cannot be opened or mapped")
+                    scan_trouble(&found))
     else:
         answer_pull(s, c, &held.asker, CODE_RETRY_IMMEDIATELY,
                     "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",

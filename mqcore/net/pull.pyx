@@ -22,6 +22,7 @@ from mqcore.net.scan cimport (
     Found,
     answer_pull,
     scan,
+    scan_trouble,
 )
 from mqcore.net.server cimport (
     HANDLE_FORWARD,
@@ -145,9 +146,8 @@ cdef int look_inside(Server* s, Connection* c, const Asker* asker, const PullFie
     if found.count > 0:
         answer_pull(s, c, asker, CODE_FOUND, "FOUND", f.offset + found.examined, min_offset,
                     max_offset, &found)
-    elif found.unreadable:
-        reply_plain(s, c, asker.binary, asker.opaque, CODE_SYSTEM_ERROR,
-                    "the store cannot be read now: a file of it cannot be opened or mapped")
+    elif found.unreadable or found.damaged >= 0:
+        reply_plain(s, c, asker.binary, asker.opaque, CODE_SYSTEM_ERROR, scan_trouble(&found))
     elif found.examined == 0:
         answer_pull(s, c, asker, CODE_NOT_FOUND, "OFFSET_FOUND_NULL",
                     (f.offset // s.queues.file_entries + 1) * s.queues.file_entries, min_offset,

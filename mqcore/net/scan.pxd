@@ -9,6 +9,7 @@ cdef struct Found:                    # what one look at a queue gave
     int64_t examined                  # entries looked at
     bint gone                         # the last one that is left out was deleted already
     bint unreadable                   # a file is there and cannot be read now: nothing is skipped
+    int64_t damaged                   # the walk ended at a message that is not whole, there; -1: no
     bint far                          # the last entry lies far behind the log's end (broker.md 6.2)
     int64_t cold_job                  # nothing was found yet, and this job has to be finished first
     const uint8_t* records[1024]
@@ -26,6 +27,8 @@ cdef enum PullCodes:
 # patient: what is not in memory is asked for (cold.pxd), and the walk ends before it.
 cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t count_max,
                const Match* match, bint patient, Found* found) noexcept nogil
+# Why a pull that has found nothing is answered with an error: `unreadable` or `damaged` is set.
+cdef const char* scan_trouble(const Found* found) noexcept nogil
 cdef void answer_pull(Server* s, Connection* c, const Asker* asker, int32_t code, const char* remark,
                       int64_t next_offset, int64_t min_offset, int64_t max_offset,
                       const Found* found) noexcept nogil

@@ -1,7 +1,8 @@
 """Walks a consume queue for a pull (broker.md 6.2, 6.3; DefaultMessageStore, MessageFilter)."""
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.filter.bitmap cimport bitmap_has
@@ -39,7 +40,7 @@ from mqcore.store.consume_queue cimport (
     queue_file_path,
     queue_read,
 )
-from mqcore.store.log_view cimport LOG_PATH_MAX, log_at, log_next_use
+from mqcore.store.log_view cimport LOG_PATH_MAX, log_at, log_next_use, log_record
 from mqcore.store.queue_extension cimport (
     ExtensionUnit,
     extension_fresh,
@@ -192,8 +193,40 @@ cdef int32_t read_entries(Server* s, int32_t queue, int64_t offset, int32_t coun
     return max(got, 0)
 
 
-cdef bint take_record(Server* s, int32_t queue, const QueueItem* item, const Match* match,
-                      int64_t log_end, bint patient, int64_t* skip_until,
+cdef bint is_whole(Server* s, int32_t queue, int64_t offset, const QueueItem* item,
+                   const uint8_t* record) noexcept nogil:
+    """Whether a message from before this run is as it was, and the one that its entry means."""
+    cdef const QueueEntry* q = &s.shm.queues[queue]
+    cdef RecordView view
+    cdef PropertyItem named
+    cdef const uint8_t* at
+    if log_record(&s.log, record, item.record_size, item.log_position, &view) != PARSE_RECORD or (
+            view.size != item.record_size):
+        return False
+    if (view.queue_offset == offset and view.queue_id == q.queue_id
+            and view.topic_length == q.topic_length
+            and memcmp(view.topic, q.topic, q.topic_length) == 0):
+        return True
+    at = view.properties                       # a light queue's entries point at others' messages
+    while property_next(&at, view.properties + view.properties_length, &named):
+        if item_is(&named, "INNER_MULTI_DISPATCH", 20):
+            return True
+    return False
+
+
+cdef char[128] damage_remark           # one thread a process
+
+
+cdef const char* scan_trouble(const Found* found) noexcept nogil:
+    if found.damaged < 0:
+        return "the store cannot be read now: a file of it cannot be opened or mapped"
+    snprintf(damage_remark, sizeof(damage_remark), "the message at log position %lld is damaged: "
+             "see mqcore verify and mqcore repair", <long long>found.damaged)
+    return damage_remark
+
+
+cdef bint take_record(Server* s, int32_t queue, int64_t offset, const QueueItem* item,
+                      const Match* match, int64_t log_end, bint patient, int64_t* skip_until,
                       Found* found) noexcept nogil:
     """One entry that may be wanted: look at its record. False: the walk ends before it."""
     cdef const uint8_t* record = log_at(&s.log, item.log_position, item.record_size, log_end)
@@ -211,6 +244,9 @@ cdef bint take_record(Server* s, int32_t queue, const QueueItem* item, const Mat
         found.cold_job = ask_for_log(s, item.log_position)
         if found.cold_job or found.count:
             return False
+    if item.log_position < s.shm.log.begun and not is_whole(s, queue, offset, item, record):
+        found.damaged = item.log_position
+        return False
     if (match.kind == SUBSCRIPTION_OTHER or match.by_origin) and not record_wanted(
             s, queue, record, item.record_size, match):
         found.gone = False
@@ -234,6 +270,7 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
     found.bytes = 0
     found.examined = 0
     found.gone = found.unreadable = found.far = False
+    found.damaged = -1
     found.cold_job = 0
     log_next_use(&s.log)
     extension_fresh(&s.extension)
@@ -252,7 +289,8 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
                     return
                 if not entry_wanted(s, queue, item.tag_code, match):
                     found.gone = False                                   # the last reason counts
-                elif not take_record(s, queue, &item, match, log_end, patient, &skip_until, found):
+                elif not take_record(s, queue, offset + found.examined, &item, match, log_end,
+                                     patient, &skip_until, found):
                     return
             found.examined += 1
         if got < part or (offset + found.examined) % s.queues.file_entries == 0:

@@ -42,7 +42,7 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.tables cimport name_hash, queue_hash
-from mqcore.store.log_view cimport log_at, log_next_use
+from mqcore.store.log_view cimport log_at, log_next_use, log_record
 from mqcore.store.record cimport (
     PARSE_RECORD,
     PropertyItem,
@@ -52,7 +52,6 @@ from mqcore.store.record cimport (
     property_next,
     record_begin,
     record_end,
-    record_parse,
 )
 from mqcore.wire.header cimport (
     END_DECISION,
@@ -105,8 +104,7 @@ cdef const char* find_half(Server* s, int64_t position, HalfMessage* half) noexc
     if size < RECORD_FIXED_SIZE:
         return "there is no message at commitLogOffset"
     half.bytes = bytes = log_at(&s.log, position, size, published)
-    if bytes == NULL or record_parse(bytes, size, &half.record) != PARSE_RECORD or (
-            half.record.log_position != position):
+    if bytes == NULL or log_record(&s.log, bytes, size, position, &half.record) != PARSE_RECORD:
         return "there is no message at commitLogOffset"
     if half.record.topic_length != HALF_TOPIC_LENGTH or memcmp(
             half.record.topic, HALF_TOPIC, HALF_TOPIC_LENGTH) != 0:

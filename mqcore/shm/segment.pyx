@@ -282,6 +282,10 @@ cdef class Segment:
         store_i64_release(&self.shm.log.last_store_time_ms, store_time_ms)
         store_i64_release(&self.shm.log.dispatched, position)
 
+    def set_begun(self, int64_t position) -> None:
+        """Recovery's word: what lies below was not written by this run, and is checked when read."""
+        store_i64_release(&self.shm.log.begun, position)
+
     def publish_for_test(self, int64_t position) -> None:
         """Show readers a log that ends at `position`, where a test has no writer."""
         store_i64_release(&self.shm.log.published, position)

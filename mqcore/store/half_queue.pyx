@@ -15,7 +15,7 @@ from mqcore.store.consume_queue cimport (
     queue_files_open,
     queue_read,
 )
-from mqcore.store.log_view cimport log_at, log_next_use, log_view_close, log_view_open
+from mqcore.store.log_view cimport log_at, log_next_use, log_record, log_view_close, log_view_open
 from mqcore.store.queue_extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 
@@ -401,7 +401,7 @@ cdef int half_record(HalfQueue* h, int64_t offset, RecordView* record,
                       load_i64_acquire(&h.shm.log.published))
     if bytes[0] == NULL:
         return HALF_UNREADABLE if h.log.failure else HALF_GONE
-    if record_parse(bytes[0], item.record_size, record) != PARSE_RECORD:
+    if log_record(&h.log, bytes[0], item.record_size, item.log_position, record) != PARSE_RECORD:
         bytes[0] = NULL
         return HALF_GONE
     return HALF_FOUND

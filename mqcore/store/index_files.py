@@ -35,28 +35,31 @@ def ends(folder: Path) -> list[tuple[str, int]]:
 
 
 def mend(folder: Path, below: int, *, known: Iterable[tuple[str, int]] = (), first: int = 0,
-         unchanged_ns: int = 0) -> int:
+         unchanged_ns: int = 0, indexed_to: int = 0) -> int:
     """
     Take away the newest files that cannot be gone on with: those that were begun and hold nothing,
     those that know of records at or behind log position `below`, all behind one that is lost.
 
     known: files that were there, as from `ends`; those that lie before `first`, the log's begin,
     may have been trimmed. unchanged_ns: a file modified later is not ours any more, 0: all are.
-    Returns the log position of the last record that is indexed then, from which indexing goes on;
-    0: there is no index. Raises OSError.
+    indexed_to: when nothing is lost, all below this log position is known to be indexed; records
+    need not have keys. Returns the log position from which indexing goes on; 0: there is no index.
+    Raises OSError.
     """
     there = files(folder)
     names = {path.name for path in there}
     lost = min((name for name, end in known if end >= first and name not in names), default=None)
     changed = min((path.name for path in there
                    if unchanged_ns and path.stat().st_mtime_ns > unchanged_ns), default=None)
+    whole = lost is None and changed is None
     for path in reversed(there):
         end, next_entry = _header(path)
         if next_entry > 1 and end < below and not (lost is not None and path.name > lost) and not (
                 changed is not None and path.name >= changed):
-            return end
+            return max(end, indexed_to) if whole else end
+        whole = whole and next_entry <= 1
         unlink(path)
-    return 0
+    return indexed_to if whole else 0
 
 
 def _header(path: Path) -> tuple[int, int]:

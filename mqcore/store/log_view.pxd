@@ -7,6 +7,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LogState
+from mqcore.store.record cimport RecordView
 
 cdef enum:
     LOG_VIEW_PLACES = 1024           # mapped segments at a time; a power of two
@@ -34,5 +35,9 @@ cdef inline void log_next_use(LogView* view) noexcept nogil:
 cdef const uint8_t* log_at(LogView* view, int64_t position, int64_t size, int64_t end) noexcept nogil
 # Unmap what was deleted (its disk space is free only then): between requests, for L2 ends here.
 cdef void log_view_forget(LogView* view) noexcept nogil
+# The record in `size` bytes that log_at has given for a position: ParseResult. One that was there
+# before this run began is checked as recovery does it, its body too: a clean start reads no log.
+cdef int log_record(LogView* view, const uint8_t* at, int64_t size, int64_t position,
+                    RecordView* record) noexcept nogil
 # The segment's bytes from position on, whatever is published: for the writer's recovery.
 cdef const uint8_t* log_segment(LogView* view, int64_t position) noexcept nogil

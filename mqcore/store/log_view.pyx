@@ -7,6 +7,13 @@ from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport LogState
 from mqcore.store.io cimport store_io
 from mqcore.store.log_folders cimport log_open
+from mqcore.store.record cimport (
+    PARSE_BAD_POSITION,
+    PARSE_RECORD,
+    RecordView,
+    record_check,
+    record_parse,
+)
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
@@ -89,3 +96,14 @@ cdef const uint8_t* log_at(LogView* view, int64_t position, int64_t size, int64_
     if position % view.segment_size + size > view.segment_size:
         return NULL
     return log_segment(view, position)
+
+
+cdef int log_record(LogView* view, const uint8_t* at, int64_t size, int64_t position,
+                    RecordView* record) noexcept nogil:
+    cdef int result
+    if position < load_i64_acquire(&view.state.begun):
+        return record_check(at, size, position, record)
+    result = record_parse(at, size, record)
+    if result == PARSE_RECORD and record.log_position != position:
+        return PARSE_BAD_POSITION
+    return result

@@ -27,7 +27,8 @@ COPIED_NS = 2_000_000_000      # a file that is younger than it says was copied:
 @dataclass(frozen=True)
 class QueueEnds:
     """
-    first, end: of the log, in bytes; all records below `end` were dispatched. The five columns have
+    first, end: of the log, in bytes; all records below `end` were dispatched, those below `flushed`
+    were on the disk. The five columns have
     one item a queue, native i32 or i64; `topic_numbers` index `topics`. index: (name, log position
     of the last record) of the key index's files. unchanged_ns: modification time behind which a
     file of a queue was changed by somebody else; 0: not known.
@@ -35,6 +36,7 @@ class QueueEnds:
 
     first: int
     end: int
+    flushed: int = 0
     topics: list[bytes] = field(default_factory=list)
     topic_numbers: bytes = b""
     queue_ids: bytes = b""
@@ -58,7 +60,8 @@ class Hints:
 def write(path: Path, ends: QueueEnds, now_ns: int) -> None:
     """Replace the file, synced with its folder. Raises OSError."""
     body = msgpack.packb({
-        "first": ends.first, "end": ends.end, "writtenNs": now_ns, "topics": ends.topics,
+        "first": ends.first, "end": ends.end, "flushed": ends.flushed, "writtenNs": now_ns,
+        "topics": ends.topics,
         "topicNumbers": ends.topic_numbers, "queueIds": ends.queue_ids,
         "minOffsets": ends.min_offsets, "maxOffsets": ends.max_offsets,
         "index": [list(file) for file in ends.index]})
@@ -83,7 +86,8 @@ def read(path: Path) -> QueueEnds | None:
 
 def _decoded(value: dict[str, Any], changed_ns: int) -> QueueEnds | None:
     ends = QueueEnds(
-        first=int(value["first"]), end=int(value["end"]), topics=list(value["topics"]),
+        first=int(value["first"]), end=int(value["end"]), flushed=int(value["flushed"]),
+        topics=list(value["topics"]),
         topic_numbers=bytes(value["topicNumbers"]), queue_ids=bytes(value["queueIds"]),
         min_offsets=bytes(value["minOffsets"]), max_offsets=bytes(value["maxOffsets"]),
         index=[(str(name), int(end)) for name, end in value["index"]],

@@ -27,6 +27,7 @@ from mqcore.store.log_view cimport (
     LogView,
     log_at,
     log_next_use,
+    log_record,
     log_view_close,
     log_view_forget,
     log_view_open,
@@ -158,8 +159,7 @@ cdef class StoreReader:
         if at == NULL:
             return None
         available = min(end, (position // self.log.segment_size + 1) * self.log.segment_size)
-        if record_parse(at, available - position, &view) != PARSE_RECORD or (
-                view.log_position != position):
+        if log_record(self.log, at, available - position, position, &view) != PARSE_RECORD:
             return None
         return (<const char*>at)[:view.size]
 

@@ -3,8 +3,8 @@ Recovery, run by the writer before anybody reads (store.md 9): where the log end
 are, where dispatch goes on.
 
 After a clean stop the consume queues say where the log's last record lies, and only what follows is
-read. After an unclean one every record from the checkpoint's segment on is read and checked, and
-dispatch repeats them. A torn tail is cut at the exact record: it is reported, never served.
+read. After an unclean one every record is read and checked that was written since the queues' ends
+were (queue_ends.py), or without them from the checkpoint's segment on, and dispatch repeats them. A torn tail is cut at the exact record: it is reported, never served.
 """
 import errno
 import os
@@ -14,7 +14,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
-from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, QueueEntry
+from mqcore.endian cimport load_i32
+from mqcore.layout cimport (
+    RECORD_FIXED_SIZE,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_TRANSACTION_MASK,
+    QueueEntry,
+)
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
@@ -42,6 +48,7 @@ from mqcore.store.recovery_errors import DamagedStoreError, what_to_do
 cdef enum:
     STRETCH_BYTES = 128 << 20         # of the log, at each end, held against the queues
     LOOK_BYTES = 8 << 20              # behind a record that cannot be read, for one that can
+    RECORD_BYTES_MAX = 5 << 20        # of stock's and ours
 
 
 REASONS = {
@@ -99,7 +106,8 @@ cdef class Recovery:
         free(self.named)
 
     def open_store(self, *, bint clean, int64_t checkpoint_ms, int64_t flushed_ms=0,
-                   int64_t unsynced_bytes_max=-1, ends: QueueEnds | None = None,
+                   int64_t unsynced_bytes_max=-1, bint same_boot=False,
+                   ends: QueueEnds | None = None,
                    hints: Callable[[], Hints] = Hints) -> Recovered:
         """
         Recover the whole store: a start of the broker.
@@ -107,7 +115,8 @@ cdef class Recovery:
         clean: no abort file was there; checkpoint_ms: store time up to which queues and log were on
         disk at the last checkpoint, flushed_ms: up to which the log was, 0: unknown;
         unsynced_bytes_max: the most that the last run ever had written and not synced, -1: unknown;
-        ends: what the last run, if it was ours, left in the queues; hints: asked when `ends` is not
+        same_boot: all that was written is there, synced or not; ends: what the last run, if it was
+        ours, left in the queues; hints: asked when `ends` is not
         there or not true (QueueComparison.missing_by_log).
 
         A record that cannot be read is a torn tail if it may never have been on the disk; whole
@@ -133,6 +142,9 @@ cdef class Recovery:
         check_from = self.check_from(starts, self.queues.load(ends.end if exact else limit), limit,
                                      clean, checkpoint_ms)
         if ends is not None and not clean and first <= ends.end:
+            if ends.end <= (limit if same_boot else ends.flushed) and self.ends_a_record(ends.end):
+                check_from = ends.end
+                self.last_time_ms = flushed_ms
             check_from = min(check_from, <int64_t>ends.end)
         end, torn = self.walk(ends.end if exact else check_from, limit, True)
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
@@ -177,7 +189,27 @@ cdef class Recovery:
         if not ends.first <= first <= end <= limit:
             return False
         reached, torn = self.walk(end, limit, True)
-        return reached == end and not torn
+        return reached == end and not torn and (end == first or self.ends_a_record(end))
+
+    cdef bint ends_a_record(self, int64_t end) except -1:
+        """Whether a whole record ends at a log position: the log was written so far."""
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int64_t base = (end - 1) // size * size
+        cdef int64_t start = max(base, end - RECORD_BYTES_MAX)
+        cdef const uint8_t* at
+        cdef RecordView record
+        cdef int64_t position
+        if end <= self.shm.log.first or end > self.written_end(end - 1):
+            return False
+        log_next_use(self.log)
+        at = log_segment(self.log, base)
+        if at == NULL:
+            return False
+        for position in range(end - RECORD_FIXED_SIZE, start - 1, -1):
+            if load_i32(at + position - base) == end - position and record_check(
+                    at + position - base, end - position, position, &record) == PARSE_RECORD:
+                return True
+        return False
 
     cdef int64_t check_from(self, list starts, int64_t indexed_end, int64_t limit, bint clean,
                             int64_t checkpoint_ms) except -1:

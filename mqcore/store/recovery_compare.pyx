@@ -342,6 +342,7 @@ def queue_ends(Segment segment not None, index=()) -> QueueEnds:
     cdef Shm* shm = &segment.shm
     cdef int64_t end = load_i64_acquire(&shm.log.dispatched)       # before the queues: they have more
     cdef int64_t first = load_i64_acquire(&shm.log.first)
+    cdef int64_t flushed = load_i64_acquire(&shm.log.flushed)
     cdef int32_t count = load_i32_acquire(&shm.head.queue_count), number, used = 0
     cdef QueueEntry* entry
     cdef int32_t[::1] topics = memoryview(bytearray(4 * count + 4)).cast("i")
@@ -361,6 +362,6 @@ def queue_ends(Segment segment not None, index=()) -> QueueEnds:
         topics[used] = names.setdefault(<bytes>entry.topic[:entry.topic_length], len(names))
         used += 1
     return QueueEnds(
-        first=first, end=end, topics=list(names), topic_numbers=bytes(topics[:used]),
+        first=first, end=end, flushed=flushed, topics=list(names), topic_numbers=bytes(topics[:used]),
         queue_ids=bytes(ids[:used]), min_offsets=bytes(least[:used]), max_offsets=bytes(most[:used]),
         index=list(index))

@@ -10,7 +10,7 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.consume_queue cimport QueueItem, entry_decode, queue_read
-from mqcore.store.log_view cimport log_at, log_next_use
+from mqcore.store.log_view cimport log_at, log_next_use, log_record
 from mqcore.store.queue_extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule_book cimport book_move
@@ -138,8 +138,7 @@ cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
                    load_i64_acquire(&s.shm.log.published))
     if at[0] == NULL:
         return later_or_gone(s, item)
-    if (record_parse(at[0], item.record_size, delayed) != PARSE_RECORD
-            or delayed.log_position != item.log_position):
+    if log_record(&s.log, at[0], item.record_size, item.log_position, delayed) != PARSE_RECORD:
         return NOTE_UNREADABLE
     found = real_place(delayed, place)
     if found == PLACE_KNOWN:
