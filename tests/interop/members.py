@@ -9,8 +9,8 @@ Each command is a JSON object with `do`; each answer a JSON object with `answer`
 the consumers were handed goes to a file of JSON lines, with the member's name, the number of the
 listener's call, and whether that call accepted it. Messages are told apart by their keys.
 
-Both programs know: push, pull, stop, suspend, resume, release, poll, take, update. The Java one has
-more: create-topic, send, flow, end-flow, reset, held, subscribe, expire, queues, assign, seek,
+Both programs know: push, pull, stop, release, poll, take. The Java one has more: create-topic,
+send, flow, end-flow, reset, held, subscribe, suspend, resume, expire, queues, update, assign, seek,
 seek-to-begin, seek-to-end, offset-at, committed, commit, pause.
 """
 from __future__ import annotations

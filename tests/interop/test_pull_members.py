@@ -180,6 +180,7 @@ def test_the_older_pull_consumer_fetches_queues_pulls_by_tag_and_updates_offsets
     assert (end["status"], end["next"]) == ("NO_NEW_MSG", EACH)
     beyond = java.ask("take", "older", queue=1, expression="*", offset=EACH + 5, count=32)
     assert (beyond["status"], beyond["next"]) == ("OFFSET_ILLEGAL", EACH)
+    assert java.ask("offset-at", "older", queue=1, timestamp=0) == 0
     java.ask("update", "older", queue=1, offset=7)
     wait_until(lambda: java.ask("committed", "older", queue=1) == 7, "the offset is kept")
     java.ask("stop", "older")

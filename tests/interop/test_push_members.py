@@ -226,3 +226,50 @@ def test_a_listener_gets_neighbours_of_one_queue_up_to_its_batch_size(
             offsets = [line["offset"] for line in call]
             assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
         members.ask("stop", f"{topic}-{orderly}")
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_broadcasting_consumer_goes_on_where_it_stopped(
+    cluster: Cluster, members_of: Starter, client: str,
+) -> None:
+    java, members = _pair(members_of, client, cluster.namesrv_addr)
+    topic = f"rebroadcast-{cluster.kind}-{client}"
+    java.create(topic)
+    seen: list[str] = []
+    for lot in ("first", "second"):
+        keys = [f"{lot}-{number}" for number in range(2 * QUEUES)]
+        java.send(topic, queued(keys))
+        members.push(topic, topic, f"{topic}-readers", broadcast=True)
+        seen += keys
+        assert sorted(keys_of(members.wait_for(topic, keys))) == sorted(seen)
+        members.ask("stop", topic)          # it keeps its offsets in a file of its own
+
+
+def test_a_suspended_consumer_gets_nothing_until_it_is_resumed(
+    cluster: Cluster, members_of: Starter,
+) -> None:
+    java = members_of("java", cluster.namesrv_addr)         # the Go client rests for 30 s
+    topic = f"suspended-{cluster.kind}"
+    control, suspended = f"{topic}-control", f"{topic}-member"
+    java.create(topic)
+    for name in (control, suspended):
+        java.push(name, topic, f"{name}-readers")
+    lots = {lot: [f"{lot}-{queue}" for queue in range(QUEUES)]
+            for lot in ("before", "under-way", "waiting")}
+    java.send(topic, queued(lots["before"]))
+    java.wait_for(topic, lots["before"], member=suspended)
+    java.ask("suspend", suspended)
+    # Pulls that were under way may bring one answer more for each queue.
+    for lot in ("under-way", "waiting"):
+        java.send(topic, queued(lots[lot]))
+        java.wait_for(topic, lots[lot], member=control)
+
+    assert not set(lots["waiting"]) & set(keys_of(java.deliveries(topic, suspended)))
+    java.ask("resume", suspended)
+    wanted = [key for keys in lots.values() for key in keys]
+    assert sorted(keys_of(java.wait_for(topic, wanted, member=suspended))) == sorted(wanted)
+    for name in (control, suspended):
+        java.ask("stop", name)

@@ -106,12 +106,6 @@ func execute(
 			return nil, m.push.Shutdown()
 		}
 		return nil, m.pull.Shutdown()
-	case "suspend":
-		m.push.Suspend()
-		return nil, nil
-	case "resume":
-		m.push.Resume()
-		return nil, nil
 	case "release":
 		m.release()
 		return nil, nil
@@ -255,11 +249,6 @@ func (m *member) pulled(c command) (interface{}, error) {
 			"min": result.MinOffset, "max": result.MaxOffset,
 			"messages": described(result.GetMessageExts()),
 		}, nil
-	case "update":
-		if err := m.pull.UpdateOffset(queue, c.Offset); err != nil {
-			return nil, err
-		}
-		return nil, m.pull.PersistOffset(context.Background(), m.command.Topic)
 	}
 	return nil, fmt.Errorf("unknown: %s", c.Do)
 }
