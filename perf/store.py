@@ -31,7 +31,7 @@ from mqcore.store.recovery_compare import queue_ends as ends_of
 from mqcore.store.verify import verify
 from tests.store.harness import Run
 from tests.support import mqcore_process
-from tests.support.mqcore_process import mqcore_up
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 
 SEGMENT_BYTES = 1 << 30
 FILE_ENTRIES = 300_000
@@ -179,16 +179,25 @@ def dispatch(folder: Path, megabytes: int) -> None:
              per_second=f"{records / seconds:,.0f}", records=records)
 
 
+def send(broker: MqcoreProcess, megabytes: int) -> None:
+    """Messages of 1 KB, about so many bytes of log."""
+    if megabytes:
+        subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "bench", "produce", "--broker",
+                        broker.broker_addr, "--size", "1024", "--count", str(megabytes * 800)],
+                       check=True, stdout=subprocess.DEVNULL)
+
+
 def crash(folder: Path, megabytes: int) -> None:
-    run, end, records = generate(folder / "store", megabytes << 20, body=400)
-    stop_cleanly(run, end)
+    """kill -9 of all processes, by what was stored since the last checkpoint."""
     idle = empty_start_seconds()
-    newest_ms = time.time_ns() // 1_000_000
-    for text, time_ms in (("a checkpoint at the end", newest_ms), ("no checkpoint", 0)):
-        (folder / "store" / "abort").touch()
-        checkpoint.write(folder / "store" / "checkpoint", Checkpoint(time_ms, time_ms, 0))
+    with mqcore_up(folder, SETTINGS) as broker:
+        send(broker, megabytes)
+    for since in (0, 64, 256, 1024):
+        with mqcore_up(folder, {**SETTINGS, "store.checkpoint_interval_ms": 3_600_000}) as broker:
+            send(broker, since)
+            broker.kill()
         seconds = start_seconds(folder)
-        tell(f"start after a crash with {text}", seconds, megabytes=end >> 20, records=records,
+        tell(f"start after a kill, {since} MB behind the last checkpoint", seconds,
              beyond_an_empty_one=f"{seconds - idle:.3f} s")
 
 
