@@ -209,15 +209,18 @@ class Asker:
         """The records of a pull's answer."""
         return decode_records(answer.body)
 
-    def queue(self, topic: str, queue_id: int) -> list[Record]:
-        """The whole queue."""
+    def queue(self, topic: str, queue_id: int, least: int = 0) -> list[Record]:
+        """The whole queue, once it has `least` messages: dispatch may lag a little behind."""
         found: list[Record] = []
+        deadline = time.monotonic() + IO_TIMEOUT_S
         while True:
             answer = self.pull(topic, queue_id, len(found))
-            if answer.code != 0:
-                assert answer.code == 19, (answer.code, answer.remark)       # nothing new
+            if answer.code == 0:
+                found += self.records(answer)
+                continue
+            assert answer.code == 19, (answer.code, answer.remark)           # nothing new
+            if len(found) >= least or time.monotonic() > deadline:
                 return found
-            found += self.records(answer)
 
 
 def audit(address: str, promises: Promises, *, topic: str = TOPIC,
@@ -229,10 +232,13 @@ def audit(address: str, promises: Promises, *, topic: str = TOPIC,
     Returns the names of all messages that are there.
     """
     seen: dict[Name, tuple[int, int]] = {}
+    promised = {**promises.acknowledged, **(others or {})}
+    ends = [max((offset + 1 for queue, offset in promised.values() if queue == queue_id), default=0)
+            for queue_id in range(QUEUES)]
     with Asker(address) as asker:
         for queue_id in range(QUEUES):
             newest: dict[int, int] = {}
-            for offset, record in enumerate(asker.queue(topic, queue_id)):
+            for offset, record in enumerate(asker.queue(topic, queue_id, ends[queue_id])):
                 where = (queue_id, offset)
                 name = name_of(record.body)
                 assert record.queue_offset == offset, f"offset {record.queue_offset} at {where}"
@@ -241,7 +247,6 @@ def audit(address: str, promises: Promises, *, topic: str = TOPIC,
                 assert newest.get(name[0], -1) < name[1], f"{name} behind {newest[name[0]]}"
                 newest[name[0]] = name[1]
                 seen[name] = where
-    promised = {**promises.acknowledged, **(others or {})}
     wrong = {name: (where, seen.get(name)) for name, where in promised.items()
              if seen.get(name) != where}
     assert not wrong, f"{len(wrong)} acknowledged, not where promised: {list(wrong.items())[:5]}"
