@@ -201,7 +201,7 @@ cdef bint settle_held(Server* s, HeldPull* held) noexcept nogil:
     cdef QueueEntry* queue
     cdef Found found
     cdef int64_t end
-    cdef bint late = s.steady_ms >= held.deadline_ms
+    cdef bint late = s.stopping or s.steady_ms >= held.deadline_ms
     if c == NULL:
         return True
     if held.queue < 0:

@@ -489,6 +489,8 @@ cdef class ServingLoop:
         for i in range(s.listener_count):
             epoll_ctl(s.epoll, EPOLL_CTL_DEL, s.listeners[i], NULL)
         with nogil:
+            look_at_held(s, True)      # who waits hears it now, not when its own patience ends
+            output_flush_all(s)
             while s.in_flight > 0 and steady_ms() < end_ms:
                 turn(s, 20)
             forward_commits(s)

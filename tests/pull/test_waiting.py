@@ -149,3 +149,15 @@ def test_a_pull_beyond_the_room_for_waiting_ones_is_answered_at_once(tmp_path: P
         with Puller(broker.broker_addr) as sender:
             sender.batch("T", [{}])
         assert sorted(one.receive(2.0).opaque for _ in held) == sorted(held)
+
+
+def test_a_pull_that_waits_is_answered_when_the_broker_stops(tmp_path: Path) -> None:
+    """Else a Java consumer hears of it by its own time-out, half a minute later."""
+    with mqcore_up(tmp_path) as broker, Puller(broker.broker_addr) as waiting:
+        waiting.topic("Stopping", 1)
+        opaque = wait(waiting, "Stopping")
+        assert waiting.silent_for(STILL_HELD_S)
+        broker.stop()
+        found = waiting.answer_to(opaque, 1.0)
+        assert found.code == 19
+        assert waiting.is_closed()

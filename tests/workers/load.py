@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
