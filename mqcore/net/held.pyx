@@ -201,8 +201,12 @@ cdef bint settle_held(Server* s, HeldPull* held) noexcept nogil:
     cdef QueueEntry* queue
     cdef Found found
     cdef int64_t end
-    cdef bint late = s.stopping or s.steady_ms >= held.deadline_ms
+    cdef bint late = s.steady_ms >= held.deadline_ms
     if c == NULL:
+        return True
+    if s.stopping:                     # an error: clients ask again after seconds, not at once
+        reply_plain(s, c, held.asker.binary, held.asker.opaque, CODE_SYSTEM_ERROR,
+                    "the broker stops")
         return True
     if held.queue < 0:
         if late:
