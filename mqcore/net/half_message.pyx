@@ -2,15 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from mqcore.layout cimport (
-    HOST_V4_SIZE,
-    HOST_V6_SIZE,
-    RECORD_BORN_HOST,
-    RECORD_STORE_HOST_AFTER_BORN_HOST,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_STORE_HOST_V6,
-    AppendResult,
-)
+from mqcore.layout cimport AppendResult
 from mqcore.net.reply cimport put_message_id, put_number
 from mqcore.store.record cimport (
     PropertyItem,
@@ -18,6 +10,7 @@ from mqcore.store.record cimport (
     RecordView,
     item_is,
     property_next,
+    record_head,
 )
 from mqcore.wire.header cimport Text, text_i64
 
@@ -102,14 +95,8 @@ cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int6
 
 cdef void copy_head(const RecordView* record, const uint8_t* bytes, RecordHead* head) noexcept nogil:
     """Who made and stored it; flag and reconsume times are not copied (5.6)."""
-    head.sys_flag = record.sys_flag
+    record_head(record, bytes, head)
     head.flag = 0
-    head.born_time_ms = record.born_time_ms
-    head.born_host = bytes + RECORD_BORN_HOST
-    head.born_host_size = HOST_V6_SIZE if record.sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_SIZE
-    head.store_host = head.born_host + head.born_host_size + RECORD_STORE_HOST_AFTER_BORN_HOST
-    head.store_host_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_STORE_HOST_V6
-                            else HOST_V4_SIZE)
     head.reconsume_times = 0
     head.prepared_position = 0
 

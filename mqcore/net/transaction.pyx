@@ -8,23 +8,16 @@ from mqcore.layout cimport (
     APPEND_RECORDS,
     FIGURE_SENDS,
     GROUP_LENGTH_MAX,
-    HOST_V4_SIZE,
     HOST_V6_EXTRA,
-    HOST_V6_SIZE,
-    RECORD_BORN_HOST,
     RECORD_FIXED_SIZE,
-    RECORD_RECONSUME_TIMES_AFTER_HOSTS,
     RECORD_SIZE,
-    RECORD_STORE_HOST_AFTER_BORN_HOST,
     REQUEST_AFTER_PREVIOUS,
     REQUEST_BINARY,
     REQUEST_ONEWAY,
     REQUEST_TRANSACTION,
     REQUEST_WAITS,
-    SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_COMMIT,
     SYS_FLAG_ROLLBACK,
-    SYS_FLAG_STORE_HOST_V6,
     SYS_FLAG_TRANSACTION_MASK,
     TOPIC_LENGTH_MAX,
     AppendHead,
@@ -52,6 +45,7 @@ from mqcore.store.record cimport (
     property_next,
     record_begin,
     record_end,
+    record_head,
 )
 from mqcore.wire.header cimport (
     END_DECISION,
@@ -176,20 +170,9 @@ cdef void append_final(Server* s, Connection* c, const Header* header,
     cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
     cdef uint8_t* properties
     cdef RecordHead record
-    cdef const uint8_t* place
+    record_head(from_half, half.bytes, &record)
     record.queue_id = half.real_queue_id
-    record.flag = from_half.flag
     record.sys_flag = (from_half.sys_flag & ~SYS_FLAG_TRANSACTION_MASK) | SYS_FLAG_COMMIT
-    record.born_time_ms = from_half.born_time_ms
-    record.born_host = half.bytes + RECORD_BORN_HOST
-    record.born_host_size = (HOST_V6_SIZE if from_half.sys_flag & SYS_FLAG_BORN_HOST_V6
-                             else HOST_V4_SIZE)
-    place = record.born_host + record.born_host_size + RECORD_STORE_HOST_AFTER_BORN_HOST
-    record.store_host = place
-    record.store_host_size = (HOST_V6_SIZE if from_half.sys_flag & SYS_FLAG_STORE_HOST_V6
-                              else HOST_V4_SIZE)
-    record.reconsume_times = load_i32(place + record.store_host_size
-                                      + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
     record.prepared_position = from_half.log_position
     properties = record_begin(at, &record, from_half.body, from_half.body_length,
                               half.real_topic.value, half.real_topic.value_length)

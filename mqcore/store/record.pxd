@@ -47,6 +47,8 @@ cdef struct RecordHead:            # what serving knows when it encodes
     int32_t reconsume_times
     int64_t prepared_position
 
+# What a record says in its head, for another one that is made from it; points into the record.
+cdef void record_head(const RecordView* view, const uint8_t* at, RecordHead* head) noexcept nogil
 # Writes everything but size, properties and what only the writer knows; returns where the
 # properties' length belongs.
 cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* body,

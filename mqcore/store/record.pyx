@@ -127,6 +127,20 @@ cdef bint is_torn(const uint8_t* at, int64_t position, const RecordView* view) n
     return False
 
 
+cdef void record_head(const RecordView* view, const uint8_t* at, RecordHead* head) noexcept nogil:
+    head.queue_id = view.queue_id
+    head.flag = view.flag
+    head.sys_flag = view.sys_flag
+    head.born_time_ms = view.born_time_ms
+    head.born_host = at + RECORD_BORN_HOST
+    head.born_host_size = host_size(view.sys_flag, SYS_FLAG_BORN_HOST_V6)
+    head.store_host = head.born_host + head.born_host_size + RECORD_STORE_HOST_AFTER_BORN_HOST
+    head.store_host_size = host_size(view.sys_flag, SYS_FLAG_STORE_HOST_V6)
+    head.reconsume_times = load_i32(
+        head.store_host + head.store_host_size + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
+    head.prepared_position = view.prepared_position
+
+
 cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* body,
                            int32_t body_length, const uint8_t* topic,
                            int32_t topic_length) noexcept nogil:
