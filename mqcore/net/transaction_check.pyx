@@ -58,7 +58,7 @@ from mqcore.shm.segment cimport (
     shm_producer,
 )
 from mqcore.shm.tables cimport name_hash, queue_hash
-from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.half_queue cimport (
     HALF_FOUND,
     HALF_UNREADABLE,
@@ -420,6 +420,7 @@ cdef class TransactionCheck:
     cdef Segment segment
     cdef Checker* k
     cdef Waiter waiter
+    cdef bint waits
     cdef public int64_t ahead_ms       # of the clock: a test's time passes quickly
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder, *,
@@ -446,11 +447,14 @@ cdef class TransactionCheck:
         error = waiter_open(&self.waiter, segment.shm.slots[SLOT_TRANSACTION_CHECK].bell)
         if error:
             raise OSError(error, "epoll")
+        self.waits = True
 
     def __dealloc__(self):
         if self.k != NULL:
             half_queue_close(&self.k.halves)
             free(self.k)
+        if self.waits:
+            waiter_close(&self.waiter)
 
     def seek(self, int64_t half_offset, int64_t op_offset) -> None:
         """Where the last round of an earlier process left off; see `known` for one of this run."""

@@ -1,4 +1,4 @@
-"""A broker that checks transactions back every fraction of a second, for the tests of this folder."""
+"""A broker that checks transactions back every fraction of a second, for this folder."""
 from __future__ import annotations
 
 from collections.abc import Iterator

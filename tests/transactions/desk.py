@@ -94,14 +94,14 @@ class Desk:
 
     # -- producers ---------------------------------------------------------------------------------
 
-    def prepare(self, body: bytes, *, age_ms: int = 0, topic: str = "Orders",
+    def prepare(self, body: bytes, *, topic: str = "Orders", tag: int = 1,
                 **properties: str) -> None:
-        """A half message that was born `age_ms` ago, by the desk's clock."""
+        """A half message that is born now, by the desk's clock."""
         text = encode_properties({
             "TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": body.decode(), "WAIT": "true",
             "REAL_TOPIC": topic, "REAL_QID": "0", **properties})
-        assert self.probe.send(HALF_TOPIC, 0, [body], opaque=1, properties=text.encode(),
-                               born_ms=time.time_ns() // 1_000_000 + self.ahead_ms - age_ms)
+        assert self.probe.send(HALF_TOPIC, 0, [body], opaque=tag, properties=text.encode(),
+                               born_ms=time.time_ns() // 1_000_000 + self.ahead_ms)
 
     def end(self, half_offset: int, *, commit: bytes | None = None, topic: str = "Orders") -> None:
         """The op record of a half message, behind the final message if it is committed."""
@@ -130,9 +130,10 @@ class Desk:
 
     # -- the processes -----------------------------------------------------------------------------
 
-    def write(self) -> None:
+    def write(self) -> dict[int, tuple[int, int]]:
+        """What the writer answers to producers: tag -> (PutStatus, queue offset)."""
         self.writer.run(TURN_MS)
-        self.probe.take()
+        return {tag: (status, offset) for tag, status, offset, _, _ in self.probe.take()}
 
     def dispatch(self) -> None:
         assert self.dispatcher.run(TURN_MS) == 0, self.dispatcher.failure()

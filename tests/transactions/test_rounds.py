@@ -146,18 +146,20 @@ def test_a_late_end_settles_the_copy_wherever_the_offset_is(desk: Desk) -> None:
     assert desk.offsets == desk.ends() == (4, 2)
 
 
-def test_an_end_that_comes_while_the_copy_is_on_its_way_settles_it(desk: Desk) -> None:
+@pytest.mark.parametrize("ends", [1, 1_100])     # more than are read in one step
+def test_an_end_that_comes_while_the_copy_is_on_its_way_settles_it(desk: Desk, ends: int) -> None:
     pending(desk, b"a")
     desk.pass_time(TIMEOUT_MS + 1)
     desk.turn()                                   # the copy waits for the writer
-    desk.end(0)
+    for _ in range(ends):
+        desk.end(0)
     desk.store()
     while not desk.turn():
         desk.store()
 
     assert desk.questions() == []
     assert desk.round() == []
-    assert desk.offsets == desk.ends() == (2, 1)
+    assert desk.offsets == desk.ends() == (2, ends)
 
 
 def test_a_copy_of_a_copy_is_settled_by_an_end_of_the_first(desk: Desk) -> None:
