@@ -213,7 +213,7 @@ class Put(NamedTuple):
 
 
 class Appender(Protocol):
-    """Stores messages of the broker's own making, like producers' but without an answer."""
+    """Stores messages of the broker's own making, as the writer does producers'."""
 
     def append(
         self,
