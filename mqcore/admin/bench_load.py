@@ -158,6 +158,7 @@ class ProduceOptions:
     codec: Codec = Codec.JSON
     heartbeat: bool = True
     transactional: bool = False         # half messages, each committed when it is stored
+    undecided: bool = False             # half messages that nobody ends
     delay_level: int = 0
     verify: bool = True                 # one-way: ask the queues how many messages arrived
     broker_pids: tuple[int, ...] = ()
@@ -176,7 +177,7 @@ def produce(target: Target, options: ProduceOptions) -> Report:
         return [
             [send_template(target.topic, queue, body, keys=options.keys, tags=options.tags,
                            oneway=oneway, codec=options.codec,
-                           transactional=options.transactional,
+                           transactional=options.transactional or options.undecided,
                            delay_level=options.delay_level)
              for queue in range(target.queue_count)]
             for _ in range(options.connections)

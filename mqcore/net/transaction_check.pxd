@@ -5,7 +5,8 @@
 #   B2  A check asks about the copy: it is sent after the copy is stored, with the copy's places.
 #   B3  Before a half message is found undecided, and before a question about it is sent, every op
 #       record that is dispatched was looked at.
-#   B4  At most FLIGHTS copies are on their way: a round over a million takes its turn among the sends.
+#   B4  At most FLIGHTS copies are on their way, and PACE_PER_MS a millisecond are made: a round over
+#       a million takes its turn among the sends.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.ring cimport Ring
@@ -15,6 +16,8 @@ from mqcore.store.half_queue cimport HalfQueue
 cdef enum:
     FLIGHTS = 256                      # B4; a power of two
     LOOKS_AT_ONCE = 256
+    PACE_PER_MS = 50                   # B4: 50,000 questions a second
+    PACE_BEHIND_MS = 8                 # of lost time that is made good
 
 cdef enum Action:
     ACTION_PUT_BACK = 1                # too young to be asked about (5.5)
@@ -52,6 +55,8 @@ cdef struct Checker:
     bint refused                       # the writer refused something
     int32_t opaque
     int32_t next_tag
+    int64_t budget                     # copies that may be made now
+    int64_t budget_ms                  # when it was given, steady clock
     Flight flights[256]
     int32_t flight_first
     int32_t flight_count

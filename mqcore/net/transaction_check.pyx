@@ -139,6 +139,7 @@ cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes
     head.request_flags = REQUEST_WAITS                       # settled when it is durable
     head.bytes_total = record_end(at, properties, length)
     ring_commit(&k.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+    k.budget -= 1
     k.flights[(k.flight_first + k.flight_count) & (FLIGHTS - 1)] = flight[0]
     k.flight_count += 1
     return True
@@ -333,7 +334,7 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
     if copy_room(&record) > ring_length_max(&k.appends):
         k.halves.strange += 1          # longer than this broker's messages may be
         return pass_by(k)
-    if k.flight_count == FLIGHTS or not tell_topic_if(k, &flight) or (
+    if k.flight_count == FLIGHTS or k.budget <= 0 or not tell_topic_if(k, &flight) or (
             not ring_has_room(&k.appends, copy_room(&record))):
         ring_wait_for_room(&k.appends)
         return STEP_WAIT
@@ -366,6 +367,13 @@ cdef void advance(Checker* k) noexcept nogil:
     half_advance(&k.halves, k.flights[k.flight_first].half_offset if k.flight_count else INT64_MAX)
     store_i64_release(&state.half_offset, k.halves.half_offset)
     store_i64_release(&state.op_offset, k.halves.op_offset)
+
+
+cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil:
+    """B4"""
+    if steady != k.budget_ms:
+        k.budget = PACE_PER_MS * min(steady - k.budget_ms, <int64_t>PACE_BEHIND_MS)
+        k.budget_ms = steady
 
 
 cdef void begin(Checker* k, int64_t now_ms) noexcept nogil:
@@ -475,7 +483,9 @@ cdef class TransactionCheck:
 
     def turn(self) -> bool:
         """One step of the round, without sleep, for tests that turn it by hand; True: it is over."""
-        cdef int result = step(self.k, self.now_ms())
+        cdef int result
+        self.k.budget = FLIGHTS
+        result = step(self.k, self.now_ms())
         self.tell_coordinator()
         if result != STEP_DONE:
             return False
@@ -490,6 +500,7 @@ cdef class TransactionCheck:
         queue_files_forget(&self.k.halves.queues)
         with nogil:
             while steady_ms() < end_ms and not self.stopping():
+                keep_pace(self.k, steady_ms())
                 result = step(self.k, self.now_ms())
                 self.tell_coordinator()
                 if result == STEP_DONE:
@@ -562,6 +573,9 @@ cdef class TransactionCheck:
         cdef bint ready = False
         if self.k.landing == LANDING_NOT_YET:          # nobody rings when a pool's bytes are written
             waiter_sleep(&self.waiter, POOL_LOOK_MS)
+            return
+        if not idle and self.k.budget <= 0:            # results wait as well: they come in batches
+            waiter_sleep(&self.waiter, 1)
             return
         doorbell_arm(&self.k.shm.slots[SLOT_TRANSACTION_CHECK])
         if self.k.landing == LANDING_NO_ROOM:
