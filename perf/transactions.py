@@ -4,9 +4,9 @@ What transactions cost, and what a check round over many of them does to everybo
     python -m perf.transactions --pending 1000000
 
 Four figures on one broker: transactions a second and the CPU of one (a half message, its final
-message, its op record); a million half messages that nobody ends, and the memory of the process that
-checks them; sends at a steady rate without a round and during one; and how many questions (39) a
-second reach a connected producer.
+message, its op record); a million half messages that nobody ends, and the memory of the process
+that checks them; sends at a steady rate without a round and during one; and how many questions (39)
+a second reach a connected producer.
 """
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import multiprocessing
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from mqcore.admin.bench_control import find_target
 from mqcore.admin.bench_load import ProduceOptions, Report, Span, produce
@@ -37,7 +38,7 @@ class Questions:
         self._process.start()
 
     def _receive(self, address: str) -> None:
-        numbers = self._numbers.get_obj()
+        numbers: Any = self._numbers.get_obj()
         producer, data = Producer(address, GROUP), bytearray()
         producer.socket.settimeout(None)
         while True:

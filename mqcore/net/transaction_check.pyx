@@ -1,54 +1,32 @@
-"""Checks undecided transactions back (transaction_check.pxd has the rules)."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+"""The native part of the transaction-check process (check_round.pxd has its rules)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms, wall_ms
-from mqcore.endian cimport load_i32, store_i32
 from mqcore.layout cimport (
-    APPEND_RECORDS,
     CHECK_PROGRESS,
-    CHECK_REQUEST,
-    CHECK_TOPIC,
-    GROUP_LENGTH_MAX,
     PRODUCER_TRANSACTION_CHECK,
-    PROPERTIES_LENGTH_MAX,
-    PUT_FLUSH_TIMEOUT,
-    PUT_OK,
-    RECORD_RECONSUME_TIMES_AFTER_HOSTS,
-    REQUEST_WAITS,
     SLOT_COORDINATOR,
     SLOT_TRANSACTION_CHECK,
-    SLOT_WRITER,
-    TOPIC_LENGTH_MAX,
-    AppendHead,
-    AppendResult,
     CheckHead,
     TransactionState,
 )
-from mqcore.net.half_message cimport (
-    CHANGES_LENGTH_MAX,
-    CHECK_HEADER_ROOM,
-    NO_ORIGINAL,
-    NOT_SAID,
-    HalfNotes,
-    copy_head,
-    copy_properties,
-    put_check_header,
-    read_notes,
+from mqcore.net.check_round cimport (
+    FLIGHTS,
+    LANDING_NOT_YET,
+    LANDING_NO_ROOM,
+    STEP_DONE,
+    STEP_MORE,
+    STEP_WAIT,
+    Checker,
+    keep_pace,
+    round_advance,
+    round_begin,
+    round_step,
 )
-from mqcore.shm.ring cimport (
-    ring_claim,
-    ring_commit,
-    ring_has_room,
-    ring_is_empty,
-    ring_length_max,
-    ring_next,
-    ring_publish,
-    ring_release,
-    ring_wait_for_room,
-)
+from mqcore.shm.ring cimport ring_claim, ring_commit, ring_has_room, ring_is_empty, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
     doorbell_arm,
@@ -57,364 +35,25 @@ from mqcore.shm.segment cimport (
     shm_consumer,
     shm_producer,
 )
-from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
+from mqcore.store.consume_queue cimport queue_files_forget
 from mqcore.store.half_queue cimport (
-    HALF_FOUND,
-    HALF_UNREADABLE,
-    half_advance,
-    half_is_ended,
-    half_moved,
-    half_next,
-    half_ops_wait,
-    half_pass_expired,
+    MOVED_PLACES,
+    OP_BLOCKS,
     half_queue_close,
     half_queue_end,
     half_queue_open,
     half_queue_seek,
     half_read_ops,
     half_record,
-    half_settle,
-    MOVED_PLACES,
-    OP_BLOCKS,
 )
 from mqcore.store.log_view cimport log_view_forget
-from mqcore.store.consume_queue cimport queue_files_forget
-from mqcore.store.record cimport (
-    RecordHead,
-    RecordView,
-    record_begin,
-    record_end,
-    record_place,
-)
-
-cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-cdef const char* GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+from mqcore.store.record cimport RecordView
 
 cdef enum:
-    HALF_TOPIC_LENGTH = 24
-    GIVEN_UP_TOPIC_LENGTH = 26
     SLEEP_MS = 1000
     POOL_LOOK_MS = 5
     ENTRIES_BYTES = 1024 * 20
-
-
-# -- copies -------------------------------------------------------------------------------------------
-
-cdef int32_t copy_room(const RecordView* record) noexcept nogil:
-    return <int32_t>sizeof(AppendHead) + record.size + TOPIC_LENGTH_MAX + CHANGES_LENGTH_MAX
-
-
-cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes,
-                      Flight* flight) noexcept nogil:
-    """False: the properties would be too long."""
-    cdef const char* topic = GIVEN_UP_TOPIC if flight.action == ACTION_GIVE_UP else HALF_TOPIC
-    cdef int32_t topic_length = (GIVEN_UP_TOPIC_LENGTH if flight.action == ACTION_GIVE_UP
-                                 else HALF_TOPIC_LENGTH)
-    cdef AppendHead* head = <AppendHead*>ring_claim(&k.appends, copy_room(record))
-    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
-    cdef uint8_t* properties
-    cdef RecordHead copied
-    cdef int32_t length
-    copy_head(record, bytes, &copied)
-    copied.queue_id = 0
-    if flight.action == ACTION_GIVE_UP:
-        copied.flag = record.flag
-        copied.reconsume_times = load_i32(copied.store_host + copied.store_host_size
-                                          + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
-    properties = record_begin(at, &copied, record.body, record.body_length,
-                              <const uint8_t*>topic, topic_length)
-    length = copy_properties(record, flight.check_times, flight.original, properties + 2)
-    if length > PROPERTIES_LENGTH_MAX:
-        return False
-    memset(head, 0, sizeof(AppendHead))
-    k.next_tag += 1
-    head.opaque = flight.tag = k.next_tag
-    flight.writer = load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation)
-    head.producer_incarnation = k.incarnation
-    head.queue_hash = queue_hash(name_hash(<const uint8_t*>topic, topic_length, 0), 0)
-    head.record_count = 1
-    head.topic_length = <uint8_t>topic_length
-    head.topic_start = <int32_t>(properties - topic_length - at)
-    head.request_flags = REQUEST_WAITS                       # settled when it is durable
-    head.bytes_total = record_end(at, properties, length)
-    ring_commit(&k.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
-    k.budget -= 1
-    k.flights[(k.flight_first + k.flight_count) & (FLIGHTS - 1)] = flight[0]
-    k.flight_count += 1
-    return True
-
-
-# -- checks -------------------------------------------------------------------------------------------
-
-cdef int32_t check_room(const RecordView* record, const HalfNotes* notes) noexcept nogil:
-    return (<int32_t>sizeof(CheckHead) + notes.group.value_length + 8 + CHECK_HEADER_ROOM
-            + 12 * notes.unique_key.value_length + record.size + TOPIC_LENGTH_MAX
-            + CHANGES_LENGTH_MAX)
-
-
-cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* result) noexcept nogil:
-    """The request to a producer (remoting.md 4.8), by way of the coordinator. False: no room now."""
-    cdef RecordView record
-    cdef HalfNotes notes
-    cdef RecordHead copied
-    cdef const uint8_t* bytes
-    cdef CheckHead* head
-    cdef uint8_t* frame
-    cdef uint8_t* at
-    cdef uint8_t* properties
-    cdef int32_t room, header_length, body_length
-    if half_record(&k.halves, flight.half_offset, &record, &bytes) != HALF_FOUND:
-        return True                    # expired meanwhile: the copy is checked in a later round
-    read_notes(&record, &notes)
-    if not 1 <= notes.group.value_length <= GROUP_LENGTH_MAX or not (
-            1 <= notes.real_topic.value_length <= TOPIC_LENGTH_MAX):
-        return True                    # nobody could be asked
-    room = check_room(&record, &notes)
-    if room > ring_length_max(&k.checks):
-        return True
-    head = <CheckHead*>ring_claim(&k.checks, room)
-    if head == NULL:
-        ring_wait_for_room(&k.checks)
-        head = <CheckHead*>ring_claim(&k.checks, room)
-        if head == NULL:
-            k.check_room = room
-            return False
-    memset(head, 0, sizeof(CheckHead))
-    head.name_length = notes.group.value_length
-    at = <uint8_t*>head + sizeof(CheckHead)
-    memcpy(at, notes.group.value, notes.group.value_length)
-    frame = at + notes.group.value_length
-    copy_head(&record, bytes, &copied)
-    k.opaque = (k.opaque + 1) & 0x7FFFFFFF
-    at = put_check_header(frame + 8, &notes, &copied, result, k.opaque)
-    header_length = <int32_t>(at - frame - 8)
-    copied.queue_id = <int32_t>notes.real_queue_id
-    properties = record_begin(at, &copied, record.body, record.body_length, notes.real_topic.value,
-                              notes.real_topic.value_length)
-    body_length = record_end(at, properties, copy_properties(
-        &record, flight.check_times, -1, properties + 2))
-    record_place(at, result.queue_offset, result.log_position, record.store_time_ms)
-    store_i32(frame, 4 + header_length + body_length)
-    store_i32(frame + 4, header_length)
-    ring_commit(&k.checks, CHECK_REQUEST, <int32_t>sizeof(CheckHead) + notes.group.value_length + 8
-                + header_length + body_length)
-    k.shm.transactions.checks += 1
-    return True
-
-
-# -- a round ------------------------------------------------------------------------------------------
-
-cdef enum Landing:
-    LANDED = 0
-    LANDING_NO_ROOM = 1                # for the check about it, in the coordinator's ring
-    LANDING_NOT_YET = 2                # its bytes are still in the transient pool
-
-
-cdef bint is_published(Checker* k, const AppendResult* result) noexcept nogil:
-    """Records of a transient pool die with their writer: only what is published is stored (B1)."""
-    return load_i64_acquire(&k.shm.log.published) > result.log_position
-
-
-cdef inline bint writer_lives(Checker* k, const Flight* flight) noexcept nogil:
-    return load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation) == flight.writer
-
-
-cdef int land(Checker* k, const AppendResult* result) noexcept nogil:
-    """One copy is stored, or not: Landing."""
-    cdef Flight* flight = &k.flights[k.flight_first]
-    cdef bint good = result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
-    cdef bint published = good and is_published(k, result)
-    good = good and writer_lives(k, flight)
-    if good and not published:
-        return LANDING_NOT_YET
-    if not good:                                                         # B1
-        k.over = True
-        k.refused = True
-    else:
-        if flight.action == ACTION_CHECK and not half_is_ended(&k.halves, flight.half_offset) and (
-                not send_check(k, flight, result)):
-            return LANDING_NO_ROOM
-        if flight.action == ACTION_GIVE_UP:
-            k.shm.transactions.expired += 1
-            good = half_settle(&k.halves, flight.half_offset)
-        else:
-            good = half_moved(&k.halves, flight.half_offset, flight.original, result.queue_offset)
-        if not good:
-            k.over = True
-    k.flight_first = (k.flight_first + 1) & (FLIGHTS - 1)
-    k.flight_count -= 1
-    return LANDED
-
-
-cdef int take_results(Checker* k) noexcept nogil:
-    """Landing: why the next result is not taken yet, or LANDED."""
-    cdef uint8_t* record
-    cdef int32_t kind
-    cdef int64_t before
-    cdef AppendResult* result
-    cdef int landing = LANDED
-    while landing == LANDED:
-        before = k.results.position
-        if ring_next(&k.results, &record, &kind) < 0:
-            break
-        result = <AppendResult*>record
-        if result.producer_incarnation != k.incarnation or k.flight_count == 0 or (
-                result.opaque != k.flights[k.flight_first].tag):
-            continue                   # a predecessor's, or answered twice by a writer that died
-        landing = land(k, result)
-        if landing != LANDED:
-            k.results.position = before
-    if ring_release(&k.results):
-        doorbell_ring(&k.shm.slots[SLOT_WRITER])
-    return landing
-
-
-cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
-                int64_t now_ms) noexcept nogil:
-    """Action for an undecided half message (5.4 d to g); 0: neither it nor what follows is due."""
-    cdef int64_t age = now_ms - record.born_time_ms
-    cdef int64_t immune_ms = k.timeout_ms
-    flight.check_times = 1 if notes.check_times < 0 else notes.check_times + 1
-    if notes.check_times >= k.check_max:
-        flight.check_times = notes.check_times
-        return ACTION_GIVE_UP
-    if age > k.reserved_ms:
-        return ACTION_GIVE_UP
-    if record.store_time_ms >= k.started_ms:
-        return 0
-    if notes.immune_ms != NOT_SAID:
-        if notes.immune_ms >= 0:
-            immune_ms = notes.immune_ms
-        if age < immune_ms and notes.original != NO_ORIGINAL:
-            flight.check_times = notes.check_times       # nobody was asked
-            return ACTION_PUT_BACK
-    elif 0 <= age < immune_ms:
-        return 0
-    return ACTION_CHECK if age > immune_ms or age <= -1 else 0
-
-
-cdef bint tell_topic(Checker* k) noexcept nogil:
-    """The topic of the given up has to exist before its first message does."""
-    cdef CheckHead* head
-    if k.topic_told:
-        return True
-    head = <CheckHead*>ring_claim(&k.checks, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
-    if head == NULL:
-        return False
-    memset(head, 0, sizeof(CheckHead))
-    head.name_length = GIVEN_UP_TOPIC_LENGTH
-    memcpy(<uint8_t*>head + sizeof(CheckHead), GIVEN_UP_TOPIC, GIVEN_UP_TOPIC_LENGTH)
-    ring_commit(&k.checks, CHECK_TOPIC, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
-    k.topic_told = True
-    return True
-
-
-cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
-    """The half message at the cursor: Step. STEP_DONE: the round ends here."""
-    cdef RecordView record
-    cdef HalfNotes notes
-    cdef Flight flight
-    cdef const uint8_t* bytes
-    cdef int found = half_record(&k.halves, k.cursor, &record, &bytes)
-    if found == HALF_UNREADABLE:
-        return STEP_DONE                                                 # U4
-    if found != HALF_FOUND:
-        return pass_by(k)
-    read_notes(&record, &notes)
-    if notes.original >= 0 and half_is_ended(&k.halves, notes.original):
-        return pass_by(k)
-    flight.half_offset = k.cursor
-    flight.original = -1
-    flight.action = decide(k, &record, &notes, &flight, now_ms)
-    if flight.action == 0:
-        return STEP_DONE
-    if flight.action == ACTION_PUT_BACK:
-        flight.original = notes.original if notes.original >= 0 else record.queue_offset
-    if copy_room(&record) > ring_length_max(&k.appends):
-        k.halves.strange += 1          # longer than this broker's messages may be
-        return pass_by(k)
-    if k.flight_count == FLIGHTS or k.budget <= 0 or not tell_topic_if(k, &flight) or (
-            not ring_has_room(&k.appends, copy_room(&record))):
-        ring_wait_for_room(&k.appends)
-        return STEP_WAIT
-    if not append_copy(k, &record, bytes, &flight):
-        flight.action = ACTION_GIVE_UP         # as long as they may be: asking again needs more
-        flight.check_times = notes.check_times
-        flight.original = -1
-        if not tell_topic(k):
-            return STEP_WAIT
-        append_copy(k, &record, bytes, &flight)
-    k.cursor += 1
-    return STEP_MORE
-
-
-cdef int pass_by(Checker* k) noexcept nogil:
-    """Nothing is to be done about the half message at the cursor, ever."""
-    if not half_settle(&k.halves, k.cursor):
-        return STEP_DONE
-    k.cursor += 1
-    return STEP_MORE
-
-
-cdef inline bint tell_topic_if(Checker* k, const Flight* flight) noexcept nogil:
-    return flight.action != ACTION_GIVE_UP or tell_topic(k)
-
-
-cdef void advance(Checker* k) noexcept nogil:
-    """How far both queues are settled, to shared memory; what is on its way stays to be seen."""
-    cdef TransactionState* state = k.shm.transactions
-    half_advance(&k.halves, k.flights[k.flight_first].half_offset if k.flight_count else INT64_MAX)
-    store_i64_release(&state.half_offset, k.halves.half_offset)
-    store_i64_release(&state.op_offset, k.halves.op_offset)
-
-
-cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil:
-    """B4"""
-    if steady != k.budget_ms:
-        k.budget = PACE_PER_MS * min(steady - k.budget_ms, <int64_t>PACE_BEHIND_MS)
-        k.budget_ms = steady
-
-
-cdef void begin(Checker* k, int64_t now_ms) noexcept nogil:
-    half_pass_expired(&k.halves)
-    advance(k)
-    k.started_ms = now_ms
-    k.cursor = k.halves.half_offset
-    k.end = half_queue_end(&k.halves)
-    k.over = k.refused = False
-
-
-cdef int step(Checker* k, int64_t now_ms) noexcept nogil:
-    cdef int32_t looked
-    cdef int result = STEP_MORE
-    if half_ops_wait(&k.halves):                                         # B3
-        if half_read_ops(&k.halves) < 0:
-            k.over = True
-        elif half_ops_wait(&k.halves):
-            advance(k)
-            return STEP_MORE
-    k.landing = take_results(k)
-    if k.landing != LANDED:
-        return STEP_WAIT
-    advance(k)
-    for looked in range(LOOKS_AT_ONCE):
-        if k.over:
-            break
-        k.cursor = half_next(&k.halves, k.cursor, k.end)
-        if k.cursor >= k.end:
-            k.over = True
-            break
-        result = look_at(k, now_ms)
-        if result == STEP_DONE:
-            k.over = True
-        elif result == STEP_WAIT:
-            break
-    if ring_publish(&k.appends):
-        doorbell_ring(&k.shm.slots[SLOT_WRITER])
-    if not k.over:
-        return result
-    return STEP_WAIT if k.flight_count else STEP_DONE
 
 
 cdef class TransactionCheck:
@@ -479,13 +118,13 @@ cdef class TransactionCheck:
 
     def round_begin(self) -> None:
         """A round over what is stored now; `run` works on it."""
-        begin(self.k, self.now_ms())
+        round_begin(self.k, self.now_ms())
 
     def turn(self) -> bool:
         """One step of the round, without sleep, for tests that turn it by hand; True: it is over."""
         cdef int result
         self.k.budget = FLIGHTS
-        result = step(self.k, self.now_ms())
+        result = round_step(self.k, self.now_ms())
         self.tell_coordinator()
         if result != STEP_DONE:
             return False
@@ -501,7 +140,7 @@ cdef class TransactionCheck:
         with nogil:
             while steady_ms() < end_ms and not self.stopping():
                 keep_pace(self.k, steady_ms())
-                result = step(self.k, self.now_ms())
+                result = round_step(self.k, self.now_ms())
                 self.tell_coordinator()
                 if result == STEP_DONE:
                     break
@@ -517,7 +156,7 @@ cdef class TransactionCheck:
         self.k.over = True
         with nogil:
             while result != STEP_DONE and steady_ms() < end_ms:
-                result = step(self.k, self.now_ms())
+                result = round_step(self.k, self.now_ms())
                 self.tell_coordinator()
                 if result == STEP_WAIT:
                     waiter_sleep(&self.waiter, 1)
@@ -530,7 +169,7 @@ cdef class TransactionCheck:
         """
         with nogil:
             while not self.stopping() and half_read_ops(&self.k.halves) > 0:
-                advance(self.k)
+                round_advance(self.k)
         self.report()
         with nogil:
             self.sleep(slice_ms, True)
@@ -560,7 +199,7 @@ cdef class TransactionCheck:
         return wall_ms() + self.ahead_ms
 
     cdef void finish(self, bint over=True):
-        advance(self.k)
+        round_advance(self.k)
         if over:
             self.k.shm.transactions.rounds += 1
         self.report()

@@ -1,9 +1,16 @@
-"""The coordinator's end of `checks`: what the transaction-check process asks it to do."""
+"""What the transaction-check process asks the coordinator to do, and what it says of itself."""
 from typing import NamedTuple
 
 from libc.stdint cimport int32_t, uint8_t
 
-from mqcore.layout cimport CHECK_PROGRESS, CHECK_REQUEST, SLOT_TRANSACTION_CHECK, CheckHead
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.layout cimport (
+    CHECK_PROGRESS,
+    CHECK_REQUEST,
+    SLOT_TRANSACTION_CHECK,
+    CheckHead,
+    TransactionState,
+)
 from mqcore.shm.ring cimport Ring, ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer
 
@@ -65,3 +72,19 @@ cdef class CheckRing:
 
     def has_work(self) -> bool:
         return not ring_is_empty(&self.ring)
+
+
+def transaction_figures(Segment segment not None) -> dict[str, int] | None:
+    """
+    What the transaction-check process says of itself: pending (half messages that nobody has ended),
+    oldest_born_ms (0: none is pending), and since the broker's start checks (asked), given_up and
+    rounds. None: it has not said anything yet.
+    """
+    cdef TransactionState* state = segment.shm.transactions
+    if not load_i32_acquire(&state.known):
+        return None
+    return {"pending": load_i64_acquire(&state.pending),
+            "oldest_born_ms": load_i64_acquire(&state.oldest_born_ms),
+            "checks": load_i64_acquire(&state.checks),
+            "given_up": load_i64_acquire(&state.expired),
+            "rounds": load_i64_acquire(&state.rounds)}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -129,3 +130,29 @@ def test_a_broker_that_is_not_there_is_told_in_one_line() -> None:
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
     assert len(result.output.splitlines()) == 1
+
+
+def test_status_counts_what_is_open_and_tells_the_age_of_the_oldest(tmp_path: Path) -> None:
+    with (mqcore_up(tmp_path, {"broker.transaction_check_interval_ms": 3_600_000}) as broker,
+          Producer(broker.broker_addr, "PG") as producer):
+        topic = producer.topic()
+        ended = producer.prepare(topic, b"ended")
+        producer.prepare(topic, b"open", born_ms=ended.born_timestamp_ms - 5_000)
+        producer.prepare(topic, b"open too")
+        producer.end(ended, COMMIT)
+
+        producer.until(lambda: figures(broker)["pending"] == 2, "two pending ones")
+        found = figures(broker)
+
+    assert 5 <= found["oldest_s"] <= 15
+    assert (found["checks"], found["given_up"], found["rounds"]) == (0, 0, 0)
+
+
+def figures(broker: MqcoreProcess) -> dict[str, int]:
+    """The line of `mqcore status` about this broker's transactions."""
+    result = CliRunner().invoke(main, ["status", "--json"])
+    assert result.exit_code == 0, result.output
+    (run,) = [run for name, run in json.loads(result.output).items()
+              if name.endswith(f"-{broker.pid}")]
+    found: dict[str, int] = run["transactions"]
+    return found

@@ -26,7 +26,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def pending(desk: Desk, *bodies: bytes, **properties: str) -> None:
+def pending(desk: Desk, *bodies: bytes, **properties: Any) -> None:
     for body in bodies:
         desk.prepare(body, **properties)
     desk.store()

@@ -66,3 +66,15 @@ cdef struct Checker:
     int32_t told_coordinator           # incarnation
     int landing                        # why the next result waits
     int32_t check_room                 # bytes that the next check needs
+
+# Landing: what became of the next result that the writer gave.
+cdef enum Landing:
+    LANDED = 0
+    LANDING_NO_ROOM = 1                # for the check about it, in the coordinator's ring
+    LANDING_NOT_YET = 2                # its bytes are still in the transient pool
+
+cdef void round_begin(Checker* k, int64_t now_ms) noexcept nogil
+cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil                     # Step
+# How far both queues are settled, to shared memory; what is on its way stays to be seen.
+cdef void round_advance(Checker* k) noexcept nogil
+cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil                     # B4
