@@ -24,8 +24,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 def describe(name: str) -> dict[str, object] | None:
     """One run: its processes, positions and counters; None when its supervisor is gone."""
-    supervisor = int(name.rpartition("-")[2])
-    if not Path(f"/proc/{supervisor}").exists():
+    supervisor = name.rpartition("-")[2]
+    if not supervisor.isdigit() or not Path(f"/proc/{supervisor}").exists():
         return None
     segment = Segment.attach(name)
     now_ms = time.time_ns() // 1_000_000
@@ -35,7 +35,7 @@ def describe(name: str) -> dict[str, object] | None:
     for slot, role in slots.items():
         state = segment.slot(slot)
         if slot == 0:
-            state = {**state, "pid": supervisor, "state": 2}
+            state = {**state, "pid": int(supervisor), "state": 2}
         if state["state"] == 0 and not state["incarnation"]:
             continue
         processes.append({
