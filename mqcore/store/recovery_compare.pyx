@@ -72,6 +72,7 @@ cdef class QueueComparison(QueueCutting):
         cdef const int64_t[::1] least = memoryview(ends.min_offsets).cast("q")
         cdef const int64_t[::1] most = memoryview(ends.max_offsets).cast("q")
         cdef list names = ends.topics
+        self.known_first = ends.first
         self.known_end = ends.end
         cdef Py_ssize_t i
         cdef int32_t number
@@ -214,7 +215,8 @@ cdef class QueueComparison(QueueCutting):
             if found.known or found.known_max <= 0 or (
                     queue.restart_position > 0 and queue.restart_position >= self.known_end):
                 continue                                   # as it was, or removed since
-            if found.first_file > found.known_min // self.file_entries * self.file_entries:
+            if found.first_file > found.known_min // self.file_entries * self.file_entries or (
+                    first == self.known_first and queue.min_offset > found.known_min):
                 self.remove(number)
             if clean and queue.max_offset > found.known_max:
                 self.cut_at(number, found.known_max)

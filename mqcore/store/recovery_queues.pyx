@@ -286,9 +286,10 @@ cdef class QueueRecovery:
         cdef bint listed = False
         if item.record_size == CQ_FILLER_RECORD_SIZE and item.log_position == 0:
             return True
-        if item.log_position < self.shm.log.first:
+        if 0 <= item.log_position < self.shm.log.first:
             return item.record_size > 0                    # its record has expired
-        if item.record_size <= 0 or item.log_position + item.record_size > self.log_end:
+        if item.log_position < 0 or item.record_size <= 0 or (
+                item.log_position + item.record_size > self.log_end):
             return False
         left = (item.log_position // self.shm.head.segment_size + 1) * self.shm.head.segment_size
         log_next_use(self.log)
