@@ -23,8 +23,9 @@ $(VENV)/built: $(VENV)/created setup.py pyproject.toml $(SOURCES)
 run: build
 	$(BIN)/mqcore up -c config/broker.toml
 
+# -- two lanes at once: tests/conftest.py
 test: build
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo
