@@ -10,6 +10,7 @@ Restarts  from its files; pull-serving repeats the last heartbeat of each client
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import time
@@ -50,9 +51,11 @@ from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.shared_queues import SharedQueues
 
 TICK_S = 0.1
+TRIM_BYTES = 8 << 20
 ITEMS_AT_ONCE = 256
 UNREGISTER_TIMEOUT_MS = 800
 
+malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", int)     # of glibc alone
 log = logging.getLogger("mqcore.coordinator")
 
 
@@ -209,6 +212,7 @@ class Coordinator:
         self._settings = settings
         self._segment = segment
         self._settling = False
+        self._trimmed_at = 0               # sent_bytes at the last look
         self._failure: BaseException | None = None
 
     def _start(self) -> None:
@@ -368,8 +372,15 @@ class Coordinator:
             self._queues.tick()
             self._reader.forget_deleted()
             self._own.push()
+            self._give_memory_back()
             if self._rings.push_waiting() or self._segment.stop_requested(SLOT_COORDINATOR):
                 self._drain()
+
+    def _give_memory_back(self) -> None:
+        """After many large answers the C library keeps what they took; others can use it."""
+        if self._rings.sent_bytes - self._trimmed_at >= TRIM_BYTES:
+            self._trimmed_at = self._rings.sent_bytes
+            malloc_trim(0)
 
     async def _keep_registered(self) -> None:
         while True:

@@ -80,6 +80,7 @@ cdef class CoordinatorRings:
     cdef list waiting                 # per serving process: answers that found no room
     cdef list waiting_bytes
     cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
+    cdef readonly int64_t sent_bytes  # of answers, since the start
 
     def __init__(self, Segment segment):
         self.segment = segment
@@ -167,6 +168,7 @@ cdef class CoordinatorRings:
         cdef int serving = <int>(connection >> 48 & 0xFF)
         if serving >= self.segment.shm.head.serving_count:
             return
+        self.sent_bytes += len(payload)
         if self.waiting_bytes[serving] + len(payload) > WAITING_BYTES_MAX:
             self.dropped += 1
             return
