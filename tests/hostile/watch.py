@@ -1,6 +1,7 @@
 """Looks at the processes of a broker: starts, private memory, descriptors, log lines."""
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from mqcore.admin.status import PREFIX, describe
@@ -30,6 +31,13 @@ class Watch:
         processes = run["processes"]
         assert isinstance(processes, list)
         return {process["role"]: process["starts"] for process in processes}
+
+    def growth_kib_within(self, limit: int, deadline_s: float) -> dict[str, int]:
+        """As growth_kib, once none is above `limit`: what is freed goes back within moments."""
+        end = time.monotonic() + deadline_s
+        while max((growth := self.growth_kib()).values()) > limit and time.monotonic() < end:
+            continue
+        return growth
 
     def growth_kib(self) -> dict[str, int]:
         """How much each process has grown since, by name; a process that is gone is an error."""
