@@ -224,8 +224,12 @@ MEASURES = {"tags": tags, "sql": sql, "idle": idle, "wake": wake, "cold": cold}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measures", nargs="*", choices=[*MEASURES, []], default=[*MEASURES])
-    for name in parser.parse_args().measures:
+    parser.add_argument("measures", nargs="*", help=", ".join(MEASURES) + "; all by default")
+    wanted: list[str] = parser.parse_args().measures or list(MEASURES)
+    for name in wanted:
+        if name not in MEASURES:
+            parser.error(f"{name}: expected one of {', '.join(MEASURES)}")
+    for name in wanted:
         with tempfile.TemporaryDirectory(prefix="mqcore-pulls-") as folder:
             found = MEASURES[name](Path(folder))
         print(f"{name}: " + ", ".join(f"{key} {value:,.1f}" for key, value in found.items()),

@@ -16,8 +16,8 @@ from mqcore.store.half_queue cimport HalfQueue
 cdef enum:
     FLIGHTS = 256                      # B4; a power of two
     LOOKS_AT_ONCE = 256
-    PACE_PER_MS = 50                   # B4: 50,000 questions a second
-    PACE_BEHIND_MS = 8                 # of lost time that is made good
+    PACE_PER_MS = 25                   # B4: 25,000 questions a second
+    PACE_BEHIND_MS = 4                 # of lost time that is made good
 
 cdef enum Action:
     ACTION_PUT_BACK = 1                # too young to be asked about (5.5)
