@@ -111,6 +111,7 @@ class Writer:
             commit_thorough_interval_ms=store.commit_thorough_interval_ms,
             pool_bytes=store.pool_bytes,
             warm_segments=store.warm_segments,
+            show_unflushed=store.sync_show_unflushed,
         )
         if store.multi_dispatch_enable:
             self._loop.name_queues(store.light_queues_enable, store.light_queue_count_max)

@@ -109,6 +109,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     warm_segments: bool = False
     checkpoint_interval_ms: Positive = 10_000
     sync_flush_timeout_ms: Positive = 5_000
+    sync_show_unflushed: bool = False
     message_size_max_bytes: Annotated[int, Meta(ge=10, le=15 * MIB)] = 4 * MIB
     transfer_memory_bytes_max: Positive = 262_144
     transfer_memory_count_max: Positive = 32

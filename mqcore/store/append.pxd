@@ -8,8 +8,8 @@
 #       (transient-pool); never as stored after a write that failed. In sync mode two come earlier, when
 #       the record is in the file: what a late disk is answered for by the watcher (group_commit.pxd),
 #       and a turn in which nobody waits. A sync that failed refuses all that is not answered.
-#   A2  `published` moves over whole records only, after they are in the file (sync mode: on disk), and
-#       never back.
+#   A2  `published` moves over whole records only, after they are in the file (sync mode: on disk,
+#       unless shows_unflushed), and never back.
 #   A3  A batch lies in one segment. Every segment ends with a blank record of at least eight bytes.
 #   A4  When a write fails, the queue offsets it had used are given back, its results say so, and what
 #       did get into the file is wiped: recovery must not find whole records behind a later end.
@@ -46,6 +46,7 @@ cdef struct Appender:
     PrepareService* prepare           # NULL: nobody writes zeros ahead, or not for the appender
     MultiDispatch* multi              # NULL: records are in their own queues only
     int flush_mode
+    bint shows_unflushed              # sync mode: A2 is as in stock
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet
     int folder_fd                     # sync mode: its folder until the name is on disk, else -1

@@ -464,7 +464,10 @@ cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
     if a.flush_mode == FLUSH_SYNC and a.position != position:
         if a.waiting == 0:
             publish_results(a)                               # A1: nobody waits for the disk
-        if not make_durable(a):
+        if a.shows_unflushed:
+            publish(a)
+            doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+        if not make_durable(a) and not a.shows_unflushed:
             a.position = position                            # nothing of it was published
     if a.pool == NULL:
         publish(a)

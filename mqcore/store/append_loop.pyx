@@ -78,7 +78,7 @@ cdef class AppendLoop:
                   int64_t flush_thorough_interval_ms, int64_t sync_timeout_ms,
                   int64_t commit_interval_ms, int64_t commit_least_bytes,
                   int64_t commit_thorough_interval_ms=200, int64_t pool_bytes=1 << 26,
-                  bint warm_segments=False):
+                  bint warm_segments=False, bint show_unflushed=False):
         cdef Shm* shm = &segment.shm
         cdef int flush_mode = MODES[mode]
         self.segment = segment
@@ -120,6 +120,7 @@ cdef class AppendLoop:
         if error:
             raise OSError(error, f"commit log cannot be opened: {os.strerror(error)}",
                           os.fsdecode(log_folders))
+        self.a.shows_unflushed = show_unflushed and flush_mode == FLUSH_SYNC
         if self.group != NULL:
             self.group.producers = self.a.producers
         self.a.prepare = self.prepare if self.pool == NULL else NULL

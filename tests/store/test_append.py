@@ -315,6 +315,21 @@ def test_a_failed_sync_fails_its_results_and_all_later_ones(run, disk, error):
     assert published(run) == run.segment.log_state()["flushed"] == end
 
 
+@pytest.mark.parametrize("shown", [False, True])
+def test_readers_see_what_is_not_on_the_disk_yet_only_if_they_are_to(run, disk, shown):
+    """As a stock broker has it, sync flush or not: sync_show_unflushed (store.md 6.1)."""
+    loop, probe = run.writer("sync", 0, show_unflushed=shown), run.probe()
+    disk.fail("sync", errno.EIO)
+    assert probe.send("topic", 0, [b"x"], opaque=1)
+    loop.run(TURN_MS)
+    assert probe.send("topic", 0, [b"y"], opaque=2)
+    loop.run(TURN_MS)
+
+    assert statuses(probe.take()) == [PUT_NOT_AVAILABLE] * 2
+    assert run.segment.log_state()["flushed"] == 0
+    assert bodies(run) == ([b"x"] if shown else [])
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_failed_sync_of_the_segment_left_behind_is_not_asked_for_again(run, disk, error):
     """The kernel reports a lost page once; the second sync would say that all is well (A5)."""
