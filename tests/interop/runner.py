@@ -11,8 +11,8 @@ All programs have one interface:
 `produce` ends with 0 when every message was acknowledged. `consume` ends with 0 when N messages
 were accepted, with 3 when fewer came in S seconds; it then shuts its client down, which commits
 the offsets. The Java consumer changes its subscription to `--then-sql TEXT` after `--then-at N`
-messages and prints `changed`. The Java program has more: --reject-always; create-topic, query, request, read-store,
-pull-queue.
+messages and prints `changed`. The Java program has more: --reject-always; create-topic, query,
+request, read-store, pull-queue.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays, redelivery, SQL92, keys and prompt routes: a case of each, for every client that has it."""
+"""Delays, redelivery, SQL92, keys, prompt routes: a case of each, for every client that has it."""
 from __future__ import annotations
 
 import time

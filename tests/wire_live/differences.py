@@ -82,8 +82,8 @@ ADMIN = (
 )
 TABLE = (
     Difference(
-        "limits of SQL92 expressions", "none", "an expression over a limit of docs/sql92.md does not"
-        " compile", "evaluation takes bounded time and memory",
+        "limits of SQL92 expressions", "none", "an expression over a limit of docs/sql92.md does"
+        " not compile", "evaluation takes bounded time and memory",
     ),
     Difference(
         "expressions of pulls", "11 with its own expression: compiled each time, the last 100 are"

@@ -19,11 +19,15 @@ USUAL_WAKE_S = 0.05
 
 
 def hold(peer: Peer, topic: str, offset: int, codec: Codec, subscription: str = "*") -> int:
-    """Send a pull that will be held; returns its opaque."""
+    """
+    Send a pull that will be held; returns its opaque once it is: a later question of the same
+    connection is answered after the pull was looked at.
+    """
     pull = request(11, pull_fields(
         topic, sys_flag=SUSPENDS, suspend_ms=HOLD_MS, offset=offset, subscription=subscription,
     ), codec=codec)
     peer.send(encode(pull))
+    assert peer.ask(30, {"topic": topic, "queueId": "0"}).code == 0
     return pull.opaque
 
 
