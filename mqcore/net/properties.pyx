@@ -5,7 +5,7 @@ from libc.string cimport memchr, memcpy, memmove
 from mqcore.net.reply cimport put_number
 from mqcore.net.server cimport Server
 from mqcore.store.record cimport PropertyItem, item_is
-from mqcore.wire.header cimport Text, text_copy, text_i64
+from mqcore.wire.header cimport Text, text_copy, text_i64, text_is_true
 
 cdef const char* REAL_TOPIC_KEY = "REAL_TOPIC\x01"
 cdef const char* REAL_QUEUE_KEY = "REAL_QID\x01"
@@ -22,27 +22,22 @@ cdef enum Keep:
     ASK = 3
 
 
-cdef bint is_true(const PropertyItem* item) noexcept nogil:
-    return (item.value_length == 4 and (item.value[0] | 32) == 116 and (item.value[1] | 32) == 114
-            and (item.value[2] | 32) == 117 and (item.value[3] | 32) == 101)
-
-
 cdef int look_at(Server* s, const PropertyItem* item, int detour, PropertyNotes* notes) noexcept nogil:
     """What becomes of one property: Keep."""
     cdef Text text
     cdef int64_t number
+    text.start = item.value
+    text.length = item.value_length
+    text.escaped = False
     if item_is(item, "WAIT", 4):
         notes.waits = not (item.value_length == 5 and (item.value[0] | 32) == 102)
         return DROP if detour == DETOUR_NONE else KEEP
     if item_is(item, "CLUSTER", 7):
         return DROP
     if item_is(item, "TRAN_MSG", 8):
-        notes.half = is_true(item)
+        notes.half = text_is_true(&text)
         return KEEP
     if item_is(item, "DELAY", 5):
-        text.start = item.value
-        text.length = item.value_length
-        text.escaped = False
         if not text_i64(&text, &number) or number != <int32_t>number:
             return ASK
         notes.delay_level = <int32_t>number
