@@ -56,7 +56,7 @@ UNREGISTER_WAIT_S = 2.0           # of the name server, for the broker beside it
 STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed
 LOOK_INTERVAL_MS = 1000
 QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
-RESTART_PAUSES_S = (0.0, 0.1, 0.5, 1.0, 5.0)
+RESTART_PAUSES_S = (0.0, 0.1, 0.25, 0.5, 1.0)
 
 log = logging.getLogger("mqcore.supervisor")
 

@@ -24,6 +24,7 @@ from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint, extension_files, index_files, queue_ends
 from mqcore.store.append_loop import AppendLoop, sync_bytes_max
+from mqcore.store.files import unlink
 from mqcore.store.folders import LogFolders
 from mqcore.store.queue_ends import QueueEnds
 from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
@@ -186,11 +187,11 @@ class Writer:
         self._remove_unused()
 
     def _remove_unused(self) -> None:
-        """Segments that were made ahead and hold nothing (store.md 6.3)."""
+        """Segments that were made ahead and hold nothing (store.md 6.3), the last first (P3)."""
         end = self._segment.log_state()["published"]
-        for start, path in self._settings.log_folders.segments():
+        for start, path in reversed(self._settings.log_folders.segments()):
             if start >= end:
-                path.unlink()
+                unlink(path)
 
     def _producers_live(self) -> bool:
         slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]

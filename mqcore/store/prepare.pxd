@@ -7,6 +7,8 @@
 #       the service stores claim_from, then looks at writing_to; the appender stores writing_to, then
 #       looks at claim_from. One of them sees the other and gives way; the service first.
 #   P2  It never makes a write fail, of the log or of any other file: it leaves a disk 256 MiB.
+#   P3  Segments are made in order, whoever makes them, and those that hold nothing are removed from
+#       the last one on: a gap would be damage to the next start, whenever a process dies.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LogState

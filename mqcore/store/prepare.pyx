@@ -1,5 +1,5 @@
 """Writes zeros ahead of the commit log (prepare.pxd has its rules)."""
-from libc.errno cimport errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
@@ -12,12 +12,15 @@ from mqcore.atomics cimport (
 )
 from mqcore.layout cimport REFUSAL_NONE, LogState
 from mqcore.store.io cimport store_io, write_all_at
-from mqcore.store.log_folders cimport log_create
+from mqcore.store.log_folders cimport log_create, log_open
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
+    long lseek(int fd, long offset, int whence)
+    int SEEK_HOLE
 
 cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY, O_RDWR, O_CLOEXEC
     int sync_file_range(int fd, long offset, long length, unsigned int flags)
 
 cdef extern from "<sys/statvfs.h>" nogil:
@@ -91,6 +94,25 @@ cdef bint has_room(int fd) noexcept nogil:
     return <int64_t>(figures.f_bavail * figures.f_frsize) >= ROOM_BYTES + CHUNK_BYTES
 
 
+cdef int next_segment(PrepareService* service, int64_t base, int64_t end) noexcept nogil:
+    """The segment at `base`, made only behind one that is there (P3); -1 and errno: not now."""
+    cdef int before, fd = log_open(service.folders, base, O_RDWR | O_CLOEXEC)
+    if fd >= 0 or errno != ENOENT:
+        return fd
+    if base > end:
+        before = log_open(service.folders, base - service.segment_size, O_RDONLY | O_CLOEXEC)
+        if before < 0:
+            return -1
+        store_io().close_file(before)
+    return log_create(service.folders, base, service.segment_size)
+
+
+cdef int64_t first_hole(int fd, int64_t offset) noexcept nogil:
+    """Up to where the blocks of a segment are written from `offset` on; `offset`: not known."""
+    cdef int64_t hole = lseek(fd, offset, SEEK_HOLE)
+    return offset if hole < 0 else hole
+
+
 cdef void prepare_run(PrepareService* service) noexcept nogil:
     cdef uint8_t* zeros = <uint8_t*>calloc(1, CHUNK_BYTES)
     cdef int64_t end, position, size, base = -1
@@ -105,9 +127,12 @@ cdef void prepare_run(PrepareService* service) noexcept nogil:
         if position // service.segment_size != base:
             if fd >= 0:
                 store_io().close_file(fd)
-            fd = log_create(service.folders, position // service.segment_size
-                            * service.segment_size, service.segment_size)
             base = position // service.segment_size
+            fd = next_segment(service, base * service.segment_size, end)
+            if fd >= 0 and service.to_disk:            # an earlier writer may have been here
+                service.prepared = base * service.segment_size + first_hole(
+                    fd, position - base * service.segment_size)
+                continue
         size = min(<int64_t>CHUNK_BYTES, (base + 1) * service.segment_size - position)
         if fd >= 0 and not has_room(fd):                                 # P2
             usleep(LOOK_US)

@@ -431,7 +431,7 @@ cdef class Recovery:
         return starts[0]
 
     def drop_segments(self, list starts, int64_t end) -> None:
-        """Remove segments that hold nothing: made ahead, or wholly behind a cut."""
-        for start in starts:
+        """Remove segments that hold nothing: made ahead, or wholly behind a cut. The last first (P3)."""
+        for start in reversed(starts):
             if start >= end and start != 0:
                 disk.unlink(self.log_folders.path(start))

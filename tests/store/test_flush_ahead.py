@@ -3,15 +3,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mqcore.store import append_probe
+from mqcore.store import append_probe, files
 from mqcore.store.append_loop import AppendLoop
 from mqcore.store.append_probe import AppendProbe
+from mqcore.store.log_folders import make_segment
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
 from tests.workers.load import Asker, send_request
@@ -99,6 +101,64 @@ def test_recovery_removes_what_was_made_ahead(tmp_path: Path) -> None:
     after = Run(run.root, SEGMENT, 20)
 
     assert (after.recover(clean=False).end, segments(after)) == (end, [0])
+
+
+@pytest.mark.parametrize("removals", range(4))
+def test_segments_made_ahead_go_in_an_order_that_leaves_no_gap(                            # P3
+    tmp_path: Path, removals: int,
+) -> None:
+    """A writer that dies while it removes them is followed by one that finds its log."""
+    run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+    loop, probe = run.writer("async", 0), run.probe()
+    append(loop, probe, range(1), 100)
+    end = run.segment.log_state()["published"]
+    for number in range(1, 5):
+        make_segment(str(run.log_folder).encode(), number * SEGMENT, SEGMENT)
+    removed: list[str] = []
+
+    def unlink(path: str) -> None:
+        if len(removed) == removals:
+            raise OSError(errno.EIO, "dies here")
+        removed.append(path)
+        os.unlink(path)
+
+    with files.replaced(unlink=unlink), pytest.raises(OSError, match="dies here"):
+        run.recover_tail()
+    assert segments(run) == [number * SEGMENT for number in range(5 - removals)]
+    assert (run.recover_tail().end, segments(run)) == (end, [0])
+
+
+def test_zeros_never_run_ahead_into_a_segment_whose_neighbour_is_not_there(                # P3
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+    assert WARM_MARGIN > 100 * SEGMENT
+    loop, probe = run.writer("sync", 0), run.probe()
+    with served(loop):
+        append(loop, probe, range(10), 4000)
+    assert segments(run) == [number * SEGMENT for number in range(len(segments(run)))]
+
+
+def whole(run: Run, segment: int) -> bool:
+    """Whether every block of a segment behind the margin is written."""
+    path = run.log_folder / f"{segment:020d}"
+    if not path.exists():
+        return False
+    with open(path, "rb") as file:
+        return os.lseek(file.fileno(), WARM_MARGIN, os.SEEK_HOLE) == BIG_SEGMENT
+
+
+def test_a_writer_that_is_back_writes_no_zeros_where_the_one_before_did(tmp_path: Path) -> None:
+    run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)
+    with served(run.writer("sync", 0)):
+        wait_for(lambda: whole(run, 0), "zeros in the first segment")
+    changed = (run.log_folder / f"{0:020d}").stat().st_mtime_ns
+    for path in run.log_folder.iterdir():
+        if int(path.name):
+            path.unlink()
+    with served(run.writer("sync", 0)):
+        wait_for(lambda: allocated(run) > BIG_SEGMENT, "zeros in the second one")
+    assert (run.log_folder / f"{0:020d}").stat().st_mtime_ns == changed
 
 
 def test_a_clean_stop_removes_what_was_made_ahead(tmp_path: Path) -> None:

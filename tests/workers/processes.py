@@ -13,7 +13,7 @@ from tests.support.mqcore_process import MqcoreProcess
 
 ROLES = ("writer", "dispatcher", "scheduler", "transaction-check", "coordinator", "namesrv",
          "pull-serving-0")
-WAIT_S = 30.0                     # a disk that two tests share syncs slowly
+WAIT_S = 10.0
 LOOK_S = 0.005
 SLOTS = 16                      # worker slots that are looked at
 
