@@ -500,10 +500,13 @@ cdef enum:
     FORWARD_COMMITS = 3                  # offsets that came with pulls: OffsetCommit[]
     FORWARD_HELLO = 4                    # a new incarnation: earlier connections are gone
     FORWARD_REPEATED = 5                 # a frame that an earlier coordinator has answered
+    FORWARD_UNREAD = 6                   # the connection does not read what it is sent ...
+    FORWARD_READS = 7                    # ... and reads it again
     ANSWER_FRAME = 1                     # a frame with its length word, for that connection
     ANSWER_REDO = 2                      # run the parked request; payload: a new header or nothing
     ANSWER_CLOSE = 3                     # close the connection
     ANSWER_DROP = 4                      # forget the parked request: it was answered
+    ANSWER_OFFER = 5                     # as ANSWER_FRAME, but dropped when it is not read
 
 cdef struct OffsetCommit "mq_offset_commit":
     int64_t offset

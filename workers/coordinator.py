@@ -34,7 +34,14 @@ from mqcore.broker.transaction_checks import TransactionChecks
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
 from mqcore.shm.check_ring import Check, CheckRing, Progress
-from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Hello
+from mqcore.shm.coordinator_rings import (
+    Closed,
+    Commit,
+    CoordinatorRings,
+    Forwarded,
+    Hello,
+    Reading,
+)
 from mqcore.shm.filters import FilterWriter
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableFullError, TableWriter
@@ -324,16 +331,20 @@ class Coordinator:
         self._settling = False
         self._broker.tick(now_ms())
 
-    def _take(self, item: Forwarded | Closed | Hello | Commit) -> None:
+    def _take(self, item: Forwarded | Closed | Reading | Hello | Commit) -> None:
         if isinstance(item, Forwarded):
             self._handle(item)
         elif isinstance(item, Closed):
             self._broker.connection_closed(item.connection)
+            self._transactions.reading(item.connection, reads=True)
+        elif isinstance(item, Reading):
+            self._transactions.reading(item.connection, reads=item.reads)
         elif isinstance(item, Commit):
             self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
         else:
             self._rings.forget(item.serving)
             self._broker.connections_lost(item.serving)
+            self._transactions.connections_lost(item.serving)
 
     def _handle(self, item: Forwarded) -> None:
         try:

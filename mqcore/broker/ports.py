@@ -178,6 +178,10 @@ class Connections(Protocol):
         """Queue one whole frame, with its length word; an id that is gone is ignored."""
         ...
 
+    def offer(self, connection: int, frame: bytes) -> None:
+        """As `send`, but the frame is dropped when much that was sent before is not read."""
+        ...
+
     def close(self, connection: int) -> None: ...
 
 

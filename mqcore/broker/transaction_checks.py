@@ -7,13 +7,17 @@ asked, and each in its turn.
 """
 from __future__ import annotations
 
+from itertools import chain, islice
+
 from mqcore.broker.core import Core
+from mqcore.broker.handlers import SERVING_MASK, SERVING_SHIFT
 from mqcore.broker.transaction_requests import HALF_TOPIC
 
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE_COUNT = 1
 TURNS_MAX = 65_536                      # groups whose turn is remembered
+TRIES_MAX = 3                           # members looked at for one that reads
 
 
 class TransactionChecks:
@@ -22,20 +26,41 @@ class TransactionChecks:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._turns: dict[str, int] = {}
+        self._unread: set[int] = set()          # connections, each of them open
 
     def ask(self, group: str, frame: bytes) -> bool:
-        """Send a check to one producer of `group`; False: none is there: the next round asks."""
+        """
+        Send a check to one producer of `group`; False: none is there: the next round asks.
+
+        One that reads what it is sent, if there is one among the next TRIES_MAX; else the last of
+        these, where it is dropped when too much is unread (5.6; N6 of mqcore/net/server.pxd).
+        """
         members = self._core.clients.producers.get(group)
         if not members:
             return False
         if len(self._turns) >= TURNS_MAX:
             self._turns.clear()
         turn = self._turns.get(group, 0) % len(members)
-        self._turns[group] = turn + 1
-        for number, connection in enumerate(members):
-            if number == turn:
-                self._core.ports.connections.send(connection, frame)
+        in_turn = chain(islice(members, turn, None), members)
+        for connection in islice(in_turn, min(TRIES_MAX, len(members))):
+            turn += 1
+            if connection not in self._unread:
+                break
+        self._turns[group] = turn
+        self._core.ports.connections.offer(connection, frame)
         return True
+
+    def reading(self, connection: int, *, reads: bool) -> None:
+        """Whether a connection reads what it is sent; one that is gone counts as reading."""
+        if reads:
+            self._unread.discard(connection)
+        else:
+            self._unread.add(connection)
+
+    def connections_lost(self, serving: int) -> None:
+        """The connections of a serving process are gone."""
+        self._unread = {one for one in self._unread
+                        if one >> SERVING_SHIFT & SERVING_MASK != serving}
 
     def progress(self, half_offset: int, op_offset: int, now_ms: int) -> None:
         """

@@ -11,6 +11,7 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
                        int32_t header_length, const Header* header, bint park,
                        bint body_stays) noexcept nogil
 cdef void forward_closed(Server* s, Connection* c) noexcept nogil
+cdef void forward_reads(Server* s, Connection* c) noexcept nogil      # N6: it reads again
 cdef void forward_hello(Server* s) noexcept nogil
 # To a coordinator that started anew: who is connected here, by the heartbeats they sent last.
 cdef void forward_heartbeats(Server* s) noexcept nogil

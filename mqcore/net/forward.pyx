@@ -7,13 +7,16 @@ from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     ANSWER_CLOSE,
     ANSWER_FRAME,
+    ANSWER_OFFER,
     ANSWER_REDO,
     FIGURE_FORWARDED,
     FORWARD_CLOSED,
     FORWARD_COMMITS,
     FORWARD_FRAME,
     FORWARD_HELLO,
+    FORWARD_READS,
     FORWARD_REPEATED,
+    FORWARD_UNREAD,
     FRAME_HEADER_WORD,
     PART_MORE,
     SLOT_COORDINATOR,
@@ -32,7 +35,9 @@ from mqcore.net.server cimport (
     HANDLE_CLOSE,
     HANDLE_STALL,
     HANDLED,
+    OUT_HIGH_BYTES,
     OUT_MAX_BYTES,
+    OUT_OFFER_BYTES,
     PARKED_BYTES_MAX,
     PARKED_COUNT_MAX,
     PARKED_LIFE_MS,
@@ -41,6 +46,7 @@ from mqcore.net.server cimport (
     Server,
     connection_close,
     connection_find,
+    output_flush,
     output_room,
     output_used,
 )
@@ -196,7 +202,10 @@ cdef void forward_heartbeats(Server* s) noexcept nogil:
     cdef ForwardHead* head
     for i in range(s.connection_max):
         c = s.connections[i]
-        if c == NULL or c.heartbeat == NULL:
+        if c == NULL:
+            continue
+        c.told_unread = False          # this coordinator was not told
+        if c.heartbeat == NULL:
             continue
         head = <ForwardHead*>claim(s, sizeof(ForwardHead) + c.heartbeat_length)
         if head == NULL:               # the rest are known again with their next one, in 30 s
@@ -217,18 +226,23 @@ cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:
     head.fast_port = c.fast_port
 
 
-cdef void forward_word(Server* s, int32_t kind, uint64_t connection) noexcept nogil:
+cdef bint forward_word(Server* s, int32_t kind, uint64_t connection) noexcept nogil:
     cdef ForwardHead* head = <ForwardHead*>claim(s, sizeof(ForwardHead))
     if head == NULL:                   # the coordinator drops silent clients by time as well
-        return
+        return False
     memset(head, 0, sizeof(ForwardHead))
     head.connection = connection
     ring_commit(&s.requests, kind, sizeof(ForwardHead))
     publish(s)
+    return True
 
 
 cdef void forward_closed(Server* s, Connection* c) noexcept nogil:
     forward_word(s, FORWARD_CLOSED, c.id)
+
+
+cdef void forward_reads(Server* s, Connection* c) noexcept nogil:
+    c.told_unread = not forward_word(s, FORWARD_READS, c.id)      # no room: with its next output
 
 
 cdef void forward_hello(Server* s) noexcept nogil:
@@ -305,6 +319,20 @@ cdef void write_frame(Server* s, Connection* c, const uint8_t* frame, int64_t le
     output_used(s, c, length)
 
 
+cdef void write_offer(Server* s, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    """N6"""
+    cdef uint64_t id = c.id
+    if not c.told_unread and c.output_end - c.output_start >= OUT_HIGH_BYTES:
+        output_flush(s, c)             # it may only be that this turn has brought so many
+        c = connection_find(s, id)
+        if c == NULL:
+            return
+        if c.output_end - c.output_start >= OUT_HIGH_BYTES:
+            c.told_unread = forward_word(s, FORWARD_UNREAD, id)
+    if c.output_end - c.output_start + length <= OUT_OFFER_BYTES:
+        write_frame(s, c, frame, length)
+
+
 cdef void redo(Server* s, ParkedRequest* parked, const uint8_t* header, int32_t length) noexcept nogil:
     """Run a parked request; header: in place of the one it came with, if any."""
     cdef Connection* c = connection_find(s, parked.connection)
@@ -333,6 +361,8 @@ cdef void one_answer(Server* s, const ForwardHead* head, int32_t kind, const uin
         return
     if kind == ANSWER_FRAME and c != NULL:
         write_frame(s, c, payload, length)
+    if kind == ANSWER_OFFER and c != NULL:
+        write_offer(s, c, payload, length)
     if parked != NULL:
         drop_parked(s, parked)
     if kind == ANSWER_CLOSE and c != NULL:

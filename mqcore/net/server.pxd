@@ -9,6 +9,9 @@
 #       that is gone is dropped.
 #   N5  At most FORWARDS_MAX frames of one connection wait for the coordinator; its next one waits
 #       in the connection's buffer as in N3: a flood delays others by that many frames.
+#   N6  What a connection did not ask for (a question about a transaction) is dropped while it has
+#       more than OUT_OFFER_BYTES unread. The coordinator is told who does not read (OUT_HIGH_BYTES),
+#       and who reads again, so that it asks others.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.filter.loaded cimport FilterCache, LoadedFilter
@@ -23,6 +26,7 @@ from mqcore.store.queue_extension cimport QueueExtension
 cdef enum:
     READ_BYTES = 1 << 18               # one read of a socket
     OUT_HIGH_BYTES = 1 << 20           # N2
+    OUT_OFFER_BYTES = 4 << 20          # N6
     OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
     FORWARD_BYTES_MAX = 384 << 10      # a frame that goes to the coordinator whole
     FORWARDS_MAX = 32                  # frames of one connection that wait for the coordinator (N5)
@@ -75,6 +79,7 @@ cdef struct Connection:
     bint held_back                     # N2: its input is looked at again when output has gone
     int32_t forwards                   # N5: its frames in `requests`, at most
     int64_t forwards_end               # N5: where the newest of them ends
+    bint told_unread                   # N6: the coordinator knows that it does not read
 
 cdef struct CloseEvent:
     int32_t reason

@@ -12,7 +12,7 @@ from mqcore.layout cimport (
     HOST_V4_SIZE,
     HOST_V6_SIZE,
 )
-from mqcore.net.forward cimport forward_closed
+from mqcore.net.forward cimport forward_closed, forward_reads
 from mqcore.net.requests cimport handle_input
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -68,6 +68,7 @@ cdef extern from *:
 
 cdef enum:
     OUTPUT_KEEP_BYTES = 64 << 10      # an idle connection does not keep more
+    OUT_LOW_BYTES = OUT_HIGH_BYTES // 2     # N6: below this it reads again
 
 
 cdef uint32_t next_random(Server* s) noexcept nogil:
@@ -249,6 +250,8 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil:
             c = connection_find(s, id)
             if c == NULL:
                 return
+    if c.told_unread and c.output_end - c.output_start < OUT_LOW_BYTES:
+        forward_reads(s, c)
     connection_watch(s, c)
 
 

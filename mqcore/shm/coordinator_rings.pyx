@@ -10,12 +10,15 @@ from mqcore.layout cimport (
     ANSWER_CLOSE,
     ANSWER_DROP,
     ANSWER_FRAME,
+    ANSWER_OFFER,
     ANSWER_REDO,
     FORWARD_CLOSED,
     FORWARD_COMMITS,
     FORWARD_FRAME,
     FORWARD_HELLO,
+    FORWARD_READS,
     FORWARD_REPEATED,
+    FORWARD_UNREAD,
     PART_MORE,
     SERVING_COUNT_MAX,
     SLOT_SERVING,
@@ -57,6 +60,13 @@ class Closed(NamedTuple):
     connection: int
 
 
+class Reading(NamedTuple):
+    """A connection does not read what it is sent, or does so again."""
+
+    connection: int
+    reads: bool
+
+
 class Hello(NamedTuple):
     """A serving process began: connections of its predecessor are gone."""
 
@@ -93,7 +103,7 @@ cdef class CoordinatorRings:
             self.waiting_bytes.append(0)
 
     def receive(self, int limit) -> list:
-        """Up to `limit` items from each ring: Forwarded, Closed, Hello, Commit. Each is given once."""
+        """Up to `limit` items from each ring: Forwarded, Closed, Reading, Hello, Commit. Each is given once."""
         cdef uint8_t* record
         cdef int32_t kind, length
         cdef int i, count
@@ -119,6 +129,8 @@ cdef class CoordinatorRings:
     cdef object item(self, ForwardHead* head, int32_t kind, const uint8_t* payload, int32_t length):
         if kind == FORWARD_CLOSED:
             return Closed(head.connection)
+        if kind in (FORWARD_UNREAD, FORWARD_READS):
+            return Reading(head.connection, kind == FORWARD_READS)
         if kind == FORWARD_HELLO:
             return Hello(head.connection >> 48 & 0xFF)
         size = 16 if head.address_is_v6 else 4
@@ -151,6 +163,10 @@ cdef class CoordinatorRings:
     def send(self, uint64_t connection, bytes frame, int32_t parked=0) -> None:
         """A whole frame (with its length word) for a connection; parked: forget that request."""
         self.put(connection, ANSWER_FRAME, frame, parked)
+
+    def offer(self, uint64_t connection, bytes frame) -> None:
+        """As `send`, but dropped when the connection does not read (N6)."""
+        self.put(connection, ANSWER_OFFER, frame, 0)
 
     def redo(self, uint64_t connection, int32_t parked, bytes header=b"") -> None:
         """Run the parked request; header: in place of the one it came with."""

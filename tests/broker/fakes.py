@@ -164,6 +164,9 @@ class FakeConnections:
     def send(self, connection: int, frame: bytes) -> None:
         self.sent.append((connection, decode(frame[4:])))
 
+    def offer(self, connection: int, frame: bytes) -> None:
+        self.send(connection, frame)
+
     def close(self, connection: int) -> None:
         self.closed.append(connection)
 

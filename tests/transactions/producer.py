@@ -40,13 +40,13 @@ class Asked:
 class Producer(Peer):
     """One connection that is a member of a producer group."""
 
-    def __init__(self, address: str, group: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, group: str, *, receive_buffer_bytes: int = 0) -> None:
+        super().__init__(address, receive_buffer_bytes=receive_buffer_bytes)
         self.group = group
         self.asked: list[Asked] = []
-        body = {"clientID": unique("client"), "consumerDataSet": [],
-                "producerDataSet": [{"groupName": group}]}
-        assert self.ask(Code.HEART_BEAT, None, fastjson.dumps(body)).code == 0
+        self.heartbeat = fastjson.dumps({"clientID": unique("client"), "consumerDataSet": [],
+                                         "producerDataSet": [{"groupName": group}]})
+        assert self.ask(Code.HEART_BEAT, None, self.heartbeat).code == 0
 
     def receive(self, timeout_s: float = DEADLINE_S) -> Command:
         """As of a peer; checks are noted on the way."""
