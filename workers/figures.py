@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mqcore.broker.transaction_checks import RUNTIME_KEYS, figures
+from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
@@ -80,7 +82,7 @@ class StoreFigures:
         return delay_offsets(self._segment)
 
     def runtime(self) -> Mapping[str, str]:
-        """Keys as stock names them; only what is really known."""
+        """Keys as stock names them, only what is really known; of transactions keys of our own."""
         self.sample()
         totals = self._totals()
         state = self._segment.log_state()
@@ -95,7 +97,13 @@ class StoreFigures:
             "dispatchBehindBytes": str(state["published"] - state["dispatched"]),
             "remainHowManyDataToFlush": size_text(state["published"] - state["flushed"]),
             **self._pool(),
+            **self._transactions(),
         }
+
+    def _transactions(self) -> dict[str, str]:
+        """RUNTIME_KEYS; none before the transaction check's first word."""
+        found = figures(transaction_figures(self._segment), time.time_ns() // 1_000_000)
+        return {RUNTIME_KEYS[name]: str(value) for name, value in found.items()}
 
     def _pool(self) -> dict[str, str]:
         """What the transient pool holds that no file has; only with that flush mode."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mqcore.broker.transaction_checks import figures
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.retention import LogWords
@@ -56,21 +57,11 @@ def describe(name: str) -> dict[str, object] | None:
                 "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},
         "delayed": delayed(segment),
-        "transactions": transactions(segment, now_ms),
+        "transactions": figures(transaction_figures(segment), now_ms),
         "serving": {"connections": totals[0], "held_pulls": totals[4], "pulls": totals[2],
                     "forwarded": totals[5], "closed_for_nonsense": totals[6],
                     "refused_sends": totals[9]},
     }
-
-
-def transactions(segment: Segment, now_ms: int) -> dict[str, int]:
-    """Half messages that nobody has ended, and what became of them; empty before the first look."""
-    found = transaction_figures(segment)
-    if found is None:
-        return {}
-    born_ms = found.pop("oldest_born_ms")
-    return {"pending": found.pop("pending"),
-            "oldest_s": max(0, now_ms - born_ms) // 1000 if born_ms else 0, **found}
 
 
 def delayed(segment: Segment) -> dict[str, int]:

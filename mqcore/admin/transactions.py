@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from mqcore.broker.transaction_checks import GROUP, OP_TOPIC
+from mqcore.broker.transaction_checks import GROUP, OP_TOPIC, RUNTIME_KEYS
 from mqcore.broker.transaction_requests import CHECK_TIMES, HALF_TOPIC
 from mqcore.client import RocketMQException
 from mqcore.client.pool import ConnectionPool
@@ -125,6 +125,12 @@ class Transactions:
         records = await self._views(positions)
         return [Pending(record) for record in records if record is not None], more
 
+    async def figures(self) -> dict[str, int]:
+        """Counts of the broker (28; the keys of RUNTIME_KEYS); empty when it has none, as stock."""
+        answer = await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        table = json.loads(answer.body).get("table", {}) if answer.code == 0 else {}
+        return {name: int(table[key]) for name, key in RUNTIME_KEYS.items() if key in table}
+
     async def half(self, message_id: str) -> Record:
         """The message of an offset message id."""
         try:
@@ -203,12 +209,14 @@ async def list_command(broker: str, limit: int, as_json: bool) -> None:
     """Transactions that nobody has committed or rolled back yet."""
     async with transactions(broker) as asked:
         pending, more = await asked.pending(limit)
+        figures = await asked.figures()
     rows = [each.as_dict() for each in pending]
     if as_json:
-        click.echo(json.dumps({"pending": rows, "more": more}, indent=2))
+        click.echo(json.dumps({"pending": rows, "more": more, "figures": figures}, indent=2))
         return
     if not rows:
         click.echo("no undecided transactions")
+        _echo_figures(figures)
         return
     click.echo(f"{'ID':<34}{'AGE':>10}  {'CHECKS':>6}  {'PRODUCER GROUP':<24}{'TOPIC'}")
     for row in rows:
@@ -216,6 +224,7 @@ async def list_command(broker: str, limit: int, as_json: bool) -> None:
                    f"{row['producerGroup']:<24}{row['topic']}")
     if more:
         click.echo(f"... and more: --limit {limit} was reached")
+    _echo_figures(figures)
 
 
 @transaction_group.command("show")
@@ -278,6 +287,14 @@ async def rollback_command(broker: str, message_id: str, yes: bool) -> None:
                           f"{row['producerGroup']}, {_age(row['age_s'])} old?", abort=True)
         await asked.roll_back(record)
     click.echo("rolled back")
+
+
+def _echo_figures(figures: dict[str, int]) -> None:
+    """What the broker counts, in one line; a stock broker counts nothing."""
+    if figures:
+        click.echo(f"pending {figures['pending']}, the oldest for {_age(figures['oldest_s'])}; "
+                   f"since the broker's start {figures['checks']} questions, "
+                   f"{figures['given_up']} given up, {figures['rounds']} rounds")
 
 
 def _age(seconds: float) -> str:

@@ -7,6 +7,7 @@ asked, and each in its turn.
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, islice
 
 from mqcore.broker.core import Core
@@ -17,7 +18,28 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE_COUNT = 1
 TURNS_MAX = 65_536                      # groups whose turn is remembered
+# Figures of the transaction check, and how GET_BROKER_RUNTIME_INFO (28) names them.
+RUNTIME_KEYS = {
+    "pending": "transactionPending", "oldest_s": "transactionOldestSeconds",
+    "checks": "transactionChecks", "given_up": "transactionGivenUp", "rounds": "transactionRounds",
+}
 TRIES_MAX = 3                           # members looked at for one that reads
+
+
+def figures(said: Mapping[str, int] | None, now_ms: int) -> dict[str, int]:
+    """
+    What the transaction-check process says of itself (mqcore/shm/check_ring.pyx), for people: the
+    keys of RUNTIME_KEYS; empty before its first word.
+
+    pending: half messages that nobody has ended; oldest_s: how long ago the oldest of them was
+    sent; since the start of the broker checks (questions), given_up and rounds.
+    """
+    if said is None:
+        return {}
+    born_ms = said["oldest_born_ms"]
+    age_s = max(0, now_ms - born_ms) // 1000 if born_ms and said["pending"] else 0
+    return {"pending": said["pending"], "oldest_s": age_s, "checks": said["checks"],
+            "given_up": said["given_up"], "rounds": said["rounds"]}
 
 
 class TransactionChecks:

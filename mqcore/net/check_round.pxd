@@ -33,6 +33,7 @@ cdef struct Flight:
     int64_t half_offset
     int64_t check_times
     int64_t original                   # what it is a copy of, -1: that does not matter
+    int64_t born_ms                    # of the message
     int32_t action
     int32_t writer                     # incarnation that it was given to
     int32_t tag                        # comes back with the result
@@ -66,6 +67,8 @@ cdef struct Checker:
     int32_t told_coordinator           # incarnation
     int landing                        # why the next result waits
     int32_t check_room                 # bytes that the next check needs
+    int64_t oldest_copy                # half offset of the oldest message that was put back, -1: none
+    int64_t oldest_born_ms
 
 # Landing: what became of the next result that the writer gave.
 cdef enum Landing:
@@ -78,3 +81,6 @@ cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil                  
 # How far both queues are settled, to shared memory; what is on its way stays to be seen.
 cdef void round_advance(Checker* k) noexcept nogil
 cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil                     # B4
+# Of the oldest undecided message, 0: there is none; one that became the oldest because an older one
+# was ended is known from the next round on.
+cdef int64_t oldest_born_ms(Checker* k) noexcept nogil

@@ -49,6 +49,7 @@ from mqcore.store.half_queue cimport (
     HALF_UNREADABLE,
     half_advance,
     half_is_ended,
+    half_is_settled,
     half_moved,
     half_next,
     half_ops_wait,
@@ -183,6 +184,28 @@ cdef inline bint writer_lives(Checker* k, const Flight* flight) noexcept nogil:
     return load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation) == flight.writer
 
 
+cdef void note_oldest(Checker* k, int64_t born_ms, int64_t copy) noexcept nogil:
+    """Copies stand behind younger messages: the first in the queue need not be the oldest."""
+    if k.oldest_copy < 0 or born_ms <= k.oldest_born_ms or (
+            half_is_settled(&k.halves, k.oldest_copy)):
+        k.oldest_copy = copy
+        k.oldest_born_ms = born_ms
+
+
+cdef int64_t oldest_born_ms(Checker* k) noexcept nogil:
+    cdef RecordView record
+    cdef const uint8_t* bytes = NULL
+    cdef int64_t born_ms = 0
+    if k.halves.half_offset < half_queue_end(&k.halves):
+        half_record(&k.halves, k.halves.half_offset, &record, &bytes)
+        if bytes != NULL:
+            born_ms = record.born_time_ms
+    if k.oldest_copy >= 0 and not half_is_settled(&k.halves, k.oldest_copy) and (
+            born_ms == 0 or k.oldest_born_ms < born_ms):
+        return k.oldest_born_ms
+    return born_ms
+
+
 cdef int land(Checker* k, const AppendResult* result) noexcept nogil:
     """One copy is stored, or not: Landing."""
     cdef Flight* flight = &k.flights[k.flight_first]
@@ -203,6 +226,7 @@ cdef int land(Checker* k, const AppendResult* result) noexcept nogil:
             good = half_settle(&k.halves, flight.half_offset)
         else:
             good = half_moved(&k.halves, flight.half_offset, flight.original, result.queue_offset)
+            note_oldest(k, flight.born_ms, result.queue_offset)
         if not good:
             k.over = True
     k.flight_first = (k.flight_first + 1) & (FLIGHTS - 1)
@@ -289,6 +313,7 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
         return pass_by(k)
     flight.half_offset = k.cursor
     flight.original = -1
+    flight.born_ms = record.born_time_ms
     flight.action = decide(k, &record, &notes, &flight, now_ms)
     if flight.action == 0:
         return STEP_DONE

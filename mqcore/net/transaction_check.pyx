@@ -1,5 +1,5 @@
 """The native part of the transaction-check process (check_round.pxd has its rules)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -22,6 +22,7 @@ from mqcore.net.check_round cimport (
     STEP_WAIT,
     Checker,
     keep_pace,
+    oldest_born_ms,
     round_advance,
     round_begin,
     round_step,
@@ -45,10 +46,8 @@ from mqcore.store.half_queue cimport (
     half_queue_open,
     half_queue_seek,
     half_read_ops,
-    half_record,
 )
 from mqcore.store.log_view cimport log_view_forget
-from mqcore.store.record cimport RecordView
 
 cdef enum:
     SLEEP_MS = 1000
@@ -83,6 +82,7 @@ cdef class TransactionCheck:
         self.k.timeout_ms = timeout_ms
         self.k.check_max = check_max
         self.k.reserved_ms = reserved_ms
+        self.k.oldest_copy = -1
         error = half_queue_open(&self.k.halves, &segment.shm, log_folder, queue_folder, file_entries)
         if error:
             raise OSError(error, "half and op queue cannot be opened")
@@ -234,13 +234,9 @@ cdef class TransactionCheck:
         cdef TransactionState* state = self.segment.shm.transactions
         cdef Checker* k = self.k
         cdef CheckHead* head
-        cdef RecordView record
         cdef int64_t end = half_queue_end(&k.halves)
-        cdef const uint8_t* bytes = NULL
         cdef int32_t coordinator = load_i32_acquire(&k.shm.slots[SLOT_COORDINATOR].incarnation)
-        if k.halves.half_offset < end:
-            half_record(&k.halves, k.halves.half_offset, &record, &bytes)
-        store_i64_release(&state.oldest_born_ms, record.born_time_ms if bytes != NULL else 0)
+        store_i64_release(&state.oldest_born_ms, oldest_born_ms(k))
         store_i64_release(&state.pending, end - k.halves.half_offset - k.halves.settled_count)
         store_i64_release(&state.half_offset, k.halves.half_offset)
         store_i64_release(&state.op_offset, k.halves.op_offset)

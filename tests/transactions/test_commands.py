@@ -146,8 +146,19 @@ def test_status_counts_what_is_open_and_tells_the_age_of_the_oldest(tmp_path: Pa
         producer.until(lambda: figures(broker)["pending"] == 2, "two pending ones")
         found = figures(broker)
 
-    assert 5 <= found["oldest_s"] <= 15
+        table = json.loads(producer.ask(28).body)["table"]
+        told = json.loads(command(broker, "list", "--json").output)["figures"]
+        text = command(broker, "list").output
+
+    assert 5 <= found["oldest_s"] <= 65
     assert (found["checks"], found["given_up"], found["rounds"]) == (0, 0, 0)
+    assert 5 <= int(table.pop("transactionOldestSeconds")) <= 65
+    assert {key: value for key, value in table.items() if key.startswith("transaction")} == {
+        "transactionPending": "2", "transactionChecks": "0", "transactionGivenUp": "0",
+        "transactionRounds": "0"}
+    assert told | {"oldest_s": 0} == {
+        "pending": 2, "oldest_s": 0, "checks": 0, "given_up": 0, "rounds": 0}
+    assert "pending 2, the oldest for " in text
 
 
 def figures(broker: MqcoreProcess) -> dict[str, int]:

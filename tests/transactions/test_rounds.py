@@ -1,11 +1,14 @@
 """Rounds over half messages, step by step: rules U1 to U4 and B1 to B4, and stores of stock."""
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqcore.broker.transaction_checks import figures
+from mqcore.shm.check_ring import transaction_figures
 from mqcore.wire.properties import decode_properties
 from tests.store.golden import manifest, unpack
 from tests.transactions.desk import (
@@ -272,6 +275,48 @@ def test_op_records_are_read_between_rounds(desk: Desk) -> None:
     desk.questions()
 
     assert desk.offsets == desk.known == (2, 2)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def oldest_s(desk: Desk) -> int:
+    """The age of the oldest open message, by the desk's clock."""
+    now_ms = time.time_ns() // 1_000_000 + desk.ahead_ms
+    return figures(transaction_figures(desk.run.segment), now_ms)["oldest_s"]
+
+
+def test_the_oldest_message_is_known_when_its_copy_is_behind_younger_ones(desk: Desk) -> None:
+    pending(desk, b"oldest", b"old")
+    desk.pass_time(TIMEOUT_MS + 54_000)
+    pending(desk, b"young")
+    assert [asked.body for asked in desk.round(later_ms=0)] == [b"oldest", b"old"]
+    assert 60 <= oldest_s(desk) < 120
+    desk.pass_time(120_000)
+    assert [asked.body for asked in desk.round(later_ms=0)] == [b"young", b"oldest", b"old"]
+    assert 180 <= oldest_s(desk) < 240
+
+    for body in (b"oldest", b"old"):
+        desk.end([record["body"] for record in desk.records(HALF_TOPIC)].index(body))
+    desk.store()
+    desk.check.wait(0)
+    assert 120 <= oldest_s(desk) < 180
+    desk.end(2)
+    desk.store()
+    desk.check.wait(0)
+    assert oldest_s(desk) == 0
+
+
+def test_questions_given_up_messages_and_rounds_are_counted(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, check_max=2)
+    pending(desk, b"a", b"b")
+    counted = []
+    for _ in range(3):
+        desk.round()
+        found = figures(transaction_figures(desk.run.segment), 0)
+        counted.append(tuple(found[name] for name in ("pending", "checks", "given_up", "rounds")))
+
+    assert counted == [(2, 2, 0, 1), (2, 4, 0, 2), (0, 4, 2, 3)]
 
 
 # -- a store of stock 4.9.8 ------------------------------------------------------------------------
