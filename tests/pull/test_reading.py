@@ -178,6 +178,21 @@ def test_a_consumer_far_behind_is_told_the_group_s_broker_for_slow_ones(
         assert fields(one.pull("Slow", consumerGroup="usual"))["suggestWhichBrokerId"] == "1"
 
 
+def test_broker_ids_beyond_32_bits_are_taken_and_outlive_a_restart(tmp_path: Path) -> None:
+    """Nobody has such a broker; a client that looks for it reads from the master."""
+    large = dict.fromkeys(("brokerId", "whichBrokerWhenConsumeSlowly"), 1 << 40)
+    settings: dict[str, object] = {"broker.slave_read_enable": True}
+    with mqcore_up(tmp_path, settings) as running, Puller(running.broker_addr) as one:
+        one.topic("Far", 1)
+        one.group("far", **large)
+    with mqcore_up(tmp_path, settings) as running, Puller(running.broker_addr) as one:
+        answer = one.pull("Far", consumerGroup="far")
+        groups = fastjson.loads(one.ask(201).body)["subscriptionGroupTable"]
+
+    assert fields(answer)["suggestWhichBrokerId"] == str(2**31 - 1)
+    assert {name: groups["far"][name] for name in large} == large
+
+
 def test_without_slave_reads_the_master_is_suggested(puller: Puller, topic: str) -> None:
     puller.group("anywhere", brokerId=5, whichBrokerWhenConsumeSlowly=7)
     puller.batch(topic, numbered(1))

@@ -161,3 +161,15 @@ def test_a_pull_that_waits_is_answered_when_the_broker_stops(tmp_path: Path) -> 
         found = waiting.answer_to(opaque, 1.0)
         assert (found.code, found.remark) == (1, "the broker stops")
         assert waiting.is_closed()
+
+
+def test_a_pull_that_waits_while_its_group_is_forbidden_is_the_last_that_is_served(
+    puller: Puller, topic: str
+) -> None:
+    """Stock looks at the group again when a message comes, and refuses this one already."""
+    waiting = wait(puller, topic, consumerGroup="forbidden")
+    puller.group("forbidden", consumeEnable=False)
+    puller.put_later(topic, {}, b"last")
+
+    assert offsets(puller.answer_to(waiting)) == [0]
+    assert puller.pull(topic, consumerGroup="forbidden").code == 16

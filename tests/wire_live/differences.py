@@ -116,6 +116,17 @@ TABLE = (
         "answers that nobody reads", "kept, however many", "requests are not read while 1 MiB of"
         " answers waits; above 32 MiB the connection is closed", "memory is bounded",
     ),
+    Difference(
+        "questions that nobody reads", "39 goes to another producer of the group while the channel is"
+        " not writable; if three in a row are not, the last of them gets it, however much waits",
+        "the same while 1 MiB waits; dropped above 4 MiB, and asked again in the next round",
+        "memory is bounded",
+    ),
+    Difference(
+        "a group that is forbidden to consume", "its pulls that wait are refused (16) when a"
+        " message comes", "they get that message; its next pulls are refused",
+        "a pull that waits knows what it wants, not for whom",
+    ),
     *ADMIN,
     Difference(
         "clients that fall silent", "dropped without a word: other members of their groups notice"

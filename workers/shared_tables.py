@@ -1,0 +1,106 @@
+"""What the coordinator shows to the serving processes: topics, groups, subscriptions, filters."""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from mqcore.broker.filters import FilterData
+from mqcore.broker.groups import GroupConfig
+from mqcore.broker.pull_filters import CODES_READ_MAX
+from mqcore.broker.pull_rules import pull_asks
+from mqcore.broker.requests import I32_MAX, I32_MIN
+from mqcore.broker.send_rules import send_asks
+from mqcore.broker.settings import Settings
+from mqcore.broker.topics import TablesFull
+from mqcore.shm.filters import FilterWriter
+from mqcore.shm.segment import Segment
+from mqcore.shm.tables import TableFullError, TableWriter
+from mqcore.wire.tags import EXPRESSION_TAG, Subscription
+from mqcore.wire.topics import TopicConfig
+
+
+def within_i32(broker_id: int) -> int:
+    """The id as shared memory holds it; nobody has brokers beyond, but a file may name them."""
+    return max(I32_MIN, min(broker_id, I32_MAX))
+
+
+class SharedTables:
+    """The rules' Tables over shared memory."""
+
+    def __init__(self, segment: Segment, settings: Settings) -> None:
+        self._writer = TableWriter(segment)
+        self._filters = FilterWriter(segment)
+        self._writable = bool(settings.broker.permission & 2)
+        self._readable = bool(settings.broker.permission & 4)
+        self._topics: set[str] = set()
+        self._groups: set[str] = set()
+
+    def hide_others(self) -> None:
+        """
+        After the load: what an earlier coordinator showed and this one did not goes. The rest was
+        never hidden: else sends would wait here while later ones pass them, out of order.
+        """
+        self._writer.clear(topics=self._topics, groups=self._groups)
+
+    def set_permission(self, *, readable: bool, writable: bool) -> None:
+        self._readable, self._writable = readable, writable
+
+    def publish_topic(self, topic: TopicConfig) -> None:
+        self._topics.add(topic.name)
+        self._full(lambda: self._writer.publish_topic(
+            topic.name, read_queues=topic.read_queue_count, write_queues=topic.write_queue_count,
+            perm=topic.perm, multi_tag=topic.filter_type == "MULTI_TAG",
+            send_asks=send_asks(topic, writable=self._writable)))
+
+    def remove_topic(self, name: str) -> None:
+        self._topics.discard(name)
+        self._writer.remove_topic(name)
+
+    def publish_group(self, group: GroupConfig) -> None:
+        self._groups.add(group.name)
+        self._full(lambda: self._writer.publish_group(
+            group.name, consume_enabled=group.consume_enable,
+            pull_asks=pull_asks(group, readable=self._readable),
+            broker_id=within_i32(group.broker_id),
+            broker_id_when_slow=within_i32(group.broker_id_when_slow)))
+
+    def remove_group(self, name: str) -> None:
+        self._groups.discard(name)
+        self._writer.remove_group(name)
+
+    def publish_subscription(
+        self, group: str, topic: str, subscription: Subscription | None, message_model: str
+    ) -> None:
+        if subscription is None:
+            self._writer.remove_subscription(group, topic)
+            self._filters.remove_codes(group, topic)
+            return
+        if len(subscription.codes) > CODES_READ_MAX:
+            self._full(lambda: self._filters.publish_codes(group, topic, subscription.codes))
+        self._full(lambda: self._writer.publish_subscription(
+            group, topic, version=subscription.version_ms, codes=sorted(subscription.codes) or None,
+            other=subscription.expression_type not in ("", EXPRESSION_TAG)))
+
+    def publish_filter(self, data: FilterData, now_ms: int) -> None:
+        self._full(lambda: self._filters.publish_program(
+            data.group, data.topic, program=data.program, expression=data.expression,
+            client_version=data.version_ms, born_ms=data.born_ms, dead_ms=data.dead_ms,
+            now_ms=now_ms, positions=data.positions, bit_count=data.bit_count))
+
+    def remove_filter(self, group: str, topic: str) -> None:
+        self._filters.remove_program(group, topic)
+
+    def filters(self) -> list[tuple[str, str]]:
+        return self._filters.programs()
+
+    def publish_request(
+        self, kind: str, expression: str, now_ms: int, *, program: bytes | None,
+        codes: Collection[int] | None,
+    ) -> None:
+        self._full(lambda: self._filters.publish_request(
+            kind, expression, now_ms=now_ms, program=program, codes=codes))
+
+    def _full(self, publish: Callable[[], None]) -> None:
+        try:
+            publish()
+        except TableFullError as error:
+            raise TablesFull(str(error)) from error
