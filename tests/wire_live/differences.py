@@ -117,8 +117,8 @@ TABLE = (
         " answers waits; above 32 MiB the connection is closed", "memory is bounded",
     ),
     Difference(
-        "questions that nobody reads", "39 goes to another producer of the group while the channel is"
-        " not writable; if three in a row are not, the last of them gets it, however much waits",
+        "questions that nobody reads", "39 goes to another producer of the group while the channel"
+        " is not writable; if three in a row are not, the last of them gets it, however much waits",
         "the same while 1 MiB waits; dropped above 4 MiB, and asked again in the next round",
         "memory is bounded",
     ),
