@@ -1,4 +1,5 @@
-# The two clocks, asked once a turn by the native loops; everything below them takes now_ms.
+# The two clocks, asked once a turn by the native loops; everything below them takes now_ms. Only what
+# measures how long a turn takes asks once more.
 from libc.stdint cimport int64_t
 
 cdef extern from *:

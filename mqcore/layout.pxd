@@ -355,11 +355,33 @@ cdef struct QueueEntry "mq_queue_entry":
     int64_t restart_position             # records below it are of an earlier life; the writer
     int32_t removal_begun                # the writer
     int32_t removal_asked                # the coordinator
-    uint8_t writer_pad[24]
+    int64_t puts                         # requests that stored records of it, in this run; the writer
+    uint8_t writer_pad[16]
     int64_t max_offset                   # entries readable below it; the dispatcher
     int64_t min_offset                   # the dispatcher
     int32_t removal_done                 # the dispatcher
-    uint8_t dispatcher_pad[44]
+    int32_t pad
+    int64_t bytes                        # of records that became readable in this run; the dispatcher
+    uint8_t dispatcher_pad[32]
+
+# -- What pulls handed out, by queue and group: a table of each serving process ----------------------
+#    This head, then i32[2 * capacity] (open addressing: entry number + 1), then PullCount[capacity].
+cdef struct PullCountsHead "mq_pull_counts_head":
+    int32_t count                        # entries in use, stored after the entry; the serving process
+    int32_t pad
+    int64_t missed                       # pulls that found no room in the table; the serving process
+    uint8_t head_pad[112]
+
+cdef struct PullCount "mq_pull_count":   # all of it: the serving process
+    int32_t queue                        # number in the queue table; once
+    int32_t group                        # number in the group table; once
+    int64_t pulls                        # that found messages
+    int64_t messages
+    int64_t bytes                        # of their records
+    int64_t took_ms                      # from the turn that took the pull to its answer, summed up
+    int64_t behind_bytes                 # of the last one: from its last record to the log's end ...
+    int64_t behind_ms                    # ... and since that was stored
+    int64_t at_ms                        # wall clock of the last one
 
 # -- The head of the segment -----------------------------------------------------------------------
 cdef struct RingPlace "mq_ring_place":
@@ -409,6 +431,10 @@ cdef struct ShmHead "mq_shm_head":
     int64_t filter_arena_start
     int64_t filter_arena_size
     int64_t filter_changes               # counts; after the entry was changed; the coordinator
+    int64_t pull_counts_start            # of serving process 0's table
+    int64_t pull_counts_size             # of one table
+    int32_t pull_count_capacity          # entries of one table; a power of two
+    int32_t pad
 
 cdef enum:
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1

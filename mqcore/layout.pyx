@@ -21,6 +21,8 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(FilterEntry) == CACHE_LINE_PAIR)
     layout_assert(sizeof(QueueEntry) == 256)
     layout_assert(QUEUE_MAX_OFFSET == 192)
+    layout_assert(sizeof(PullCountsHead) == CACHE_LINE_PAIR)
+    layout_assert(sizeof(PullCount) == CACHE_LINE)
     layout_assert(sizeof(AppendHead) == 48)
     layout_assert(sizeof(AppendResult) == 48)
     layout_assert(sizeof(Arrival) == 16)

@@ -45,6 +45,7 @@ from mqcore.wire.codes import ResponseCode
 from mqcore.workers.figures import StoreFigures
 from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
 from mqcore.workers.own_messages import OwnMessages
+from mqcore.workers.shared_pulls import SharedPulls
 from mqcore.workers.shared_queues import SharedQueues
 from mqcore.workers.shared_tables import SharedTables
 
@@ -153,7 +154,7 @@ class Coordinator:
             store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
             figures=StoreFigures(segment, files, pooled=settings.store.flush == "transient-pool"),
-            queues=self._queues))
+            queues=self._queues, pulls=SharedPulls(segment)))
         self._checks = CheckRing(segment)
         self._transactions = TransactionChecks(self._broker.core)
         self._broker.load(now_ms())

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mqcore.broker.ports import QueueGrowth
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
 
 REMOVAL_TIMEOUT_MS = 2_500           # what an admin client waits for, and a bit less
+COUNT_COLUMNS = 3                    # of QueueLives.counts
 
 
 @dataclass
@@ -29,24 +31,26 @@ class SharedQueues:
         self._words = LogWords(segment)
         self._now_ms = now_ms
         self._removals: list[Removal] = []
-        self._ends: np.ndarray | None = None     # of the last look at their growth
+        self._counts: np.ndarray | None = None   # at the last look at their growth
 
     def all(self) -> list[tuple[str, int, int]]:
         return [(queue.topic, queue.queue_id, queue.max_offset) for queue in self._lives.all()
                 if queue.next_offset > 0 or queue.max_offset > 0]
 
-    def growth(self) -> dict[str, int]:
-        ends = np.frombuffer(self._lives.ends(), dtype=np.int64)
-        before, self._ends = self._ends, ends
+    def growth(self) -> list[QueueGrowth]:
+        counts = np.frombuffer(self._lives.counts(), dtype=np.int64).reshape(-1, COUNT_COLUMNS)
+        before, self._counts = self._counts, counts
         if before is None:
-            return {}
-        before = np.concatenate((before, np.zeros(len(ends) - len(before), dtype=np.int64)))
-        growth: dict[str, int] = {}
-        for number in np.flatnonzero(ends != before):
-            topic = self._lives.state(int(number)).topic
-            added = ends[number] - before[number]
-            grown = int(added if added > 0 else ends[number])
-            growth[topic] = growth.get(topic, 0) + grown
+            return []
+        fresh = np.zeros((len(counts) - len(before), COUNT_COLUMNS), dtype=np.int64)
+        added = counts - np.concatenate((before, fresh))
+        growth = []
+        for number in np.flatnonzero(added.any(axis=1)):
+            state = self._lives.state(int(number))
+            messages, size, calls = (int(word) for word in added[number])
+            if messages < 0:                     # a new life: it began at 0
+                messages = state.max_offset
+            growth.append(QueueGrowth(state.topic, state.queue_id, messages, size, calls))
         return growth
 
     def remove(

@@ -14,6 +14,7 @@ from mqcore.broker.ports import (
     Appender,
     Connections,
     Figures,
+    Pulls,
     Queues,
     Registrar,
     StoreReader,
@@ -38,6 +39,7 @@ class Ports:
     registrar: Registrar
     figures: Figures
     queues: Queues
+    pulls: Pulls
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,20 @@ class GroupTable:
         self.version = next_version(self.version, now_ms)
         self.dirty = True
         return group
+
+    def disable_consume(self, name: str, now_ms: int) -> bool:
+        """
+        Refuse a group's pulls from now on; False when it is not there, or was refused before.
+
+        The file does not hear of it before another change of some group (9.5).
+        """
+        group = self._groups.get(name)
+        if group is None or not group.consume_enable:
+            return False
+        dirty = self.dirty
+        self.update(replace(group, consume_enable=False), now_ms)
+        self.dirty = dirty
+        return True
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget a group's config; its offsets are another table's."""

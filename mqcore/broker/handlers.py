@@ -30,6 +30,7 @@ from mqcore.broker import (
     transaction_requests,
 )
 from mqcore.broker.core import Core, Ports
+from mqcore.broker.protection import PROTECT_INTERVAL_MS, disable_slow_groups
 from mqcore.broker.pull_rules import handle_pull
 from mqcore.broker.registration import Registration
 from mqcore.broker.reply_requests import send_reply
@@ -130,6 +131,7 @@ class Broker:
         self._next_persist_ms = 0
         self._next_expiry_ms = 0
         self._next_filters_ms = 0
+        self._next_protect_ms = 0
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -159,6 +161,7 @@ class Broker:
         self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
         self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
+        self._next_protect_ms = now_ms + PROTECT_INTERVAL_MS
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: changed tables, offsets, clients that fell silent."""
@@ -173,6 +176,9 @@ class Broker:
             self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
             core.filters.clean(now_ms)
             self._try_persist(now_ms)
+        if _due(self._next_protect_ms, now_ms):
+            self._next_protect_ms = now_ms + PROTECT_INTERVAL_MS
+            disable_slow_groups(core, now_ms)
         if _due(self._next_expiry_ms, now_ms):
             self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
             core.locks.expire(now_ms)

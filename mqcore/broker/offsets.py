@@ -25,7 +25,6 @@ class OffsetTable:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: dict[str, dict[int, int]] = {}
-        self._moved: dict[tuple[str, int], int | None] = {}     # offsets before the first change
         self.dirty = False
 
     def load(self) -> None:
@@ -59,9 +58,7 @@ class OffsetTable:
             queues = self._offsets[key] = {}
         elif queue_id not in queues and len(queues) >= QUEUE_COUNT_MAX:
             return False
-        before = queues.get(queue_id)
-        if before != offset:
-            self._moved.setdefault((key, queue_id), before)
+        if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.dirty = True
         return True
@@ -84,25 +81,6 @@ class OffsetTable:
             return None
         first = store.entry(topic, queue_id, 0)
         return 0 if first is None or store.in_memory(first.position) else None
-
-    def advances(self, store: StoreReader) -> dict[tuple[str, str], int]:
-        """
-        (topic, group) -> messages by which committed offsets moved on since the last call.
-
-        A first offset counts from 0 where the group was told to start there (`query`), else it
-        counts nothing: nobody knows where the group began. Steps back count nothing.
-        """
-        moved, self._moved = self._moved, {}
-        advances: dict[tuple[str, str], int] = {}
-        for (key, queue_id), before in moved.items():
-            topic, _, group = key.partition(_SEPARATOR)
-            after = self._offsets.get(key, {}).get(queue_id)
-            if before is None and after is not None:
-                bounds = store.queue_range(topic, queue_id)
-                before = 0 if bounds is None or bounds[0] == 0 else after
-            if after is not None and before is not None and after > before:
-                advances[topic, group] = advances.get((topic, group), 0) + after - before
-        return advances
 
     def groups_of(self, topic: str) -> set[str]:
         """The groups that have offsets of a topic."""

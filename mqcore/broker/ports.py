@@ -91,6 +91,53 @@ class StoreReader(Protocol):
         ...
 
 
+class QueueGrowth(NamedTuple):
+    """Messages that became readable in a queue."""
+
+    topic: str
+    queue_id: int
+    messages: int
+    bytes: int                   # of their records
+    calls: int                   # requests that stored them
+
+
+class PullAdvance(NamedTuple):
+    """Pulls of a group that found messages in a queue."""
+
+    topic: str
+    queue_id: int
+    group: str
+    pulls: int
+    messages: int
+    bytes: int                   # of their records
+    took_ms: int                 # from request, or arrival of a message, to answer, summed up
+
+
+class LastPull(NamedTuple):
+    """The newest pull of a group that found messages in a queue."""
+
+    topic: str
+    queue_id: int
+    group: str
+    behind_bytes: int            # from its last message to the log's end
+    behind_ms: int               # from that message's store time
+    at_ms: int
+
+
+class Pulls(Protocol):
+    """What the serving processes handed out, by queue and group."""
+
+    def advances(self) -> list[PullAdvance]:
+        """
+        What happened since the last call, but what rests; the first call finds everything at rest.
+        """
+        ...
+
+    def last(self, behind_more_than_bytes: int = -1) -> list[LastPull]:
+        """Of each queue and group that was pulled in this run; or those that were so far behind."""
+        ...
+
+
 class Queues(Protocol):
     """The queue table as a whole, and what goes from the store by request."""
 
@@ -98,9 +145,9 @@ class Queues(Protocol):
         """(topic, queue id, next offset as consumers see it) of queues that had a message."""
         ...
 
-    def growth(self) -> dict[str, int]:
+    def growth(self) -> list[QueueGrowth]:
         """
-        topic -> messages that became readable since the last call; a topic that rests is left out.
+        What came into each queue since the last call; a queue that rests is left out.
 
         The first call finds everything at rest. A queue that was removed meanwhile starts at 0.
         """

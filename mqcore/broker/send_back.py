@@ -14,6 +14,7 @@ from mqcore.broker.groups import GroupConfig
 from mqcore.broker.ports import Put
 from mqcore.broker.requests import Answer, Fields, Request, refused
 from mqcore.broker.send_rules import DLQ_QUEUE_COUNT, VERSION_3_4_9
+from mqcore.broker.statistics import SNDBCK_PUT_NUMS
 from mqcore.broker.topics import (
     SCHEDULE_TOPIC,
     SYS_FLAG_UNIT_SUB,
@@ -91,7 +92,7 @@ def send_back(core: Core, request: Request) -> Answer | None:
     level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
     properties[DELAY] = str(level)
     delay(place, properties, len(core.settings.delay_levels_ms))
-    _store(core, request, place, record, properties)
+    _store(core, request, header.group, place, record, properties)
     return None
 
 
@@ -152,7 +153,7 @@ def _store_dead_letter(
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {name} could not be made")
     properties = _copied_properties(record)
     properties[DELAY] = "0"
-    _store(core, request, Place(name, 0), record, properties)
+    _store(core, request, header.group, Place(name, 0), record, properties)
     return None
 
 
@@ -167,11 +168,14 @@ def _copied_properties(record: Record) -> dict[str, str]:
 
 
 def _store(
-    core: Core, request: Request, place: Place, record: Record, properties: dict[str, str]
+    core: Core, request: Request, group: str, place: Place, record: Record,
+    properties: dict[str, str],
 ) -> None:
     """Store the copy (steps 11, 12); hosts and times are those of the original."""
 
     def done(put: Put) -> None:
+        if put.status.stored:
+            core.statistics.note(SNDBCK_PUT_NUMS, f"{properties[RETRY_TOPIC]}@{group}")
         core.answer(request, Answer(ResponseCode.SUCCESS) if put.status.stored else refused(
             ResponseCode.SYSTEM_ERROR, put.status.name))
 

@@ -69,6 +69,8 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     client_expiry_ms: Positive = 120_000
     queue_lock_expiry_ms: Positive = 60_000
     slave_read_enable: bool = False
+    disable_consume_if_consumer_read_slowly: bool = False
+    consumer_fallbehind_threshold_bytes: Annotated[int, Meta(ge=0)] = 16 << 30
     property_filter_enable: bool = False
     filter_retry_enable: bool = False
     filter_clean_ms: Positive = 86_400_000

@@ -1,26 +1,30 @@
 """
 What was put and got: by topic, by group, by the whole broker, over minute, hour and day.
 
-broker.md 11.1, 11.2 (RocketMQ 4.9.8: BrokerStatsManager, StatsItem, BrokerStats). Nothing is
-counted while messages are stored or pulled. Every ten seconds the coordinator compares what is
-known anyway with what was known before:
-
-    TOPIC_PUT_NUMS    how far the ends of the topic's queues moved
-    GROUP_GET_NUMS    how far the offsets that an online group committed moved
-    BROKER_PUT_NUMS   the writer's counter of records
-    BROKER_GET_NUMS   the serving processes' counters of messages handed out
-
-Items that would need more than that are not kept, so asking for them says that there are none.
+broker.md 11.1, 11.2 (RocketMQ 4.9.8: BrokerStatsManager, StatsItem, BrokerStats). Every ten seconds
+the counts since the last time are handed to `Statistics.sample` (statistics_sources.py says where
+they come from). This module keeps them: for each item the sum, and how many calls made it.
 """
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import NamedTuple
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE = "QUEUE_PUT_SIZE"
+QUEUE_GET_NUMS = "QUEUE_GET_NUMS"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
+GROUP_GET_FALL_SIZE = "GROUP_GET_FALL_SIZE"        # these two are last values, without windows
+GROUP_GET_FALL_TIME = "GROUP_GET_FALL_TIME"
+SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 
@@ -29,8 +33,22 @@ HOUR_PART_MS = 600_000
 DAY_PART_MS = 3_600_000
 MINUTE_PARTS, HOUR_PARTS, DAY_PARTS = 6, 6, 24      # one less than stock keeps snapshots
 ITEM_COUNT_MAX = 100_000                            # names beyond that are not counted
+WORDS = 2                                           # of an item in a part: its sum, its calls
 
 Item = tuple[str, str]                              # name and key, as VIEW_BROKER_STATS_DATA asks
+
+
+class Count(NamedTuple):
+    """A sum, and how many calls made it."""
+
+    total: int
+    calls: int
+
+    def plus(self, other: Count) -> Count:
+        return Count(self.total + other.total, self.calls + other.calls)
+
+
+NOTHING = Count(0, 0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,10 +57,15 @@ class Window:
 
     total: int = 0
     elapsed_ms: int = 0
+    calls: int = 0
 
     @property
     def tps(self) -> float:
         return self.total * 1000 / self.elapsed_ms if self.elapsed_ms > 0 else 0.0
+
+    @property
+    def per_call(self) -> float:
+        return self.total / self.calls if self.calls > 0 else 0.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,38 +75,55 @@ class Windows:
     day: Window
 
 
+@dataclass(slots=True, frozen=True)
+class _Known:
+    place: int                                      # in the parts
+    since_ms: int
+
+
 @dataclass(slots=True)
 class _Part:
     begin_ms: int
     end_ms: int = 0
-    counts: dict[Item, int] = field(default_factory=dict)
+    words: array[int] = field(default_factory=lambda: array("q"))     # WORDS by place
+
+    def add(self, place: int, count: Count) -> None:
+        at = WORDS * place
+        if len(self.words) < at + WORDS:
+            self.words.frombytes(bytes(8 * (at + WORDS - len(self.words))))
+        self.words[at] += count.total
+        self.words[at + 1] += count.calls
+
+    def count(self, place: int) -> Count:
+        at = WORDS * place
+        return Count(self.words[at], self.words[at + 1]) if at < len(self.words) else NOTHING
 
 
 class _Series:
-    """The newest full parts, and the one that is being filled. Items that rest cost nothing."""
+    """The newest full parts, and the one that is being filled. Items that rest cost little."""
 
     def __init__(self, part_ms: int, part_count: int, now_ms: int) -> None:
         self._part_ms = part_ms
         self._parts: deque[_Part] = deque(maxlen=part_count)
         self._open = _Part(now_ms)
 
-    def add(self, counts: Mapping[Item, int], now_ms: int) -> None:
-        """What was counted until `now_ms`; the open part is full when it is long enough."""
-        for item, count in counts.items():
-            self._open.counts[item] = self._open.counts.get(item, 0) + count
+    def add(self, counts: Mapping[int, Count], now_ms: int) -> None:
+        """What was counted until `now_ms`, by place; a part is full when it is long enough."""
+        for place, count in counts.items():
+            self._open.add(place, count)
         if not 0 <= now_ms - self._open.begin_ms < self._part_ms:
             self._open.end_ms = now_ms
             self._parts.append(self._open)
             self._open = _Part(now_ms)
 
-    def window(self, item: Item, since_ms: int) -> Window:
-        """Of an item that is known since `since_ms`."""
-        parts = [part for part in self._parts if part.end_ms > since_ms]
+    def window(self, item: _Known) -> Window:
+        parts = [part for part in self._parts if part.end_ms > item.since_ms]
         if not parts:
             return Window()
+        counts = [part.count(item.place) for part in parts]
         return Window(
-            sum(part.counts.get(item, 0) for part in parts),
-            parts[-1].end_ms - parts[0].begin_ms,
+            sum(count.total for count in counts), parts[-1].end_ms - parts[0].begin_ms,
+            sum(count.calls for count in counts),
         )
 
 
@@ -91,25 +131,33 @@ class Statistics:
     """All items. `sample` them every SAMPLE_INTERVAL_MS."""
 
     def __init__(self) -> None:
-        self._known: dict[Item, int] = {}           # since when
+        self._known: dict[Item, _Known] = {}
         self._series: tuple[_Series, _Series, _Series] | None = None
         self._last_ms = 0
+        self._noted: dict[Item, Count] = {}         # since the last sample
         self._broker_totals = (0, 0)
         self._day: date | None = None
         self.totals_at_midnight = ((0, 0), (0, 0))  # (stored, handed out): yesterday's, today's
+        self.delay_offsets: Mapping[int, int] | None = None     # at the last sample
 
     def is_due(self, now_ms: int) -> bool:
         """Whether it is time for a sample; also after the clock was set back."""
         return not 0 <= now_ms - self._last_ms < SAMPLE_INTERVAL_MS
 
+    def note(self, name: str, key: str) -> None:
+        """One event that nothing else counts; it is in the next sample."""
+        item = (name, key)
+        if item in self._noted or len(self._noted) < ITEM_COUNT_MAX:
+            self._noted[item] = self._noted.get(item, NOTHING).plus(Count(1, 1))
+
     def sample(
-        self, now_ms: int, cluster: str, stored: Mapping[str, int],
-        consumed: Mapping[tuple[str, str], int], broker_totals: tuple[int, int],
+        self, now_ms: int, cluster: str, counts: Mapping[Item, Count],
+        broker_totals: tuple[int, int],
     ) -> None:
         """
         Take what happened since the last sample; the first one only starts the clock.
 
-        stored         topic -> messages; consumed: (topic, group) -> messages
+        counts         by item; those of the whole broker are added here
         broker_totals  messages stored and handed out since the broker's start
         """
         begin_ms, self._last_ms = self._last_ms, now_ms
@@ -122,30 +170,37 @@ class Statistics:
                 _Series(DAY_PART_MS, DAY_PARTS, now_ms),
             )
             return
-        counts: dict[Item, int] = {
-            (TOPIC_PUT_NUMS, topic): count for topic, count in stored.items()
+        noted, self._noted = self._noted, {}
+        stored, handed_out = (max(now - then, 0)
+                              for now, then in zip(broker_totals, before, strict=True))
+        everything = {
+            **counts, **noted,
+            (BROKER_PUT_NUMS, cluster): Count(stored, 0),           # calls: not counted
+            (BROKER_GET_NUMS, cluster): Count(handed_out, 0),
         }
-        for (topic, group), count in consumed.items():
-            counts[GROUP_GET_NUMS, f"{topic}@{group}"] = count
-        counts[BROKER_PUT_NUMS, cluster] = max(broker_totals[0] - before[0], 0)
-        counts[BROKER_GET_NUMS, cluster] = max(broker_totals[1] - before[1], 0)
-        for item in list(counts):
-            if item not in self._known:
-                if len(self._known) >= ITEM_COUNT_MAX or not counts[item]:
-                    del counts[item]
-                    continue
-                self._known[item] = begin_ms
+        placed = self._placed(everything, begin_ms)
         for series in self._series:
-            series.add(counts, now_ms)
+            series.add(placed, now_ms)
 
     def windows(self, name: str, key: str) -> Windows | None:
         """The item's three windows; None for one that was never counted."""
-        item = (name, key)
-        since_ms = self._known.get(item)
-        if since_ms is None or self._series is None:
+        item = self._known.get((name, key))
+        if item is None or self._series is None:
             return None
-        minute, hour, day = (series.window(item, since_ms) for series in self._series)
+        minute, hour, day = (series.window(item) for series in self._series)
         return Windows(minute, hour, day)
+
+    def _placed(self, counts: Mapping[Item, Count], begin_ms: int) -> dict[int, Count]:
+        """Counts by place; new items that are more than nothing get one while there is room."""
+        placed = {}
+        for item, count in counts.items():
+            known = self._known.get(item)
+            if known is None:
+                if count == NOTHING or len(self._known) >= ITEM_COUNT_MAX:
+                    continue
+                known = self._known[item] = _Known(len(self._known), begin_ms)
+            placed[known.place] = count
+        return placed
 
     def _roll_day(self, now_ms: int, totals: tuple[int, int]) -> None:
         """At the first sample of a local day, remember the totals of the one before it."""
@@ -153,3 +208,4 @@ class Statistics:
         if self._day is not None and today != self._day:
             self.totals_at_midnight = (self.totals_at_midnight[1], totals)
         self._day = today
+

@@ -6,17 +6,31 @@ RocketMQ 4.9.8: AdminBrokerProcessor, BrokerStatsData, BrokerStats.
 from __future__ import annotations
 
 from mqcore.broker.core import Core
+from mqcore.broker.ports import LastPull
 from mqcore.broker.requests import Answer, Fields, Request, refused
-from mqcore.broker.statistics import Window
+from mqcore.broker.statistics import (
+    GROUP_GET_FALL_SIZE,
+    GROUP_GET_FALL_TIME,
+    Window,
+    Windows,
+)
+from mqcore.broker.statistics_sources import since_last_time
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 
 
 def view_statistics(core: Core, request: Request) -> Answer:
-    """VIEW_BROKER_STATS_DATA (315): sum and rate of an item's three windows."""
+    """
+    VIEW_BROKER_STATS_DATA (315): sum, rate and sum per call of an item's three windows.
+
+    The two items that are last values have them as sums; stock shows those in its log alone.
+    """
     fields = Fields.of(request.command)
     name, key = fields.text("statsName"), fields.text("statsKey")
-    windows = core.statistics.windows(name, key)
+    if name in (GROUP_GET_FALL_SIZE, GROUP_GET_FALL_TIME):
+        windows = _last_value(core, name, key)
+    else:
+        windows = core.statistics.windows(name, key)
     if windows is None:
         return refused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({
@@ -29,16 +43,8 @@ def take_sample(core: Core, now_ms: int) -> None:
     """Feed the statistics, if it is time."""
     if not core.statistics.is_due(now_ms):
         return
-    store = core.ports.store
-    consumed = {
-        (topic, group): count
-        for (topic, group), count in core.offsets.advances(store).items()
-        if group in core.clients.consumers
-    }
     core.statistics.sample(
-        now_ms, core.settings.broker.cluster, core.ports.queues.growth(), consumed,
-        core.ports.figures.totals(),
-    )
+        now_ms, core.settings.broker.cluster, since_last_time(core), core.ports.figures.totals())
 
 
 def totals(core: Core) -> dict[str, str]:
@@ -53,6 +59,18 @@ def totals(core: Core) -> dict[str, str]:
     }
 
 
+def _last_value(core: Core, name: str, key: str) -> Windows | None:
+    """How far the newest pull of `queue id@topic@group` was behind, as the sum of all windows."""
+    for pull in core.ports.pulls.last():
+        if key == _key(pull):
+            value = Window(pull.behind_bytes if name == GROUP_GET_FALL_SIZE else pull.behind_ms)
+            return Windows(value, value, value)
+    return None
+
+
+def _key(pull: LastPull) -> str:
+    return f"{pull.queue_id}@{pull.topic}@{pull.group}"
+
+
 def _window(window: Window) -> dict[str, float]:
-    """Without avgpt, messages a call: calls are not counted by topic or group."""
-    return {"sum": window.total, "tps": window.tps}
+    return {"avgpt": window.per_call, "sum": window.total, "tps": window.tps}

@@ -46,6 +46,8 @@ RENAMED = {
     "startAcceptSendRequestTimeStamp": "broker.accept_sends_from_ms",
     "notifyConsumerIdsChangedEnable": "broker.notify_consumers_enable",
     "slaveReadEnable": "broker.slave_read_enable",
+    "disableConsumeIfConsumerReadSlowly": "broker.disable_consume_if_consumer_read_slowly",
+    "consumerFallbehindThreshold": "broker.consumer_fallbehind_threshold_bytes",
     "enablePropertyFilter": "broker.property_filter_enable",
     "filterSupportRetry": "broker.filter_retry_enable",
     "filterDataCleanTimeSpan": "broker.filter_clean_ms",
@@ -166,7 +168,6 @@ checkCRCOnRecover
     clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
     brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue
     waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue transferMsgByHeap
-    disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     serverWorkerThreads serverSelectorThreads serverCallbackExecutorThreads
     serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverSocketSndBufSize
     serverSocketRcvBufSize serverSocketBacklog serverPooledByteBufAllocatorEnable

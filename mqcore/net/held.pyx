@@ -216,6 +216,7 @@ cdef bint settle_held(Server* s, HeldPull* held) noexcept nogil:
     queue = &s.shm.queues[held.queue]
     end = load_i64_acquire(&queue.max_offset)
     want_anew(s, held)
+    held.asker.since_ms = s.steady_ms          # its waiting is no time in the broker (broker.md 6.5)
     if end > held.cursor and c.output_end - c.output_start < OUT_HIGH_BYTES:
         while held.cursor < end:                                         # H4
             scan(s, held.queue, held.cursor, end, held.count_max, &held.match, False, &found)

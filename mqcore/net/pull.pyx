@@ -36,7 +36,6 @@ from mqcore.net.server cimport (
 from mqcore.net.wanted cimport Wanted, wanted_given, wanted_known
 from mqcore.shm.tables cimport (
     TopicView,
-    group_find,
     group_number,
     name_hash,
     queue_find,
@@ -188,8 +187,12 @@ cdef int look_up(Server* s, Connection* c, const Asker* asker, const PullFields*
 
 cdef int check_group(Server* s, const PullFields* f, bint settled, Asker* asker) noexcept nogil:
     """The group may consume; the brokers that its pulls are told of (broker.md 6.1, 2 and 6.4)."""
-    cdef int32_t number
-    cdef int32_t flags = group_find(s.shm, f.group, f.group_length)
+    cdef int32_t number = group_number(s.shm, f.group, f.group_length,
+                                       name_hash(f.group, f.group_length, 0))
+    cdef int32_t flags = -1
+    if number >= 0 and load_i32_acquire(&s.shm.groups[number].live):
+        flags = load_i32_acquire(&s.shm.groups[number].flags)
+    asker.group = number
     asker.broker_near = 0
     asker.broker_far = 0
     if flags < 0 and s.light_queues and is_light_name(f.group, f.group_length):
@@ -198,8 +201,6 @@ cdef int check_group(Server* s, const PullFields* f, bint settled, Asker* asker)
             flags & GROUP_PULL_ASKS and not settled):
         return HANDLE_FORWARD
     if s.slave_read:
-        number = group_number(s.shm, f.group, f.group_length,
-                              name_hash(f.group, f.group_length, 0))
         asker.broker_near = load_i32_acquire(&s.shm.groups[number].broker_id)
         asker.broker_far = load_i32_acquire(&s.shm.groups[number].broker_id_when_slow)
     return HANDLED
@@ -229,6 +230,7 @@ cdef int handle_pull(Server* s, Connection* c, const Header* header, bint settle
         return HANDLED
     asker.binary = header.binary
     asker.opaque = header.opaque
+    asker.since_ms = s.steady_ms
     if (read_fields(s, header, &f) != HANDLED or check_group(s, &f, settled, &asker) != HANDLED
             or check_topic(s, &f) != HANDLED):
         return HANDLE_FORWARD

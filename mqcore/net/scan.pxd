@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.net.server cimport Asker, Connection, Match, Server
 
 cdef struct Found:                    # what one look at a queue gave
+    int32_t queue                     # number in the queue table
     int32_t count
     int64_t bytes
     int64_t examined                  # entries looked at

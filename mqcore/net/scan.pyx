@@ -5,6 +5,8 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.clock cimport steady_ms
+from mqcore.endian cimport load_i64
 from mqcore.filter.bitmap cimport bitmap_has
 from mqcore.filter.loaded cimport (
     LoadedFilter,
@@ -16,10 +18,12 @@ from mqcore.filter.loaded cimport (
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     FIGURE_PULLED_MESSAGES,
+    RECORD_LOG_POSITION,
     SUBSCRIPTION_ALL,
     SUBSCRIPTION_CODES,
     SUBSCRIPTION_OTHER,
     SUBSCRIPTION_TAGS,
+    PullCount,
     QueueEntry,
 )
 from mqcore.net.cold cimport (
@@ -32,6 +36,7 @@ from mqcore.net.cold cimport (
 from mqcore.net.reply cimport Reply, reply_begin, reply_body, reply_end, reply_number
 from mqcore.net.server cimport PULL_RANGES_MAX, SCAN_ENTRIES_MAX
 from mqcore.shm.filters cimport FilterView
+from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
 from mqcore.shm.tables cimport name_hash, subscription_number
 from mqcore.store.consume_queue cimport (
     QueueFile,
@@ -54,6 +59,7 @@ from mqcore.store.record cimport (
     item_is,
     property_next,
     record_parse,
+    record_store_time,
 )
 
 cdef enum:
@@ -266,6 +272,7 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
     cdef int64_t skip_until = 0
     cdef int32_t got, i, part = SCAN_ENTRIES_MAX
     cdef QueueItem item
+    found.queue = queue
     found.count = 0
     found.bytes = 0
     found.examined = 0
@@ -298,6 +305,22 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
         part = SCAN_ENTRIES_MAX
 
 
+cdef void count_pull(Server* s, const Asker* asker, const Found* found) noexcept nogil:
+    """What a pull handed out, for the statistics of its group (broker.md 11.1)."""
+    cdef const uint8_t* last = found.records[found.count - 1]
+    cdef PullCount* entry
+    s.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
+    if asker.group < 0:
+        return
+    entry = pull_count_place(&s.pull_counts, found.queue, asker.group)
+    if entry == NULL:
+        return
+    pull_count_add(entry, found.count, found.bytes, steady_ms() - asker.since_ms)
+    pull_count_last(
+        entry, load_i64_acquire(&s.shm.log.published) - load_i64(last + RECORD_LOG_POSITION),
+        max(s.now_ms - record_store_time(last), 0), s.now_ms)
+
+
 cdef void answer_pull(Server* s, Connection* c, const Asker* asker, int32_t code, const char* remark,
                       int64_t next_offset, int64_t min_offset, int64_t max_offset,
                       const Found* found) noexcept nogil:
@@ -317,5 +340,6 @@ cdef void answer_pull(Server* s, Connection* c, const Asker* asker, int32_t code
         for i in range(found.count):
             memcpy(body, found.records[i], found.sizes[i])
             body += found.sizes[i]
-        s.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
+        if found.count > 0:
+            count_pull(s, asker, found)
     reply_end(s, &r, <int32_t>bytes)

@@ -17,6 +17,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from mqcore.filter.loaded cimport FilterCache, LoadedFilter
 from mqcore.layout cimport OffsetCommit, WorkerSlot
 from mqcore.net.cold cimport ColdReader
+from mqcore.shm.pull_counts cimport PullCounts
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.consume_queue cimport QueueFiles
@@ -93,6 +94,8 @@ cdef struct Asker:                     # how a pull is answered
     bint binary
     int32_t broker_near                # where to read from next ...
     int32_t broker_far                 # ... and when what was read is far behind the log's end
+    int32_t group                      # number in the group table, -1: it has none
+    int64_t since_ms                   # steady clock: when it was taken up, from the beginning or anew
 
 cdef struct Match:                     # which messages a pull wants
     int32_t kind                       # SUBSCRIPTION_
@@ -193,6 +196,7 @@ cdef struct Server:
     bint filter_retry                  # filterSupportRetry
     bint slave_read                    # slaveReadEnable
     ColdReader* cold_reader
+    PullCounts pull_counts
     # parked requests
     ParkedRequest* parked
     int32_t parked_count

@@ -52,6 +52,7 @@ from mqcore.net.server cimport (
     output_flush,
     output_flush_all,
 )
+from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
@@ -388,6 +389,7 @@ cdef class ServingLoop:
         shm_consumer(shm, &shm.head.arrivals[index], &s.arrivals)
         shm_producer(shm, &shm.head.requests[index], &s.requests)
         shm_consumer(shm, &shm.head.answers[index], &s.answers)
+        pull_counts_open(&s.pull_counts, shm, index)
         s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
         s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
         s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation

@@ -70,17 +70,24 @@ cdef class QueueLives:
         """Every queue that has a place in the table. Anybody."""
         return [state_of(self.shm, number) for number in range(self.count())]
 
-    def ends(self) -> bytes:
-        """The next offset as consumers see it of each queue, i64 by number. Anybody."""
+    def counts(self) -> bytes:
+        """
+        What came into each queue, by number: three i64. Anybody.
+
+        The next offset as consumers see it; bytes of records that became readable in this run;
+        requests that stored them in this run.
+        """
         cdef int32_t count = self.count(), number
-        cdef bytearray ends = bytearray(8 * count)
+        cdef bytearray counts = bytearray(24 * count)
         cdef int64_t[::1] words
         if count == 0:
             return b""
-        words = memoryview(ends).cast("q")
+        words = memoryview(counts).cast("q")
         for number in range(count):
-            words[number] = load_i64_acquire(&self.shm.queues[number].max_offset)
-        return bytes(ends)
+            words[3 * number] = load_i64_acquire(&self.shm.queues[number].max_offset)
+            words[3 * number + 1] = load_i64_acquire(&self.shm.queues[number].bytes)
+            words[3 * number + 2] = load_i64_acquire(&self.shm.queues[number].puts)
+        return bytes(counts)
 
     @property
     def queue_count(self) -> int:

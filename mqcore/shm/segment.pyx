@@ -31,6 +31,8 @@ from mqcore.layout cimport (
     FilterEntry,
     GroupEntry,
     LogState,
+    PullCount,
+    PullCountsHead,
     QueueEntry,
     RingCursors,
     RingPlace,
@@ -342,6 +344,10 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
                                       + FILTER_REQUEST_COUNT) * <int64_t>sizeof(FilterEntry))
     head.filter_arena_size = FILTER_ARENA_BYTES
     head.filter_arena_start = place(&end, head.filter_arena_size)
+    head.pull_count_capacity = head.subscription_capacity
+    head.pull_counts_size = (sizeof(PullCountsHead) + head.pull_count_capacity
+                             * <int64_t>(2 * sizeof(int32_t) + sizeof(PullCount)))
+    head.pull_counts_start = place(&end, serving_count * head.pull_counts_size)
     for i in range(serving_count):
         place_ring(&head.appends[i], &end, append_bytes)
         place_ring(&head.append_results[i], &end, 1 << 22)

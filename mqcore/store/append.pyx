@@ -344,6 +344,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
         done += size
     if head.transaction_type in (0, SYS_FLAG_COMMIT):
         use_offset(a, queue, offset + head.record_count)
+        entry.puts += 1
         if a.multi != NULL:
             for i in range(a.multi.named_count):
                 use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)

@@ -5,8 +5,13 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire, store_i64_release
-from mqcore.endian cimport load_i64, store_i64
-from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_ENTRY_TAG_CODE, QueueEntry
+from mqcore.endian cimport load_i32, load_i64, store_i64
+from mqcore.layout cimport (
+    CQ_ENTRY_RECORD_SIZE,
+    CQ_ENTRY_SIZE,
+    CQ_ENTRY_TAG_CODE,
+    QueueEntry,
+)
 from mqcore.shm.segment cimport Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.consume_queue cimport (
@@ -163,7 +168,7 @@ cdef int write_queue(QueueBatch* b, TouchedQueue* touched) noexcept nogil:
     cdef uint8_t gathered[GATHER_ENTRIES * CQ_ENTRY_SIZE]
     cdef QueueEntry* queue = &b.shm.queues[touched.queue]
     cdef int64_t known = queue.max_offset
-    cdef int64_t next_offset = known
+    cdef int64_t next_offset = known, bytes = 0
     cdef int32_t at = touched.first, count = 0
     cdef int error = 0
     if b.extension != NULL:
@@ -184,6 +189,7 @@ cdef int write_queue(QueueBatch* b, TouchedQueue* touched) noexcept nogil:
                 error = add_unit(b, at, gathered + count * CQ_ENTRY_SIZE)
                 if error:
                     return error
+            bytes += load_i32(b.pending[at].bytes + CQ_ENTRY_RECORD_SIZE)
             count += 1
             next_offset += 1
         at = b.pending[at].next
@@ -195,6 +201,7 @@ cdef int write_queue(QueueBatch* b, TouchedQueue* touched) noexcept nogil:
     if b.extension != NULL:
         extension_keep(b.extension)
     if next_offset != known:
+        queue.bytes += bytes
         store_i64_release(&queue.max_offset, next_offset)
     return 0
 

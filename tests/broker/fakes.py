@@ -10,7 +10,14 @@ from mqcore.broker.core import Ports
 from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
-from mqcore.broker.ports import Put, PutStatus, QueueEntry
+from mqcore.broker.ports import (
+    LastPull,
+    PullAdvance,
+    Put,
+    PutStatus,
+    QueueEntry,
+    QueueGrowth,
+)
 from mqcore.broker.registration import Registration
 from mqcore.broker.requests import Request
 from mqcore.broker.settings import Settings, load
@@ -77,10 +84,10 @@ class FakeQueues:
     removed: list[tuple[str, int]] = field(default_factory=list)
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     deletions: int = 0
-    grown: dict[str, int] = field(default_factory=dict)
+    grown: list[QueueGrowth] = field(default_factory=list)
 
-    def growth(self) -> dict[str, int]:
-        grown, self.grown = self.grown, {}
+    def growth(self) -> list[QueueGrowth]:
+        grown, self.grown = self.grown, []
         return grown
 
     def all(self) -> list[tuple[str, int, int]]:
@@ -97,6 +104,19 @@ class FakeQueues:
         for done in self.waiting:
             done(finished)
         self.waiting.clear()
+
+
+@dataclass
+class FakePulls:
+    pulled: list[PullAdvance] = field(default_factory=list)
+    newest: list[LastPull] = field(default_factory=list)
+
+    def advances(self) -> list[PullAdvance]:
+        pulled, self.pulled = self.pulled, []
+        return pulled
+
+    def last(self, behind_more_than_bytes: int = -1) -> list[LastPull]:
+        return [pull for pull in self.newest if pull.behind_bytes > behind_more_than_bytes]
 
 
 @dataclass
@@ -266,6 +286,7 @@ class Bench:
     registrar: FakeRegistrar
     figures: FakeFigures
     queues: FakeQueues
+    pulls: FakePulls
     now_ms: int = NOW_MS
 
     def ask(
@@ -315,8 +336,9 @@ def make_bench(
     Path(settings.store.path).mkdir(parents=True, exist_ok=True)
     store, tables, connections = FakeStore(), FakeTables(), FakeConnections()
     appender, registrar, figures = FakeAppender(), FakeRegistrar(), FakeFigures()
-    fake_queues = FakeQueues(queues or {})
+    fake_queues, pulls = FakeQueues(queues or {}), FakePulls()
     broker = Broker(settings, Ports(
-        store, tables, connections, appender, registrar, figures, fake_queues))
+        store, tables, connections, appender, registrar, figures, fake_queues, pulls))
     broker.load(NOW_MS)
-    return Bench(broker, store, tables, connections, appender, registrar, figures, fake_queues)
+    return Bench(
+        broker, store, tables, connections, appender, registrar, figures, fake_queues, pulls)

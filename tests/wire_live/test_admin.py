@@ -225,7 +225,7 @@ def test_statistics_that_are_not_kept_are_refused_alike(
     replay = Replay(exchange)
     assert replay.expected is not None
     if replay.expected.code == 0:
-        replay.request.ext = {**replay.fields, "statsName": "TOPIC_PUT_SIZE"}
+        replay.request.ext = {**replay.fields, "statsName": "GROUP_GET_FROM_DISK_NUMS"}
         replay.frame = encode(replay.request)
         assert ask(live, replay).code == 1
     else:

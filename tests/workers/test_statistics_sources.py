@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.layout import numbers
 from mqcore.shm.retention import QueueLives
 from mqcore.workers.figures import FIGURE_APPENDS, FIGURE_PULLED_MESSAGES, StoreFigures, size_text
 from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
@@ -13,6 +14,7 @@ from mqcore.workers.shared_queues import SharedQueues
 from tests.store.harness import Run
 
 TURN_MS = 1000
+RECORD_FIXED_SIZE = numbers()["RECORD_FIXED_SIZE"]
 
 
 class Store:
@@ -35,31 +37,63 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
+def sizes(queues: SharedQueues) -> dict[tuple[str, int], tuple[int, int, int]]:
+    """(topic, queue id) -> messages, bytes and requests since the last look."""
+    return {(grown.topic, grown.queue_id): grown[2:] for grown in queues.growth()}
+
+
+def record_size(topic: str) -> int:
+    return RECORD_FIXED_SIZE + len(b"body") + len(topic)
+
+
 def test_only_what_comes_after_the_first_look_is_growth(store: Store) -> None:
     store.send("T", 0, 3)
-    assert store.queues.growth() == {}
-    assert store.queues.growth() == {}
+    assert store.queues.growth() == []
+    assert store.queues.growth() == []
 
 
-def test_growth_is_summed_over_the_queues_of_a_topic(store: Store) -> None:
+def test_growth_is_told_queue_by_queue_with_its_bytes_and_requests(store: Store) -> None:
     store.send("T", 0, 1)
     store.queues.growth()
     store.send("T", 0, 2)
     store.send("T", 1, 3)
-    store.send("U", 0, 1)
+    assert store.probe.send("Uvw", 0, [b"body", b"body"], opaque=9)
+    store.send("T", 1, 1)
 
-    assert store.queues.growth() == {"T": 5, "U": 1}
-    assert store.queues.growth() == {}
+    size = record_size("T")
+    assert sizes(store.queues) == {
+        ("T", 0): (2, 2 * size, 2), ("T", 1): (4, 4 * size, 4),
+        ("Uvw", 0): (2, 2 * record_size("Uvw"), 1)}
+    assert store.queues.growth() == []
 
 
-def test_the_ends_of_all_queues_come_in_their_order(store: Store) -> None:
+def test_what_a_new_dispatcher_does_again_is_counted_once(store: Store) -> None:
+    store.send("T", 0, 3)
+    store.queues.growth()
+    store.run.segment.set_dispatched(0, 0)            # as after a death before it moved on
+    store.run.dispatch_all(store.run.segment.log_state()["published"])
+
+    assert store.queues.growth() == []
+
+
+def test_a_queue_that_was_removed_counts_from_nothing(store: Store) -> None:
+    store.send("T", 0, 5)
+    store.queues.growth()
+    QueueLives(store.run.segment).finish(0)
+
+    assert [(grown.messages, grown.bytes) for grown in store.queues.growth()] == [(0, 0)]
+
+
+def test_the_counts_of_all_queues_come_in_their_order(store: Store) -> None:
     lives = QueueLives(store.run.segment)
-    assert lives.ends() == b""
+    assert lives.counts() == b""
     store.send("T", 0, 3)
     store.send("U", 0, 2)
 
-    ends = memoryview(lives.ends()).cast("q").tolist()
-    assert ends == [state.max_offset for state in lives.all()] == [3, 2]
+    words = memoryview(lives.counts()).cast("q").tolist()
+    assert words[::3] == [state.max_offset for state in lives.all()] == [3, 2]
+    assert words[1::3] == [3 * record_size("T"), 2 * record_size("U")]
+    assert words[2::3] == [3, 2]
 
 
 class Segment:
