@@ -263,7 +263,6 @@ cdef enum Refusal:
     REFUSAL_DISK_FULL = 1
     REFUSAL_FLUSH_FAILED = 2
     REFUSAL_WRITE_FAILED = 3
-    REFUSAL_QUEUE_FAILED = 4
 
 # -- Topics, groups, subscriptions: written by the coordinator, copied out under `sequence` --------
 cdef struct TopicEntry "mq_topic_entry":
@@ -280,7 +279,6 @@ cdef struct TopicEntry "mq_topic_entry":
 cdef enum:
     TOPIC_MULTI_TAG = 1                  # filter type MULTI_TAG
     TOPIC_SEND_ASKS = 2                  # each send is the coordinator's decision (forbidden, retry)
-    TOPIC_NEVER = 0
 
 cdef struct GroupEntry "mq_group_entry":
     int32_t sequence

@@ -60,12 +60,11 @@ from mqcore.store.half_queue cimport (
     half_settle,
 )
 from mqcore.store.record cimport RecordHead, RecordView, record_begin, record_end, record_place
+from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH
 
-cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 cdef const char* GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 cdef enum:
-    HALF_TOPIC_LENGTH = 24
     GIVEN_UP_TOPIC_LENGTH = 26
 
 

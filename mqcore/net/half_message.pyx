@@ -10,21 +10,17 @@ from mqcore.store.record cimport (
     RecordView,
     item_is,
     property_next,
+    property_number,
     record_head,
 )
-from mqcore.wire.header cimport Text, text_i64
 
 cdef enum:
     SECONDS_MAX = 1000000000
 
 
 cdef int64_t number_in(const PropertyItem* item, int64_t otherwise) noexcept nogil:
-    cdef Text text
     cdef int64_t number
-    text.start = item.value
-    text.length = item.value_length
-    text.escaped = False
-    return number if text_i64(&text, &number) else otherwise
+    return number if property_number(item, &number) else otherwise
 
 
 cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil:

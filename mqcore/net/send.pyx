@@ -86,6 +86,12 @@ from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.tables cimport TopicView, name_hash, queue_hash, topic_find
 from mqcore.store.multi_dispatch cimport is_light_name
 from mqcore.store.record cimport RecordHead, record_begin, record_end
+from mqcore.store.topic_names cimport (
+    HALF_TOPIC,
+    HALF_TOPIC_LENGTH,
+    SCHEDULE_TOPIC,
+    SCHEDULE_TOPIC_LENGTH,
+)
 from mqcore.wire.header cimport (
     CODE_SEND_BATCH,
     SEND_BATCH,
@@ -110,11 +116,7 @@ cdef enum:
     CODE_FLUSH_DISK_TIMEOUT = 10
     CODE_MESSAGE_ILLEGAL = 13
     CODE_SERVICE_NOT_AVAILABLE = 14
-    DELAY_TOPIC_LENGTH = 19
-    HALF_TOPIC_LENGTH = 24
 
-cdef const char* DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
-cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
                               "length does not fit what is there")
 
@@ -324,8 +326,8 @@ cdef void divert(Server* s, const SendFields* asked, int detour, int32_t delay_l
     f[0] = asked[0]
     if detour == DETOUR_DELAY:
         f.queue_id = min(delay_level, s.delay_level_count) - 1
-        f.topic_length = DELAY_TOPIC_LENGTH
-        memcpy(f.topic, DELAY_TOPIC, DELAY_TOPIC_LENGTH)
+        f.topic_length = SCHEDULE_TOPIC_LENGTH
+        memcpy(f.topic, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
     else:
         f.queue_id = 0
         f.sys_flag &= ~SYS_FLAG_TRANSACTION_MASK

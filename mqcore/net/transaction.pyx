@@ -43,30 +43,27 @@ from mqcore.store.record cimport (
     RecordView,
     item_is,
     property_next,
+    property_number,
     record_begin,
     record_end,
     record_head,
 )
+from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
 from mqcore.wire.header cimport (
     END_DECISION,
     END_GROUP,
     END_HALF_OFFSET,
     END_LOG_POSITION,
     Header,
-    Text,
     text_copy,
     text_i64,
 )
 
-cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-cdef const char* OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 cdef const char* OP_PROPERTIES = "WAIT\x01true\x02TAGS\x01d"     # as stock writes them
 cdef const char* ROLLBACK_REMARK = "not set any response code"   # stock's, on a success too
 
 cdef enum:
     ONEWAY_BIT = 2
-    HALF_TOPIC_LENGTH = 24
-    OP_TOPIC_LENGTH = 27
     OP_PROPERTIES_LENGTH = 16
     CODE_SYSTEM_ERROR = 1
     NUMBER_LENGTH_MAX = 20
@@ -100,8 +97,7 @@ cdef const char* find_half(Server* s, int64_t position, HalfMessage* half) noexc
     half.bytes = bytes = log_at(&s.log, position, size, published)
     if bytes == NULL or log_record(&s.log, bytes, size, position, &half.record) != PARSE_RECORD:
         return "there is no message at commitLogOffset"
-    if half.record.topic_length != HALF_TOPIC_LENGTH or memcmp(
-            half.record.topic, HALF_TOPIC, HALF_TOPIC_LENGTH) != 0:
+    if not is_half_topic(half.record.topic, half.record.topic_length):
         return "the message at commitLogOffset is no half message"
     return NULL
 
@@ -113,7 +109,6 @@ cdef const char* check_half(const Header* header, int64_t half_offset, HalfMessa
     cdef const uint8_t* at = half.record.properties
     cdef const uint8_t* end = at + half.record.properties_length
     cdef PropertyItem item
-    cdef Text text
     cdef int64_t number = -1
     cdef bint group_agrees = False
     half.real_topic.value_length = 0
@@ -125,10 +120,7 @@ cdef const char* check_half(const Header* header, int64_t half_offset, HalfMessa
         elif item_is(&item, "REAL_TOPIC", 10):
             half.real_topic = item
         elif item_is(&item, "REAL_QID", 8):
-            text.start = item.value
-            text.length = item.value_length
-            text.escaped = False
-            if not text_i64(&text, &number):
+            if not property_number(&item, &number):
                 number = -1
         elif item_is(&item, "WAIT", 4):
             half.waits = not (item.value_length == 5 and (item.value[0] | 32) == 102)

@@ -1,16 +1,13 @@
 """Delivery times of delayed messages (delivery_time.pxd)."""
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcmp
 
 from mqcore.layout cimport DELAY_LEVEL_MAX
 from mqcore.store.record cimport PropertyItem, RecordView
+from mqcore.store.topic_names cimport is_schedule_topic
 
 cdef enum:
     UNKNOWN_LEVEL_MS = 1000
     LEVEL_DIGITS_MAX = 9
-    SCHEDULE_TOPIC_LENGTH = 19
-
-cdef const char* SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
 
 cdef int delay_levels_set(DelayLevels* levels, object delays_ms) except -1:
@@ -29,8 +26,7 @@ cdef int64_t delivery_time_ms(const DelayLevels* levels, const RecordView* recor
                               const PropertyItem* delay) noexcept nogil:
     cdef int64_t level = 0
     cdef int32_t i
-    if (delay.value_length == 0 or record.topic_length != SCHEDULE_TOPIC_LENGTH
-            or memcmp(record.topic, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) != 0):
+    if delay.value_length == 0 or not is_schedule_topic(record.topic, record.topic_length):
         return -1
     for i in range(min(delay.value_length, LEVEL_DIGITS_MAX)):
         if not 48 <= delay.value[i] <= 57:

@@ -18,13 +18,9 @@ from mqcore.store.consume_queue cimport (
 from mqcore.store.log_view cimport log_at, log_next_use, log_record, log_view_close, log_view_open
 from mqcore.store.queue_extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
-
-cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-cdef const char* OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH, OP_TOPIC, OP_TOPIC_LENGTH
 
 cdef enum:
-    HALF_TOPIC_LENGTH = 24
-    OP_TOPIC_LENGTH = 27
     OP_TAG_CODE = 100                  # of the tag `d`
     ENTRIES = 1024
     OPEN_FILES_MAX = 16

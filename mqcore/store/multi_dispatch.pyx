@@ -28,6 +28,7 @@ from mqcore.store.record cimport (
     record_end,
     record_parse,
 )
+from mqcore.store.topic_names cimport SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* text, size_t length, const void* part, size_t part_length)
@@ -133,7 +134,7 @@ cdef int name_queue(MultiDispatch* m, const uint8_t* name, int32_t length,
 
 cdef bint waits_elsewhere(const RecordView* record) noexcept nogil:
     """Topics of messages that come out of them later, or came out of another (M3)."""
-    return (starts(record, b"SCHEDULE_TOPIC_XXXX", 19) or starts(record, b"RMQ_SYS_", 8)
+    return (starts(record, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) or starts(record, b"RMQ_SYS_", 8)
             or starts(record, b"rmq_sys_", 8) or starts(record, b"%RETRY%", 7)
             or starts(record, b"%DLQ%", 5))
 

@@ -71,6 +71,8 @@ cdef struct PropertyItem:
 
 # The next item that counts (store.md 2.5), or False; *at moves on.
 cdef bint property_next(const uint8_t** at, const uint8_t* end, PropertyItem* item) noexcept nogil
+# Its value as a decimal number, signed or not; False: it is none.
+cdef bint property_number(const PropertyItem* item, int64_t* number) noexcept nogil
 cdef int64_t tag_code(const uint8_t* tags, int32_t length) noexcept nogil        # store.md 3.2
 cdef int32_t java_hash(const uint8_t* text, int32_t length, int32_t hash) noexcept nogil
 

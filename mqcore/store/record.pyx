@@ -31,6 +31,7 @@ from mqcore.layout cimport (
     TOPIC_LENGTH_MAX,
 )
 from mqcore.store.crc32 cimport body_crc
+from mqcore.wire.header cimport Text, text_i64
 
 
 cdef enum:
@@ -248,6 +249,11 @@ cdef int32_t java_hash(const uint8_t* text, int32_t length, int32_t hash) noexce
         else:
             h = 31 * h + point
     return <int32_t>h
+
+
+cdef bint property_number(const PropertyItem* item, int64_t* number) noexcept nogil:
+    cdef Text text = Text(start=item.value, length=item.value_length, escaped=False)
+    return text_i64(&text, number)
 
 
 cdef int64_t tag_code(const uint8_t* tags, int32_t length) noexcept nogil:

@@ -30,6 +30,8 @@ from mqcore.store.record cimport (
     record_parse,
     tag_code,
 )
+from mqcore.store.topic_names cimport is_schedule_topic
+
 from mqcore.store.recovery_errors import DamagedStoreError
 
 cdef extern from "<fcntl.h>" nogil:
@@ -164,7 +166,7 @@ cdef class QueueRecovery:
         return sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
 
     def contiguous(self, list files) -> list[tuple[int, str]]:
-        """Those of a queue's files that follow one another, all but the last full: K2."""
+        """Those of a queue's files that follow one another, all but the last full: Y2."""
         cdef int64_t size = self.file_entries * CQ_ENTRY_SIZE
         for at, (start, name) in enumerate(files):
             if at + 1 < len(files) and (files[at + 1][0] != start + size
@@ -308,6 +310,5 @@ cdef class QueueRecovery:
             return listed              # of the topic that was sent to, which lists this one (2.11)
         if record.queue_id != queue.queue_id or record.queue_offset != offset:
             return False
-        return item.tag_code == tags or item.tag_code < TAG_LOWEST or (
-            queue.topic_length == 19 and memcmp(
-                queue.topic, <const char*>b"SCHEDULE_TOPIC_XXXX", 19) == 0)
+        return (item.tag_code == tags or item.tag_code < TAG_LOWEST
+                or is_schedule_topic(queue.topic, queue.topic_length))

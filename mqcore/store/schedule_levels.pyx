@@ -15,11 +15,7 @@ from mqcore.store.queue_extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule_book cimport book_move
 from mqcore.store.schedule_record cimport PLACE_HALF, PLACE_KNOWN, RealPlace, real_place
-
-cdef enum:
-    SCHEDULE_TOPIC_LENGTH = 19
-
-cdef const char* SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+from mqcore.store.topic_names cimport SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH
 
 
 cdef void note_skip(Scheduler* s, int kind, int32_t level, int64_t offset,

@@ -16,25 +16,26 @@ from mqcore.layout cimport (
     SYS_FLAG_STORE_HOST_V6,
     TOPIC_LENGTH_MAX,
 )
-from mqcore.store.record cimport PropertyItem, RecordView, item_is, property_next, record_place
+from mqcore.store.record cimport (
+    PropertyItem,
+    RecordView,
+    item_is,
+    property_next,
+    property_number,
+    record_place,
+)
+from mqcore.store.topic_names cimport is_half_topic
 
 cdef enum:
     DIGITS_MAX = 9                 # of a queue id or a level
-    HALF_TOPIC_LENGTH = 24
-
-cdef const char* HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 cdef int32_t number(const PropertyItem* item) noexcept nogil:
-    """A property's value as a decimal number; -1: it is none."""
-    cdef int32_t value = 0, i
-    if not 1 <= item.value_length <= DIGITS_MAX:
+    """A property's value as a number of digits alone; -1: it is none."""
+    cdef int64_t value
+    if not 1 <= item.value_length <= DIGITS_MAX or not 48 <= item.value[0] <= 57:
         return -1
-    for i in range(item.value_length):
-        if not 48 <= item.value[i] <= 57:
-            return -1
-        value = value * 10 + item.value[i] - 48
-    return value
+    return <int32_t>value if property_number(item, &value) else -1
 
 
 cdef int real_place(const RecordView* delayed, RealPlace* place) noexcept nogil:
@@ -54,10 +55,7 @@ cdef int real_place(const RecordView* delayed, RealPlace* place) noexcept nogil:
             place.level = max(number(&item), 0)
     if not 1 <= place.topic_length <= TOPIC_LENGTH_MAX or place.queue_id < 0:
         return PLACE_MISSING
-    if (place.topic_length == HALF_TOPIC_LENGTH
-            and memcmp(place.topic, HALF_TOPIC, HALF_TOPIC_LENGTH) == 0):
-        return PLACE_HALF
-    return PLACE_KNOWN
+    return PLACE_HALF if is_half_topic(place.topic, place.topic_length) else PLACE_KNOWN
 
 
 cdef int32_t delivery_size(const RecordView* delayed, const RealPlace* place) noexcept nogil:

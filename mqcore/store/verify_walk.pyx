@@ -27,6 +27,7 @@ from mqcore.store.record cimport (
     property_next,
     tag_code,
 )
+from mqcore.store.topic_names cimport is_schedule_topic
 from mqcore.store.verify_findings cimport (
     FIELD_BORN_PORT,
     FIELD_MULTI_DISPATCH,
@@ -149,8 +150,7 @@ cdef int64_t delivery_ms(const QueueSet* s, const RecordView* record,
     """When a record of the schedule topic is due (store.md 3.2), or -1: it carries a tag code."""
     cdef int64_t level = 0
     cdef int32_t i
-    if (delay.value_length == 0 or record.topic_length != 19
-            or memcmp(record.topic, <const char*>b"SCHEDULE_TOPIC_XXXX", 19) != 0):
+    if delay.value_length == 0 or not is_schedule_topic(record.topic, record.topic_length):
         return -1
     for i in range(min(delay.value_length, 9)):
         if not 48 <= delay.value[i] <= 57:

@@ -1,0 +1,30 @@
+# The topics of the broker's own that native code stores records in, or treats unlike others.
+from libc.stdint cimport int32_t, uint8_t
+from libc.string cimport memcmp
+
+cdef extern from *:
+    """
+    #define MQ_SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
+    #define MQ_HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
+    #define MQ_OP_TOPIC "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    enum {
+      MQ_SCHEDULE_TOPIC_LENGTH = sizeof(MQ_SCHEDULE_TOPIC) - 1,
+      MQ_HALF_TOPIC_LENGTH = sizeof(MQ_HALF_TOPIC) - 1,
+      MQ_OP_TOPIC_LENGTH = sizeof(MQ_OP_TOPIC) - 1
+    };
+    """
+    const char* SCHEDULE_TOPIC "MQ_SCHEDULE_TOPIC"      # delayed messages, until they are due
+    const char* HALF_TOPIC "MQ_HALF_TOPIC"              # half messages, until they are ended
+    const char* OP_TOPIC "MQ_OP_TOPIC"                  # which half messages are ended
+    enum:
+        SCHEDULE_TOPIC_LENGTH "MQ_SCHEDULE_TOPIC_LENGTH"
+        HALF_TOPIC_LENGTH "MQ_HALF_TOPIC_LENGTH"
+        OP_TOPIC_LENGTH "MQ_OP_TOPIC_LENGTH"
+
+
+cdef inline bint is_schedule_topic(const uint8_t* name, int32_t length) noexcept nogil:
+    return length == SCHEDULE_TOPIC_LENGTH and memcmp(name, SCHEDULE_TOPIC, length) == 0
+
+
+cdef inline bint is_half_topic(const uint8_t* name, int32_t length) noexcept nogil:
+    return length == HALF_TOPIC_LENGTH and memcmp(name, HALF_TOPIC, length) == 0
