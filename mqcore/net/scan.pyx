@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 
-from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.atomics cimport load_i64_acquire
 from mqcore.clock cimport steady_ms
 from mqcore.endian cimport load_i64
 from mqcore.filter.bitmap cimport bitmap_has
@@ -39,13 +39,13 @@ from mqcore.shm.filters cimport FilterView
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
 from mqcore.shm.tables cimport name_hash, subscription_number
 from mqcore.store.consume_queue cimport (
-    QueueFile,
     QueueItem,
     entry_decode,
     queue_file_path,
     queue_read,
 )
 from mqcore.store.log_view cimport LOG_PATH_MAX, log_at, log_next_use, log_record
+from mqcore.store.open_files cimport open_file_if_open
 from mqcore.store.queue_extension cimport (
     ExtensionUnit,
     extension_fresh,
@@ -165,20 +165,19 @@ cdef int64_t ask_for_log(Server* s, int64_t position) noexcept nogil:
 cdef int32_t entries_in_memory(Server* s, int32_t queue, int64_t offset, int32_t count,
                                Found* found) noexcept nogil:
     """Entries of the open file into s.entries; -1: found.cold_job has to bring them, -2: just read."""
-    cdef const QueueFile* file = &s.queues.files[queue]
     cdef char path[LOG_PATH_MAX]
     cdef int64_t first = offset // s.queues.file_entries * s.queues.file_entries
     cdef int64_t length = min(<int64_t>count, first + s.queues.file_entries - offset)
     cdef int64_t got
-    if (not file.fd_plus_one or file.first != first
-            or file.life != load_i32_acquire(&s.shm.queues[queue].removal_done)):        # C4
+    cdef int fd = open_file_if_open(&s.queues.open, queue, first * CQ_ENTRY_SIZE)        # C4
+    if fd < 0:
         return -2
-    got = cold_read(file.fd_plus_one - 1, s.entries, length * CQ_ENTRY_SIZE,
+    got = cold_read(fd, s.entries, length * CQ_ENTRY_SIZE,
                     (offset - first) * CQ_ENTRY_SIZE)
     if got >= 0:
         return <int32_t>(got // CQ_ENTRY_SIZE)
     if got == -1:
-        queue_file_path(path, s.queues.folder, &s.shm.queues[queue], first)
+        queue_file_path(path, s.queues.open.folder, &s.shm.queues[queue], first)
         found.cold_job = cold_ask(s.cold_reader, path, -1, (offset - first) * CQ_ENTRY_SIZE,
                                   <int64_t>COLD_READ_BYTES)
     return -1 if found.cold_job else -2
@@ -195,7 +194,7 @@ cdef int32_t read_entries(Server* s, int32_t queue, int64_t offset, int32_t coun
     if got < 0:
         got = queue_read(&s.queues, queue, offset, count, s.entries)
         if got < 0 and found.examined == 0:
-            found.unreadable = s.queues.failure != ENOENT
+            found.unreadable = s.queues.open.failure != ENOENT
     return max(got, 0)
 
 

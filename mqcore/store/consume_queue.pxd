@@ -6,16 +6,18 @@
 #   C3  Files are read and written at a position, not mapped: a store has as many as it has queues,
 #       and a full disk is an error code here, never a signal.
 #   C4  A queue that was removed and came back is another one: who holds a file of its earlier life
-#       sees it by removal_done, and opens the new one.
+#       sees it by removal_done, and opens the new one (open_files.pxd).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 from mqcore.endian cimport load_i32, load_i64, store_i32, store_i64
 from mqcore.layout cimport (
     CQ_ENTRY_LOG_POSITION,
     CQ_ENTRY_RECORD_SIZE,
+    CQ_ENTRY_SIZE,
     CQ_ENTRY_TAG_CODE,
     QueueEntry,
 )
+from mqcore.store.open_files cimport OpenFiles, open_file_path
 
 
 cdef struct QueueItem:
@@ -38,25 +40,9 @@ cdef inline void entry_encode(uint8_t* entry, const QueueItem* item) noexcept no
     store_i64(entry + CQ_ENTRY_TAG_CODE, item.tag_code)
 
 
-# -- open files of one process, the least recently used closed first --------------------------------
-cdef struct QueueFile:
-    int32_t fd_plus_one               # 0: not open
-    int32_t dirty                     # written since the last sync
-    int64_t first                     # queue offset of the open file's first entry
-    int64_t use                       # when it was used last, in calls
-    int32_t life                      # the queue's removal_done when the file was opened
-
 cdef struct QueueFiles:
-    QueueEntry* queues
-    QueueFile* files                  # by queue number
-    int32_t capacity
-    int32_t open_count
-    int32_t open_max
-    bint writes
+    OpenFiles open                    # at C1's bytes; its failure is that of these calls too
     int64_t file_entries
-    int64_t use
-    int failure                       # errno of the last call that failed
-    char folder[4096]
 
 cdef int queue_files_open(QueueFiles* q, QueueEntry* queues, int32_t capacity, const char* folder,
                           int64_t file_entries, int32_t open_max, bint writes) noexcept nogil
@@ -72,6 +58,9 @@ cdef int queue_fill(QueueFiles* q, int32_t queue, int64_t first, int64_t end) no
 cdef void queue_forget(QueueFiles* q, int32_t queue) noexcept nogil
 # Close open files that were deleted: the queue's min_offset has passed them, or its life has ended.
 cdef void queue_files_forget(QueueFiles* q) noexcept nogil
+# What an earlier process wrote up to queue offset `end` counts as not synced.
+cdef void queue_distrust(QueueFiles* q, int32_t queue, int64_t end) noexcept nogil
 cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil          # of what is dirty; 0 or errno
-cdef void queue_file_path(char* path, const char* folder, const QueueEntry* entry,
-                          int64_t first) noexcept nogil
+cdef inline void queue_file_path(char* path, const char* folder, const QueueEntry* entry,
+                                 int64_t first) noexcept nogil:
+    open_file_path(path, folder, entry, first * CQ_ENTRY_SIZE)

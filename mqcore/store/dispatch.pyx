@@ -37,7 +37,7 @@ from mqcore.shm.segment cimport (
 )
 from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
 from mqcore.store.bit_source cimport BitSource
-from mqcore.store.consume_queue cimport queue_forget, queue_sync
+from mqcore.store.consume_queue cimport queue_distrust, queue_forget, queue_sync
 from mqcore.store.delivery_time cimport delay_levels_set, delivery_time_ms
 from mqcore.store.dispatch_queues cimport (
     BATCH_RECORDS_MAX,
@@ -339,9 +339,7 @@ cdef class DispatchLoop:
         for queue in range(load_i32_acquire(&self.d.shm.head.queue_count)):
             most = load_i64_acquire(&self.d.shm.queues[queue].max_offset)
             if most > 0:
-                self.d.batch.files.files[queue].first = (
-                    (most - 1) // self.d.batch.files.file_entries * self.d.batch.files.file_entries)
-                store_i32_release(&self.d.batch.files.files[queue].dirty, 1)
+                queue_distrust(&self.d.batch.files, queue, most)
 
     def run(self, int64_t slice_ms) -> int:
         """

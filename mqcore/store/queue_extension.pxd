@@ -15,6 +15,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport QueueEntry
+from mqcore.store.open_files cimport OpenFiles
 
 cdef enum:
     EXTENSION_UNIT_SIZE = 0
@@ -46,26 +47,14 @@ cdef struct ExtensionUnit:            # points into what was read: good until th
     const uint8_t* bits
     int32_t bits_length               # bytes
 
-cdef struct ExtensionFile:            # of one queue
-    int32_t fd_plus_one               # 0: not open
-    int32_t dirty                     # written since the last sync
+cdef struct ExtensionEnd:             # of one queue's units
+    int32_t known                     # `place` is the end of the units that entries refer to
     int32_t life                      # the queue's removal_done when this was known
-    int32_t known                     # `end` is the end of the units that entries refer to
-    int64_t first                     # where the open file begins
-    int64_t end
-    int64_t use
+    int64_t place
 
 cdef struct QueueExtension:
-    QueueEntry* queues
-    ExtensionFile* files              # by queue number
-    int32_t capacity
-    int32_t open_count
-    int32_t open_max
-    bint writes
-    int64_t file_size
-    int64_t use
-    int failure                       # errno of the last call that failed
-    char folder[4096]
+    OpenFiles open
+    ExtensionEnd* ends                # by queue number
     char queue_folder[4096]
     int64_t queue_file_entries
     # the units being written, or the window being read

@@ -98,7 +98,7 @@ cdef class ScheduleLoop:
     def __dealloc__(self):
         if self.s != NULL:
             log_view_close(&self.s.log)
-            if self.s.queues.files != NULL:
+            if self.s.queues.open.files != NULL:
                 queue_files_close(&self.s.queues)
             free(self.s)
         if self.waits:
