@@ -1,9 +1,9 @@
 # Takes reads of the disk off the loop: a thread that brings parts of files into the page cache.
 #
-#   F1  The loop asks by path and range, never by address: a file that is deleted meanwhile is a
+#   J1  The loop asks by path and range, never by address: a file that is deleted meanwhile is a
 #       failed open for the thread, and no fault.
-#   F2  At most COLD_JOBS_MAX jobs wait; a further one is refused, and the loop reads by itself.
-#   F3  Jobs are finished in the order of their numbers; after each the thread rings the loop's bell.
+#   J2  At most COLD_JOBS_MAX jobs wait; a further one is refused, and the loop reads by itself.
+#   J3  Jobs are finished in the order of their numbers; after each the thread rings the loop's bell.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 cdef extern from "<pthread.h>" nogil:
@@ -46,7 +46,7 @@ cdef struct ColdReader:
 cdef ColdReader* cold_open(int bell) noexcept nogil                     # NULL: no memory or no thread
 cdef void cold_close(ColdReader* reader) noexcept nogil
 # Read `length` bytes at `offset` of the file `path`, or of the segment `base` in the folders `path`
-# (log_folders.pxd); the job's number (from 1 on), or 0 (F2).
+# (log_folders.pxd); the job's number (from 1 on), or 0 (J2).
 cdef int64_t cold_ask(ColdReader* reader, const char* path, int64_t base, int64_t offset,
                       int64_t length) noexcept nogil
 cdef int64_t cold_finished(ColdReader* reader) noexcept nogil           # number of the last one done

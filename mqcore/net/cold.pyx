@@ -78,7 +78,7 @@ cdef void read_job(ColdReader* reader, const ColdJob* job) noexcept nogil:
         fd = c_open(job.path, O_RDONLY | O_CLOEXEC)
     else:
         fd = log_open(job.path, job.base, O_RDONLY | O_CLOEXEC)
-    if fd < 0:                         # deleted: the pull will see that too (F1)
+    if fd < 0:                         # deleted: the pull will see that too (J1)
         return
     posix_fadvise(fd, at, job.length, POSIX_FADV_WILLNEED)
     while at < end and not load_i32_acquire(&reader.stop):
@@ -151,7 +151,7 @@ cdef int64_t cold_ask(ColdReader* reader, const char* path, int64_t base, int64_
     if strlen(path) >= COLD_PATH_MAX:
         return 0
     pthread_mutex_lock(&reader.lock)
-    if reader.asked - reader.finished < COLD_JOBS_MAX:                   # F2
+    if reader.asked - reader.finished < COLD_JOBS_MAX:                   # J2
         number = reader.asked + 1
         job = &reader.jobs[number % COLD_JOBS_MAX]
         strcpy(job.path, path)

@@ -6,12 +6,12 @@
 #   capacity + n         tag codes of subscription entry n, when they are too many for the entry
 #   2 * capacity + i     an expression that came with a pull: by its hash in one of eight places
 #
-#   F1  The coordinator alone writes entries and arena.
-#   F2  `sequence` as in tables.pxd, T3. The arena bytes of a chunk are used again only after its
+#   V1  The coordinator alone writes entries and arena.
+#   V2  `sequence` as in tables.pxd, T3. The arena bytes of a chunk are used again only after its
 #       entry was changed: who copies a chunk and then finds the sequence unchanged has it whole.
-#   F3  A version is never given twice in a run: (place, version) names one chunk for ever. A new
+#   V3  A version is never given twice in a run: (place, version) names one chunk for ever. A new
 #       coordinator takes entries and arena over as they are; a new serving process just reads.
-#   F4  `filter_changes` of the head counts, after each change of an entry.
+#   V4  `filter_changes` of the head counts, after each change of an entry.
 #
 # A second reader, such as the dispatcher that sets the bits of queue extension units: keep a
 # FilterCache (mqcore/filter/loaded.pxd) of your own; when `filter_changes` differs from what you saw

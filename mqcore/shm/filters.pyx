@@ -6,7 +6,6 @@ from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport (
     acquire_fence,
-    cpu_pause,
     load_i32_acquire,
     load_i64_acquire,
     release_fence,
@@ -24,12 +23,11 @@ from mqcore.layout cimport (
     FilterEntry,
 )
 from mqcore.shm.segment cimport Segment, Shm
-from mqcore.shm.tables cimport name_hash, subscription_place
+from mqcore.shm.tables cimport Look, look_begin, look_holds, name_hash, subscription_place
 
 from mqcore.shm.tables import TableFullError
 
 cdef enum:
-    READ_LOOKS_MAX = 10000             # as in tables.pyx
     CHUNK_BYTES_MIN = 64
     BITS_DELAY_MS = 1000               # until the dispatcher has surely seen a new filter
     REQUEST_LIFE_MS = 10000            # a pull that asked for it may wait that long (PARKED_LIFE_MS)
@@ -39,14 +37,11 @@ ARENA_FULL = "no room for another filter: 64 MiB of filter programs are in use"
 
 cdef bint filter_look(Shm* shm, int32_t place, FilterView* view) noexcept nogil:
     cdef FilterEntry* entry = &shm.filters[place]
-    cdef int32_t before, look
-    for look in range(READ_LOOKS_MAX):                                   # F2
-        before = load_i32_acquire(&entry.sequence)
-        if before & 1:
-            cpu_pause()
-            continue
+    cdef Look look
+    look.count = 0
+    while look_begin(&look, &entry.sequence):                            # V2
         view.place = place
-        view.sequence = before
+        view.sequence = look.sequence
         view.kind = entry.kind
         view.version = entry.version
         view.client_version = entry.client_version
@@ -59,8 +54,7 @@ cdef bint filter_look(Shm* shm, int32_t place, FilterView* view) noexcept nogil:
         view.bloom_bit_count = entry.bloom_bit_count
         view.bloom_position_count = entry.bloom_position_count
         memcpy(view.bloom_positions, entry.bloom_positions, sizeof(entry.bloom_positions))
-        acquire_fence()
-        if load_i32_acquire(&entry.sequence) == before:
+        if look_holds(&look, &entry.sequence):
             return view.kind != FILTER_NONE
     return False
 
@@ -133,7 +127,7 @@ class Arena:
 
 
 cdef class FilterWriter:
-    """The coordinator's pen for filters (F1). All calls are idempotent."""
+    """The coordinator's pen for filters (V1). All calls are idempotent."""
     cdef Segment segment
     cdef Shm* shm
     cdef object arena
@@ -173,7 +167,7 @@ cdef class FilterWriter:
 
     cdef void close(self, FilterEntry* entry) noexcept:
         store_i32_release(&entry.sequence, (entry.sequence | 1) + 1)
-        store_i64_release(&self.shm.head.filter_changes, self.shm.head.filter_changes + 1)   # F4
+        store_i64_release(&self.shm.head.filter_changes, self.shm.head.filter_changes + 1)   # V4
 
     cdef bint holds(self, FilterEntry* entry, int32_t kind, bytes chunk, bytes text):
         """Whether the entry is this already, but for its times."""
@@ -191,7 +185,7 @@ cdef class FilterWriter:
         memcpy(self.shm.filter_arena + start + len(chunk), <const char*>text, len(text))
         self.open(entry)
         entry.kind = kind
-        entry.version = self.shm.head.filter_changes + 1                 # F3
+        entry.version = self.shm.head.filter_changes + 1                 # V3
         entry.chunk_start = start
         entry.chunk_size = <int32_t>len(chunk)
         entry.text_size = <int32_t>len(text)

@@ -11,6 +11,7 @@
 #       absent: its writer died. Queues have no sequence: their words are single.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from mqcore.atomics cimport acquire_fence, cpu_pause, load_i32_acquire
 from mqcore.shm.segment cimport Shm
 
 
@@ -54,6 +55,34 @@ cdef extern from *:
 cdef inline uint64_t queue_hash(uint64_t topic_hash, int32_t queue_id) noexcept nogil:
     cdef uint64_t hash = (topic_hash + <uint64_t>queue_id) * <uint64_t>0x9E3779B97F4A7C15
     return hash ^ (hash >> 32)
+
+
+# -- a consistent copy of an entry with a `sequence` (T3), here and in filters.pyx:
+#        look.count = 0
+#        while look_begin(&look, &entry.sequence):
+#            ... copy what is needed ...
+#            if look_holds(&look, &entry.sequence):
+#                return ...
+#        ... its writer died in between ...
+cdef enum:
+    LOOKS_MAX = 10000                  # at an entry that is being written; some hundred microseconds
+
+cdef struct Look:
+    int32_t count
+    int32_t sequence                   # that the copy is made under
+
+cdef inline bint look_begin(Look* look, const int32_t* sequence) noexcept nogil:
+    while look.count < LOOKS_MAX:
+        look.count += 1
+        look.sequence = load_i32_acquire(sequence)
+        if not look.sequence & 1:
+            return True
+        cpu_pause()
+    return False
+
+cdef inline bint look_holds(const Look* look, const int32_t* sequence) noexcept nogil:
+    acquire_fence()
+    return load_i32_acquire(sequence) == look.sequence
 
 
 cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash,

@@ -3,8 +3,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport (
-    acquire_fence,
-    cpu_pause,
     load_i32_acquire,
     load_i64_acquire,
     release_fence,
@@ -30,66 +28,117 @@ from mqcore.layout cimport (
 from mqcore.shm.segment cimport Segment, Shm
 
 
-cdef enum:
-    READ_LOOKS_MAX = 10000             # at an entry that is being written; some hundred microseconds
-
-
 class TableFullError(RuntimeError):
     """A table in shared memory has no place left; names the setting that gives it more."""
 
 
-cdef int32_t topic_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
-    cdef int32_t mask = shm.head.topic_capacity * 2 - 1
-    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+cdef struct Key:                   # what an entry is found by; which parts count, its table knows
+    uint64_t hash
+    const uint8_t* name            # of a topic or group; a subscription's group, a queue's topic
+    int32_t name_length
+    const uint8_t* topic           # of a subscription
+    int32_t topic_length
+    int32_t queue_id
+
+ctypedef bint (*HasKey)(const Shm* shm, int32_t number, const Key* key) noexcept nogil
+
+
+cdef inline int32_t probe(const Shm* shm, const int32_t* index, int32_t capacity, const Key* key,
+                          HasKey has_key) noexcept nogil:
+    """The number of the entry that has the key, or -1. One loop for each table once it is inlined."""
+    cdef int32_t mask = capacity * 2 - 1
+    cdef int32_t at = <int32_t>(key.hash & <uint64_t>mask)
     cdef int32_t number
-    cdef TopicEntry* entry
     while True:
-        number = load_i32_acquire(&shm.topic_index[at])                  # T2
-        if number == 0:
-            return -1
-        entry = &shm.topics[number - 1]
-        if entry.hash == hash and entry.name_length == length and memcmp(entry.name, name, length) == 0:
+        number = load_i32_acquire(&index[at])                            # T2
+        if number == 0 or has_key(shm, number - 1, key):
             return number - 1
         at = (at + 1) & mask
 
 
+cdef void index_add(int32_t* index, int32_t capacity, uint64_t hash, int32_t number) noexcept nogil:
+    cdef int32_t mask = capacity * 2 - 1
+    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
+    while index[at] != 0:
+        at = (at + 1) & mask
+    store_i32_release(&index[at], number + 1)                            # T2
+
+
+cdef inline bint topic_has(const Shm* shm, int32_t number, const Key* key) noexcept nogil:
+    cdef const TopicEntry* entry = &shm.topics[number]
+    return (entry.hash == key.hash and entry.name_length == key.name_length
+            and memcmp(entry.name, key.name, key.name_length) == 0)
+
+
+cdef inline bint group_has(const Shm* shm, int32_t number, const Key* key) noexcept nogil:
+    cdef const GroupEntry* entry = &shm.groups[number]
+    return (entry.hash == key.hash and entry.name_length == key.name_length
+            and memcmp(entry.name, key.name, key.name_length) == 0)
+
+
+cdef inline bint subscription_has(const Shm* shm, int32_t number, const Key* key) noexcept nogil:
+    cdef const SubscriptionEntry* entry = &shm.subscriptions[number]
+    return (entry.hash == key.hash and entry.group_length == key.name_length
+            and entry.topic_length == key.topic_length
+            and memcmp(entry.group, key.name, key.name_length) == 0
+            and memcmp(entry.topic, key.topic, key.topic_length) == 0)
+
+
+cdef inline bint queue_has(const Shm* shm, int32_t number, const Key* key) noexcept nogil:
+    cdef const QueueEntry* entry = &shm.queues[number]
+    return (entry.hash == key.hash and entry.queue_id == key.queue_id
+            and entry.topic_length == key.name_length
+            and memcmp(entry.topic, key.name, key.name_length) == 0)
+
+
+cdef int32_t topic_number(const Shm* shm, const Key* key) noexcept nogil:
+    return probe(shm, shm.topic_index, shm.head.topic_capacity, key, topic_has)
+
+
+cdef int32_t group_at(const Shm* shm, const Key* key) noexcept nogil:
+    return probe(shm, shm.group_index, shm.head.group_capacity, key, group_has)
+
+
+cdef int32_t subscription_at(const Shm* shm, const Key* key) noexcept nogil:
+    return probe(shm, shm.subscription_index, shm.head.subscription_capacity, key,
+                 subscription_has)
+
+
+cdef inline Key name_key(const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
+    return Key(hash=hash, name=name, name_length=length, topic=NULL, topic_length=0, queue_id=0)
+
+
+cdef inline Key pair_key(const uint8_t* group, int32_t group_length, const uint8_t* topic,
+                         int32_t topic_length, uint64_t hash) noexcept nogil:
+    return Key(hash=hash, name=group, name_length=group_length, topic=topic,
+               topic_length=topic_length, queue_id=0)
+
+
 cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash,
                      TopicView* view) noexcept nogil:
-    cdef int32_t number = topic_number(shm, name, length, hash)
+    cdef Key key = name_key(name, length, hash)
+    cdef int32_t number = topic_number(shm, &key)
     cdef TopicEntry* entry
-    cdef int32_t before, live, look
+    cdef int32_t live
+    cdef Look look
     if number < 0:
         return False
     entry = &shm.topics[number]
-    for look in range(READ_LOOKS_MAX):                                   # T3
-        before = load_i32_acquire(&entry.sequence)
-        if before & 1:
-            cpu_pause()
-            continue
+    look.count = 0
+    while look_begin(&look, &entry.sequence):                            # T3
         live = entry.live
         view.read_queues = entry.read_queues
         view.write_queues = entry.write_queues
         view.perm = entry.perm
         view.flags = entry.flags
-        acquire_fence()
-        if load_i32_acquire(&entry.sequence) == before:
+        if look_holds(&look, &entry.sequence):
             return live
     return False                       # its writer died in between: ask the coordinator
 
 
 cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
-    cdef int32_t mask = shm.head.group_capacity * 2 - 1
-    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
-    cdef int32_t number
-    cdef GroupEntry* entry
-    while True:
-        number = load_i32_acquire(&shm.group_index[at])
-        if number == 0:
-            return -1
-        entry = &shm.groups[number - 1]
-        if entry.hash == hash and entry.name_length == length and memcmp(entry.name, name, length) == 0:
-            return number - 1
-        at = (at + 1) & mask
+    cdef Key key = name_key(name, length, hash)
+    return group_at(shm, &key)
 
 
 cdef int32_t group_find(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil:
@@ -102,21 +151,8 @@ cdef int32_t group_find(Shm* shm, const uint8_t* name, int32_t length) noexcept 
 cdef int32_t subscription_number(Shm* shm, const uint8_t* group, int32_t group_length,
                                  const uint8_t* topic, int32_t topic_length,
                                  uint64_t hash) noexcept nogil:
-    cdef int32_t mask = shm.head.subscription_capacity * 2 - 1
-    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
-    cdef int32_t number
-    cdef SubscriptionEntry* entry
-    while True:
-        number = load_i32_acquire(&shm.subscription_index[at])
-        if number == 0:
-            return -1
-        entry = &shm.subscriptions[number - 1]
-        if (entry.hash == hash and entry.group_length == group_length
-                and entry.topic_length == topic_length
-                and memcmp(entry.group, group, group_length) == 0
-                and memcmp(entry.topic, topic, topic_length) == 0):
-            return number - 1
-        at = (at + 1) & mask
+    cdef Key key = pair_key(group, group_length, topic, topic_length, hash)
+    return subscription_at(shm, &key)
 
 
 cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length,
@@ -125,50 +161,35 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
     cdef uint64_t hash = name_hash(topic, topic_length, name_hash(group, group_length, 0))
     cdef int32_t number = subscription_number(shm, group, group_length, topic, topic_length, hash)
     cdef SubscriptionEntry* entry
-    cdef int32_t before, live, look
+    cdef int32_t live
+    cdef Look look
     if number < 0:
         return False
     entry = &shm.subscriptions[number]
-    for look in range(READ_LOOKS_MAX):                                   # T3
-        before = load_i32_acquire(&entry.sequence)
-        if before & 1:
-            cpu_pause()
-            continue
+    look.count = 0
+    while look_begin(&look, &entry.sequence):                            # T3
         live = entry.live
         view.number = number
-        view.sequence = before
+        view.sequence = look.sequence
         view.version = entry.version
         view.kind = entry.kind
         view.code_count = min(max(entry.code_count, 0), SUBSCRIPTION_CODE_COUNT_MAX)
         memcpy(view.codes, entry.codes, view.code_count * sizeof(int32_t))
-        acquire_fence()
-        if load_i32_acquire(&entry.sequence) == before:
+        if look_holds(&look, &entry.sequence):
             return live
     return False                       # its writer died in between: ask the coordinator
 
 
 cdef int32_t queue_find(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
                         uint64_t hash) noexcept nogil:
-    cdef int32_t mask = shm.head.queue_capacity * 2 - 1
-    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
-    cdef int32_t number
-    cdef QueueEntry* entry
-    while True:
-        number = load_i32_acquire(&shm.queue_index[at])
-        if number == 0:
-            return -1
-        entry = &shm.queues[number - 1]
-        if (entry.hash == hash and entry.queue_id == queue_id and entry.topic_length == length
-                and memcmp(entry.topic, topic, length) == 0):
-            return number - 1
-        at = (at + 1) & mask
+    cdef Key key = name_key(topic, length, hash)
+    key.queue_id = queue_id
+    return probe(shm, shm.queue_index, shm.head.queue_capacity, &key, queue_has)
 
 
 cdef int32_t queue_find_or_add(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
                                uint64_t hash) noexcept nogil:
     cdef int32_t number = queue_find(shm, topic, length, queue_id, hash)
-    cdef int32_t mask = shm.head.queue_capacity * 2 - 1
-    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
     cdef QueueEntry* entry
     if number >= 0:
         return number
@@ -181,10 +202,8 @@ cdef int32_t queue_find_or_add(Shm* shm, const uint8_t* topic, int32_t length, i
     entry.topic_length = <uint8_t>length
     memcpy(entry.topic, topic, length)
     entry.next_offset = 0
-    while shm.queue_index[at] != 0:
-        at = (at + 1) & mask
     store_i32_release(&shm.head.queue_count, number + 1)
-    store_i32_release(&shm.queue_index[at], number + 1)                  # T2
+    index_add(shm.queue_index, shm.head.queue_capacity, hash, number)                    # T2
     return number
 
 
@@ -204,38 +223,48 @@ cdef void close_entry(int32_t* sequence) noexcept nogil:
     store_i32_release(sequence, (sequence[0] | 1) + 1)
 
 
-cdef void index_add(int32_t* index, int32_t capacity, uint64_t hash, int32_t number) noexcept nogil:
-    cdef int32_t mask = capacity * 2 - 1
-    cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
-    while index[at] != 0:
-        at = (at + 1) & mask
-    store_i32_release(&index[at], number + 1)                            # T2
+cdef Key key_of(bytes name):
+    """Of a topic or group; points into `name`."""
+    cdef const uint8_t* text = name
+    cdef int32_t length = <int32_t>len(name)
+    return name_key(text, length, name_hash(text, length, 0))
+
+
+cdef Key key_of_pair(bytes group, bytes topic):
+    """Of a subscription; points into both."""
+    cdef const uint8_t* g = group
+    cdef const uint8_t* t = topic
+    cdef int32_t glen = <int32_t>len(group), tlen = <int32_t>len(topic)
+    return pair_key(g, glen, t, tlen, name_hash(t, tlen, name_hash(g, glen, 0)))
+
+
+cdef int32_t free_place(int32_t count, int32_t capacity, str what) except -1:
+    """The number that the next entry of a table gets. Raises TableFullError."""
+    if count >= capacity:
+        raise TableFullError(
+            f"no room for another {what}: raise processes.{what}_count_max")
+    return count
 
 
 cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1:
     raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
     raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
-    cdef const uint8_t* g = raw_group
-    cdef const uint8_t* t = raw_topic
-    cdef int32_t glen = <int32_t>len(raw_group), tlen = <int32_t>len(raw_topic)
-    cdef uint64_t hash = name_hash(t, tlen, name_hash(g, glen, 0))
-    cdef int32_t number = subscription_number(shm, g, glen, t, tlen, hash)
+    cdef Key key = key_of_pair(raw_group, raw_topic)
+    cdef int32_t number = subscription_at(shm, &key)
     cdef SubscriptionEntry* entry
     if number >= 0:
         return number
-    if shm.head.subscription_count >= shm.head.subscription_capacity:
-        raise TableFullError(
-            "no room for another subscription: raise processes.subscription_count_max")
-    number = shm.head.subscription_count
+    number = free_place(shm.head.subscription_count, shm.head.subscription_capacity,
+                        "subscription")
     entry = &shm.subscriptions[number]
-    entry.hash = hash
-    entry.group_length = <uint8_t>glen
-    entry.topic_length = <uint8_t>tlen
-    memcpy(entry.group, g, glen)
-    memcpy(entry.topic, t, tlen)
+    entry.hash = key.hash
+    entry.group_length = <uint8_t>key.name_length
+    entry.topic_length = <uint8_t>key.topic_length
+    memcpy(entry.group, key.name, key.name_length)
+    memcpy(entry.topic, key.topic, key.topic_length)
     entry.live = 0
     shm.head.subscription_count = number + 1
-    index_add(shm.subscription_index, shm.head.subscription_capacity, hash, number)     # T2
+    index_add(shm.subscription_index, shm.head.subscription_capacity, key.hash, number)  # T2
     return number
 
 
@@ -252,20 +281,17 @@ cdef class TableWriter:
                       bint multi_tag=False, bint send_asks=False) -> None:
         """Show a topic to the serving processes. send_asks: each send is decided by the coordinator."""
         raw = name_bytes("topic", name, TOPIC_LENGTH_MAX)
-        cdef const uint8_t* text = raw
-        cdef int32_t length = <int32_t>len(raw)
-        cdef uint64_t hash = name_hash(text, length, 0)
-        cdef int32_t number = topic_number(self.shm, text, length, hash)
+        cdef Key key = key_of(raw)
+        cdef int32_t number = topic_number(self.shm, &key)
         cdef bint fresh = number < 0
         if fresh:
-            if self.shm.head.topic_count >= self.shm.head.topic_capacity:
-                raise TableFullError("no room for another topic: raise processes.topic_count_max")
-            number = self.shm.head.topic_count
+            number = free_place(self.shm.head.topic_count, self.shm.head.topic_capacity,
+                                "topic")
         cdef TopicEntry* entry = &self.shm.topics[number]
         open_entry(&entry.sequence)
-        entry.hash = hash
-        entry.name_length = <uint8_t>length
-        memcpy(entry.name, text, length)
+        entry.hash = key.hash
+        entry.name_length = <uint8_t>key.name_length
+        memcpy(entry.name, key.name, key.name_length)
         entry.read_queues = read_queues
         entry.write_queues = write_queues
         entry.perm = perm
@@ -274,14 +300,13 @@ cdef class TableWriter:
         close_entry(&entry.sequence)
         if fresh:
             self.shm.head.topic_count = number + 1
-            index_add(self.shm.topic_index, self.shm.head.topic_capacity, hash, number)
+            index_add(self.shm.topic_index, self.shm.head.topic_capacity, key.hash, number)
 
     def remove_topic(self, str name) -> None:
         """Hide a topic: serving processes ask the coordinator about it from now on."""
         raw = name_bytes("topic", name, TOPIC_LENGTH_MAX)
-        cdef const uint8_t* text = raw
-        cdef int32_t number = topic_number(self.shm, text, <int32_t>len(raw),
-                                           name_hash(text, <int32_t>len(raw), 0))
+        cdef Key key = key_of(raw)
+        cdef int32_t number = topic_number(self.shm, &key)
         if number >= 0:
             open_entry(&self.shm.topics[number].sequence)
             self.shm.topics[number].live = 0
@@ -294,19 +319,16 @@ cdef class TableWriter:
         broker_id, broker_id_when_slow: where pulls tell its consumers to read.
         """
         raw = name_bytes("group", name, GROUP_LENGTH_MAX)
-        cdef const uint8_t* text = raw
-        cdef int32_t length = <int32_t>len(raw)
-        cdef uint64_t hash = name_hash(text, length, 0)
-        cdef int32_t number = group_number(self.shm, text, length, hash)
+        cdef Key key = key_of(raw)
+        cdef int32_t number = group_at(self.shm, &key)
         cdef bint fresh = number < 0
         if fresh:
-            if self.shm.head.group_count >= self.shm.head.group_capacity:
-                raise TableFullError("no room for another group: raise processes.group_count_max")
-            number = self.shm.head.group_count
+            number = free_place(self.shm.head.group_count, self.shm.head.group_capacity,
+                                "group")
         cdef GroupEntry* entry = &self.shm.groups[number]
-        entry.hash = hash
-        entry.name_length = <uint8_t>length
-        memcpy(entry.name, text, length)
+        entry.hash = key.hash
+        entry.name_length = <uint8_t>key.name_length
+        memcpy(entry.name, key.name, key.name_length)
         store_i32_release(&entry.broker_id, broker_id)
         store_i32_release(&entry.broker_id_when_slow, broker_id_when_slow)
         store_i32_release(&entry.flags, (GROUP_CONSUME_ENABLED if consume_enabled else 0)
@@ -314,14 +336,13 @@ cdef class TableWriter:
         store_i32_release(&entry.live, 1)
         if fresh:
             self.shm.head.group_count = number + 1
-            index_add(self.shm.group_index, self.shm.head.group_capacity, hash, number)
+            index_add(self.shm.group_index, self.shm.head.group_capacity, key.hash, number)
 
     def remove_group(self, str name) -> None:
         """Hide a group; its pulls go to the coordinator from now on."""
         raw = name_bytes("group", name, GROUP_LENGTH_MAX)
-        cdef const uint8_t* text = raw
-        cdef int32_t number = group_number(self.shm, text, <int32_t>len(raw),
-                                           name_hash(text, <int32_t>len(raw), 0))
+        cdef Key key = key_of(raw)
+        cdef int32_t number = group_at(self.shm, &key)
         if number >= 0:
             store_i32_release(&self.shm.groups[number].live, 0)
 
@@ -355,11 +376,8 @@ cdef class TableWriter:
         """Forget what a group wants of a topic."""
         raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
         raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
-        cdef const uint8_t* g = raw_group
-        cdef const uint8_t* t = raw_topic
-        cdef int32_t glen = <int32_t>len(raw_group), tlen = <int32_t>len(raw_topic)
-        cdef int32_t number = subscription_number(
-            self.shm, g, glen, t, tlen, name_hash(t, tlen, name_hash(g, glen, 0)))
+        cdef Key key = key_of_pair(raw_group, raw_topic)
+        cdef int32_t number = subscription_at(self.shm, &key)
         if number >= 0:
             open_entry(&self.shm.subscriptions[number].sequence)
             self.shm.subscriptions[number].live = 0
@@ -426,9 +444,8 @@ cdef class TableReader:
     def break_off(self, str topic) -> None:
         """For tests: leave a topic's entry as a writer does that dies in the middle of a change."""
         cdef bytes raw = topic.encode()
-        cdef const uint8_t* text = raw
-        cdef int32_t number = topic_number(self.shm, text, <int32_t>len(raw),
-                                           name_hash(text, <int32_t>len(raw), 0))
+        cdef Key key = key_of(raw)
+        cdef int32_t number = topic_number(self.shm, &key)
         if number < 0:
             raise KeyError(topic)
         open_entry(&self.shm.topics[number].sequence)

@@ -81,7 +81,7 @@ cdef class QueueComparison(QueueCutting):
             self.found[number].known_min = least[i]
             self.found[number].known_max = most[i]
 
-    cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil:      # K1
+    cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil:      # Y1
         cdef FoundQueue* found = &self.found[number]
         cdef char path[LOG_PATH_MAX]
         cdef uint8_t raw[2 * CQ_ENTRY_SIZE]

@@ -18,7 +18,7 @@ cdef class QueueCutting(QueueRecovery):
     """The consume queues at a start, as far as something of them has to go."""
 
     def remove(self, int32_t number) -> None:
-        """Delete a queue's files: dispatch writes them anew (K3)."""
+        """Delete a queue's files: dispatch writes them anew (Y3)."""
         cdef FoundQueue* found = &self.found[number]
         path = self.path(number)
         if os.path.isdir(path):

@@ -1,9 +1,9 @@
 # The consume queues at a start: what their files hold, what the last run left there, what has to go.
 #
-#   K1  A queue is `as known` when every file from its first to its last is there, whole and not
+#   Y1  A queue is `as known` when every file from its first to its last is there, whole and not
 #       changed since the last clean stop, the last entry is an entry, and zeros follow it.
-#   K2  Files of a queue are contiguous and all but the last are full; what lies behind a gap goes.
-#   K3  Nothing is believed of a queue's files that the log cannot give again: to delete them is safe.
+#   Y2  Files of a queue are contiguous and all but the last are full; what lies behind a gap goes.
+#   Y3  Nothing is believed of a queue's files that the log cannot give again: to delete them is safe.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport QueueEntry
@@ -18,7 +18,7 @@ cdef struct FoundQueue:               # by queue number
     int64_t first_file                # queue offset at which the files begin, -1: there are none
     int64_t first_position            # log position of entry min_offset, -1: none
     int64_t last_end                  # end of the last entry's record, 0: no entry
-    bint known                        # K1: nothing more is to be looked at
+    bint known                        # Y1: nothing more is to be looked at
     bint tidy                         # files in order, and nothing behind the last entry
     bint late                         # the log has records before its first entry
     bint cut                          # entries were there that dispatch is going to write again

@@ -1,4 +1,4 @@
-"""Filters in shared memory: F1 to F4 of mqcore/shm/filters.pxd, M1 to M3 of filter/loaded.pxd."""
+"""Filters in shared memory: V1 to V4 of mqcore/shm/filters.pxd, M1 to M3 of filter/loaded.pxd."""
 from __future__ import annotations
 
 import os
@@ -76,7 +76,7 @@ def test_a_reader_runs_the_program_of_now(writer, loaded):
     assert loaded.passes("g", "t", BLUE) is None
 
 
-def test_a_version_is_kept_with_the_text_and_never_given_again(writer, reader):     # F3
+def test_a_version_is_kept_with_the_text_and_never_given_again(writer, reader):     # V3
     seen = set()
     for number in range(20):
         publish(writer, f"color = 'c{number}'", version=number)
@@ -99,7 +99,7 @@ def test_bits_count_from_a_second_after_the_program_was_shown(writer, reader):
     assert reader.program("g", "t")["bits_from_ms"] == NOW_MS + 10_000
 
 
-def test_each_change_of_a_filter_is_counted(writer, reader):                        # F4
+def test_each_change_of_a_filter_is_counted(writer, reader):                        # V4
     before = reader.changes
     publish(writer, "color = 'red'")
     publish(writer, "color = 'red'", version=2)
@@ -120,7 +120,7 @@ def test_replaced_programs_give_their_memory_back(writer, loaded):
     assert loaded.bytes < 10_000
 
 
-def test_a_new_coordinator_takes_over_what_is_there(segment, writer, reader, loaded):   # F3
+def test_a_new_coordinator_takes_over_what_is_there(segment, writer, reader, loaded):   # V3
     publish(writer, "color = 'red'")
     publish(writer, "color = 'blue'", topic="u")
     writer.publish_request("SQL92", "a = 1", now_ms=NOW_MS, program=Filter.compile("a = 1").program)
@@ -205,7 +205,7 @@ def test_a_full_arena_refuses_and_keeps_what_is_there(writer, reader, loaded):
     assert loaded.passes("g", "t0", RED) is True
 
 
-def test_a_reader_never_runs_half_a_program(segment, writer, loaded):               # F2
+def test_a_reader_never_runs_half_a_program(segment, writer, loaded):               # V2
     """A writer in another process changes the program all the time; each read says red or blue."""
     expressions = ["color IN ('red'" + ",'x'" * 500 + ")", "color = 'blue'"]
     publish(writer, expressions[1], version=0)
