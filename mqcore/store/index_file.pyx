@@ -11,15 +11,17 @@ from mqcore.layout cimport (
     INDEX_BEGIN_TIME,
     INDEX_END_POSITION,
     INDEX_END_TIME,
-    INDEX_ENTRY_KEY_HASH,
-    INDEX_ENTRY_LOG_POSITION,
-    INDEX_ENTRY_PREVIOUS,
-    INDEX_ENTRY_SECONDS,
     INDEX_ENTRY_SIZE,
-    INDEX_HEADER_SIZE,
     INDEX_NEXT_ENTRY,
-    INDEX_SLOT_SIZE,
     INDEX_SLOTS_USED,
+)
+from mqcore.store.index_layout cimport (
+    IndexEntry,
+    index_entry_decode,
+    index_entry_encode,
+    index_entry_start,
+    index_file_size,
+    index_slot_start,
 )
 from mqcore.store.io cimport store_io
 from mqcore.store.log_view cimport LOG_PATH_MAX
@@ -67,13 +69,15 @@ cdef enum:
 
 
 cdef inline int64_t file_size(KeyIndex* index) noexcept nogil:
-    return (INDEX_HEADER_SIZE + <int64_t>index.slots * INDEX_SLOT_SIZE
-            + <int64_t>index.entries * INDEX_ENTRY_SIZE)
+    return index_file_size(index.slots, index.entries)
 
 
 cdef inline uint8_t* entry_at(KeyIndex* index, int32_t number) noexcept nogil:
-    return (index.bytes + INDEX_HEADER_SIZE + <int64_t>index.slots * INDEX_SLOT_SIZE
-            + <int64_t>number * INDEX_ENTRY_SIZE)
+    return index.bytes + index_entry_start(index.slots, number)
+
+
+cdef inline uint8_t* slot_of(KeyIndex* index, int32_t hash) noexcept nogil:
+    return index.bytes + index_slot_start(hash % index.slots)
 
 
 cdef int index_open(KeyIndex* index, const char* folder, int32_t slots,
@@ -122,7 +126,7 @@ cdef int map_file(KeyIndex* index, int fd) noexcept nogil:
     index.allocated = 0
     if store_io().truncate(fd, file_size(index)) != 0:
         return errno
-    error = allocate(index, INDEX_HEADER_SIZE + <int64_t>index.slots * INDEX_SLOT_SIZE)
+    error = allocate(index, index_entry_start(index.slots, 0))
     if error:
         return error
     bytes = mmap(NULL, file_size(index), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
@@ -204,27 +208,26 @@ cdef int32_t index_hash(const uint8_t* topic, int32_t topic_length, const uint8_
 cdef bint chain_has(KeyIndex* index, int32_t number, int32_t next_entry, int32_t hash,
                     int64_t position) noexcept nogil:
     cdef int32_t looks = 0
-    cdef const uint8_t* entry
+    cdef IndexEntry entry
     while 0 < number < next_entry and looks < CHAIN_LOOK_MAX:
-        entry = entry_at(index, number)
-        if (load_i32(entry + INDEX_ENTRY_KEY_HASH) == hash
-                and load_i64(entry + INDEX_ENTRY_LOG_POSITION) == position):
+        entry = index_entry_decode(entry_at(index, number))
+        if entry.key_hash == hash and entry.log_position == position:
             return True
-        number = load_i32(entry + INDEX_ENTRY_PREVIOUS)
+        number = entry.previous
         looks += 1
     return False
 
 
 cdef bint has_key(KeyIndex* index, int32_t hash, int64_t position) noexcept nogil:
-    return chain_has(
-        index, load_i32(index.bytes + INDEX_HEADER_SIZE + <int64_t>(hash % index.slots) * INDEX_SLOT_SIZE),
-        load_i32(index.bytes + INDEX_NEXT_ENTRY), hash, position)
+    return chain_has(index, load_i32(slot_of(index, hash)),
+                     load_i32(index.bytes + INDEX_NEXT_ENTRY), hash, position)
 
 
 cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
                    bint maybe_there) noexcept nogil:
     cdef uint8_t* slot
-    cdef uint8_t* entry
+    cdef uint8_t* at
+    cdef IndexEntry entry
     cdef int32_t next_entry, newest
     cdef int64_t seconds = 0, begin_time
     cdef int error
@@ -235,21 +238,20 @@ cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t stor
         if error:
             return error
     next_entry = load_i32(index.bytes + INDEX_NEXT_ENTRY)
-    slot = index.bytes + INDEX_HEADER_SIZE + <int64_t>(hash % index.slots) * INDEX_SLOT_SIZE
+    slot = slot_of(index, hash)
     newest = load_i32(slot)
     if newest <= 0 or newest > next_entry:
         newest = 0
-    entry = entry_at(index, next_entry)
-    error = allocate(index, entry - index.bytes + INDEX_ENTRY_SIZE)
+    at = entry_at(index, next_entry)
+    error = allocate(index, at - index.bytes + INDEX_ENTRY_SIZE)
     if error:
         return error
     begin_time = load_i64(index.bytes + INDEX_BEGIN_TIME)
     if begin_time > 0:
         seconds = min(max((store_time_ms - begin_time) // 1000, 0), INT32_MAX_)
-    store_i32(entry + INDEX_ENTRY_KEY_HASH, hash)
-    store_i64(entry + INDEX_ENTRY_LOG_POSITION, position)
-    store_i32(entry + INDEX_ENTRY_SECONDS, <int32_t>seconds)
-    store_i32(entry + INDEX_ENTRY_PREVIOUS, newest)
+    entry = IndexEntry(key_hash=hash, log_position=position, seconds=<int32_t>seconds,
+                       previous=newest)
+    index_entry_encode(at, &entry)
     release_fence()                    # who reads the slot reads a whole entry (index_query.pyx)
     store_i32(slot, next_entry)
     release_fence()

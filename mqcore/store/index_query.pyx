@@ -12,21 +12,17 @@ from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.atomics cimport acquire_fence
-from mqcore.endian cimport load_i32, load_i64
-from mqcore.layout cimport (
-    INDEX_BEGIN_TIME,
-    INDEX_END_POSITION,
-    INDEX_END_TIME,
-    INDEX_ENTRY_KEY_HASH,
-    INDEX_ENTRY_LOG_POSITION,
-    INDEX_ENTRY_PREVIOUS,
-    INDEX_ENTRY_SECONDS,
-    INDEX_ENTRY_SIZE,
-    INDEX_HEADER_SIZE,
-    INDEX_NEXT_ENTRY,
-    INDEX_SLOT_SIZE,
-)
+from mqcore.endian cimport load_i32
 from mqcore.store.index_file cimport index_hash
+from mqcore.store.index_layout cimport (
+    IndexEntry,
+    IndexHeader,
+    index_entry_decode,
+    index_entry_start,
+    index_file_size,
+    index_header_decode,
+    index_slot_start,
+)
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
@@ -75,35 +71,27 @@ cdef bint known(const Search* search, int64_t position) noexcept nogil:
 cdef void search_file(const uint8_t* bytes, int32_t slots, int32_t entries,
                       Search* search) noexcept nogil:
     """Walk one chain, newest entry first; each step leads to an older one, so it ends."""
-    cdef const uint8_t* slot = bytes + INDEX_HEADER_SIZE + <int64_t>(
-        search.hash % slots) * INDEX_SLOT_SIZE
-    cdef int32_t number = load_i32(slot)
-    cdef int32_t next_entry, previous, seconds
-    cdef int64_t begin_ms, time_ms, position
-    cdef const uint8_t* entry
+    cdef int32_t number = load_i32(bytes + index_slot_start(search.hash % slots))
+    cdef int64_t time_ms
+    cdef IndexHeader header
+    cdef IndexEntry entry
     acquire_fence()
-    next_entry = load_i32(bytes + INDEX_NEXT_ENTRY)
-    begin_ms = load_i64(bytes + INDEX_BEGIN_TIME)
-    if next_entry <= 1 or number > next_entry:
+    header = index_header_decode(bytes)
+    if header.next_entry <= 1 or number > header.next_entry:
         return
     while 0 < number < entries and search.count < search.count_max:
-        entry = (bytes + INDEX_HEADER_SIZE + <int64_t>slots * INDEX_SLOT_SIZE
-                 + <int64_t>number * INDEX_ENTRY_SIZE)
-        seconds = load_i32(entry + INDEX_ENTRY_SECONDS)
-        if seconds < 0:
+        entry = index_entry_decode(bytes + index_entry_start(slots, number))
+        if entry.seconds < 0:
             return
-        time_ms = begin_ms + 1000 * <int64_t>seconds
-        if (load_i32(entry + INDEX_ENTRY_KEY_HASH) == search.hash
-                and search.begin_ms <= time_ms <= search.end_ms):
-            position = load_i64(entry + INDEX_ENTRY_LOG_POSITION)
-            if not known(search, position):
-                search.positions[search.count] = position
-                search.count += 1
-                search.oldest_ms = time_ms
-        previous = load_i32(entry + INDEX_ENTRY_PREVIOUS)
-        if previous >= number or time_ms < search.begin_ms:
+        time_ms = header.begin_time_ms + 1000 * <int64_t>entry.seconds
+        if (entry.key_hash == search.hash and search.begin_ms <= time_ms <= search.end_ms
+                and not known(search, entry.log_position)):
+            search.positions[search.count] = entry.log_position
+            search.count += 1
+            search.oldest_ms = time_ms
+        if entry.previous >= number or time_ms < search.begin_ms:
             return
-        number = previous
+        number = entry.previous
 
 
 cdef class IndexReader:
@@ -123,8 +111,7 @@ cdef class IndexReader:
         self.folder = folder
         self.slots = slots
         self.entries = entries
-        self.file_size = (INDEX_HEADER_SIZE + <int64_t>slots * INDEX_SLOT_SIZE
-                          + <int64_t>entries * INDEX_ENTRY_SIZE)
+        self.file_size = index_file_size(slots, entries)
 
     def find(self, str topic, str key, int count_max, int64_t begin_ms, int64_t end_ms) -> KeyMatches:
         """
@@ -164,6 +151,7 @@ cdef class IndexReader:
     cdef search_one(self, str path, Search* search):
         """(begin time, end time, end position) of a file that was searched; None: deleted, or new."""
         cdef const uint8_t* bytes
+        cdef IndexHeader header
         cdef void* mapped
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -178,11 +166,11 @@ cdef class IndexReader:
         finally:
             os.close(fd)
         bytes = <const uint8_t*>mapped
-        header = (load_i64(bytes + INDEX_BEGIN_TIME), load_i64(bytes + INDEX_END_TIME),
-                  load_i64(bytes + INDEX_END_POSITION))
-        empty = load_i32(bytes + INDEX_NEXT_ENTRY) <= 1
-        if not empty and header[0] <= search.end_ms and header[1] >= search.begin_ms:
+        header = index_header_decode(bytes)
+        empty = header.next_entry <= 1
+        if (not empty and header.begin_time_ms <= search.end_ms
+                and header.end_time_ms >= search.begin_ms):
             with nogil:
                 search_file(bytes, self.slots, self.entries, search)
         munmap(mapped, self.file_size)
-        return None if empty else header
+        return None if empty else (header.begin_time_ms, header.end_time_ms, header.end_position)

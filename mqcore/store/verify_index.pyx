@@ -3,23 +3,17 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mqcore.endian cimport load_i32, load_i64
-from mqcore.layout cimport (
-    INDEX_BEGIN_POSITION,
-    INDEX_BEGIN_TIME,
-    INDEX_END_POSITION,
-    INDEX_END_TIME,
-    INDEX_ENTRY_KEY_HASH,
-    INDEX_ENTRY_LOG_POSITION,
-    INDEX_ENTRY_PREVIOUS,
-    INDEX_ENTRY_SECONDS,
-    INDEX_ENTRY_SIZE,
-    INDEX_HEADER_SIZE,
-    INDEX_NEXT_ENTRY,
-    INDEX_SLOT_SIZE,
-    INDEX_SLOTS_USED,
-)
+from mqcore.endian cimport load_i32
+from mqcore.layout cimport INDEX_ENTRY_SIZE
 from mqcore.store.index_file cimport index_hash
+from mqcore.store.index_layout cimport (
+    IndexEntry,
+    IndexHeader,
+    index_entry_decode,
+    index_entry_start,
+    index_header_decode,
+    index_slot_start,
+)
 from mqcore.store.record cimport RecordView
 from mqcore.store.verify_findings cimport (
     FOUND_INDEX_BEYOND,
@@ -55,12 +49,15 @@ cdef void keys_open(KeySet* k, Findings* findings, int64_t log_first) noexcept n
 
 
 cdef inline const uint8_t* entry_at(const IndexCheck* file, int32_t number) noexcept nogil:
-    return (file.bytes + INDEX_HEADER_SIZE + <int64_t>file.slots * INDEX_SLOT_SIZE
-            + <int64_t>number * INDEX_ENTRY_SIZE)
+    return file.bytes + index_entry_start(file.slots, number)
 
 
 cdef inline int64_t position_of(const uint8_t* entry) noexcept nogil:
-    return load_i64(entry + INDEX_ENTRY_LOG_POSITION)
+    return index_entry_decode(entry).log_position
+
+
+cdef inline int32_t hash_of(const uint8_t* entry) noexcept nogil:
+    return index_entry_decode(entry).key_hash
 
 
 # -- along the log ---------------------------------------------------------------------------------
@@ -91,8 +88,9 @@ cdef int64_t seconds_since(int64_t begin_ms, int64_t time_ms) noexcept nogil:
 cdef void check_times(KeySet* k, const uint8_t* entry, const RecordView* record) noexcept nogil:
     """The entry's seconds, and the header's times where this is its first or last entry."""
     cdef const IndexCheck* file = &k.files[k.file]
-    cdef int64_t begin_ms = load_i64(file.bytes + INDEX_BEGIN_TIME)
-    cdef int64_t seconds = load_i32(entry + INDEX_ENTRY_SECONDS)
+    cdef IndexHeader header = index_header_decode(file.bytes)
+    cdef int64_t begin_ms = header.begin_time_ms
+    cdef int64_t seconds = index_entry_decode(entry).seconds
     cdef int64_t expected = seconds_since(begin_ms, record.store_time_ms)
     cdef int64_t before_ms
     if k.entry == 1:
@@ -101,23 +99,22 @@ cdef void check_times(KeySet* k, const uint8_t* entry, const RecordView* record)
                  INDEX_FIELD_BEGIN_TIME, record.store_time_ms, begin_ms)
         # in a second or later file it counts from the end of the file before (store.md 4.3)
         if k.file > 0 and seconds != expected:
-            before_ms = load_i64(k.files[k.file - 1].bytes + INDEX_END_TIME)
+            before_ms = index_header_decode(k.files[k.file - 1].bytes).end_time_ms
             expected = seconds_since(before_ms, record.store_time_ms)
         elif k.file == 0 and (k.missing > 0 or k.log_first > 0):
             expected = seconds         # that file is not there any more
     if seconds != expected:
         find(k.findings, FOUND_INDEX_SECONDS, k.file, record.log_position, k.entry, expected,
              seconds)
-    if k.entry == file.next_entry - 1 and load_i64(
-            file.bytes + INDEX_END_TIME) != record.store_time_ms:
+    if k.entry == file.next_entry - 1 and header.end_time_ms != record.store_time_ms:
         find(k.findings, FOUND_INDEX_HEADER, k.file, record.log_position, INDEX_FIELD_END_TIME,
-             record.store_time_ms, load_i64(file.bytes + INDEX_END_TIME))
+             record.store_time_ms, header.end_time_ms)
 
 
 cdef void take_entry(KeySet* k, const uint8_t* entry, int32_t turn,
                      const RecordView* record) noexcept nogil:
     """One entry of the record's position: one of its keys, a key for the second time, or no key."""
-    cdef int32_t hash = load_i32(entry + INDEX_ENTRY_KEY_HASH)
+    cdef int32_t hash = hash_of(entry)
     cdef int32_t i, again = -1
     if turn < k.hash_count and k.hashes[turn] == hash and not k.used[turn]:
         i = turn
@@ -151,7 +148,7 @@ cdef void keys_expect(KeySet* k, const RecordView* record) noexcept nogil:
             k.expired += 1
         else:
             find(k.findings, FOUND_INDEX_STRAY, k.file, position_of(entry), k.entry, 0,
-                 load_i32(entry + INDEX_ENTRY_KEY_HASH))
+                 hash_of(entry))
         k.entry += 1
         entry = cursor(k)
     for i in range(k.hash_count):
@@ -175,7 +172,7 @@ cdef void keys_finish(KeySet* k, int64_t log_end) noexcept nogil:
     while entry != NULL:
         find(k.findings, FOUND_INDEX_BEYOND if position_of(entry) >= log_end
              else FOUND_INDEX_STRAY, k.file, position_of(entry), k.entry, log_end,
-             load_i32(entry + INDEX_ENTRY_KEY_HASH))
+             hash_of(entry))
         k.entry += 1
         entry = cursor(k)
 
@@ -184,27 +181,28 @@ cdef void keys_finish(KeySet* k, int64_t log_end) noexcept nogil:
 
 cdef void check_header(KeySet* k, int32_t number) noexcept nogil:
     cdef IndexCheck* file = &k.files[number]
-    cdef int32_t stored = load_i32(file.bytes + INDEX_NEXT_ENTRY)
+    cdef IndexHeader header = index_header_decode(file.bytes)
     cdef const uint8_t* first = entry_at(file, 1)
     cdef const uint8_t* last = entry_at(file, file.next_entry - 1)
     cdef int i
-    if stored > file.entries or stored < 0:
-        find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_COUNT, file.entries, stored)
+    if header.next_entry > file.entries or header.next_entry < 0:
+        find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_COUNT, file.entries,
+             header.next_entry)
     for i in range(INDEX_ENTRY_SIZE):
         if entry_at(file, 0)[i]:
             find(k.findings, FOUND_INDEX_ENTRY, number, 0, 0, INDEX_FIELD_ENTRY_0, 0)
             break
     if file.next_entry <= 1:
         return
-    if load_i64(file.bytes + INDEX_BEGIN_POSITION) != position_of(first):
+    if header.begin_position != position_of(first):
         find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_BEGIN_POSITION,
-             position_of(first), load_i64(file.bytes + INDEX_BEGIN_POSITION))
-    if load_i64(file.bytes + INDEX_END_POSITION) != position_of(last):
+             position_of(first), header.begin_position)
+    if header.end_position != position_of(last):
         find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_END_POSITION,
-             position_of(last), load_i64(file.bytes + INDEX_END_POSITION))
-    if load_i64(file.bytes + INDEX_BEGIN_TIME) <= 0:
+             position_of(last), header.end_position)
+    if header.begin_time_ms <= 0:
         find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_BEGIN_TIME, 1,
-             load_i64(file.bytes + INDEX_BEGIN_TIME))
+             header.begin_time_ms)
 
 
 cdef void check_slots(KeySet* k, int32_t number, const int32_t* newest) noexcept nogil:
@@ -212,46 +210,44 @@ cdef void check_slots(KeySet* k, int32_t number, const int32_t* newest) noexcept
     cdef int32_t slot, value
     cdef int64_t in_use = 0
     for slot in range(file.slots):
-        value = load_i32(file.bytes + INDEX_HEADER_SIZE + <int64_t>slot * INDEX_SLOT_SIZE)
+        value = load_i32(file.bytes + index_slot_start(slot))
         in_use += value != 0
         if value == newest[slot]:
             continue
         if (value == file.next_entry and file.next_entry < file.entries
-                and load_i32(entry_at(file, value) + INDEX_ENTRY_PREVIOUS) == newest[slot]):
+                and index_entry_decode(entry_at(file, value)).previous == newest[slot]):
             find(k.findings, FOUND_INDEX_OPEN_SLOT, number, 0, slot, newest[slot], value)
         else:
             find(k.findings, FOUND_INDEX_SLOT, number, 0, slot, newest[slot], value)
-    if in_use != load_i32(file.bytes + INDEX_SLOTS_USED):
+    if in_use != index_header_decode(file.bytes).slots_used:
         find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_SLOTS_USED, in_use,
-             load_i32(file.bytes + INDEX_SLOTS_USED))
+             index_header_decode(file.bytes).slots_used)
 
 
 cdef void index_chains(KeySet* k, int32_t number) noexcept nogil:
     cdef IndexCheck* file = &k.files[number]
     cdef int32_t* newest = <int32_t*>calloc(file.slots, sizeof(int32_t))
-    cdef const uint8_t* entry
+    cdef IndexEntry entry
     cdef int64_t before = -1
-    cdef int32_t i, hash, slot, previous
+    cdef int32_t i, slot
     if newest == NULL:
         find(k.findings, FOUND_INDEX_HEADER, number, 0, INDEX_FIELD_COUNT, 0, -1)
         return
     check_header(k, number)
     for i in range(1, file.next_entry):
-        entry = entry_at(file, i)
-        hash = load_i32(entry + INDEX_ENTRY_KEY_HASH)
-        previous = load_i32(entry + INDEX_ENTRY_PREVIOUS)
-        if hash < 0:
-            find(k.findings, FOUND_INDEX_ENTRY, number, position_of(entry), i, INDEX_FIELD_HASH,
-                 hash)
+        entry = index_entry_decode(entry_at(file, i))
+        if entry.key_hash < 0:
+            find(k.findings, FOUND_INDEX_ENTRY, number, entry.log_position, i, INDEX_FIELD_HASH,
+                 entry.key_hash)
             continue
-        if position_of(entry) < before:
-            find(k.findings, FOUND_INDEX_ENTRY, number, position_of(entry), i, INDEX_FIELD_ORDER,
+        if entry.log_position < before:
+            find(k.findings, FOUND_INDEX_ENTRY, number, entry.log_position, i, INDEX_FIELD_ORDER,
                  before)
-        before = position_of(entry)
-        slot = hash % file.slots
-        if previous != newest[slot]:
-            find(k.findings, FOUND_INDEX_CHAIN, number, position_of(entry), i, newest[slot],
-                 previous)
+        before = entry.log_position
+        slot = entry.key_hash % file.slots
+        if entry.previous != newest[slot]:
+            find(k.findings, FOUND_INDEX_CHAIN, number, entry.log_position, i, newest[slot],
+                 entry.previous)
         newest[slot] = i
     check_slots(k, number, newest)
     free(newest)
