@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.pull_filters import CODES_READ_MAX
@@ -10,7 +11,6 @@ from mqcore.broker.pull_rules import pull_asks
 from mqcore.broker.requests import I32_MAX, I32_MIN
 from mqcore.broker.send_rules import send_asks
 from mqcore.broker.settings import Settings
-from mqcore.broker.topics import TablesFull
 from mqcore.shm.filters import FilterWriter
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableFullError, TableWriter

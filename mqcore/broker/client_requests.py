@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mqcore.broker.clients import Client
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Core
 from mqcore.broker.filters import compiled
 from mqcore.broker.locks import Queue
@@ -20,7 +21,7 @@ from mqcore.broker.subscriptions import (
     parse_heartbeat,
     parse_subscription_data,
 )
-from mqcore.broker.topics import SYS_FLAG_UNIT_SUB, TablesFull
+from mqcore.broker.topics import SYS_FLAG_UNIT_SUB
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.command import encode

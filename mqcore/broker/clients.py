@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from mqcore.broker.config_table import fits
 from mqcore.broker.groups import GROUP_LENGTH_MAX
 from mqcore.broker.requests import FieldError
 from mqcore.broker.subscriptions import CLUSTERING, ConsumerEntry
@@ -176,7 +177,7 @@ class ClientTables:
 
     def _show(self, group: ConsumerGroup, topic: str, subscription: Subscription | None) -> None:
         """Publish what pulls can name; nobody can make a topic or group with a longer name."""
-        if _fits(topic, TOPIC_LENGTH_MAX) and _fits(group.name, GROUP_LENGTH_MAX):
+        if fits(topic, TOPIC_LENGTH_MAX) and fits(group.name, GROUP_LENGTH_MAX):
             self._publish(group.name, topic, subscription, group.message_model)
 
     def _memberships(self, connection: int) -> _Memberships:
@@ -235,10 +236,6 @@ class ClientTables:
             yield members.values()
         for group in self.consumers.values():
             yield group.members.values()
-
-
-def _fits(name: str, length_max: int) -> bool:
-    return 0 < len(name.encode("utf-8", "replace")) <= length_max
 
 
 def _join(groups: set[str], group: str, memberships: _Memberships) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from mqcore.broker.config_table import next_version
 from mqcore.broker.core import Core
 from mqcore.broker.requests import Answer, Request, refused
 from mqcore.broker.settings import SECTIONS, Settings, SettingsError
@@ -26,7 +27,6 @@ from mqcore.broker.stock_conf import (
     WITHOUT_EFFECT,
     parse_properties,
 )
-from mqcore.broker.topics import next_version
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mqcore.broker import config_file
+from mqcore.broker.config_table import fits
 from mqcore.broker.groups import GROUP_LENGTH_MAX
 from mqcore.broker.settings import BrokerSettings
 from mqcore.broker.topics import TOPIC_LENGTH_MAX
@@ -187,7 +188,7 @@ class FilterTable:
             self._put(replace(known, dead_ms=0), now_ms)
 
     def _build(self, group: str, topic: str, wanted: Subscription, now_ms: int) -> bool:
-        if not (_fits(group, GROUP_LENGTH_MAX) and _fits(topic, TOPIC_LENGTH_MAX)):
+        if not (fits(group, GROUP_LENGTH_MAX) and fits(topic, TOPIC_LENGTH_MAX)):
             return False
         try:
             program = compiled(wanted.expression, wanted.expression_type).program
@@ -228,7 +229,7 @@ class FilterTable:
     def _take_stored(self, data: FilterData, now_ms: int) -> None:
         if not data.dead:
             data = replace(data, dead_ms=max(now_ms - DEAD_AT_LOAD_MS, data.born_ms))
-        if not (_fits(data.group, GROUP_LENGTH_MAX) and _fits(data.topic, TOPIC_LENGTH_MAX)):
+        if not (fits(data.group, GROUP_LENGTH_MAX) and fits(data.topic, TOPIC_LENGTH_MAX)):
             return
         try:
             program = compiled(data.expression, data.expression_type).program
@@ -236,7 +237,3 @@ class FilterTable:
             _log.warning("%s: group %s, topic %s: %s", self._path, data.group, data.topic, error)
             return
         self._put(replace(data, program=program), now_ms)
-
-
-def _fits(name: str, length_max: int) -> bool:
-    return 0 < len(name.encode("utf-8", "replace")) <= length_max

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Core
 from mqcore.broker.groups import GROUP_LENGTH_MAX, GroupConfig
 from mqcore.broker.requests import (
@@ -22,7 +23,7 @@ from mqcore.broker.requests import (
     body_object,
     refused,
 )
-from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX, TablesFull
+from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX
 from mqcore.wire.codes import ResponseCode
 
 

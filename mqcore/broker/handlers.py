@@ -29,6 +29,7 @@ from mqcore.broker import (
     topic_requests,
     transaction_requests,
 )
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.protection import PROTECT_INTERVAL_MS, disable_slow_groups
 from mqcore.broker.pull_rules import handle_pull
@@ -45,7 +46,6 @@ from mqcore.broker.requests import (
 from mqcore.broker.send_back import send_back
 from mqcore.broker.send_rules import handle_send
 from mqcore.broker.settings import Settings
-from mqcore.broker.topics import TablesFull
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.topics import DataVersion, TopicConfig

@@ -171,7 +171,7 @@ class Tables(Protocol):
     """
     The copies in shared memory that serving processes read. Every call may be repeated.
 
-    publish_* raise mqcore.broker.topics.TablesFull when there is no room for a new name.
+    publish_* raise mqcore.broker.config_table.TablesFull when there is no room for a new name.
     """
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:

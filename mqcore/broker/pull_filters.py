@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.filters import compiled
 from mqcore.broker.subscriptions import BROADCASTING
-from mqcore.broker.topics import TablesFull
 from mqcore.filter.sql92_tokens import SqlLimit
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.tags import EXPRESSION_TAG, parse_subscription

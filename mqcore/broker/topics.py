@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker import config_file
+from mqcore.broker.config_table import ConfigTable, TablesFull, fits
 from mqcore.broker.settings import BrokerSettings
 from mqcore.wire.codes import PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, TEMPLATE_TOPIC
 from mqcore.wire.topics import (
@@ -21,7 +22,6 @@ from mqcore.wire.topics import (
     SINGLE_TAG,
     SYS_FLAG_UNIT,
     SYS_FLAG_UNIT_SUB,
-    DataVersion,
     TopicConfig,
 )
 
@@ -48,17 +48,8 @@ _log = logging.getLogger(__name__)
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
-class TablesFull(Exception):
-    """The shared tables have no room for one more name; the text says which setting to raise."""
-
-
 def is_readable(topic: TopicConfig) -> bool:
     return bool(topic.perm & PERM_READ)
-
-
-def next_version(version: DataVersion, now_ms: int) -> DataVersion:
-    """The version after a change (broker.md 1.5)."""
-    return DataVersion(counter=version.counter + 1, timestamp=now_ms)
 
 
 def filter_type(value: Any) -> str | None:
@@ -81,11 +72,10 @@ def name_trouble(name: str) -> str | None:
     return None
 
 
-class TopicTable:
-    """
-    All topics. `publish` and `withdraw` keep the shared tables in step; `publish` may raise
-    TablesFull, then nothing has changed. `dirty` and `unregistered` say what is left to do.
-    """
+class TopicTable(ConfigTable[TopicConfig]):
+    """All topics. `dirty` and `unregistered` say what is left to do."""
+
+    member = "topicConfigTable"
 
     def __init__(
         self,
@@ -94,45 +84,27 @@ class TopicTable:
         publish: Callable[[TopicConfig], None],
         withdraw: Callable[[str], None],
     ) -> None:
-        self._settings = settings
-        self._path = path
-        self._publish = publish
-        self._withdraw = withdraw
-        self._topics: dict[str, TopicConfig] = {}
+        super().__init__(settings, path, publish, withdraw)
         self._own_system_topics = frozenset((
             settings.cluster, settings.name, f"{settings.cluster}_REPLY_TOPIC",
             *((settings.trace_topic_name,) if settings.trace_topic_enable else ()),
         ))
-        self.version = DataVersion()
-        self.dirty = False                 # the file is older than the table
         self.unregistered = False          # name servers do not know the table yet
 
     def load(self, now_ms: int) -> None:
         """Built-in topics, then those of the file over them; publishes all."""
-        self.version = DataVersion(timestamp=now_ms)
-        self._topics = {topic.name: topic for topic in self._built_in()}
-        stored = config_file.load(self._path)
-        if stored is not None:
-            self.version = config_file.parsed(
-                self._path, stored.get("dataVersion"), DataVersion.from_json
-            )
-            for topic in config_file.entries(
-                self._path, stored.get("topicConfigTable"), TopicConfig.from_json
-            ).values():
-                if _fits(topic.name):
-                    self._topics[topic.name] = topic
-                else:
-                    _log.warning("%s: topic %.40s... is too long, ignored", self._path, topic.name)
-        for topic in self._topics.values():
+        stored = self._begin(self._built_in(), TopicConfig.from_json, now_ms)
+        for topic in stored.values():
+            if fits(topic.name, TOPIC_LENGTH_MAX):
+                self._entries[topic.name] = topic
+            else:
+                _log.warning("%s: topic %.40s... is too long, ignored", self._path, topic.name)
+        for topic in self._entries.values():
             self._publish(topic)
-
-    def reconfigure(self, settings: BrokerSettings) -> None:
-        """Other rules from now on; the topics there are stay."""
-        self._settings = settings
 
     def publish_again(self, now_ms: int) -> None:
         """Every topic, to serving processes and name servers: the broker's permission changed."""
-        for topic in self._topics.values():
+        for topic in self._entries.values():
             self._publish(topic)
         self._changed(now_ms)
         self.unregistered = True
@@ -147,7 +119,7 @@ class TopicTable:
         """
         counts: dict[str, int] = {}
         for name, queue_id, _ in queues:
-            if (name not in self._topics and not name.startswith(LMQ_PREFIX)
+            if (name not in self._entries and not name.startswith(LMQ_PREFIX)
                     and name_trouble(name) is None):
                 counts[name] = max(counts.get(name, 0), queue_id + 1)
         for name, count in sorted(counts.items()):
@@ -158,24 +130,6 @@ class TopicTable:
     def lost(self) -> bool:
         """Whether config/topics.json itself is missing or cannot be read."""
         return not config_file.is_sound(self._path)
-
-    def persist(self) -> None:
-        """Write config/topics.json. Raises OSError."""
-        config_file.save(self._path, self.as_json())
-        self.dirty = False
-
-    def as_json(self) -> dict[str, Any]:
-        """TopicConfigSerializeWrapper (remoting.md 5.4)."""
-        return {
-            "dataVersion": self.version.as_json(),
-            "topicConfigTable": {name: topic.as_json() for name, topic in self._topics.items()},
-        }
-
-    def get(self, name: str) -> TopicConfig | None:
-        return self._topics.get(name)
-
-    def all(self) -> list[TopicConfig]:
-        return list(self._topics.values())
 
     def is_system(self, name: str) -> bool:
         """True for a name that admin requests may not create or delete (broker.md 9.3)."""
@@ -193,7 +147,7 @@ class TopicTable:
 
         queue_count is the sender's wish; the template's write queues bound it.
         """
-        pattern = self._topics.get(template)
+        pattern = self._entries.get(template)
         if pattern is None or not pattern.perm & PERM_INHERIT:
             return None
         if template == TEMPLATE_TOPIC and not self._settings.auto_create_topic:
@@ -211,7 +165,7 @@ class TopicTable:
         self, name: str, queue_count: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig | None:
         """A retry, dead letter or transaction topic: the one there is, else a new one, RW."""
-        found = self._topics.get(name)
+        found = self._entries.get(name)
         if found is not None:
             return found
         return self._add(TopicConfig(name, queue_count, queue_count, sys_flag=sys_flag), now_ms)
@@ -220,28 +174,20 @@ class TopicTable:
         """Create or replace a topic by request (17). Raises TablesFull."""
         self._put(topic, now_ms)
 
-    def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a topic; it stays registered with name servers (broker.md 9.6)."""
-        if self._topics.pop(name, None) is None:
-            return False
-        self._withdraw(name)
-        self._changed(now_ms)
-        return True
-
     def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
         """order = true for the topics named by a registration reply, false for all others (9.4)."""
         changed = [
             replace(topic, order=topic.name in ordered)
-            for topic in self._topics.values() if topic.order != (topic.name in ordered)
+            for topic in self._entries.values() if topic.order != (topic.name in ordered)
         ]
         for topic in changed:
-            self._topics[topic.name] = topic
+            self._entries[topic.name] = topic
             self._publish(topic)
         if changed:
             self._changed(now_ms)
 
     def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
-        if not _fits(topic.name):
+        if not fits(topic.name, TOPIC_LENGTH_MAX):
             return None
         try:
             self._put(topic, now_ms)
@@ -249,15 +195,6 @@ class TopicTable:
             return None
         self.unregistered = True
         return topic
-
-    def _put(self, topic: TopicConfig, now_ms: int) -> None:
-        self._publish(topic)
-        self._topics[topic.name] = topic
-        self._changed(now_ms)
-
-    def _changed(self, now_ms: int) -> None:
-        self.version = next_version(self.version, now_ms)
-        self.dirty = True
 
     def _built_in(self) -> list[TopicConfig]:
         """The table of broker.md 9.2."""
@@ -283,11 +220,6 @@ class TopicTable:
 
 def _fixed(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queues, queues, perm)
-
-
-def _fits(name: str) -> bool:
-    """True when a record has room for the topic's name: its length is one byte (store.md 2.1)."""
-    return 0 < len(name.encode("utf-8", "replace")) <= TOPIC_LENGTH_MAX
 
 
 def _unit_flags(name: str, unit_mode: bool) -> int:

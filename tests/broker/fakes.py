@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Ports
 from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
@@ -21,7 +22,6 @@ from mqcore.broker.ports import (
 from mqcore.broker.registration import Registration
 from mqcore.broker.requests import Request
 from mqcore.broker.settings import Settings, load
-from mqcore.broker.topics import TablesFull
 from mqcore.store.index_query import KeyMatches
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, decode

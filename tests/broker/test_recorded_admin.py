@@ -106,7 +106,7 @@ def test_the_progress_of_all_groups_is_told_alike(
     wanted = body(exchange)
     for entry in wanted["consumeStatsList"]:
         for group, parts in entry.items():
-            bench.broker.core.groups._groups[group] = GroupConfig(group)
+            bench.broker.core.groups._entries[group] = GroupConfig(group)
             for part in parts:
                 have_progress(bench, group, part["offsetTable"])
     outcome = ask(bench, exchange)
