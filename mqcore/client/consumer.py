@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Sequence
 from enum import Enum
-from types import TracebackType
 from typing import Any
 
 from mqcore.client import pull as pulling
@@ -26,6 +25,7 @@ from mqcore.client.listener import ConsumeContext, Listener, call_listener, rest
 from mqcore.client.message import MessageQueue, PullStatus, ReceivedMessage
 from mqcore.client.pool import client_request
 from mqcore.client.process_queue import ProcessQueue
+from mqcore.client.role import Role
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.command import Command, response
@@ -61,7 +61,7 @@ class ConsumeFrom(Enum):
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
 
 
-class PushConsumer:
+class PushConsumer(Role):
     """One member of a consumer group; use it as `async with PushConsumer(...)`."""
 
     def __init__(
@@ -98,10 +98,6 @@ class PushConsumer:
         )
         self._instance.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
         self._instance.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._on_status_asked)
-
-    @property
-    def client_id(self) -> str:
-        return self._instance.client_id
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -144,16 +140,6 @@ class PushConsumer:
             await self._persist()
             await self._instance.unregister(consumer=self._group)
         await self._instance.stop()
-
-    async def __aenter__(self) -> PushConsumer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.shutdown()
 
     def _heartbeat(self) -> dict[str, Any]:
         return {"producerDataSet": [], "consumerDataSet": [{

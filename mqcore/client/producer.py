@@ -6,7 +6,6 @@ import itertools
 import random
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from mqcore.client.errors import (
@@ -19,6 +18,7 @@ from mqcore.client.errors import (
 from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
 from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
 from mqcore.client.pool import client_request
+from mqcore.client.role import Role
 from mqcore.wire.codes import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -68,7 +68,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Producer:
+class Producer(Role):
     """Sends messages of one producer group; use it as `async with Producer(...) as producer`."""
 
     def __init__(
@@ -97,10 +97,6 @@ class Producer:
     def _heartbeat(self) -> dict[str, Any]:
         return {"consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
 
-    @property
-    def client_id(self) -> str:
-        return self._instance.client_id
-
     async def start(self) -> None:
         """Start the timers; connections are made when first needed. Raises MQClientException."""
         await self._instance.start()
@@ -110,16 +106,6 @@ class Producer:
         if self._instance.running:
             await self._instance.unregister(producer=self._group)
         await self._instance.stop()
-
-    async def __aenter__(self) -> Producer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.shutdown()
 
     # -- sending ----------------------------------------------------------------------------------
 
