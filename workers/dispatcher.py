@@ -36,6 +36,8 @@ FAILURE_IO = 4
 REMOVAL = 5                     # no failure: queues are to be removed before dispatch goes on
 RETRY_S = 0.2
 WRITER_WAIT_S = 4.0
+WRITER_LOOK_S = 0.01
+STOP_TURN_MS = 10
 ENDS_PAUSE = 200                # times as long as it took to write the queues' ends, until the next
 STATE_RUNNING = 2
 
@@ -148,8 +150,13 @@ class Dispatcher:
         while time.monotonic() < deadline and (
             self._segment.state(SLOT_WRITER) == STATE_RUNNING or self._loop.has_work()
         ):
-            if self._run(10) not in (0, FAILURE_IO):
+            failure = self._run(STOP_TURN_MS)
+            if failure not in (0, FAILURE_IO):
                 break
+            if failure == FAILURE_IO:
+                self._stopping.wait(RETRY_S)
+            elif not self._loop.has_work():
+                self._stopping.wait(WRITER_LOOK_S)        # the writer may have more
         self._stopping.set()
         self._syncer.join()
         self._write_checkpoint()

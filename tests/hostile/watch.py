@@ -1,12 +1,13 @@
 """Looks at the processes of a broker: starts, private memory, descriptors, log lines."""
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
 from mqcore.admin.status import PREFIX, describe
 from mqcore.shm.segment import stale_segments
-from tests.support.mqcore_process import MqcoreProcess
+from tests.support.mqcore_process import POLL_INTERVAL_S, MqcoreProcess
 
 
 class Watch:
@@ -35,8 +36,9 @@ class Watch:
     def growth_kib_within(self, limit: int, deadline_s: float) -> dict[str, int]:
         """As growth_kib, once none is above `limit`: what is freed goes back within moments."""
         end = time.monotonic() + deadline_s
+        pause = threading.Event()
         while max((growth := self.growth_kib()).values()) > limit and time.monotonic() < end:
-            continue
+            pause.wait(POLL_INTERVAL_S)
         return growth
 
     def growth_kib(self) -> dict[str, int]:
