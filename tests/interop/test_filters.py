@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.interop.ask import wait_until
 from tests.interop.conftest import Cluster
 from tests.interop.messages import Line, assert_same, message
 from tests.interop.runner import Programs, Run
@@ -112,10 +112,9 @@ def test_a_subscription_that_changes_delivers_by_the_new_one_from_then_on(
         sql=old, then_sql="color = 'red' AND number >= 160", then_at=len(first),
         linger_ms=LINGER_MS)
     programs.produce("java", cluster.namesrv_addr, topic, before).finish()
-    deadline = time.monotonic() + CHANGE_TIMEOUT_S
-    while "changed" not in reader.tail():
-        assert time.monotonic() < deadline, reader.tail()
-        assert reader.process.poll() is None, reader.tail()
+    wait_until(lambda: "changed" in reader.tail() or reader.process.poll() is not None,
+               "a changed subscription", CHANGE_TIMEOUT_S)
+    assert "changed" in reader.tail(), reader.tail()
     programs.produce("java", cluster.namesrv_addr, topic, after).finish()
 
     assert_same(first + then, reader.finish(), topic)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.ask import committed_offset
+from tests.interop.ask import ends_of, settled_offsets
 from tests.interop.conftest import MQCORE_SETTINGS, STOCK_PROPERTIES
 from tests.interop.messages import Message, assert_same, assorted, mids, plain
 from tests.interop.runner import Programs
@@ -50,7 +50,9 @@ def _mqcore_store(folder: Path, programs: Programs, sent: list[Message], topic: 
     """A store that mqcore wrote and closed: `sent` in `topic`, consumed by the group `early`."""
     with mqcore_up(folder, MQCORE_SETTINGS) as broker:
         programs.produce("java", broker.namesrv_addr, topic, sent).finish()
-        programs.consume("java", broker.namesrv_addr, topic, "early", len(sent)).finish()
+        seen = programs.consume("java", broker.namesrv_addr, topic, "early", len(sent)).finish()
+        ends = ends_of(seen)
+        assert settled_offsets(broker.broker_addr, "early", topic, ends, ends) == ends
     return broker.store
 
 
@@ -124,8 +126,7 @@ def test_we_carry_on_with_the_store_of_a_stock_broker(
     try:
         programs.produce("java", stock_namesrv, "moved", before).finish()
         first = programs.consume("java", stock_namesrv, "moved", "early", len(before)).finish()
-        committed = {queue: committed_offset(broker.addr, "early", "moved", queue) or 0
-                     for queue in range(QUEUES)}
+        committed = settled_offsets(broker.addr, "early", "moved", range(QUEUES), ends_of(first))
     finally:
         broker.stop()
     # the stock broker may have lost one: FIRST_COMMITS_MAY_BE_LOST in test_send_and_consume.py

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.ask import committed_offset
+from tests.interop.ask import ends_of, settled_offsets
 from tests.interop.conftest import STOCK_PROPERTIES
 from tests.interop.messages import Message, assert_same, assorted, message, mids, plain
 from tests.interop.runner import Line, Programs
@@ -59,8 +59,7 @@ class Owners:
         lines = self.programs.consume("java", namesrv, "moved", "readers", wait_for,
                                       linger_ms=500).finish()
         # what was delivered and not committed before the client ended comes again, and counts then
-        committed = {queue: committed_offset(broker_addr, "readers", "moved", queue) or 0
-                     for queue in range(QUEUES)}
+        committed = settled_offsets(broker_addr, "readers", "moved", range(QUEUES), ends_of(lines))
         self.seen += [line for line in lines if line["offset"] < committed[line["queueId"]]]
 
     def stock(self, name: str, *, wait_for: int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 import itertools
 import time
 from datetime import datetime
+from functools import partial
 
 import pytest
 
-from tests.interop.ask import wait_until
+from tests.interop.ask import client_offsets, ends_of, wait_until
 from tests.interop.conftest import Cluster
 from tests.interop.members import (
     FIRST,
@@ -231,20 +232,28 @@ def test_a_listener_gets_neighbours_of_one_queue_up_to_its_batch_size(
 # -- going on --------------------------------------------------------------------------------------
 
 
+def _is_done_with(cluster: Cluster, group: str, topic: str, ends: dict[int, int]) -> bool:
+    """Whether the one member's listener has returned for all messages below `ends`."""
+    return list(client_offsets(cluster.broker_addr, group, topic).values()) == [ends]
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_broadcasting_consumer_goes_on_where_it_stopped(
     cluster: Cluster, members_of: Starter, client: str,
 ) -> None:
     java, members = _pair(members_of, client, cluster.namesrv_addr)
     topic = f"rebroadcast-{cluster.kind}-{client}"
+    group = f"{topic}-readers"
     java.create(topic)
     seen: list[str] = []
     for lot in ("first", "second"):
         keys = [f"{lot}-{number}" for number in range(2 * QUEUES)]
         java.send(topic, queued(keys))
-        members.push(topic, topic, f"{topic}-readers", broadcast=True)
+        members.push(topic, topic, group, broadcast=True)
         seen += keys
-        assert sorted(keys_of(members.wait_for(topic, keys))) == sorted(seen)
+        lines = members.wait_for(topic, keys)
+        assert sorted(keys_of(lines)) == sorted(seen)
+        wait_until(partial(_is_done_with, cluster, group, topic, ends_of(lines)), "all done with")
         members.ask("stop", topic)          # it keeps its offsets in a file of its own
 
 

@@ -1,12 +1,13 @@
 """mqcore stops or is killed under its clients, starts again on its store: nothing is missing."""
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.ask import wait_until
+from tests.interop.ask import ask, stored_count, wait_until
 from tests.interop.conftest import MQCORE_SETTINGS
 from tests.interop.messages import accepted, assert_same, assorted, mids, plain
 from tests.interop.runner import Programs
@@ -16,6 +17,8 @@ from tests.support.stock import free_broker_port
 
 pytestmark = pytest.mark.timeout(240)
 MANY = 3_000
+QUEUES = 4
+RUNTIME_INFO = 28
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +47,13 @@ def test_acknowledged_messages_survive_a_kill_of_all_processes(
     producer.end()
     acknowledged = {line["id"] for line in producer.lines}
     assert MANY // 10 < len(acknowledged) < len(sent)
-    with mqcore_up(tmp_path / "mqcore", settings, namesrv_addr=namesrv.namesrv_addr):
+    with mqcore_up(tmp_path / "mqcore", settings, namesrv_addr=namesrv.namesrv_addr) as broker:
         assert not [path for path in shared if Path(path).exists()]
-        reader = programs.consume("java", namesrv.namesrv_addr, "killed", "readers", len(sent),
-                                  timeout_s=12)
-        reader.end()
+        wait_until(lambda: _behind(broker) == 0, "all messages in their queues")
+        stored = stored_count(broker.broker_addr, "killed", range(QUEUES))
+        reader = programs.consume("java", namesrv.namesrv_addr, "killed", "readers", stored)
+        seen = mids(reader.finish())
 
-    seen = mids(reader.lines)
     assert sorted(acknowledged - set(seen) - {"batch of 3"}) == []
     assert len(seen) == len(set(seen))
     arrived = [one for one in sent if one["properties"]["mid"] in set(seen)]
@@ -65,13 +68,19 @@ def test_clients_that_stay_carry_on_when_the_broker_comes_back(
     before, after = plain(["before-1", "before-2"]), plain(["after-1", "after-2"])
     with mqcore_up(tmp_path / "mqcore", settings, namesrv_addr=addr):
         programs.produce("java", addr, "staying", before).finish()
-        reader = programs.consume("java", addr, "staying", "readers", 4)
+        reader = programs.consume("java", addr, "staying", "readers", 4, timeout_s=120)
         wait_until(lambda: _lines(reader.out) == 2, "two messages before the stop")
     with mqcore_up(tmp_path / "mqcore", settings, namesrv_addr=addr):
         programs.produce("java", addr, "staying", after).finish()
         lines = accepted(reader.finish())
 
     assert_same([*before, *after], lines, "staying")
+
+
+def _behind(broker: MqcoreProcess) -> int:
+    """Bytes of the log that are not in their queues yet."""
+    table = json.loads(ask(broker.broker_addr, RUNTIME_INFO, {}).body)["table"]
+    return int(table["dispatchBehindBytes"])
 
 
 def _lines(file: Path) -> int:

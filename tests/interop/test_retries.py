@@ -88,7 +88,7 @@ def test_a_connected_group_goes_on_where_it_is_told_to(
     assert answer.code == 0, answer.remark
 
     assert_same(sent * 2, reader.finish(), topic)
-    assert _has_committed(cluster, group, topic, len(sent))
+    wait_until(partial(_has_committed, cluster, group, topic, len(sent)), "the last commits")
 
 
 def _has_committed(cluster: Cluster, group: str, topic: str, count: int) -> bool:

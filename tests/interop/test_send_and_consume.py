@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.interop.ask import ends_of, settled_offsets
 from tests.interop.conftest import Cluster
 from tests.interop.messages import (
     CLIENTS,
@@ -122,6 +123,10 @@ def first(cluster: Cluster, session_programs: Programs) -> Exchange:
 @pytest.fixture(scope="module")
 def second(first: Exchange, cluster: Cluster, session_programs: Programs) -> Exchange:
     """The same groups once more, started before the messages are sent."""
+    for consumer, producer in itertools.product(first.consumers, first.producers):
+        ends = ends_of(first.seen(consumer, producer))
+        settled_offsets(cluster.broker_addr, f"readers-{consumer}", first.topics[producer], ends,
+                        ends)
     return _exchange(session_programs, cluster, "second",
                      lambda one: plain(f"{one}-again-{index}" for index in range(8)),
                      consumers_first=True, timeout_s=SECOND_READ_S, group="readers")

@@ -109,14 +109,17 @@ def test_a_second_instance_answers_for_a_producer_that_was_killed(
     orphans = [message(f"orphan-{index}", "whose producer died", "orphan") for index in range(3)]
     own = message("own", "of the second instance", "commit")
     reading = reader(programs, cluster, topic, len(orphans) + 1)
+    answers = [message(mid, "not sent", "answer") for mid in mids(orphans)]
+    # Before the first one: it has to be there while the broker asks, once a second and CHECK_MAX
+    # times. It knows nothing of the messages until the broker asks.
+    second = programs.produce(client, cluster.namesrv_addr, topic, [own, *answers], group=group,
+                              wait_checks_ms=2 * WAIT_CHECKS_MS)
+    wait_until(lambda: any("id" in line for line in second.read_lines()), "the second instance")
     first = programs.produce(client, cluster.namesrv_addr, topic,
                              [*orphans, message("hang", "", "hang")], group=group)
     wait_until(lambda: sum("id" in line for line in first.read_lines()) == len(orphans),
                "three half messages")
     first.stop()                                                    # kill -9
-    answers = [message(mid, "not sent", "answer") for mid in mids(orphans)]
-    second = programs.produce(client, cluster.namesrv_addr, topic, [own, *answers], group=group,
-                              wait_checks_ms=WAIT_CHECKS_MS)
     lines = second.finish()
 
     assert_same([own, *orphans], reading.finish(), topic)
