@@ -4,20 +4,19 @@ The settings of a running broker: shown, and changed as far as that can be done 
 broker.md 10.5, remoting.md 4.4 (RocketMQ 4.9.8: AdminBrokerProcessor, Configuration). Keys are
 those of a stock broker.conf where there is one, else `section.key`; both are taken. Only what the
 coordinator alone looks at can change: the other processes read their settings at their start. A
-change holds until the next start, too; it is not written to the settings file.
+change is kept before it is answered, and holds for later starts (mqcore.broker.changed_settings).
 """
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
+from mqcore.broker.changed_settings import LIVE, text, with_values
 from mqcore.broker.config_table import next_version
 from mqcore.broker.core import Core
 from mqcore.broker.requests import Answer, Request, refused
 from mqcore.broker.settings import SECTIONS, Settings, SettingsError
-from mqcore.broker.settings_sources import Values, check
+from mqcore.broker.settings_sources import Values
 from mqcore.broker.stock_conf import (
     CONVERTED,
     FLUSH_KEYS,
@@ -31,12 +30,6 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 
 FIXED = frozenset(("brokerConfigPath", "rocketmqHome", "configBlackList"))
-LIVE = frozenset((
-    "broker.permission", "broker.auto_create_topic", "broker.auto_create_group",
-    "broker.notify_consumers_enable", "broker.client_expiry_ms",
-    "broker.queue_lock_expiry_ms", "broker.offsets_persist_interval_ms", "store.query_count_max",
-    "store.query_unique_count_max",
-))
 SOURCE = "request"
 # What mqcore does not have, in the words of tools that ask for it (mqadmin exportConfigs).
 ABSENT = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
@@ -62,7 +55,7 @@ def update_config(core: Core, request: Request) -> Answer:
     """UPDATE_BROKER_CONFIG (25): all keys of the body or none."""
     entries = parse_properties(request.command.body)
     values = Values(SECTIONS)
-    for key, text in entries.items():
+    for key, value in entries.items():
         if key in FIXED:
             return refused(ResponseCode.NO_PERMISSION, f"{key} cannot be changed")
         target = _target(key)
@@ -71,19 +64,18 @@ def update_config(core: Core, request: Request) -> Answer:
             return refused(ResponseCode.SYSTEM_ERROR, trouble)
         section, _, name = target.partition(".")
         try:
-            values.put(section, name, text, SOURCE, as_text=True, shown=key)
+            values.put(section, name, value, SOURCE, as_text=True, shown=key)
         except SettingsError as error:
             return refused(ResponseCode.SYSTEM_ERROR, str(error))
-    before = core.settings
-    settings = replace(
-        before, broker=replace(before.broker, **values.section("broker")),
-        store=replace(before.store, **values.section("store")),
-    )
     try:
-        check(settings, values)
+        settings = with_values(core.settings, values)
     except SettingsError as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
     if entries:
+        try:
+            core.changes.save(settings)
+        except OSError as error:
+            return refused(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
         _apply(core, settings, request.now_ms)
     return Answer(ResponseCode.SUCCESS)
 
@@ -97,11 +89,11 @@ def shown(settings: Settings) -> dict[str, str]:
         struct = getattr(settings, section)
         for field in struct.__struct_fields__:
             key = names.get(f"{section}.{field}", f"{section}.{field}")
-            table[key] = _STOCK_FORMS.get(key, _text)(getattr(struct, field))
+            table[key] = _STOCK_FORMS.get(key, text)(getattr(struct, field))
     flush = table.pop("store.flush")
     flush_type, pool = FLUSH_KEYS
     table[flush_type] = "SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH"
-    table[pool] = _text(flush == "transient-pool")
+    table[pool] = text(flush == "transient-pool")
     return table
 
 
@@ -131,11 +123,3 @@ def _apply(core: Core, settings: Settings, now_ms: int) -> None:
         core.ports.tables.set_permission(readable=core.readable, writable=core.writable)
         core.topics.publish_again(now_ms)
         core.groups.publish_again()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return ";".join(str(item) for item in value)
-    return str(value)

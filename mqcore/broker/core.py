@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.client_calls import ClientCalls
 from mqcore.broker.clients import ClientTables
 from mqcore.broker.filters import FilterTable
@@ -53,12 +54,13 @@ class Core:
     clients: ClientTables
     locks: LockTable
     calls: ClientCalls
+    changes: ChangedSettings           # of the settings, by request
     statistics: Statistics = field(default_factory=Statistics)
     started_ms: int = 0
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
 
     @classmethod
-    def make(cls, settings: Settings, ports: Ports) -> Core:
+    def make(cls, settings: Settings, changes: ChangedSettings, ports: Ports) -> Core:
         """Empty tables over the files of the store's config folder."""
         folder = settings.config_dir
         tables = ports.tables
@@ -83,6 +85,7 @@ class Core:
             ),
             locks=LockTable(settings.broker.queue_lock_expiry_ms),
             calls=ClientCalls(ports.connections),
+            changes=changes,
         )
 
     def answer(self, request: Request, answer: Answer) -> None:

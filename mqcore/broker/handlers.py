@@ -29,6 +29,7 @@ from mqcore.broker import (
     topic_requests,
     transaction_requests,
 )
+from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.protection import PROTECT_INTERVAL_MS, disable_slow_groups
@@ -126,7 +127,8 @@ class Broker:
     """
 
     def __init__(self, settings: Settings, ports: Ports) -> None:
-        self.core = Core.make(settings, ports)
+        changes = ChangedSettings(settings)
+        self.core = Core.make(changes.load(), changes, ports)
         self._next_change_ms = 0           # when new topics may be written and registered again
         self._next_persist_ms = 0
         self._next_expiry_ms = 0
@@ -144,6 +146,7 @@ class Broker:
         core = self.core
         core.started_ms = now_ms
         core.config_version = DataVersion(timestamp=now_ms)
+        core.ports.tables.set_permission(readable=core.readable, writable=core.writable)
         core.topics.load(now_ms)
         if core.topics.lost:
             found = core.topics.rebuild(core.ports.queues.all(), now_ms)

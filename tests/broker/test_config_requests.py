@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mqcore.broker import stock_conf
-from mqcore.broker.config_requests import LIVE, shown
+from mqcore.broker.changed_settings import LIVE
+from mqcore.broker.config_requests import shown
 from mqcore.broker.settings import SECTIONS, load
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, settings_in

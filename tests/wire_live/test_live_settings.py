@@ -3,12 +3,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
-from tests.support.mqcore_process import MqcoreProcess
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.peer import Peer, pull_fields, send_fields
 from tests.wire_live.state import State, until
+from tests.workers.processes import kill
 
 NO_PERMISSION, TOPIC_NOT_EXIST = 16, 17
 
@@ -64,3 +66,29 @@ def test_topics_are_made_by_messages_only_while_that_is_switched_on(
     with changed(state, "autoCreateTopicEnable", "false", before="true"):
         assert send(state, "MadeByMessage") == TOPIC_NOT_EXIST
     assert send(state, "MadeByMessage") == 0
+
+
+def permission(address: str) -> str:
+    with Peer(address) as peer:
+        lines = peer.ask(Code.GET_BROKER_CONFIG).body.decode().splitlines()
+    return dict(line.split("=", 1) for line in lines)["brokerPermission"]
+
+
+def test_changes_outlive_the_coordinator_and_the_broker(tmp_path: Path) -> None:
+    settings = {"broker.name": "broker-a"}
+    with mqcore_up(tmp_path, settings) as first, State(first.broker_addr) as state:
+        state.topic("Kept", 1)
+        state.message("Kept")
+        until(lambda: state.queue_end("Kept", 0) == 1, "the message in its queue")
+        assert state.ask(Code.UPDATE_BROKER_CONFIG, None, b"brokerPermission=2").code == 0
+        kill(first, "coordinator")
+        assert permission(first.broker_addr) == "2"
+        assert state.ask(Code.PULL_MESSAGE, pull_fields("Kept")).code == NO_PERMISSION
+    with mqcore_up(tmp_path, settings) as second, State(second.broker_addr) as state:
+        assert permission(second.broker_addr) == "2"
+        assert state.ask(Code.PULL_MESSAGE, pull_fields("Kept")).code == NO_PERMISSION
+        assert "1 settings changed by request: broker.permission = 2 instead of 6" in second.tail()
+        assert state.ask(Code.UPDATE_BROKER_CONFIG, None, b"brokerPermission=6").code == 0
+    with mqcore_up(tmp_path, settings) as third, State(third.broker_addr) as state:
+        assert state.ask(Code.PULL_MESSAGE, pull_fields("Kept")).code == 0
+        assert "changed by request" not in third.tail()
