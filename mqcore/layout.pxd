@@ -506,7 +506,9 @@ cdef enum:
     ARRIVAL_QUEUE = 1
 
 # -- Records of `requests` (serving -> coordinator) and `answers` (back) ---------------------------
-#    A payload longer than one record travels in parts: all but the last carry PART_MORE.
+#    A payload longer than one record travels in parts: all but the last carry PART_MORE. In `requests`
+#    parts of several frames may lie between each other: all but the first of a frame carry PART_NEXT,
+#    and all of them which of the serving process's LONG_FRAMES_MAX places for such frames is theirs.
 cdef struct ForwardHead "mq_forward_head":
     uint64_t connection
     int32_t parked                       # id of the parked request, 0: none
@@ -515,10 +517,13 @@ cdef struct ForwardHead "mq_forward_head":
     uint16_t port
     uint8_t address_is_v6
     uint8_t fast_port
-    int32_t part                         # PART_MORE or 0
+    int32_t part                         # PART_MORE | PART_NEXT | place << PART_PLACE_SHIFT
 
 cdef enum:
     PART_MORE = 1
+    PART_NEXT = 2
+    PART_PLACE_SHIFT = 8
+    LONG_FRAMES_MAX = 4                  # frames of one serving process that travel in parts at a time
     FORWARD_FRAME = 1                    # a frame without its length word
     FORWARD_CLOSED = 2                   # the connection is gone
     FORWARD_COMMITS = 3                  # offsets that came with pulls: OffsetCommit[]

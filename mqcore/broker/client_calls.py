@@ -3,14 +3,16 @@ Requests that the broker sends to clients, and whom their answers are for.
 
 broker.md 7.6, remoting.md 2.5, 4.8 (RocketMQ 4.9.8: Broker2Client, NettyRemotingAbstract). A client
 is asked on the connection that it made; its answer carries the opaque of the question. Every
-question ends exactly once: with an answer, with its time, or with its connection.
+question ends exactly once: with an answer, with its time, or with its connection. What a client has
+not taken yet is bounded: later questions to it wait here until it answers earlier ones.
 """
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mqcore.wire.command import Command, encode
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 CALL_COUNT_MAX = 4_096
 CALL_BYTES_MAX = 64 << 20          # frames of calls that wait: what waits with them is no larger
+SENT_BYTES_MAX = 16 << 20          # to one connection, without an answer; or one frame
 TIMEOUT_MS_MAX = 60_000
 _OPAQUE_MASK = 0x7FFF_FFFF
 
@@ -34,10 +37,12 @@ class CallEnd(Enum):
 Done = Callable[[Command | CallEnd], None]
 
 
-class _Call(NamedTuple):
+@dataclass(slots=True)
+class _Call:
     deadline_ms: int
     size: int
     done: Done
+    frame: bytes | None        # None: it was sent
 
 
 class ClientCalls:
@@ -52,6 +57,8 @@ class ClientCalls:
         self._connections = connections
         self._opaque = first_opaque & _OPAQUE_MASK
         self._waiting: dict[int, dict[int, _Call]] = {}
+        self._sent_bytes: dict[int, int] = {}              # by connection: without an answer
+        self._held: dict[int, deque[int]] = {}             # opaques of calls that are not sent yet
         self._count = 0
         self._bytes = 0
         self._next_deadline_ms = 0         # no call ends earlier by time
@@ -82,23 +89,26 @@ class ClientCalls:
             done(CallEnd.REFUSED)
             return
         deadline_ms = now_ms + min(timeout_ms, TIMEOUT_MS_MAX)
-        self._waiting.setdefault(connection, {})[opaque] = _Call(deadline_ms, len(frame), done)
+        self._waiting.setdefault(connection, {})[opaque] = _Call(
+            deadline_ms, len(frame), done, frame)
         if self._count == 0 or deadline_ms < self._next_deadline_ms:
             self._next_deadline_ms = deadline_ms
         self._count += 1
         self._bytes += len(frame)
-        self._connections.send(connection, frame)
+        self._held.setdefault(connection, deque()).append(opaque)
+        self._send_held(connection)
 
     def answered(self, connection: int, answer: Command) -> bool:
         """A response came; False when nobody waits for it (any more)."""
-        calls = self._waiting.get(connection, {})
-        if answer.opaque not in calls:
+        call = self._waiting.get(connection, {}).get(answer.opaque)
+        if call is None or call.frame is not None:
             return False
         self._take(connection, answer.opaque).done(answer)
         return True
 
     def connection_closed(self, connection: int) -> None:
         """All calls of a connection end."""
+        self._held.pop(connection, None)
         for opaque in list(self._waiting.get(connection, ())):
             self._take(connection, opaque).done(CallEnd.CLOSED)
 
@@ -129,4 +139,29 @@ class ClientCalls:
             del self._waiting[connection]
         self._count -= 1
         self._bytes -= call.size
+        if call.frame is None:
+            self._count_sent(connection, -call.size)
+            self._send_held(connection)
         return call
+
+    def _send_held(self, connection: int) -> None:
+        """Send what waits for a connection as far as there is room; ended calls are passed."""
+        held = self._held.get(connection)
+        while held:
+            call = self._waiting.get(connection, {}).get(held[0])
+            if call is not None and call.frame is not None:
+                sent = self._sent_bytes.get(connection, 0)
+                if sent and sent + call.size > SENT_BYTES_MAX:
+                    return
+                self._count_sent(connection, call.size)
+                frame, call.frame = call.frame, None
+                self._connections.send(connection, frame)
+            held.popleft()
+        self._held.pop(connection, None)
+
+    def _count_sent(self, connection: int, size: int) -> None:
+        sent = self._sent_bytes.get(connection, 0) + size
+        if sent:
+            self._sent_bytes[connection] = sent
+        else:
+            self._sent_bytes.pop(connection, None)

@@ -41,6 +41,9 @@ _log = logging.getLogger(__name__)
 def send_reply(core: Core, request: Request) -> Answer | None:
     """SEND_REPLY_MESSAGE (324, 325): answered when the client has taken the reply, or has not."""
     ext = answer_fields(core)
+    if request.body_size > len(request.command.body):     # the header was in a form of its own
+        return Answer(ResponseCode.SYSTEM_ERROR, f"the reply has {request.body_size} bytes, which "
+                      "come only with a header as clients of RocketMQ write it", ext)
     try:
         header = SendHeader.read(request)
         topic = checked_topic(core, request, header)

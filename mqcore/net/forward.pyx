@@ -1,6 +1,6 @@
 """Sends frames to the coordinator and carries out its answers."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
@@ -18,11 +18,15 @@ from mqcore.layout cimport (
     FORWARD_REPEATED,
     FORWARD_UNREAD,
     FRAME_HEADER_WORD,
+    LONG_FRAMES_MAX,
     PART_MORE,
+    PART_NEXT,
+    PART_PLACE_SHIFT,
     SLOT_COORDINATOR,
     ForwardHead,
     OffsetCommit,
 )
+from mqcore.net.parked cimport PARK_NOT, drop_parked, park_frame
 from mqcore.net.reply cimport reply_plain
 from mqcore.net.requests cimport redo_request
 from mqcore.net.server cimport (
@@ -34,13 +38,15 @@ from mqcore.net.server cimport (
     FORWARDS_MAX,
     HANDLE_CLOSE,
     HANDLE_STALL,
+    HANDLE_WAIT,
     HANDLED,
+    LONG_HEADER_MAX,
+    LONG_PART_BYTES,
+    LONG_PART_SHARE,
     OUT_HIGH_BYTES,
     OUT_MAX_BYTES,
     OUT_OFFER_BYTES,
-    PARKED_BYTES_MAX,
     PARKED_COUNT_MAX,
-    PARKED_LIFE_MS,
     Connection,
     ParkedRequest,
     Server,
@@ -64,7 +70,10 @@ from mqcore.wire.header cimport Header
 cdef enum:
     CODE_SYSTEM_ERROR = 1
     CODE_SYSTEM_BUSY = 2
+    CODE_MESSAGE_ILLEGAL = 13
     CODE_HEART_BEAT = 34
+    CODE_SEND_REPLY = 324
+    CODE_SEND_REPLY_V2 = 325
     HEARTBEAT_BYTES_MAX = 64 << 10
     RESPONSE_BIT = 1
     ONEWAY_BIT = 2
@@ -95,52 +104,8 @@ cdef bint too_many_wait(Server* s, Connection* c) noexcept nogil:
     return False
 
 
-cdef ParkedRequest* park_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
-                               int32_t header_length, bint binary) noexcept nogil:
-    cdef ParkedRequest* place
-    cdef int32_t i
-    if s.parked_count == PARKED_COUNT_MAX or s.parked_bytes + length > PARKED_BYTES_MAX:
-        return NULL
-    for i in range(PARKED_COUNT_MAX):
-        s.parked_next = (s.parked_next + 1) & (PARKED_COUNT_MAX - 1)
-        if s.parked[s.parked_next].id == 0:
-            break
-    place = &s.parked[s.parked_next]
-    place.frame = <uint8_t*>malloc(length)
-    if place.frame == NULL:
-        return NULL
-    memcpy(place.frame, frame, length)
-    place.id = s.parked_next + 1
-    place.connection = c.id
-    place.since_ms = s.steady_ms
-    place.length = length
-    place.header_length = header_length
-    place.binary = binary
-    s.parked_count += 1
-    s.parked_bytes += length
-    return place
-
-
-cdef void drop_parked(Server* s, ParkedRequest* parked) noexcept nogil:
-    s.parked_count -= 1
-    s.parked_bytes -= parked.length
-    free(parked.frame)
-    parked.frame = NULL
-    parked.id = 0
-
-
-cdef void drop_old_parked(Server* s) noexcept nogil:
-    """Requests that the coordinator never answered: their clients have given up."""
-    cdef int32_t i
-    if s.parked_count == 0:
-        return
-    for i in range(PARKED_COUNT_MAX):
-        if s.parked[i].id and s.steady_ms - s.parked[i].since_ms > PARKED_LIFE_MS:
-            drop_parked(s, &s.parked[i])
-
-
 cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
-                       int32_t header_length, const Header* header, bint park,
+                       int32_t header_length, const Header* header, int park,
                        bint body_stays) noexcept nogil:
     cdef int32_t sent = FRAME_HEADER_WORD + header_length if body_stays else length
     cdef ForwardHead* head
@@ -150,18 +115,20 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
         if not header.has_opaque:      # nothing that could be answered
             connection_close(s, c, CLOSE_HEADER, header_length)
             return HANDLE_CLOSE
+        if park == PARK_NOT and is_reply(header) and not header.flag & RESPONSE_BIT:
+            return forward_long(s, c, frame, length, header_length, header)
         if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):      # a response that is late is lost
             reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
                         "the request is too large: more than 393216 bytes for this code")
         return HANDLED
     if too_many_wait(s, c):
-        return HANDLE_STALL
+        return HANDLE_WAIT
     forward_commits(s)                 # offsets that came before it go before it
     place = claim(s, sizeof(ForwardHead) + sent)
     if place == NULL:
         return HANDLE_STALL
-    if park:
-        parked = park_frame(s, c, frame, length, header_length, header.binary)
+    if park != PARK_NOT:
+        parked = park_frame(s, c, frame, length, header_length, header, park)
         if parked == NULL:
             if header.has_opaque and not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
                 reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_BUSY,
@@ -179,6 +146,71 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
     c.known = True
     if header.code == CODE_HEART_BEAT:
         keep_heartbeat(c, frame, length)
+    s.slot.figures[FIGURE_FORWARDED] += 1
+    return HANDLED
+
+
+cdef bint is_reply(const Header* header) noexcept nogil:
+    return header.code == CODE_SEND_REPLY or header.code == CODE_SEND_REPLY_V2
+
+
+cdef bint take_long_place(Server* s, Connection* c) noexcept nogil:
+    cdef int32_t i
+    for i in range(LONG_FRAMES_MAX):
+        if not s.long_frames[i]:
+            s.long_frames[i] = True
+            c.long_place = i + 1
+            return True
+    return False
+
+
+cdef void end_long(Server* s, Connection* c) noexcept nogil:
+    s.long_frames[c.long_place - 1] = False
+    c.long_place = 0
+    c.long_sent = 0
+
+
+cdef void forget_forwarding(Server* s, Connection* c) noexcept nogil:
+    if c.long_place:
+        end_long(s, c)
+
+
+cdef int forward_long(Server* s, Connection* c, const uint8_t* frame, int32_t length,
+                      int32_t header_length, const Header* header) noexcept nogil:
+    """
+    A frame in parts (R5). It waits in its connection's buffer until the last of them is in the ring,
+    of which the connection never has more than a quarter (N5): others go between the parts.
+    """
+    cdef ForwardHead* head
+    cdef int32_t size
+    if length - FRAME_HEADER_WORD - header_length > s.body_max or (
+            header_length > LONG_HEADER_MAX):
+        if not header.flag & ONEWAY_BIT:
+            reply_plain(s, c, header.binary, header.opaque, CODE_MESSAGE_ILLEGAL, s.illegal)
+        return HANDLED
+    if c.long_place == 0 and not take_long_place(s, c):
+        ring_wait_for_room(&s.requests)      # who has a place goes on, and ends, when it is rung
+        return HANDLE_WAIT
+    while c.long_sent < length:
+        if too_many_wait(s, c):
+            return HANDLE_WAIT
+        forward_commits(s)
+        size = min(LONG_PART_BYTES, length - c.long_sent)
+        head = <ForwardHead*>claim(s, sizeof(ForwardHead) + size)
+        if head == NULL:
+            return HANDLE_STALL
+        fill_head(head, c)
+        head.body_size = length - FRAME_HEADER_WORD - header_length
+        head.part = (c.long_place << PART_PLACE_SHIFT) | (PART_NEXT if c.long_sent > 0 else 0) | (
+            PART_MORE if c.long_sent + size < length else 0)
+        memcpy(<uint8_t*>head + sizeof(ForwardHead), frame + c.long_sent, size)
+        ring_commit(&s.requests, FORWARD_FRAME, <int32_t>sizeof(ForwardHead) + size)
+        publish(s)
+        c.long_sent += size
+        c.forwards += LONG_PART_SHARE
+        c.forwards_end = s.requests.position
+        c.known = True
+    end_long(s, c)
     s.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 

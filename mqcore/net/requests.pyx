@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memmove
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
 from mqcore.net.forward cimport forward_frame
+from mqcore.net.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
 from mqcore.net.pull cimport handle_pull
 from mqcore.net.reply cimport reply_plain
 from mqcore.net.send cimport handle_send
@@ -19,6 +20,7 @@ from mqcore.net.server cimport (
     HANDLE_CLOSE,
     HANDLE_FORWARD,
     HANDLE_STALL,
+    HANDLE_WAIT,
     HANDLED,
     OUT_HIGH_BYTES,
     Connection,
@@ -82,7 +84,7 @@ cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t le
         connection_close(s, c, CLOSE_HEADER, header_length)
         return HANDLE_CLOSE
     if result == HEADER_UNUSUAL:
-        return forward_frame(s, c, frame, length, header_length, &header, True,
+        return forward_frame(s, c, frame, length, header_length, &header, PARK_UNREAD,
                              length > FORWARD_BYTES_MAX)
     if not header.flag & RESPONSE_BIT:
         body = frame + FRAME_HEADER_WORD + header_length
@@ -91,8 +93,9 @@ cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t le
             result = handle_natively(s, c, &header, body, body_length, False)
             if result != HANDLE_FORWARD:
                 return result
-            return forward_frame(s, c, frame, length, header_length, &header, True, True)
-    return forward_frame(s, c, frame, length, header_length, &header, False, False)
+            return forward_frame(s, c, frame, length, header_length, &header,
+                                 PARK_SEND if is_send(header.code) else PARK_REQUEST, True)
+    return forward_frame(s, c, frame, length, header_length, &header, PARK_NOT, False)
 
 
 cdef void redo_request(Server* s, Connection* c, const uint8_t* header, int32_t header_length,
@@ -124,7 +127,8 @@ cdef bint keep(Connection* c, const uint8_t* rest, int64_t length) noexcept nogi
             c.input_capacity = 0
         return True
     if rest >= c.input and rest < c.input + c.input_capacity:
-        memmove(c.input, rest, length)
+        if rest != c.input:
+            memmove(c.input, rest, length)
         c.input_length = <int32_t>length
         return True
     if length > capacity:
@@ -150,13 +154,14 @@ cdef void handle_input(Server* s, Connection* c, uint8_t* data, int64_t length) 
             return
         if length - at - FRAME_LENGTH_SIZE < frame_length:
             break
-        if c.output_end - c.output_start >= OUT_HIGH_BYTES:
+        if c.output_end - c.output_start >= OUT_HIGH_BYTES and c.long_place == 0:
             c.held_back = True                                           # N2
             break
         result = handle_frame(s, c, data + at + FRAME_LENGTH_SIZE, frame_length)
         if result == HANDLE_CLOSE:
             return
-        if result == HANDLE_STALL:
+        if result == HANDLE_STALL or result == HANDLE_WAIT:
+            c.waits = result == HANDLE_WAIT
             connection_stall(s, c)
             break
         at += FRAME_LENGTH_SIZE + frame_length

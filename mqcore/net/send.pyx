@@ -65,8 +65,10 @@ from mqcore.net.reply cimport (
     reply_value,
 )
 from mqcore.net.server cimport (
+    ASKED_BUCKETS,
     HANDLE_FORWARD,
     HANDLE_STALL,
+    HANDLE_WAIT,
     HANDLED,
     Connection,
     Server,
@@ -488,6 +490,9 @@ cdef int handle_send(Server* s, Connection* c, const Header* header, const uint8
     cdef SendFields f
     if read_fields(s, header, settled, &f) != HANDLED:
         return HANDLE_FORWARD
+    if c.asked_count > 0 and not settled and (
+            c.asked[f.topic_hash % ASKED_BUCKETS] > 0 or c.asked[ASKED_BUCKETS] > 0):
+        return HANDLE_WAIT             # N7
     if (load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE
             or load_i32_acquire(&s.shm.log.queue_error) != 0
             or load_i32_acquire(&s.shm.log.disk_full_percent)):

@@ -12,6 +12,8 @@
 #   N6  What a connection did not ask for (a question about a transaction) is dropped while it has
 #       more than OUT_OFFER_BYTES unread. The coordinator is told who does not read (OUT_HIGH_BYTES),
 #       and who reads again, so that it asks others.
+#   N7  While the coordinator is asked about a send, later sends of its connection to the same topic
+#       do not pass it: they are asked about as well, or wait as in N3.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.filter.loaded cimport FilterCache, LoadedFilter
@@ -31,9 +33,14 @@ cdef enum:
     OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
     FORWARD_BYTES_MAX = 384 << 10      # a frame that goes to the coordinator whole
     FORWARDS_MAX = 32                  # frames of one connection that wait for the coordinator (N5)
+    LONG_PART_BYTES = 64 << 10         # of a frame that goes there in parts ...
+    LONG_PART_SHARE = 8                # ... each of which counts as that many frames in N5
+    LONG_HEADER_MAX = 64 << 10         # beside the largest body
+    ASKED_BUCKETS = 8                  # topics by hash; one more for sends whose topic is not known
     PARKED_COUNT_MAX = 4096
     PARKED_BYTES_MAX = 64 << 20
     PARKED_LIFE_MS = 10000
+    ORPHAN_LIFE_MS = 2000              # of what was parked when the coordinator died, after its next start
     HELD_LIFE_MS_MAX = 600000
     PULL_RANGES_MAX = 1024
     SCAN_ENTRIES_MAX = 1024
@@ -81,6 +88,11 @@ cdef struct Connection:
     int32_t forwards                   # N5: its frames in `requests`, at most
     int64_t forwards_end               # N5: where the newest of them ends
     bint told_unread                   # N6: the coordinator knows that it does not read
+    bint waits                         # stalled for something of its own, not for room in a ring
+    int32_t long_sent                  # bytes of its first frame that are in `requests` already
+    int32_t long_place                 # of Server.long_frames, + 1; 0: none
+    int32_t asked_count                # N7: its sends that are parked ...
+    uint16_t asked[9]                  # ... by bucket of their topic; the last: topic not known
 
 cdef struct CloseEvent:
     int32_t reason
@@ -132,6 +144,7 @@ cdef struct ParkedRequest:
     int32_t length
     int32_t header_length
     bint binary
+    int32_t bucket                     # N7: of Connection.asked; -1: no send
 
 cdef struct Server:
     Shm* shm
@@ -232,12 +245,15 @@ cdef struct Server:
     int64_t events_lost
     char illegal[256]                  # the remark of MESSAGE_ILLEGAL, with the limits
     uint64_t answer_connection         # whose frame comes in parts
+    bint long_frames[4]                # LONG_FRAMES_MAX places of frames that go in parts: taken
+    int64_t coordinator_since_ms       # steady: when the coordinator was last seen to be another one
 
 cdef enum Handled:
     HANDLED = 0                        # answered, on its way, or needs no answer
     HANDLE_STALL = 1                   # N3
     HANDLE_FORWARD = 2                 # the coordinator decides
     HANDLE_CLOSE = 3
+    HANDLE_WAIT = 4                    # as HANDLE_STALL, but no ring is full
 
 cdef Connection* connection_find(Server* s, uint64_t id) noexcept nogil
 cdef void connection_close(Server* s, Connection* c, int reason, int64_t detail) noexcept nogil

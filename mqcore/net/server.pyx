@@ -12,7 +12,7 @@ from mqcore.layout cimport (
     HOST_V4_SIZE,
     HOST_V6_SIZE,
 )
-from mqcore.net.forward cimport forward_closed, forward_reads
+from mqcore.net.forward cimport forget_forwarding, forward_closed, forward_reads
 from mqcore.net.requests cimport handle_input
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -148,6 +148,7 @@ cdef void forget_from(int32_t* slots, int32_t* count, int32_t slot) noexcept nog
 
 cdef void connection_close(Server* s, Connection* c, int reason, int64_t detail) noexcept nogil:
     note_close(s, c, reason, detail)
+    forget_forwarding(s, c)
     if c.known:
         forward_closed(s, c)
     if c.dirty:

@@ -21,7 +21,6 @@ from mqcore.layout cimport (
 )
 from mqcore.filter.loaded cimport filter_cache_clear
 from mqcore.net.forward cimport (
-    drop_old_parked,
     forward_commits,
     forward_heartbeats,
     forward_hello,
@@ -29,6 +28,7 @@ from mqcore.net.forward cimport (
 )
 from mqcore.net.cold cimport cold_close, cold_open
 from mqcore.net.held cimport held_clear, held_init, look_at_held, take_arrivals, take_cold
+from mqcore.net.parked cimport drop_old_parked
 from mqcore.net.requests cimport handle_input
 from mqcore.net.send cimport take_results
 from mqcore.net.server cimport (
@@ -205,7 +205,7 @@ cdef void retry_stalled(Server* s) noexcept nogil:
         c = s.connections[slots[i]]
         if c != NULL:
             connection_watch(s, c)
-            if c.stalled:
+            if c.stalled and not c.waits:
                 return                 # still no room
 
 
@@ -259,6 +259,7 @@ cdef void look_at_others(Server* s) noexcept nogil:
     if (load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].incarnation) != s.coordinator_incarnation
             and load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].state) == WORKER_RUNNING):
         s.coordinator_incarnation = s.shm.slots[SLOT_COORDINATOR].incarnation
+        s.coordinator_since_ms = s.steady_ms
         forward_heartbeats(s)
 
 

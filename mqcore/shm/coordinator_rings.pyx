@@ -20,6 +20,8 @@ from mqcore.layout cimport (
     FORWARD_REPEATED,
     FORWARD_UNREAD,
     PART_MORE,
+    PART_NEXT,
+    PART_PLACE_SHIFT,
     SERVING_COUNT_MAX,
     SLOT_SERVING,
     ForwardHead,
@@ -89,6 +91,7 @@ cdef class CoordinatorRings:
     cdef Ring answers[SERVING_COUNT_MAX]
     cdef list waiting                 # per serving process: answers that found no room
     cdef list waiting_bytes
+    cdef dict begun                   # (serving, place): connection and parts of a frame, not whole yet
     cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
     cdef readonly int64_t sent_bytes  # of answers, since the start
 
@@ -96,6 +99,7 @@ cdef class CoordinatorRings:
         self.segment = segment
         self.waiting = []
         self.waiting_bytes = []
+        self.begun = {}
         for i in range(segment.shm.head.serving_count):
             shm_consumer(&segment.shm, &segment.shm.head.requests[i], &self.requests[i])
             shm_producer(&segment.shm, &segment.shm.head.answers[i], &self.answers[i])
@@ -118,27 +122,56 @@ cdef class CoordinatorRings:
                 if kind == FORWARD_COMMITS:
                     self.add_commits(items, record, length)
                 else:
-                    items.append(self.item(<ForwardHead*>record, kind,
-                                           record + sizeof(ForwardHead),
-                                           length - <int32_t>sizeof(ForwardHead)))
+                    item = self.item(i, <ForwardHead*>record, kind, record + sizeof(ForwardHead),
+                                     length - <int32_t>sizeof(ForwardHead))
+                    if item is not None:
+                        items.append(item)
             # before anything is handled: a frame that ends this process is not met again
             if ring_release(&self.requests[i]):
                 doorbell_ring(&self.segment.shm.slots[SLOT_SERVING + i])
         return items
 
-    cdef object item(self, ForwardHead* head, int32_t kind, const uint8_t* payload, int32_t length):
+    cdef object item(self, int serving, ForwardHead* head, int32_t kind, const uint8_t* payload,
+                     int32_t length):
         if kind == FORWARD_CLOSED:
+            self.give_up(-1, head.connection)
             return Closed(head.connection)
         if kind in (FORWARD_UNREAD, FORWARD_READS):
             return Reading(head.connection, kind == FORWARD_READS)
         if kind == FORWARD_HELLO:
+            self.give_up(serving, 0)
             return Hello(head.connection >> 48 & 0xFF)
+        frame = (<const char*>payload)[:length]
+        if head.part:
+            frame = self.join(serving, head, frame)
+            if frame is None:
+                return None
         size = 16 if head.address_is_v6 else 4
         address = socket.inet_ntop(socket.AF_INET6 if head.address_is_v6 else socket.AF_INET,
                                    (<const char*>head.address)[:size])
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
-                         bool(head.fast_port), (<const char*>payload)[:length], kind == FORWARD_REPEATED)
+                         bool(head.fast_port), frame, kind == FORWARD_REPEATED)
+
+    cdef object join(self, int serving, ForwardHead* head, bytes part):
+        """The whole frame with its last part; None before, and when it began with an earlier coordinator."""
+        key = (serving, head.part >> PART_PLACE_SHIFT)
+        if not head.part & PART_NEXT:
+            self.begun[key] = (head.connection, [])
+        connection, parts = self.begun.get(key, (None, None))
+        if connection != head.connection:
+            return None
+        parts.append(part)
+        if head.part & PART_MORE:
+            return None
+        del self.begun[key]
+        return b"".join(parts)
+
+    cdef void give_up(self, int serving, uint64_t connection):
+        """Frames whose other parts will not come: of a serving process that is gone, of a connection."""
+        if self.begun:
+            self.begun = {key: frame for key, frame in self.begun.items()
+                          if key[0] != serving and frame[0] != connection}
 
     cdef void add_commits(self, list items, const uint8_t* record, int32_t length):
         cdef const OffsetCommit* commit

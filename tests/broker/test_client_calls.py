@@ -124,3 +124,88 @@ def test_the_broker_hands_answers_ticks_and_ends_of_connections_on(bench: Bench)
 
     assert lost == [CallEnd.CLOSED]
     assert (answered, timed_out, closed) == ([answer], [CallEnd.TIMEOUT], [CallEnd.CLOSED])
+
+
+# -- what one client has not taken yet ---------------------------------------------------------
+
+
+def ask_long(calls: ClientCalls, connection: int = 1, size: int = 1_000) -> list[Outcome]:
+    ended: list[Outcome] = []
+    calls.call(connection, request(326, {}, bytes(size)), 5_000, ended.append, NOW_MS)
+    return ended
+
+
+def sent_to(connections: FakeConnections, connection: int = 1) -> list[Command]:
+    return [command for to, command in connections.sent if to == connection]
+
+
+@pytest.fixture
+def two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_calls, "SENT_BYTES_MAX", 2_500)
+
+
+def test_a_client_gets_later_calls_in_their_order_as_it_answers_earlier_ones(
+    calls: ClientCalls, connections: FakeConnections, two_at_a_time: None
+) -> None:
+    ended = [ask_long(calls) for _ in range(5)]
+    ask_long(calls, connection=2)
+    assert (len(sent_to(connections)), len(sent_to(connections, 2))) == (2, 1)
+
+    for number in range(5):
+        answer = response(sent_to(connections)[number], 0)
+        assert calls.answered(1, answer)
+        assert ended[number] == [answer]
+        assert len(sent_to(connections)) == min(number + 3, 5)
+    opaques = [command.opaque for command in sent_to(connections)]
+    assert opaques == sorted(opaques)
+    assert len(calls) == 1
+
+
+def test_a_short_call_does_not_pass_one_that_waits_for_room(
+    calls: ClientCalls, connections: FakeConnections, two_at_a_time: None
+) -> None:
+    for size in (2_000, 2_000, 1):
+        ask_long(calls, size=size)
+    assert [len(command.body) for command in sent_to(connections)] == [2_000]
+    calls.answered(1, response(sent_to(connections)[0], 0))
+
+    assert [len(command.body) for command in sent_to(connections)] == [2_000, 2_000, 1]
+
+
+def test_a_call_larger_than_all_room_is_sent_alone(
+    calls: ClientCalls, connections: FakeConnections, two_at_a_time: None
+) -> None:
+    ask_long(calls, size=9_000)
+    ask_long(calls, size=9_000)
+
+    assert len(sent_to(connections)) == 1
+    calls.answered(1, response(sent_to(connections)[0], 0))
+    assert len(sent_to(connections)) == 2
+
+
+def test_a_call_that_was_never_sent_ends_with_its_time_and_its_connection(
+    calls: ClientCalls, connections: FakeConnections, two_at_a_time: None
+) -> None:
+    ended = [ask_long(calls) for _ in range(4)]
+    calls.expire(NOW_MS + 5_000)
+    assert ended == [[CallEnd.TIMEOUT]] * 4
+
+    again = [ask_long(calls) for _ in range(4)]
+    sent = len(connections.sent)
+    calls.connection_closed(1)
+    assert again == [[CallEnd.CLOSED]] * 4
+    assert (len(calls), len(connections.sent)) == (0, sent)
+    ask_long(calls)
+    assert len(connections.sent) == sent + 1
+
+
+def test_an_answer_to_a_call_that_was_not_sent_is_nobody_s(
+    calls: ClientCalls, connections: FakeConnections, two_at_a_time: None
+) -> None:
+    ended = [ask_long(calls) for _ in range(3)]
+    guessed = response(sent_to(connections)[0], 0)
+
+    assert not calls.answered(1, Command(**{
+        **{name: getattr(guessed, name) for name in guessed.__dataclass_fields__},
+        "opaque": guessed.opaque + 2}))
+    assert ended == [[], [], []]
