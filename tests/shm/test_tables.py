@@ -12,7 +12,7 @@ from mqcore.store.append_probe import AppendProbe
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64
-WHOLE_READS = 50_000
+WHOLE_READS, CHANGES = 50_000, 100     # that a reader beside a busy writer sees at least
 READ_S_MAX = 100
 ALL, TAGS, OTHER, CODES = 0, 1, 2, 3
 MULTI_TAG, SEND_ASKS = 1, 2
@@ -181,16 +181,16 @@ def test_a_reader_in_another_process_never_sees_a_torn_entry(segment, writer, re
     writer.publish_topic("busy", read_queues=0, write_queues=0, perm=0)
     writer.publish_subscription("g", "busy", version=0, codes=[0])
     pid = busy_writer(segment)
-    topics, subscriptions, absent = [], [], 0
+    topics, subscriptions, absent = set(), [], 0
     deadline = time.monotonic() + READ_S_MAX
     try:
-        while len(topics) < WHOLE_READS or len(subscriptions) < WHOLE_READS:
+        while len(topics) < CHANGES or len(subscriptions) < WHOLE_READS:
             assert time.monotonic() < deadline, (len(topics), len(subscriptions), absent)
             topic, subscription = reader.topic("busy"), reader.subscription("g", "busy")
             # absent: the writer was held up in the middle of a change, nobody waits for it (T3);
             # that lasts while the machine lets it wait
             absent += (topic is None) + (subscription is None)
-            topics += [] if topic is None else [topic]
+            topics |= set() if topic is None else {topic}
             subscriptions += [] if subscription is None else [subscription]
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -199,7 +199,6 @@ def test_a_reader_in_another_process_never_sees_a_torn_entry(segment, writer, re
         assert topic[0] == topic[1] == topic[2], topic
     for version, kind, codes in subscriptions:
         assert (kind, set(codes), len(codes)) == (TAGS, {version}, 1 + version % 240)
-    assert len({topic[0] for topic in topics}) > 100                   # it was busy indeed
 
 
 # -- queues ----------------------------------------------------------------------------------------
