@@ -61,14 +61,18 @@ def test_a_message_that_fails_always_comes_again_on_schedule_and_then_is_a_dead_
     assert {letter.properties["RETRY_TOPIC"] for letter in letters} == {topic}
 
 
-def test_requests_get_their_replies(programs: Programs, cluster: Cluster) -> None:
-    topic = f"requests-{cluster.kind}"
+@pytest.mark.parametrize("extra_bytes", [0, 1 << 20, (4 << 20) - (1 << 14)])
+def test_requests_get_their_replies_also_large_ones(
+    programs: Programs, cluster: Cluster, extra_bytes: int,
+) -> None:
+    topic = f"requests-{extra_bytes}-{cluster.kind}"
     _create(programs, cluster, topic)
 
     lines = programs.java("request", namesrv=cluster.namesrv_addr, topic=topic,
-                          group=f"{topic}-repliers", count=3)
+                          group=f"{topic}-repliers", count=3, extra_bytes=extra_bytes)
 
-    assert [line["reply"] for line in lines] == [f"request {index}"[::-1] for index in range(3)]
+    assert [(line["reply"], line["extraIsWhole"]) for line in lines] == [
+        (f"request {index}"[::-1], True) for index in range(3)]
 
 
 def test_a_connected_group_goes_on_where_it_is_told_to(

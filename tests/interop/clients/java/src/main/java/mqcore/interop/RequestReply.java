@@ -1,9 +1,11 @@
 package mqcore.interop;
 
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -13,7 +15,10 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Requests that travel as messages, and a consumer that replies to each with its body reversed. */
+/**
+ * Requests that travel as messages, and a consumer that replies to each with its body reversed, and
+ * after that with as many bytes as it is asked for, which no compression makes fewer.
+ */
 final class RequestReply {
     private RequestReply() {
     }
@@ -21,6 +26,7 @@ final class RequestReply {
     static void run(Options options) throws Exception {
         String namesrv = options.text("namesrv");
         String topic = options.text("topic");
+        int extraBytes = options.number("extra-bytes", 0);
         DefaultMQProducer replier = new DefaultMQProducer("PG-java-replier");
         replier.setNamesrvAddr(namesrv);
         replier.setInstanceName("replier");
@@ -30,7 +36,7 @@ final class RequestReply {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-            reply(replier, messages));
+            reply(replier, messages, extraBytes));
         DefaultMQProducer requester = new DefaultMQProducer("PG-java-requester");
         requester.setNamesrvAddr(namesrv);
         requester.setInstanceName("requester");
@@ -42,7 +48,10 @@ final class RequestReply {
                 byte[] body = ("request " + i).getBytes(StandardCharsets.UTF_8);
                 Message answer = requester.request(new Message(topic, body), 30_000);
                 Map<String, Object> line = new LinkedHashMap<>();
-                line.put("reply", new String(answer.getBody(), StandardCharsets.UTF_8));
+                int textBytes = answer.getBody().length - extraBytes;
+                line.put("reply", new String(answer.getBody(), 0, textBytes, StandardCharsets.UTF_8));
+                line.put("extraIsWhole", Arrays.equals(extra(extraBytes),
+                    Arrays.copyOfRange(answer.getBody(), textBytes, answer.getBody().length)));
                 lines.write(line);
             }
         } finally {
@@ -53,18 +62,27 @@ final class RequestReply {
     }
 
     private static ConsumeConcurrentlyStatus reply(DefaultMQProducer replier,
-                                                   List<MessageExt> messages) {
+                                                   List<MessageExt> messages,
+                                                   int extraBytes) {
         try {
             for (MessageExt message : messages) {
                 String body = new String(message.getBody(), StandardCharsets.UTF_8);
                 String reversed = new StringBuilder(body).reverse().toString();
-                replier.send(MessageUtil.createReplyMessage(message,
-                    reversed.getBytes(StandardCharsets.UTF_8)));
+                byte[] text = reversed.getBytes(StandardCharsets.UTF_8);
+                byte[] answer = Arrays.copyOf(text, text.length + extraBytes);
+                System.arraycopy(extra(extraBytes), 0, answer, text.length, extraBytes);
+                replier.send(MessageUtil.createReplyMessage(message, answer));
             }
         } catch (Exception error) {
             error.printStackTrace();
             return ConsumeConcurrentlyStatus.RECONSUME_LATER;
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+    }
+
+    private static byte[] extra(int bytes) {
+        byte[] made = new byte[bytes];
+        new Random(bytes).nextBytes(made);
+        return made;
     }
 }
