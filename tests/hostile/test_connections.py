@@ -108,10 +108,14 @@ def test_peers_that_never_read_are_not_read_either(
 
 
 def test_a_peer_that_begins_to_read_late_gets_every_answer_in_its_order(
-    target: MqcoreProcess, watch: Watch
+    target: MqcoreProcess, watch: Watch, honest: State
 ) -> None:
     """What was held back while it did not read is neither lost nor forgotten."""
     count = 2_000
+    for _ in range(40):
+        honest.message("Deaf", body=b"y" * 8_000)
+    with Peer(target.broker_addr) as early:
+        until(lambda: early.ask(11, pull_fields("Deaf")).code == 0, "messages to pull")
     pulls = [request(11, pull_fields("Deaf"), codec=Codec(number % 2)) for number in range(count)]
     with Peer(target.broker_addr, receive_buffer_bytes=SMALL_RECEIVE_BYTES) as late:
         for start in range(0, count, 100):
