@@ -8,6 +8,7 @@ import pytest
 
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.ports import PutStatus
+from mqcore.wire import fastjson
 from mqcore.wire.records import Record, decode_record, encode_record
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
@@ -60,6 +61,31 @@ def test_the_answer_comes_when_the_copy_is_stored(bench: Bench) -> None:
 
     bench.appender.finish()
     assert answer(bench) == (0, None)
+
+
+def times_counted(bench: Bench, key: str) -> int:
+    answer = bench.ask(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": key})
+    return int(fastjson.loads(answer.body)["statsMinute"]["sum"]) if answer.code == 0 else 0
+
+
+def test_what_is_sent_back_and_stored_is_counted_by_the_topic_that_it_came_from(
+    bench: Bench
+) -> None:
+    for properties in ({}, {"RETRY_TOPIC": "First"}, {"RETRY_TOPIC": "First"}):
+        put(bench, **properties)
+        back(bench)
+        bench.appender.finish()
+    put(bench, reconsume_times=16, RETRY_TOPIC="First")          # a dead letter
+    back(bench)
+    bench.appender.finish()
+    put(bench)
+    back(bench)
+    bench.appender.finish(PutStatus.SERVICE_NOT_AVAILABLE)
+    bench.broker.tick(NOW_MS + 10_000)
+
+    assert times_counted(bench, "T@G") == 1
+    assert times_counted(bench, "First@G") == 3
+    assert times_counted(bench, "%RETRY%G@G") == 0
 
 
 @pytest.mark.parametrize(("status", "wanted"), [
