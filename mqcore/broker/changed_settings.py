@@ -27,8 +27,9 @@ MEMBER = "settings"
 LIVE = frozenset((
     "broker.permission", "broker.auto_create_topic", "broker.auto_create_group",
     "broker.notify_consumers_enable", "broker.client_expiry_ms",
-    "broker.queue_lock_expiry_ms", "broker.offsets_persist_interval_ms", "store.query_count_max",
-    "store.query_unique_count_max",
+    "broker.queue_lock_expiry_ms", "broker.disable_consume_if_consumer_read_slowly",
+    "broker.consumer_fallbehind_threshold_bytes", "broker.offsets_persist_interval_ms",
+    "store.query_count_max", "store.query_unique_count_max",
 ))
 
 _log = logging.getLogger(__name__)

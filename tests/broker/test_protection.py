@@ -82,6 +82,18 @@ def test_nothing_is_disabled_unless_the_settings_say_so(bench: Bench) -> None:
     assert enabled(bench, "Slow")
 
 
+def test_limit_and_switch_can_be_changed_while_the_broker_runs(bench: Bench) -> None:
+    behind(bench, "Slow", LIMIT + 1)
+    look(bench)
+    assert bench.ask(25, None, b"disableConsumeIfConsumerReadSlowly=true").code == 0
+    look(bench, 2)
+    assert enabled(bench, "Slow")                        # 16 GiB
+    assert bench.ask(25, None, b"consumerFallbehindThreshold=1000").code == 0
+    look(bench, 3)
+
+    assert not enabled(bench, "Slow")
+
+
 def test_only_an_update_of_the_group_lets_it_go_on(strict: Bench) -> None:
     behind(strict, "Slow", LIMIT + 1)
     look(strict)
