@@ -270,6 +270,7 @@ cdef bint forward_word(Server* s, int32_t kind, uint64_t connection) noexcept no
 
 
 cdef void forward_closed(Server* s, Connection* c) noexcept nogil:
+    forward_commits(s)                 # others take over its queues where it has left them
     forward_word(s, FORWARD_CLOSED, c.id)
 
 

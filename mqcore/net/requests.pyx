@@ -44,6 +44,8 @@ from mqcore.wire.header cimport (
 
 cdef enum:
     RESPONSE_BIT = 1
+    ONEWAY_BIT = 2
+    CODE_COMMIT_OFFSET = 15
     CODE_SYSTEM_ERROR = 1
     INPUT_KEEP_BYTES = 16 << 10
 
@@ -54,6 +56,12 @@ cdef inline bint is_send(int32_t code) noexcept nogil:
 
 cdef inline bint is_native(int32_t code) noexcept nogil:
     return is_send(code) or code == CODE_PULL or code == CODE_END_TRANSACTION
+
+
+cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
+    """Whether it is for more than an answer; not all clients mark what they send one-way."""
+    return (header.flag & ONEWAY_BIT != 0 or header.code == CODE_COMMIT_OFFSET
+            or header.code == CODE_END_TRANSACTION)
 
 
 cdef int handle_natively(Server* s, Connection* c, const Header* header, const uint8_t* body,
@@ -83,6 +91,8 @@ cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t le
     if result == HEADER_BROKEN or header_length == 0:
         connection_close(s, c, CLOSE_HEADER, header_length)
         return HANDLE_CLOSE
+    if c.hung_up and (result == HEADER_UNUSUAL or not counts_without_answer(&header)):
+        return HANDLED                                                           # N8
     if result == HEADER_UNUSUAL:
         return forward_frame(s, c, frame, length, header_length, &header, PARK_UNREAD,
                              length > FORWARD_BYTES_MAX)

@@ -14,6 +14,8 @@
 #       and who reads again, so that it asks others.
 #   N7  While the coordinator is asked about a send, later sends of its connection to the same topic
 #       do not pass it: they are asked about as well, or wait as in N3.
+#   N8  What a peer sent one-way before it went is handled, whatever is full and however it went:
+#       clients commit their offsets and close at once.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.filter.loaded cimport FilterCache, LoadedFilter
@@ -88,6 +90,7 @@ cdef struct Connection:
     int32_t forwards                   # N5: its frames in `requests`, at most
     int64_t forwards_end               # N5: where the newest of them ends
     bint told_unread                   # N6: the coordinator knows that it does not read
+    bint hung_up                       # N8: its peer is gone; what it sent is handled, then it is closed
     bint waits                         # stalled for something of its own, not for room in a ring
     int32_t long_sent                  # bytes of its first frame that are in `requests` already
     int32_t long_place                 # of Server.long_frames, + 1; 0: none
@@ -166,6 +169,7 @@ cdef struct Server:
     uint32_t generation
     int32_t* dirty
     int32_t dirty_count
+    bint hung_up                       # N8: one is to be looked at now
     int32_t* stalled
     int32_t stalled_count
     uint8_t* scratch
@@ -264,5 +268,6 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil
 cdef void output_flush_all(Server* s) noexcept nogil
 cdef void connection_watch(Server* s, Connection* c) noexcept nogil
 cdef void connection_stall(Server* s, Connection* c) noexcept nogil
+cdef void connection_hang_up(Server* s, Connection* c) noexcept nogil     # N8
 cdef void forget_from(int32_t* slots, int32_t* count, int32_t slot) noexcept nogil   # of a slot list
 cdef uint32_t next_random(Server* s) noexcept nogil

@@ -18,6 +18,7 @@ from mqcore.net.requests cimport handle_input
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
     int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
     int EPOLL_CTL_MOD
     unsigned int EPOLLIN
     unsigned int EPOLLOUT
@@ -173,6 +174,8 @@ cdef void connection_watch(Server* s, Connection* c) noexcept nogil:
     """Read unless it is stalled or does not read (N2, N3); write while output waits."""
     cdef epoll_event event
     cdef uint32_t wanted = 0
+    if c.hung_up:
+        return
     if not c.stalled and c.output_end - c.output_start < OUT_HIGH_BYTES:
         wanted |= EPOLLIN
     if c.output_end > c.output_start and not c.dirty:
@@ -191,6 +194,22 @@ cdef void connection_stall(Server* s, Connection* c) noexcept nogil:
         s.stalled[s.stalled_count] = c.slot
         s.stalled_count += 1
     connection_watch(s, c)
+
+
+cdef void connection_hang_up(Server* s, Connection* c) noexcept nogil:
+    """
+    N8: nothing can be sent to it any more; whoever looks at the stalled ones handles what it sent
+    and closes it. Until then epoll would report it without end.
+    """
+    if c.hung_up:
+        return
+    if c.long_place:                   # the coordinator has the first parts of a frame: it is told
+        connection_close(s, c, CLOSE_PEER, 0)
+        return
+    epoll_ctl(s.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+    c.hung_up = s.hung_up = True
+    c.output_start = c.output_end = 0
+    connection_stall(s, c)
 
 
 cdef uint8_t* output_room(Server* s, Connection* c, int64_t size) noexcept nogil:
@@ -221,9 +240,12 @@ cdef void output_used(Server* s, Connection* c, int64_t size) noexcept nogil:
 
 
 cdef void output_flush(Server* s, Connection* c) noexcept nogil:
-    """Send what waits; closes the connection when its peer is gone."""
+    """Send what waits; may find that its peer is gone (N8)."""
     cdef ssize_t sent
     cdef uint64_t id
+    if c.hung_up:
+        c.output_start = c.output_end = 0
+        return
     while c.output_start < c.output_end:
         sent = c_send(c.fd, c.output + c.output_start, c.output_end - c.output_start,
                       MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -232,7 +254,7 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil:
                 continue
             if errno == EAGAIN:
                 break
-            connection_close(s, c, CLOSE_PEER, 0)
+            connection_hang_up(s, c)
             return
         c.output_start += sent
         s.slot.figures[FIGURE_BYTES_OUT] += sent

@@ -47,6 +47,7 @@ from mqcore.net.server cimport (
     connection_add,
     connection_close,
     connection_find,
+    connection_hang_up,
     connection_watch,
     forget_from,
     output_flush,
@@ -156,20 +157,21 @@ cdef ssize_t receive(Server* s, Connection* c, uint8_t* into) noexcept nogil:
     return 0
 
 
-cdef void read_some(Server* s, Connection* c) noexcept nogil:
+cdef ssize_t read_some(Server* s, Connection* c) noexcept nogil:
+    """One read, and all whole frames of it; 0: nothing came."""
     cdef ssize_t got
     cdef int64_t kept = c.input_length
     if kept > KEPT_COPY_MAX:
-        read_more(s, c)
-        return
+        return read_more(s, c)
     if kept > 0:
         memcpy(s.scratch, c.input, kept)
     got = receive(s, c, s.scratch + kept)
     if got > 0:
         handle_input(s, c, s.scratch, kept + got)
+    return got
 
 
-cdef void read_more(Server* s, Connection* c) noexcept nogil:
+cdef ssize_t read_more(Server* s, Connection* c) noexcept nogil:
     """A frame larger than one read: it grows in the connection's own buffer (N1)."""
     cdef ssize_t got
     cdef uint8_t* bigger
@@ -179,13 +181,37 @@ cdef void read_more(Server* s, Connection* c) noexcept nogil:
         bigger = <uint8_t*>realloc(c.input, capacity)
         if bigger == NULL:
             connection_close(s, c, CLOSE_MEMORY, capacity)
-            return
+            return 0
         c.input = bigger
         c.input_capacity = <int32_t>capacity
     got = receive(s, c, c.input + c.input_length)
     if got > 0:
         c.input_length += <int32_t>got
         handle_input(s, c, c.input, c.input_length)
+    return got
+
+
+cdef void finish(Server* s, Connection* c) noexcept nogil:
+    """All that a peer sent before it went, then its end (N8); a full ring stops it for now."""
+    cdef uint64_t id = c.id
+    cdef ssize_t got
+    while True:
+        c.held_back = False
+        handle_input(s, c, c.input, c.input_length)
+        c = connection_find(s, id)
+        if c == NULL or c.stalled:
+            return
+        c.output_start = c.output_end = 0        # nobody gets it
+        if c.held_back:
+            continue
+        got = read_some(s, c)
+        c = connection_find(s, id)
+        if c == NULL or c.stalled:
+            return
+        if got <= 0:
+            connection_close(s, c, CLOSE_PEER, 0)
+            return
+        c.output_start = c.output_end = 0
 
 
 cdef void retry_stalled(Server* s) noexcept nogil:
@@ -201,7 +227,10 @@ cdef void retry_stalled(Server* s) noexcept nogil:
             continue
         c.stalled = False
         forget_from(s.stalled, &s.stalled_count, c.slot)
-        handle_input(s, c, c.input, c.input_length)
+        if c.hung_up:
+            finish(s, c)
+        else:
+            handle_input(s, c, c.input, c.input_length)
         c = s.connections[slots[i]]
         if c != NULL:
             connection_watch(s, c)
@@ -291,7 +320,7 @@ cdef void one_event(Server* s, uint64_t key, unsigned int events) noexcept nogil
             read_some(s, c)
             push_appends(s)            # the writer begins while we read on
         elif events & (EPOLLHUP | EPOLLERR):
-            connection_close(s, c, CLOSE_PEER, 0)
+            connection_hang_up(s, c)
 
 
 cdef void turn(Server* s, int timeout_ms) noexcept nogil:
@@ -299,8 +328,9 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     cdef epoll_event events[EVENTS_AT_ONCE]
     cdef int count, i
     doorbell_arm(s.slot)
-    if not rings_are_empty(s):
+    if s.hung_up or not rings_are_empty(s):
         timeout_ms = 0
+    s.hung_up = False
     count = epoll_wait(s.epoll, events, EVENTS_AT_ONCE, timeout_ms)
     doorbell_disarm(s.slot)
     s.steady_ms = steady_ms()

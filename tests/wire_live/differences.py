@@ -50,7 +50,8 @@ ADMIN = (
     Difference(
         "settings changed while a broker runs", "25: any key is taken, those of 4.9.8 or not, and"
         " written to the settings file; few have an effect before a restart", "the keys that have"
-        " an effect at once are taken, until the next start; others: 1, the remark says why",
+        " an effect at once are taken, and kept in `config/changedSettings.json`; others: 1, the"
+        " remark says why",
         "an answer 0 means that it is so", 1, "is read at a start only",
     ),
     Difference(
@@ -78,8 +79,8 @@ ADMIN = (
     ),
     Difference(
         "runtime figures", "28 has latencies of puts and gets and what waits in thread pools",
-        "latencies are left out; 0 for thread pools, which there are none of",
-        "only what is known",
+        "latencies are left out; 0 for thread pools, which there are none of; five figures of"
+        " transactions (transactionPending, ...)", "only what is known",
     ),
 )
 TABLE = (
@@ -106,8 +107,9 @@ TABLE = (
         "stored as they came", "clients replace them when they read; the bytes are kept",
     ),
     Difference(
-        "large requests", "any request may have 16 MiB", "sends may; requests of other codes above"
-        " 393,216 bytes are answered 1", "no client sends one; memory for all of them is bounded",
+        "large requests", "any request may have 16 MiB", "sends and replies may, up to the largest"
+        " message; requests of other codes above 393,216 bytes are answered 1",
+        "no client sends one; memory for all of them is bounded",
     ),
     Difference(
         "many messages in one batch", "only the body's size counts (13 above 4 MiB)",

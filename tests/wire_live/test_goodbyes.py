@@ -1,0 +1,72 @@
+"""
+What a client sent before it went counts, however it went and however busy the coordinator is.
+
+Clients commit their offsets one-way on their way out, and close at once.
+"""
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.command import encode, request
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.wire_live.peer import Peer, pull_fields
+from tests.wire_live.state import State, until
+from tests.workers.processes import by_role
+
+COMMITS = 500                        # more than wait for the coordinator at a time (N5)
+OFFSET = 7
+RESET = struct.pack("ii", 1, 0)      # SO_LINGER: close sends a reset at once
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
+    with mqcore_up(tmp_path_factory.mktemp("goodbyes")) as running:
+        yield running
+
+
+@contextmanager
+def held_up(broker: MqcoreProcess) -> Iterator[None]:
+    """The coordinator does nothing inside of the block."""
+    pid = by_role(broker)["coordinator"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def commits(group: str) -> bytes:
+    return b"".join(encode(request(Code.UPDATE_CONSUMER_OFFSET, {
+        "consumerGroup": group, "topic": "T", "queueId": str(queue), "commitOffset": str(OFFSET),
+    }, oneway=True)) for queue in range(COMMITS))
+
+
+@pytest.mark.parametrize("how", ["in order", "by a reset", "while an answer is on its way"])
+def test_offsets_that_a_client_committed_before_it_went_are_kept(
+    broker: MqcoreProcess, how: str,
+) -> None:
+    group = f"gone {how}"
+    with State(broker.broker_addr) as looker:
+        looker.topic("Woken", 1)
+        end = looker.queue_end("Woken", 0)
+        with Peer(broker.broker_addr) as leaving, held_up(broker):
+            if how == "while an answer is on its way":
+                leaving.send(encode(request(Code.PULL_MESSAGE, pull_fields(
+                    "Woken", offset=end, sys_flag=6, suspend_ms=15_000))))
+            leaving.send(commits(group))
+            if how == "by a reset":
+                leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            leaving.close()
+            looker.message("Woken")                # answers a pull that nobody reads any more
+            looker.message("Woken")
+
+        until(lambda: looker.committed(group, "T", COMMITS - 1) == OFFSET, "the last commit")
+        assert {looker.committed(group, "T", queue) for queue in range(COMMITS)} == {OFFSET}
