@@ -19,7 +19,7 @@ from tests.pull.puller import (
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.state import until
 
-SCAN_LEAST = 800
+SCAN_LEAST, SCAN_MOST = 800, 1_024
 KIB = 1 << 10
 
 
@@ -237,6 +237,18 @@ def test_a_pull_that_nothing_matches_looks_at_800_entries(puller: Puller, topic:
     assert (found.code, next_offset(found)) == (20, 1000)
     found = puller.pull(topic, subscription="absent", maxMsgNums=900)
     assert (found.code, next_offset(found)) == (20, 900)
+
+
+def test_a_pull_that_asks_for_any_number_looks_at_1024_entries(
+    puller: Puller, topic: str
+) -> None:
+    puller.batch(topic, numbered(SCAN_MOST + 100))
+
+    found = puller.pull(topic, subscription="absent", maxMsgNums=2**31 - 1)
+    assert (found.code, next_offset(found)) == (20, SCAN_MOST)
+    found = puller.pull(topic, subscription="absent", queueOffset=SCAN_MOST,
+                        maxMsgNums=2**31 - 1)
+    assert (found.code, next_offset(found)) == (20, SCAN_MOST + 100)
 
 
 def test_a_filtered_batch_ends_behind_its_last_message(puller: Puller, topic: str) -> None:

@@ -117,6 +117,11 @@ TABLE = (
         "a batch is handed over in one piece",
     ),
     Difference(
+        "pulls of any number", "a pull that asks for n messages looks at n entries of its queue, at"
+        " most at the rest of the file", "at 1,024; the answer says where to go on",
+        "others wait while a pull is answered",
+    ),
+    Difference(
         "answers that nobody reads", "kept, however many", "requests are not read while 1 MiB of"
         " answers waits; above 32 MiB the connection is closed", "memory is bounded",
     ),
