@@ -242,7 +242,7 @@ cdef struct ScheduleState "mq_schedule_state":
     int64_t delivered                    # messages, since the start; the scheduler
     int64_t settled_position             # deliveries below it are accounted for; the scheduler
     int64_t ahead[4096]                  # delivered, but behind one that is not: level and offset,
-                                         #   0: free place (mqcore/store/schedule_book.pyx); the scheduler
+                                         #   0: free place (mqcore/store/schedule/book.pyx); the scheduler
     int32_t writer                       # incarnation that takes its appends; the scheduler
     int32_t pad
 

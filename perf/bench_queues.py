@@ -12,7 +12,7 @@ from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.filter_bits import FilterBits
 from mqcore.filter.sql92_filter import Filter
 from mqcore.shm.filters import FilterWriter
-from mqcore.store.dispatch import DispatchLoop
+from mqcore.store.queue.dispatch import DispatchLoop
 from tests.store.harness import Run
 
 TURN_MS = 60_000

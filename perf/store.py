@@ -25,10 +25,12 @@ from pathlib import Path
 
 import click
 
-from mqcore.store import checkpoint, index_files, queue_ends
+from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
-from mqcore.store.recovery_compare import queue_ends as ends_of
-from mqcore.store.verify import verify
+from mqcore.store.index import files as index_files
+from mqcore.store.recovery import queue_ends
+from mqcore.store.recovery.compare import queue_ends as ends_of
+from mqcore.store.verify.store import verify
 from tests.store.harness import Run
 from tests.support import mqcore_process
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up

@@ -37,8 +37,8 @@ from mqcore.shm.coordinator_rings import (
     Reading,
 )
 from mqcore.shm.segment import Segment
-from mqcore.store.index_query import IndexReader, KeyMatches
-from mqcore.store.producer import LogProducer
+from mqcore.store.index.query import IndexReader, KeyMatches
+from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
 from mqcore.wire import command as wire
 from mqcore.wire.codes import ResponseCode

@@ -20,14 +20,16 @@ from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.filter_bits import FilterBits
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint, extension_files, index_files
-from mqcore.store import queue_ends as ends_file
+from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
-from mqcore.store.dispatch import DispatchLoop
-from mqcore.store.queue_ends import QueueEnds
-from mqcore.store.recovery_compare import queue_ends
-from mqcore.store.recovery_errors import what_to_do
-from mqcore.store.trim import QueueTrimmer, delete_queue, trim_all
+from mqcore.store.index import files as index_files
+from mqcore.store.queue import extension_files
+from mqcore.store.queue.dispatch import DispatchLoop
+from mqcore.store.queue.trim import QueueTrimmer, delete_queue, trim_all
+from mqcore.store.recovery import queue_ends as ends_file
+from mqcore.store.recovery.compare import queue_ends
+from mqcore.store.recovery.errors import what_to_do
+from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
 
 FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
@@ -220,7 +222,7 @@ class Dispatcher:
         return queue_ends(self._segment, index_files.ends(self._files.index))
 
     def _write_ends(self, ends: QueueEnds) -> None:
-        """For the next start (mqcore/store/queue_ends.py); without them it looks at the log."""
+        """For the next start (recovery/queue_ends.py); without them it looks at the log."""
         began = time.monotonic()
         try:
             ends_file.write(self._files.queue_ends, ends, time.time_ns())

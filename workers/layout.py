@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.store import queue_ends
+from mqcore.store.recovery import queue_ends
 
 SLOT_SUPERVISOR = 0
 SLOT_WRITER = 1

@@ -14,7 +14,7 @@ import time
 from mqcore.broker.settings import Settings, StoreSettings
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import Segment
-from mqcore.store.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
+from mqcore.store.log.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
 from mqcore.workers.layout import StoreFiles
 
 FIRST_LOOK_S = 1.0               # at the disk

@@ -19,7 +19,7 @@ Done = Callable[[Put], None]
 
 
 class Producer(Protocol):
-    """What is used of mqcore.store.producer.LogProducer."""
+    """What is used of mqcore.store.log.producer.LogProducer."""
 
     def append(self, topic: str, queue_id: int, body: bytes, properties: bytes, **rest: Any
                ) -> bool: ...

@@ -18,7 +18,7 @@ from pathlib import Path
 from mqcore.broker import config_file
 from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment
-from mqcore.store.schedule_loop import ScheduleLoop, Snapshot
+from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
 from mqcore.workers.layout import SLOT_SCHEDULER, StoreFiles
 
 NOTES = {1: "there is no record where its queue points",

@@ -22,13 +22,16 @@ from mqcore.broker.queue_restarts import RestartFile
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint, extension_files, index_files, queue_ends
-from mqcore.store.append_loop import AppendLoop, sync_bytes_max
+from mqcore.store import checkpoint
 from mqcore.store.files import unlink
-from mqcore.store.folders import LogFolders
-from mqcore.store.queue_ends import QueueEnds
-from mqcore.store.recovery import DamagedStoreError, Recovered, Recovery
-from mqcore.store.recovery_errors import what_to_do
+from mqcore.store.index import files as index_files
+from mqcore.store.log.append_loop import AppendLoop, sync_bytes_max
+from mqcore.store.log.folders import LogFolders
+from mqcore.store.queue import extension_files
+from mqcore.store.recovery import queue_ends
+from mqcore.store.recovery.errors import what_to_do
+from mqcore.store.recovery.queue_ends import QueueEnds
+from mqcore.store.recovery.start import DamagedStoreError, Recovered, Recovery
 from mqcore.workers import last_run
 from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import (

@@ -12,7 +12,7 @@ import struct
 from mqcore.wire.codes import FLAG_ONEWAY, RequestCode
 from mqcore.wire.command import Codec, Command, encode
 
-OPAQUE = 1_000_000_000              # mqcore.net.load_frames.OPAQUE_FIRST: ten digits, for ever
+OPAQUE = 1_000_000_000              # mqcore.net.load.frames.OPAQUE_FIRST: ten digits, for ever
 BORN_MS = "1111111111111"           # as many digits as the epoch has in ms until 2286
 UNIQUE = "FEDCBA98"                 # the counted part of UNIQ_KEY
 KEYS = "89ABCDEF"                   # the counted part of KEYS

@@ -24,10 +24,10 @@ from mqcore.admin.bench_frames import (
     pull_template,
     send_template,
 )
-from mqcore.net.load_consume import ConsumeLoad
-from mqcore.net.load_e2e import EndToEndLoad
-from mqcore.net.load_engine import LoadEngine
-from mqcore.net.loadgen import ProduceLoad
+from mqcore.net.load.consume import ConsumeLoad
+from mqcore.net.load.e2e import EndToEndLoad
+from mqcore.net.load.engine import LoadEngine
+from mqcore.net.load.generator import ProduceLoad
 from mqcore.wire.command import Codec
 
 SLICE_S = 0.25                      # between two looks at the keyboard and at the progress

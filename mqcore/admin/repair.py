@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from mqcore.admin.store import DelayLevels, NotChecked, json_option, store_argument
-from mqcore.store.repair import Outcome, repair
-from mqcore.store.verify import DELAY_LEVELS_MS
-from mqcore.store.verify_files import StoreInUseError
-from mqcore.store.verify_report import STATUS_DAMAGED, WORDS
+from mqcore.store.repair.store import Outcome, repair
+from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.verify.report import STATUS_DAMAGED, WORDS
+from mqcore.store.verify.store import DELAY_LEVELS_MS
 
 LINES_MAX = 200
 

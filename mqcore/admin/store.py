@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from mqcore.store.folders import LogFolders
-from mqcore.store.verify import DELAY_LEVELS_MS, Progress, verify
-from mqcore.store.verify_files import StoreFiles, StoreInUseError, StoreLock, read_log
-from mqcore.store.verify_report import DAMAGE, Report
-from mqcore.store.verify_scan import LogScan
+from mqcore.store.log.folders import LogFolders
+from mqcore.store.verify.files import StoreFiles, StoreInUseError, StoreLock, read_log
+from mqcore.store.verify.report import DAMAGE, Report
+from mqcore.store.verify.scan import LogScan
+from mqcore.store.verify.store import DELAY_LEVELS_MS, Progress, verify
 from mqcore.wire.records import Record, RecordError, decode_record
 
 EXIT_USAGE = 2

@@ -19,7 +19,7 @@ from mqcore.broker.topics import (
     filter_type,
     name_trouble,
 )
-from mqcore.store.retention import used_percent
+from mqcore.store.log.retention import used_percent
 from mqcore.wire import fastjson
 from mqcore.wire.codes import VERSION_4_9_8, ResponseCode, version_text
 from mqcore.wire.records import RecordError, decode_record

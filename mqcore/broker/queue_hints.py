@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker import config_file
-from mqcore.store.queue_ends import Hints
+from mqcore.store.recovery.queue_ends import Hints
 
 
 def _offset_table(config: Path) -> Any:

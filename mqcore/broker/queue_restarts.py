@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker import config_file
-from mqcore.store.trim import delete_queue, first_position
+from mqcore.store.queue.trim import delete_queue, first_position
 
 # of the queue table: topic, queue id, position in bytes
 SetRestart = Callable[[str, int, int], None]

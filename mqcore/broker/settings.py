@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from mqcore.broker.delay_levels import parse_delay_levels
-from mqcore.store.folders import LogFolders
+from mqcore.store.log.folders import LogFolders
 
 MIB = 1 << 20
 Port = Annotated[int, Meta(ge=1, le=65535)]

@@ -24,7 +24,7 @@ from mqcore.layout cimport FILTER_PROGRAM, SubscriptionEntry
 from mqcore.shm.filters cimport FilterView, filter_look
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash
-from mqcore.store.bit_source cimport BitSource
+from mqcore.store.queue.bit_source cimport BitSource
 from mqcore.store.record cimport RecordView
 
 cdef enum:

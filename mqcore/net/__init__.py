@@ -1,1 +1,1 @@
-"""The native network loop: connections, sends, pulls, held pulls, load generator."""
+"""The native network loop: connections, sends, pulls, held pulls, transactions."""

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
-from mqcore.store.half_queue cimport HalfQueue
+from mqcore.store.queue.half_queue cimport HalfQueue
 
 cdef enum:
     FLIGHTS = 256                      # B4; a power of two

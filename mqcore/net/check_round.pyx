@@ -44,7 +44,7 @@ from mqcore.shm.ring cimport (
 )
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.tables cimport name_hash, queue_hash
-from mqcore.store.half_queue cimport (
+from mqcore.store.queue.half_queue cimport (
     HALF_FOUND,
     HALF_UNREADABLE,
     half_advance,

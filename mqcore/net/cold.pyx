@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strcpy, strlen
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release
-from mqcore.store.log_folders cimport log_open
+from mqcore.store.log.log_folders cimport log_open
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_create(pthread_t* thread, const void* attributes, void* (*run)(void*) noexcept nogil,

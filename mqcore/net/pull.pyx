@@ -42,7 +42,7 @@ from mqcore.shm.tables cimport (
     queue_hash,
     topic_find,
 )
-from mqcore.store.multi_dispatch cimport is_light_name
+from mqcore.store.queue.multi_dispatch cimport is_light_name
 from mqcore.wire.header cimport (
     PULL_COMMIT_OFFSET,
     PULL_COUNT_MAX,

@@ -38,15 +38,15 @@ from mqcore.net.server cimport PULL_RANGES_MAX, SCAN_ENTRIES_MAX
 from mqcore.shm.filters cimport FilterView
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
 from mqcore.shm.tables cimport name_hash, subscription_number
-from mqcore.store.consume_queue cimport (
+from mqcore.store.queue.consume_queue cimport (
     QueueItem,
     entry_decode,
     queue_file_path,
     queue_read,
 )
-from mqcore.store.log_view cimport LOG_PATH_MAX, log_at, log_next_use, log_record
-from mqcore.store.open_files cimport open_file_if_open
-from mqcore.store.queue_extension cimport (
+from mqcore.store.log.view cimport LOG_PATH_MAX, log_at, log_next_use, log_record
+from mqcore.store.queue.open_files cimport open_file_if_open
+from mqcore.store.queue.extension cimport (
     ExtensionUnit,
     extension_fresh,
     extension_read,

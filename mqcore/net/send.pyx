@@ -86,7 +86,7 @@ from mqcore.shm.ring cimport (
 )
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.tables cimport TopicView, name_hash, queue_hash, topic_find
-from mqcore.store.multi_dispatch cimport is_light_name
+from mqcore.store.queue.multi_dispatch cimport is_light_name
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 from mqcore.store.topic_names cimport (
     HALF_TOPIC,

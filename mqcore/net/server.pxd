@@ -24,9 +24,9 @@ from mqcore.net.cold cimport ColdReader
 from mqcore.shm.pull_counts cimport PullCounts
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
-from mqcore.store.consume_queue cimport QueueFiles
-from mqcore.store.log_view cimport LogView
-from mqcore.store.queue_extension cimport QueueExtension
+from mqcore.store.queue.consume_queue cimport QueueFiles
+from mqcore.store.log.view cimport LogView
+from mqcore.store.queue.extension cimport QueueExtension
 
 cdef enum:
     READ_BYTES = 1 << 18               # one read of a socket

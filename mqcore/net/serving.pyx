@@ -64,9 +64,13 @@ from mqcore.shm.segment cimport (
     shm_consumer,
     shm_producer,
 )
-from mqcore.store.consume_queue cimport queue_files_close, queue_files_forget, queue_files_open
-from mqcore.store.log_view cimport log_view_close, log_view_forget, log_view_open
-from mqcore.store.queue_extension cimport extension_close, extension_let_go, extension_open
+from mqcore.store.queue.consume_queue cimport (
+    queue_files_close,
+    queue_files_forget,
+    queue_files_open,
+)
+from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
+from mqcore.store.queue.extension cimport extension_close, extension_let_go, extension_open
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)

@@ -35,7 +35,7 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.tables cimport name_hash, queue_hash
-from mqcore.store.log_view cimport log_at, log_next_use, log_record
+from mqcore.store.log.view cimport log_at, log_next_use, log_record
 from mqcore.store.record cimport (
     PARSE_RECORD,
     PropertyItem,

@@ -37,8 +37,8 @@ from mqcore.shm.segment cimport (
     shm_producer,
 )
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
-from mqcore.store.consume_queue cimport queue_files_forget
-from mqcore.store.half_queue cimport (
+from mqcore.store.queue.consume_queue cimport queue_files_forget
+from mqcore.store.queue.half_queue cimport (
     MOVED_PLACES,
     OP_BLOCKS,
     half_queue_close,
@@ -47,7 +47,7 @@ from mqcore.store.half_queue cimport (
     half_queue_seek,
     half_read_ops,
 )
-from mqcore.store.log_view cimport log_view_forget
+from mqcore.store.log.view cimport log_view_forget
 
 cdef enum:
     SLEEP_MS = 1000

@@ -14,7 +14,7 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
-from mqcore.store.consume_queue cimport (
+from mqcore.store.queue.consume_queue cimport (
     QueueFiles,
     QueueItem,
     entry_decode,
@@ -23,7 +23,7 @@ from mqcore.store.consume_queue cimport (
     queue_files_open,
     queue_read,
 )
-from mqcore.store.log_view cimport (
+from mqcore.store.log.view cimport (
     LogView,
     log_at,
     log_next_use,

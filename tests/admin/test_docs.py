@@ -105,8 +105,8 @@ def layout_number(name: str) -> int:
 
 
 def core(pattern: str) -> list[Path]:
-    return sorted(path for folder in CORE for path in (ROOT / "mqcore" / folder).glob(pattern)
-                  if not path.name.startswith(TOOLS))
+    return sorted(path for folder in CORE for path in (ROOT / "mqcore" / folder).rglob(pattern)
+                  if path.parent.name not in TOOLS)
 
 
 def invariants() -> dict[str, set[str]]:

@@ -22,7 +22,7 @@ from mqcore.broker.ports import (
 from mqcore.broker.registration import Registration
 from mqcore.broker.requests import Request
 from mqcore.broker.settings import Settings, load
-from mqcore.store.index_query import KeyMatches
+from mqcore.store.index.query import KeyMatches
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, decode
 from mqcore.wire.tags import Subscription

@@ -64,20 +64,20 @@ def settled_offsets(
     A client commits one-way on its way out, and a broker learns of it after the client has ended.
     So this returns when the offsets are at `wanted`, or have not changed for STILL_S.
     """
-    end = time.monotonic() + STILL_S_MAX
     known: dict[int, int] = {}
     since = 0.0
-    while True:
+
+    def settled() -> bool:
+        nonlocal known, since
         found = {queue: committed_offset(addr, group, topic, queue) or 0 for queue in queues}
         now = time.monotonic()
-        if wanted and all(found.get(queue, 0) >= offset for queue, offset in wanted.items()):
-            return found
         if found != known:
             known, since = found, now
-        elif now - since >= STILL_S:
-            return found
-        assert now < end, f"offsets of {group} still change: {found}"
-        time.sleep(POLL_INTERVAL_S)
+        reached = wanted and all(found.get(queue, 0) >= offset for queue, offset in wanted.items())
+        return bool(reached) or now - since >= STILL_S
+
+    wait_until(settled, f"offsets of {group} that stay as they are", STILL_S_MAX)
+    return known
 
 
 def stored_count(addr: str, topic: str, queues: Iterable[int]) -> int:

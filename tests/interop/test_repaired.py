@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mqcore.admin.store import records
-from mqcore.store.repair import repair
-from mqcore.store.verify import verify
+from mqcore.store.repair.store import repair
+from mqcore.store.verify.store import verify
 from tests.interop.conftest import MQCORE_SETTINGS
 from tests.interop.messages import Message, assert_same, mids, plain
 from tests.interop.runner import Programs

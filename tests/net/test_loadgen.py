@@ -29,13 +29,13 @@ from mqcore.admin.bench_load import (
     end_to_end,
     produce,
 )
-from mqcore.net.load_frames import (
+from mqcore.net.load.frames import (
     OPAQUE_FIRST,
     number_in_response,
     parse_response,
     render_pull,
 )
-from mqcore.net.load_histogram import LatencyHistogram
+from mqcore.net.load.histogram import LatencyHistogram
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Codec, Command, decode, encode, response
 from mqcore.wire.properties import decode_properties

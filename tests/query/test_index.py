@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.store.index_query import IndexReader
+from mqcore.store.index.query import IndexReader
 from tests.store.golden import manifest, unpack
 from tests.store.harness import Run
 

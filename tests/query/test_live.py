@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mqcore.store.index_query import IndexReader, KeyMatches
+from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.reader import StoreReader
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.records import decode_records

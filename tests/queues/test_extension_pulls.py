@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mqcore.filter.bloom import BloomFilter
-from mqcore.store.extension_files import ADDRESS_LAST, read_unit
+from mqcore.store.queue.extension_files import ADDRESS_LAST, read_unit
 from mqcore.wire.records import decode_records
 from tests.store.harness import read_entries
 from tests.support.mqcore_process import MqcoreError, mqcore_up

@@ -1,7 +1,7 @@
 """Extension files, and light queues, follow the beginning of a running broker's log."""
 from pathlib import Path
 
-from mqcore.store.extension_files import read_unit
+from mqcore.store.queue.extension_files import read_unit
 from mqcore.wire.codes import RequestCode
 from tests.queues.test_light_live import bodies, pull
 from tests.queues.test_light_live import send as send_listed

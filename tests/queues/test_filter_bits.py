@@ -9,7 +9,7 @@ from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.filter_bits import FilterBits
 from mqcore.filter.sql92_filter import Filter
 from mqcore.shm.filters import FilterWriter
-from mqcore.store.extension_files import read_unit
+from mqcore.store.queue.extension_files import read_unit
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from mqcore.store import append_probe
+from mqcore.store.probes import append_probe
 from mqcore.store.record import tags_code
-from mqcore.store.verify import verify
+from mqcore.store.verify.store import verify
 from mqcore.wire.properties import decode_properties
 from tests.store import golden
 from tests.store.harness import ENTRY, Run

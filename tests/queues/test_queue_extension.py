@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from mqcore.store.extension_files import (
+from mqcore.store.queue.extension_files import (
     ADDRESS_BASE,
     Unit,
     check_sizes,
@@ -13,8 +13,8 @@ from mqcore.store.extension_files import (
     trim,
 )
 from mqcore.store.record import tags_code
-from mqcore.store.recovery_errors import DamagedStoreError
-from mqcore.store.verify import verify
+from mqcore.store.recovery.errors import DamagedStoreError
+from mqcore.store.verify.store import verify
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.extension_files import is_address, read_unit
+from mqcore.store.queue.extension_files import is_address, read_unit
 from mqcore.store.record import tags_code
-from mqcore.store.verify import verify
-from mqcore.store.verify_report import DAMAGE, MEND
+from mqcore.store.verify.report import DAMAGE, MEND
+from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_records
 from tests.store.harness import read_entries
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store import index_files, queue_ends
-from mqcore.store.queue_ends import QueueEnds
-from mqcore.store.recovery import Recovered
-from mqcore.store.recovery_compare import queue_ends as ends_of
+from mqcore.store.index import files as index_files
+from mqcore.store.recovery import queue_ends
+from mqcore.store.recovery.compare import queue_ends as ends_of
+from mqcore.store.recovery.queue_ends import QueueEnds
+from mqcore.store.recovery.start import Recovered
 from tests.store.harness import Run
 
 FILE_ENTRIES = 40

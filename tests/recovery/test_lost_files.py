@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mqcore.broker.handlers import Broker
-from mqcore.store import index_files
-from mqcore.store.verify import DELAY_LEVELS_MS, verify
+from mqcore.store.index import files as index_files
+from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 from tests.broker.fakes import NOW_MS, FakeTables, make_bench, settings_in
 from tests.broker.test_topics import shape, table
 from tests.store import golden

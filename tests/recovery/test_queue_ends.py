@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mqcore.store import queue_ends
-from mqcore.store.recovery import DamagedStoreError, Recovery
+from mqcore.store.recovery import queue_ends
+from mqcore.store.recovery.start import DamagedStoreError, Recovery
 from tests.recovery.conftest import FILE_ENTRIES, MESSAGES, QUEUES, SIZES, TOPIC, Store, send
 from tests.store.harness import ENTRY, Run
 

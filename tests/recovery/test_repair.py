@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from mqcore.admin.cli import main
 from mqcore.admin.store import records
 from mqcore.store import files
-from mqcore.store.repair import Outcome, repair
-from mqcore.store.repair_records import LOST_TOPIC
-from mqcore.store.verify import verify
+from mqcore.store.repair.records import LOST_TOPIC
+from mqcore.store.repair.store import Outcome, repair
+from mqcore.store.verify.store import verify
 from mqcore.wire.records import Record
 from tests.support.mqcore_process import mqcore_up
 from tests.verify.conftest import stopped  # noqa: F401 (a fixture)

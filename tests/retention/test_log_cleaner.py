@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.shm.retention import LogWords
-from mqcore.store.retention import (
+from mqcore.store.log.retention import (
     HOUR_MS,
     UNKNOWN_PERCENT,
     LogCleaner,

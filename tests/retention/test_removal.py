@@ -11,11 +11,11 @@ import pytest
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
 from mqcore.shm.retention import QueueLives
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.dispatch import DispatchLoop
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.queue.dispatch import DispatchLoop
+from mqcore.store.queue.trim import delete_queue
 from mqcore.store.reader import StoreReader
-from mqcore.store.trim import delete_queue
 from tests.store.harness import Run
 
 REMOVAL = 5

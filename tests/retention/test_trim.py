@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.store.queue.trim import QueueTrimmer, trim_all, trim_index
 from mqcore.store.reader import StoreReader
-from mqcore.store.trim import QueueTrimmer, trim_all, trim_index
 from tests.store.harness import Run, read_entries
 
 SEGMENT = 8192

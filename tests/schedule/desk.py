@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.shm.delays import delay_offsets
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.schedule_loop import ScheduleLoop
+from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.schedule.loop import ScheduleLoop
 from mqcore.wire.properties import encode_properties
 from tests.store.harness import Run
 

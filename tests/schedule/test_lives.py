@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.io_stall import Stall
-from mqcore.store.schedule_loop import Snapshot
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.probes.io_stall import Stall
+from mqcore.store.schedule.loop import Snapshot
 from tests.schedule.desk import SLOT_WRITER, WORKER_RUNNING, Desk, now_ms
 from tests.workers.processes import wait_for
 

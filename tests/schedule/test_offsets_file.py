@@ -7,7 +7,7 @@ import pytest
 
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.settings import load
-from mqcore.store.schedule_loop import Snapshot
+from mqcore.store.schedule.loop import Snapshot
 from mqcore.workers.scheduler import DelayOffsets, Scheduler
 from tests.schedule.desk import SLOT_SCHEDULER, Desk, now_ms
 from tests.store.golden import unpack

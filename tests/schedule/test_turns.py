@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.append_probe import fail, unwatch, watch
+from mqcore.store.probes.append_probe import fail, unwatch, watch
 from mqcore.wire.properties import encode_properties
 from tests.schedule.desk import DELAYS_MS, SCHEDULE_TOPIC, Desk, now_ms
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mqcore.shm.tables import QueueTable, TableFullError, TableReader, TableWriter
-from mqcore.store.append_probe import AppendProbe
+from mqcore.store.probes.append_probe import AppendProbe
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64

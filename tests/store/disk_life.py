@@ -27,9 +27,9 @@ from mqcore.broker import settings as broker_settings
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.settings import Settings
 from mqcore.shm.retention import LogWords, QueueLives
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.recovery import DamagedStoreError
-from mqcore.store.retention import LogCleaner, Policy, Reason
+from mqcore.store.log.retention import LogCleaner, Policy, Reason
+from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.recovery.start import DamagedStoreError
 from mqcore.workers import dispatcher as dispatcher_module
 from mqcore.workers import last_run
 from mqcore.workers import writer as writer_module

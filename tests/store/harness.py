@@ -13,11 +13,11 @@ from mqcore.broker.delay_levels import parse_delay_levels
 from mqcore.broker.settings import BrokerSettings
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import QueueTable
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.dispatch import DispatchLoop
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.queue.dispatch import DispatchLoop
 from mqcore.store.record import parse
-from mqcore.store.recovery import Recovered, Recovery
+from mqcore.store.recovery.start import Recovered, Recovery
 
 SLOT_WRITER, SLOT_DISPATCHER = 1, 2
 TURN_MS_MAX = 20_000            # a turn ends when nothing is waiting; this only bounds a bug

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.store.io_stall import Stall
+from mqcore.store.probes.io_stall import Stall
 from tests.support import mqcore_process
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 
@@ -21,7 +21,7 @@ StallingBroker = Callable[
 
 STALLING_BROKER = """
 import mmap, sys
-from mqcore.store.io_stall import Stall
+from mqcore.store.probes.io_stall import Stall
 with open(sys.argv.pop(1), "r+b") as words:
     Stall(mmap.mmap(words.fileno(), 0)).install()
 from mqcore.admin.cli import main

@@ -1,4 +1,4 @@
-"""The append service keeps the rules A1 to A5 of mqcore/store/append.pxd."""
+"""The append service keeps the rules A1 to A5 of mqcore/store/log/append.pxd."""
 import errno
 import os
 from itertools import pairwise
@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from mqcore.layout import numbers
-from mqcore.store import append_probe
+from mqcore.store.probes import append_probe
 from tests.store.harness import Run
 
 PUT_OK, PUT_CREATE_FILE_FAILED, PUT_MESSAGE_ILLEGAL, PUT_NOT_AVAILABLE = 0, 2, 3, 4

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from mqcore.broker import config_file
-from mqcore.store import checkpoint, files, queue_ends, retention, trim
+from mqcore.store import checkpoint, files
 from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.log import retention
+from mqcore.store.queue import trim
+from mqcore.store.recovery import queue_ends
 
 ROOT = Path(files.__file__).parents[2]
 # What changes a disk, of the modules os and shutil and of paths.

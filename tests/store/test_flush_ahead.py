@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store import append_probe, files
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.log_folders import make_segment
+from mqcore.store import files
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.log.log_folders import make_segment
+from mqcore.store.probes import append_probe
+from mqcore.store.probes.append_probe import AppendProbe
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
 from tests.workers.load import Asker, send_request

@@ -11,16 +11,16 @@ import pytest
 
 from mqcore.broker.settings import SettingsError, load
 from mqcore.shm.retention import LogWords
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.dispatch import DispatchLoop
-from mqcore.store.folders import LogFolders
-from mqcore.store.log_folders import make_segment, open_segment
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.log.folders import LogFolders
+from mqcore.store.log.log_folders import make_segment, open_segment
+from mqcore.store.log.retention import LogCleaner, Policy, Reason
+from mqcore.store.queue.dispatch import DispatchLoop
 from mqcore.store.reader import StoreReader
 from mqcore.store.record import parse
-from mqcore.store.recovery import DamagedStoreError, Recovery
-from mqcore.store.retention import LogCleaner, Policy, Reason
-from mqcore.store.verify import verify
-from mqcore.store.verify_report import DAMAGE
+from mqcore.store.recovery.start import DamagedStoreError, Recovery
+from mqcore.store.verify.report import DAMAGE
+from mqcore.store.verify.store import verify
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run

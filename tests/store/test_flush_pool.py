@@ -1,4 +1,4 @@
-"""The transient pool keeps the rules K1 to K6 of mqcore/store/transient_pool.pxd."""
+"""The transient pool keeps the rules K1 to K6 of mqcore/store/log/transient_pool.pxd."""
 from __future__ import annotations
 
 import contextlib
@@ -15,12 +15,12 @@ import pytest
 
 from mqcore.admin.bench_control import Target, create_topic
 from mqcore.admin.bench_load import ProduceOptions, Span, produce
-from mqcore.store import append_probe
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.io_stall import Stall
-from mqcore.store.verify import verify
-from mqcore.store.verify_report import DAMAGE, Report
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.probes import append_probe
+from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.probes.io_stall import Stall
+from mqcore.store.verify.report import DAMAGE, Report
+from mqcore.store.verify.store import verify
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from mqcore.client import Message, Producer, SendStatus
-from mqcore.store import append_probe
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
-from mqcore.store.io_stall import Stall
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.probes import append_probe
+from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.probes.io_stall import Stall
 from tests.store.harness import Run
 from tests.store.stalling import StallingBroker, stall, stalling_broker
 from tests.support.mqcore_process import MqcoreProcess

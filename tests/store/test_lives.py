@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mqcore.store import append_probe
+from mqcore.store.probes import append_probe
 from tests.store.harness import Run, read_entries
 
 SEGMENT, FILE_ENTRIES, TURN_MS = 4096, 16, 1000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.shm.retention import LogWords
-from mqcore.store.producer import LogProducer
+from mqcore.store.log.producer import LogProducer
 from tests.store.harness import Run
 
 COORDINATOR = 16

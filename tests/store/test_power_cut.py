@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store import io_recorder
-from mqcore.store.append_loop import sync_bytes_max
+from mqcore.store.log.append_loop import sync_bytes_max
+from mqcore.store.probes import io_recorder
 from tests.store.harness import Run, log_records, read_entries
 from tests.store.power import Disk, Event, survivors
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store import io_recorder
+from mqcore.store.probes import io_recorder
 from tests.store.harness import Run
 from tests.store.power import Event
 from tests.store.test_power_cut import (

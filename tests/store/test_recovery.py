@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from mqcore.store.recovery import DamagedStoreError
+from mqcore.store.recovery.start import DamagedStoreError
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
 

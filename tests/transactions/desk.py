@@ -10,8 +10,8 @@ from typing import Any
 from mqcore.broker.transaction_requests import CHECK_TIMES, HALF_TOPIC
 from mqcore.net.transaction_check import TransactionCheck
 from mqcore.shm.check_ring import Check, CheckRing, Progress
-from mqcore.store.append_loop import AppendLoop
-from mqcore.store.append_probe import AppendProbe
+from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.wire.command import decode
 from mqcore.wire.properties import decode_properties, encode_properties
 from mqcore.wire.records import decode_record

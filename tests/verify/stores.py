@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqcore.store.verify import verify
-from mqcore.store.verify_files import StoreInUseError, StoreLock
-from mqcore.store.verify_report import Finding
+from mqcore.store.verify.files import StoreInUseError, StoreLock
+from mqcore.store.verify.report import Finding
+from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import MqcoreProcess
 
 SEGMENT_BYTES = 131_072

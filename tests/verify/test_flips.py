@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqcore.store.verify import verify
+from mqcore.store.verify.store import verify
 from mqcore.wire.records import RecordError, decode_record
 from tests.store.golden import manifest
 from tests.verify.stores import changed, flip

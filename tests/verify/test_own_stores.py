@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.verify import verify
-from mqcore.store.verify_files import StoreInUseError
+from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import mqcore_up
 from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, copy, load
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.verify import verify
+from mqcore.store.verify.store import verify
 from tests.store.golden import manifest
 from tests.verify.stores import changed, copy, damages, flip
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.verify import verify
+from mqcore.store.verify.store import verify
 from tests.store.golden import manifest, unpack
 
 SOUND = ["basic", "delay_retry_dlq", "filter_ext", "ipv6", "lmq", "transactions"]

@@ -9,7 +9,7 @@ from mqcore.broker.ports import LastPull, PullAdvance
 from mqcore.shm.pull_counts import PullCountPen, PullCountReader
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableWriter
-from mqcore.store.append_probe import AppendProbe
+from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.workers.shared_pulls import SharedPulls
 from tests.store.harness import Run, new_segment
 

@@ -1,0 +1,1 @@
+"""The load generator behind `mqcore bench`: connections, frames, latency histograms."""

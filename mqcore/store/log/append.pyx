@@ -1,0 +1,553 @@
+"""The append service (append.pxd has its rules)."""
+from libc.errno cimport EAGAIN, ENOSPC, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy, memset, strdup
+
+from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.clock cimport steady_ms
+from mqcore.endian cimport load_i32, store_i32, store_i64
+from mqcore.layout cimport (
+    BLANK_SIZE_MIN,
+    MAGIC_BLANK,
+    PRODUCER_COUNT,
+    PROPERTIES_LENGTH_MAX,
+    PUT_CREATE_FILE_FAILED,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_POOL_EXHAUSTED,
+    PUT_QUEUE_TABLE_FULL,
+    PUT_SERVICE_NOT_AVAILABLE,
+    PUT_WRITER_RESTARTED,
+    REFUSAL_DISK_FULL,
+    REFUSAL_FLUSH_FAILED,
+    REFUSAL_NONE,
+    REFUSAL_WRITE_FAILED,
+    REQUEST_AFTER_PREVIOUS,
+    REQUEST_ONEWAY,
+    REQUEST_WAITS,
+    RESULT_PUT,
+    SLOT_DISPATCHER,
+    SYS_FLAG_COMMIT,
+    AppendHead,
+    AppendResult,
+    QueueEntry,
+)
+from mqcore.shm.ring cimport (
+    Ring,
+    ring_claim,
+    ring_commit,
+    ring_has_room,
+    ring_is_empty,
+    ring_next,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
+from mqcore.shm.tables cimport queue_find_or_add
+from mqcore.store.log.flush cimport FlushService, flush_hand_over, refusal_set
+from mqcore.store.log.group_commit cimport group_sync
+from mqcore.store.io cimport store_io, wipe, write_all_at
+from mqcore.store.log.log_folders cimport log_create, log_folder_open
+from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
+from mqcore.store.log.prepare cimport prepare_give_way
+from mqcore.store.log.put_results cimport producer_wake, results_mark, results_publish
+from mqcore.store.record cimport record_place, record_store_time
+from mqcore.store.log.transient_pool cimport (
+    POOL_ENDS,
+    pool_at,
+    pool_end_segment,
+    pool_has_room,
+    pool_put,
+    pool_settle,
+)
+
+cdef extern from "<fcntl.h>" nogil:
+    int fallocate(int fd, int mode, long offset, long length)
+
+cdef extern from "<unistd.h>" nogil:
+    int dup(int fd)
+
+cdef extern from "<errno.h>" nogil:
+    int EDQUOT
+
+cdef enum:
+    RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
+    PROBE_INTERVAL_MS = 200
+    PROBE_BYTES = 1 << 20
+    KEEP_SIZE = 1                     # FALLOC_FL_KEEP_SIZE
+    USED_CAPACITY = 65536
+    POOL_WAIT_MS = 200                # requests wait so long for room in the pool
+    SETTLE_MS_MAX = 1000
+
+
+cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
+                       TransientPool* pool, const char* folders, int flush_mode,
+                       int64_t end) noexcept nogil:
+    cdef int i
+    memset(a, 0, sizeof(Appender))
+    a.shm = shm
+    a.service = service
+    a.group = group
+    a.pool = pool
+    a.flush_mode = flush_mode
+    a.segment_size = shm.head.segment_size
+    a.fd = a.folder_fd = -1
+    a.base = -1
+    a.position = end
+    a.last_store_time_ms = shm.log.last_store_time_ms
+    a.staging_capacity = 2 * TURN_BYTES_MAX + 2 * <int64_t>shm.head.message_size_max
+    a.staging = <uint8_t*>malloc(a.staging_capacity if pool == NULL else 1)
+    a.used_capacity = USED_CAPACITY
+    a.used = <UsedOffset*>malloc(sizeof(UsedOffset) * (USED_CAPACITY + MULTI_NAMES_MAX))
+    a.folders = strdup(folders)
+    if a.staging == NULL or a.used == NULL or a.folders == NULL:
+        return 12
+    for i in range(PRODUCER_COUNT):
+        if shm.head.appends[i].start == 0:
+            continue
+        a.producer[a.producers] = i
+        shm_consumer(shm, &shm.head.appends[i], &a.appends[a.producers])
+        shm_producer(shm, &shm.head.append_results[i], &a.results[a.producers])
+        a.result_kept[a.producers] = a.results[a.producers].position
+        a.producers += 1
+    if end % a.segment_size == 0:
+        return 0
+    if pool == NULL:
+        return open_segment(a, end // a.segment_size * a.segment_size)
+    a.base = end // a.segment_size * a.segment_size              # the commit thread opens it
+    return 0
+
+
+cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
+    """Make or open the segment at base and write there from now on; 0 or errno."""
+    cdef int copy, error = 0, folder = -1
+    cdef int fd = log_create(a.folders, base, a.segment_size)
+    if fd < 0:
+        return errno
+    if a.flush_mode == FLUSH_SYNC:
+        folder = log_folder_open(a.folders, base)
+        error = errno if folder < 0 else 0
+    if error == 0 and a.service != NULL:
+        copy = dup(fd)
+        if copy < 0:
+            error = errno
+        elif not flush_hand_over(a.service, copy, base):
+            store_io().close_file(copy)
+            error = EAGAIN                                       # the disk is far behind
+    if error:
+        store_io().close_file(fd)
+        return error
+    if a.fd >= 0:
+        store_io().close_file(a.fd)
+    a.fd = fd
+    a.folder_fd = folder
+    a.base = base
+    return 0
+
+
+cdef int sync_segment(Appender* a) noexcept nogil:
+    """Sync mode: what is in the segment reaches the disk, a new one's name too; 0 or errno."""
+    cdef int error
+    if a.folder_fd >= 0:
+        error = group_sync(a.group, a.folder_fd)
+        if error:
+            return error
+        store_io().close_file(a.folder_fd)
+        a.folder_fd = -1
+    return group_sync(a.group, a.fd)
+
+
+cdef void fail_results(Appender* a, int status) noexcept nogil:
+    """Results of records that did not get into the file: say so (A4)."""
+    cdef int p
+    for p in range(a.producers):
+        a.last_status[p] = status
+        results_mark(&a.results[p], a.result_kept[p], status, False)
+        a.result_kept[p] = a.results[p].position
+
+
+cdef void give_back_offsets(Appender* a) noexcept nogil:
+    while a.used_count > 0:                                      # newest first
+        a.used_count -= 1
+        store_i64_release(&a.shm.queues[a.used[a.used_count].queue].next_offset,
+                          a.used[a.used_count].offset)
+
+
+cdef void refuse(Appender* a, int error, int otherwise) noexcept nogil:
+    a.failure = error
+    if (error == ENOSPC or error == EDQUOT) and otherwise != REFUSAL_FLUSH_FAILED:
+        a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
+        refusal_set(a.shm.log, a.service, REFUSAL_DISK_FULL)
+    else:
+        refusal_set(a.shm.log, a.service, otherwise)
+
+
+cdef bint commit(Appender* a) noexcept nogil:
+    """Write what is staged. On failure the staged records of this turn never were."""
+    cdef int error, p
+    if a.staged == 0:
+        return True
+    if a.pool != NULL:
+        a.position += a.staged
+        a.staged = 0
+        pool_put(a.pool, a.position, a.last_store_time_ms)
+        return True
+    if a.prepare != NULL:
+        prepare_give_way(a.prepare, a.position + a.staged)
+    error = write_all_at(a.fd, a.staging, a.staged, a.position - a.base)
+    if error:
+        refuse(a, error, REFUSAL_WRITE_FAILED)
+        error = wipe(a.fd, a.position - a.base, a.staged)
+        if error:                            # it stays behind the end: take nothing more
+            refusal_set(a.shm.log, a.service, REFUSAL_WRITE_FAILED)
+        give_back_offsets(a)
+        fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+        a.staged = 0
+        return False
+    a.position += a.staged
+    a.staged = 0
+    a.used_count = 0
+    for p in range(a.producers):
+        a.result_kept[p] = a.results[p].position
+    return True
+
+
+cdef inline bint fits_segment(Appender* a, int64_t size) noexcept nogil:
+    return (a.base >= 0 and
+            a.position + a.staged + size + BLANK_SIZE_MIN <= a.base + a.segment_size)
+
+
+cdef bint roll_in_pool(Appender* a) noexcept nogil:
+    """The same where the commit thread writes; has_pool_room has looked for room."""
+    cdef uint8_t* blank = pool_at(a.pool, a.position)
+    if a.base >= 0:
+        store_i32(blank, <int32_t>(a.base + a.segment_size - a.position))
+        store_i32(blank + 4, MAGIC_BLANK)
+        if not pool_end_segment(a.pool, a.base, a.position + BLANK_SIZE_MIN):
+            return False
+        a.base += a.segment_size
+        a.position = a.base
+    else:
+        a.base = a.position // a.segment_size * a.segment_size
+    return True
+
+
+cdef bint has_pool_room(Appender* a, int64_t size) noexcept nogil:
+    """Whether a request of `size` bytes fits the pool, with the end of a segment that it may need."""
+    cdef int64_t start = a.position + a.staged
+    if a.base >= 0 and not fits_segment(a, size):
+        start = a.base + a.segment_size
+        if a.pool.ends_put - load_i32_acquire(&a.pool.ends_taken) >= POOL_ENDS:
+            a.pool_wanted = a.pool.written + a.pool.capacity     # when all is committed
+            return False
+    a.pool_wanted = start + size + BLANK_SIZE_MIN
+    if not pool_has_room(a.pool, a.pool_wanted):
+        return False
+    a.pool_wanted = 0
+    a.pool_full_ms = 0
+    return True
+
+
+cdef bint pool_keeps_waiting(Appender* a) noexcept nogil:
+    """A pool without room: requests stay in their rings for a while before they are refused."""
+    if a.pool_full_ms == 0:
+        a.pool_full_ms = steady_ms()
+    return steady_ms() - a.pool_full_ms < POOL_WAIT_MS
+
+
+cdef bint roll(Appender* a) noexcept nogil:
+    """Close the segment with a blank record and begin the next one (A3)."""
+    cdef uint8_t blank[8]
+    cdef int64_t rest = a.base + a.segment_size - a.position
+    cdef int error = 0
+    if not commit(a):
+        return False
+    if a.pool != NULL:
+        return roll_in_pool(a)
+    if a.fd >= 0:
+        rest = a.base + a.segment_size - a.position
+        if rest > 0:
+            store_i32(blank, <int32_t>rest)
+            store_i32(blank + 4, MAGIC_BLANK)
+            if a.prepare != NULL:
+                prepare_give_way(a.prepare, a.base + a.segment_size)
+            error = write_all_at(a.fd, blank, BLANK_SIZE_MIN, a.position - a.base)
+            if error == 0 and a.flush_mode == FLUSH_SYNC:
+                error = sync_segment(a)
+                if error:
+                    refuse(a, error, REFUSAL_FLUSH_FAILED)
+                    return False
+    if error == 0:
+        error = open_segment(a, a.base + a.segment_size if a.fd >= 0
+                             else a.position // a.segment_size * a.segment_size)
+    if error:
+        if error != EAGAIN:                  # the flush service has to catch up: ask again
+            refuse(a, error, REFUSAL_WRITE_FAILED)
+        return False
+    a.position = a.base if a.position < a.base else a.position
+    return True
+
+
+cdef inline void use_offset(Appender* a, int32_t queue, int64_t next_offset) noexcept nogil:
+    """Move a queue's next_offset on, to be given back if the write fails (A4)."""
+    cdef QueueEntry* entry = &a.shm.queues[queue]
+    if entry.next_offset >= next_offset:
+        return
+    if a.pool == NULL and a.used_count < a.used_capacity + MULTI_NAMES_MAX:
+        a.used[a.used_count].queue = queue
+        a.used[a.used_count].offset = entry.next_offset
+        a.used_count += 1
+    store_i64_release(&entry.next_offset, next_offset)
+
+
+cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, AppendResult* result,
+               int64_t* positions) noexcept nogil:
+    """Give the records of one request their places; PutStatus."""
+    cdef uint8_t* target
+    cdef int32_t number, i, size, queue
+    cdef int64_t done = 0, offset
+    cdef QueueEntry* entry
+    cdef int status
+    if (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&a.shm.log.disk_full_percent)):
+        return PUT_SERVICE_NOT_AVAILABLE
+    if a.multi != NULL:
+        status = multi_prepare(a.multi, &head, &records)
+        if status != PUT_OK:
+            return status
+    if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
+        return PUT_MESSAGE_ILLEGAL
+    if (a.pool == NULL and a.staged + head.bytes_total > a.staging_capacity
+            and not commit(a)):
+        return PUT_SERVICE_NOT_AVAILABLE
+    if not fits_segment(a, head.bytes_total) and not roll(a):
+        return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
+                in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
+    queue = queue_find_or_add(a.shm, records + head.topic_start, head.topic_length, head.queue_id,
+                              head.queue_hash)
+    if queue < 0:
+        return PUT_QUEUE_TABLE_FULL
+    entry = &a.shm.queues[queue]
+    target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, a.position + a.staged)
+    memcpy(target, records, head.bytes_total)
+    # who encoded it may have seen a later clock than this turn: no delivery seems early
+    a.last_store_time_ms = max(a.last_store_time_ms, record_store_time(records))
+    offset = entry.next_offset if head.transaction_type in (0, SYS_FLAG_COMMIT) else 0
+    result.queue_offset = offset
+    result.log_position = a.position + a.staged
+    for i in range(head.record_count):
+        size = load_i32(target + done)
+        record_place(target + done, offset + i, a.position + a.staged + done, a.last_store_time_ms)
+        if positions != NULL:
+            positions[i] = a.position + a.staged + done
+        done += size
+    if head.transaction_type in (0, SYS_FLAG_COMMIT):
+        use_offset(a, queue, offset + head.record_count)
+        entry.puts += 1
+        if a.multi != NULL:
+            for i in range(a.multi.named_count):
+                use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)
+    a.staged += done
+    a.appends_count += head.record_count
+    a.bytes_count += done
+    return PUT_OK
+
+
+cdef int64_t take(Appender* a, int p) noexcept nogil:
+    """Stage what one producer has, within limits; requests taken."""
+    cdef Ring* ring = &a.appends[p]
+    cdef AppendHead* head
+    cdef AppendResult* result
+    cdef uint8_t* record
+    cdef uint8_t* place
+    cdef int32_t length, kind, result_length
+    cdef int64_t before, taken = 0, bytes = 0
+    cdef bint exhausted
+    while a.staged < TURN_BYTES_MAX and bytes < RING_BYTES_MAX and a.used_count < a.used_capacity:
+        before = ring.position
+        length = ring_next(ring, &record, &kind)
+        if length < 0:
+            break
+        head = <AppendHead*>record
+        exhausted = (a.pool != NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_NONE
+                     and not has_pool_room(a, head.bytes_total + (
+                         0 if a.multi == NULL else PROPERTIES_LENGTH_MAX)))
+        if exhausted and pool_keeps_waiting(a):
+            ring.position = before
+            break
+        result_length = sizeof(AppendResult)
+        if head.record_count > 1:
+            result_length += 8 * head.record_count
+        place = ring_claim(&a.results[p], result_length)
+        if place == NULL:
+            ring_wait_for_room(&a.results[p])
+            place = ring_claim(&a.results[p], result_length)
+            if place == NULL:
+                ring.position = before                       # the producer is slow: not our wait
+                a.result_wanted[p] = result_length
+                break
+        a.result_wanted[p] = 0
+        result = <AppendResult*>place
+        result.connection = head.connection
+        result.opaque = head.opaque
+        result.producer_incarnation = head.producer_incarnation
+        result.queue_id = head.answer_queue_id
+        result.record_count = head.record_count
+        result.request_flags = head.request_flags
+        a.waiting += (head.request_flags & (REQUEST_WAITS | REQUEST_ONEWAY)) == REQUEST_WAITS
+        result.queue_offset = 0
+        result.log_position = 0
+        if head.request_flags & REQUEST_AFTER_PREVIOUS and a.last_status[p] != PUT_OK:   # A6
+            result.status = a.last_status[p]
+        elif exhausted:
+            result.status = PUT_POOL_EXHAUSTED
+        else:
+            result.status = stage(a, head, record + sizeof(AppendHead), result,
+                                  <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
+                                  else NULL)
+        a.last_status[p] = result.status
+        ring_commit(&a.results[p], RESULT_PUT, result_length)
+        if result.status != PUT_OK and a.staged == 0:
+            a.result_kept[p] = a.results[p].position         # already says what it is
+        taken += 1
+        bytes += length
+    return taken
+
+
+cdef bint make_durable(Appender* a) noexcept nogil:
+    """Sync mode: the file reaches the disk before anybody who waits hears of it (A1)."""
+    cdef bint failed
+    cdef int error, p
+    a.flushes_count += 1
+    # the sync of the segment before, in roll, may have failed in this very turn (A5)
+    failed = load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED
+    if not failed:
+        error = sync_segment(a)
+        if error:
+            refuse(a, error, REFUSAL_FLUSH_FAILED)
+            failed = True
+    if failed:
+        for p in range(a.producers):
+            a.result_kept[p] = a.results[p].cursors.tail
+        fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+        return False
+    store_i64_release(&a.shm.log.flushed_store_time_ms, a.last_store_time_ms)
+    store_i64_release(&a.shm.log.flushed, a.position)
+    return True
+
+
+cdef void publish_results(Appender* a) noexcept nogil:
+    cdef int p
+    for p in range(a.producers):
+        a.result_kept[p] = a.results[p].position
+        results_publish(a.shm, &a.results[p], a.producer[p])
+
+
+cdef void publish(Appender* a) noexcept nogil:
+    if a.shm.log.published != a.position:
+        store_i64_release(&a.shm.log.published, a.position)             # A2
+        store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)   # F3
+
+
+cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
+    cdef int p
+    cdef int64_t taken = 0, position = a.position
+    a.waiting = 0
+    if now_ms > a.last_store_time_ms:
+        a.last_store_time_ms = now_ms                        # never back, as store.md 2.7 has it
+    if (a.pool == NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
+            and steady_ms() >= a.probe_ms):
+        probe_disk(a)
+    for p in range(a.producers):
+        taken += take(a, p)
+    commit(a)
+    if a.flush_mode == FLUSH_SYNC and a.position != position:
+        if a.waiting == 0:
+            publish_results(a)                               # A1: nobody waits for the disk
+        if a.shows_unflushed:
+            publish(a)
+            doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+        if not make_durable(a) and not a.shows_unflushed:
+            a.position = position                            # nothing of it was published
+    if a.pool == NULL:
+        publish(a)
+    if taken:
+        a.batches_count += 1
+    publish_results(a)
+    for p in range(a.producers):
+        if ring_release(&a.appends[p]):
+            producer_wake(a.shm, a.producer[p])
+    if a.position != position and a.pool == NULL:
+        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+    return taken
+
+
+cdef void probe_disk(Appender* a) noexcept nogil:
+    """After a full disk: is there room for the next megabyte? Then take writes again."""
+    cdef int64_t at = a.position - a.base
+    a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
+    if a.fd >= 0 and fallocate(a.fd, KEEP_SIZE, at, min(PROBE_BYTES, a.segment_size - at)) != 0:
+        if errno == ENOSPC or errno == EDQUOT:
+            return
+    refusal_set(a.shm.log, a.service, REFUSAL_NONE)
+
+
+cdef bint appender_settle(Appender* a) noexcept nogil:
+    return commit(a) and (a.pool == NULL or pool_settle(a.pool, SETTLE_MS_MAX))
+
+
+cdef bint appender_has_work(Appender* a) noexcept nogil:
+    cdef int p
+    if a.pool_wanted and a.pool_full_ms and not (
+            load_i32_acquire(&a.shm.log.refusal) or not pool_keeps_waiting(a)
+            or pool_has_room(a.pool, a.pool_wanted)):
+        return False
+    for p in range(a.producers):
+        if not ring_is_empty(&a.appends[p]) and (
+                a.result_wanted[p] == 0 or ring_has_room(&a.results[p], a.result_wanted[p])):
+            return True
+    return False
+
+
+cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil:
+    cdef int64_t position = a.position
+    commit(a)
+    if a.fd >= 0 and a.position != position and a.flush_mode == FLUSH_SYNC:
+        make_durable(a)
+    if a.pool == NULL:
+        publish(a)
+        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+
+
+cdef void appender_drop_requests(Appender* a) noexcept nogil:
+    """
+    What was in flight when an earlier writer died: whether it is in the log is not known here, so
+    each is answered as such, once, and none is appended a second time.
+    """
+    cdef int p
+    cdef Ring* ring
+    cdef AppendHead* head
+    cdef AppendResult* result
+    cdef uint8_t* record
+    cdef int32_t kind
+    for p in range(a.producers):
+        ring = &a.appends[p]
+        while ring_next(ring, &record, &kind) >= 0:
+            head = <AppendHead*>record
+            result = <AppendResult*>ring_claim(&a.results[p], sizeof(AppendResult))
+            if result == NULL:
+                continue                                     # its client runs into its time-out
+            result.connection = head.connection
+            result.opaque = head.opaque
+            result.producer_incarnation = head.producer_incarnation
+            result.queue_offset = 0
+            result.log_position = 0
+            result.queue_id = head.answer_queue_id
+            result.record_count = 1
+            result.status = PUT_WRITER_RESTARTED
+            result.request_flags = head.request_flags
+            ring_commit(&a.results[p], RESULT_PUT, sizeof(AppendResult))
+        ring_release(ring)
+        publish_results(a)
+        producer_wake(a.shm, a.producer[p])

@@ -1,0 +1,126 @@
+"""The async flush service."""
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport strdup
+
+from mqcore.atomics cimport (
+    full_fence,
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+)
+from mqcore.clock cimport steady_ms
+from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
+from mqcore.store.log.bell cimport bell_make, bell_ring, bell_wait
+from mqcore.store.io cimport store_io
+from mqcore.store.log.log_folders cimport log_create
+
+cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil:
+    if load_i32_acquire(&state.refusal) == REFUSAL_FLUSH_FAILED:
+        return                                                               # F2
+    store_i32_release(&state.refusal, refusal)
+    full_fence()       # the flush thread stores its failure, then its refusal: ours may have come last
+    if service != NULL and load_i32_acquire(&service.failure):
+        store_i32_release(&state.refusal, REFUSAL_FLUSH_FAILED)
+
+
+cdef void flush_service_open(FlushService* service, LogState* state, const char* folders,
+                             int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
+                             int64_t thorough_interval_ms) noexcept nogil:
+    service.state = state
+    service.folders = strdup(folders)
+    service.made = -1
+    service.segment_size = segment_size
+    service.interval_ms = interval_ms
+    service.least_bytes = least_bytes
+    service.thorough_interval_ms = thorough_interval_ms
+    service.handed = 0
+    service.taken = 0
+    service.stop = 0
+    service.hurry = 0
+    service.bell = bell_make()
+    service.flushes = 0
+    service.failure = 0
+
+
+cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil:
+    cdef Handover* place = &service.segments[service.handed % HANDOVER_PLACES]
+    if service.handed - load_i32_acquire(&service.taken) >= HANDOVER_PLACES:
+        store_i32_release(&service.hurry, 1)
+        bell_ring(service.bell)
+        return False
+    place.fd = fd
+    place.base = base
+    store_i32_release(&service.handed, service.handed + 1)               # F1
+    return True
+
+
+cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
+    """Sync every segment with bytes below target; the ones left behind are closed."""
+    cdef Handover* segment
+    while service.taken < load_i32_acquire(&service.handed):
+        segment = &service.segments[service.taken % HANDOVER_PLACES]
+        if segment.base >= target:
+            return True
+        service.flushes += 1
+        if store_io().sync_data(segment.fd) != 0:
+            service.failure = errno
+            store_i32_release(&service.state.refusal, REFUSAL_FLUSH_FAILED)   # F2
+            return False
+        if target < segment.base + service.segment_size:
+            return True
+        store_io().close_file(segment.fd)
+        store_i32_release(&service.taken, service.taken + 1)
+    return True
+
+
+cdef void make_ahead(FlushService* service) noexcept nogil:
+    """F4. A disk that refuses is the appender's business, once it needs the segment."""
+    cdef int32_t handed = load_i32_acquire(&service.handed)
+    cdef int64_t next_base
+    cdef int fd
+    if handed == 0 or service.folders == NULL:
+        return
+    next_base = service.segments[(handed - 1) % HANDOVER_PLACES].base + service.segment_size
+    if next_base <= service.made:
+        return
+    fd = log_create(service.folders, next_base, service.segment_size)
+    if fd >= 0:
+        store_io().close_file(fd)
+        service.made = next_base
+
+
+cdef void flush_stop(FlushService* service) noexcept nogil:
+    store_i32_release(&service.stop, 1)
+    bell_ring(service.bell)
+
+
+cdef void flush_run(FlushService* service) noexcept nogil:
+    cdef int64_t last_ms = steady_ms()
+    cdef int64_t thorough_ms = last_ms
+    cdef int64_t now_ms, target, target_time_ms
+    cdef bint stopping = False, hurry
+    while not stopping:
+        stopping = load_i32_acquire(&service.stop) != 0
+        now_ms = steady_ms()
+        hurry = stopping or load_i32_acquire(&service.hurry) != 0
+        if not hurry and now_ms - last_ms < service.interval_ms:
+            bell_wait(service.bell, service.interval_ms - (now_ms - last_ms))
+            continue
+        store_i32_release(&service.hurry, 0)
+        if not stopping:
+            make_ahead(service)
+        last_ms = now_ms
+        target_time_ms = load_i64_acquire(&service.state.last_store_time_ms)
+        target = load_i64_acquire(&service.state.published)
+        if target == service.state.flushed:
+            continue
+        if (not hurry and target - service.state.flushed < service.least_bytes
+                and now_ms - thorough_ms < service.thorough_interval_ms):
+            continue
+        if not sync_up_to(service, target):
+            return
+        thorough_ms = now_ms
+        store_i64_release(&service.state.flushed_store_time_ms, target_time_ms)
+        store_i64_release(&service.state.flushed, target)

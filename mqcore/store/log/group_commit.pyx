@@ -1,0 +1,89 @@
+"""Group commit and its watcher (group_commit.pxd has the rules)."""
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.atomics cimport (
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+    swap_i64,
+)
+from mqcore.clock cimport steady_ms
+from mqcore.layout cimport PUT_FLUSH_TIMEOUT
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+from mqcore.store.log.bell cimport bell_make, bell_ring, bell_wait
+from mqcore.store.io cimport store_io
+from mqcore.store.log.put_results cimport results_mark, results_publish
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef enum:
+    IDLE = 0
+    SYNCING = 1
+    TAKEN = 2
+    ANSWERED = 3
+    PHASES = 4
+    ANSWERING_US = 20
+
+
+cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const int* producer,
+                            int producers, int64_t timeout_ms) noexcept nogil:
+    group.shm = shm
+    group.results = results
+    group.producer = producer
+    group.producers = producers
+    group.timeout_ms = timeout_ms
+    group.phase = IDLE
+    group.deadline_ms = 0
+    group.timeouts = 0
+    group.stop = 0
+    group.bell = bell_make()
+
+
+cdef int group_sync(GroupCommit* group, int fd) noexcept nogil:
+    cdef int64_t syncing = group.phase + SYNCING
+    cdef int64_t idle = group.phase + PHASES
+    cdef int error = 0
+    store_i64_release(&group.deadline_ms, steady_ms() + group.timeout_ms)
+    store_i64_release(&group.phase, syncing)
+    if store_io().sync_data(fd) != 0:
+        error = errno
+    if not swap_i64(&group.phase, syncing, idle):                        # G1: the watcher has it
+        while load_i64_acquire(&group.phase) % PHASES != ANSWERED:       # G2
+            usleep(ANSWERING_US)
+        store_i64_release(&group.phase, idle)
+    return error
+
+
+cdef void answer(GroupCommit* group) noexcept nogil:
+    """Those who wait hear that the disk is late; the rest is answered as it is (G3)."""
+    cdef int p
+    cdef int64_t marked = 0
+    for p in range(group.producers):
+        marked += results_mark(&group.results[p], group.results[p].cursors.tail, PUT_FLUSH_TIMEOUT,
+                               True)
+        results_publish(group.shm, &group.results[p], group.producer[p])
+    store_i64_release(&group.timeouts, group.timeouts + marked)
+
+
+cdef void group_watch(GroupCommit* group) noexcept nogil:
+    cdef int64_t seen, wait_ms
+    while not load_i32_acquire(&group.stop):
+        seen = load_i64_acquire(&group.phase)
+        wait_ms = group.timeout_ms                                       # G4
+        if seen % PHASES == SYNCING:
+            wait_ms = load_i64_acquire(&group.deadline_ms) - steady_ms()
+            if wait_ms <= 0:
+                if swap_i64(&group.phase, seen, seen - SYNCING + TAKEN):
+                    answer(group)
+                    store_i64_release(&group.phase, seen - SYNCING + ANSWERED)
+                continue
+        bell_wait(group.bell, wait_ms)
+
+
+cdef void group_stop(GroupCommit* group) noexcept nogil:
+    store_i32_release(&group.stop, 1)
+    bell_ring(group.bell)

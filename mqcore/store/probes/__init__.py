@@ -1,0 +1,1 @@
+"""For tests: producers that send anything, disks that fail, hang or remember."""

@@ -1,0 +1,1 @@
+"""Consume queues: dispatch, extension files, named queues, half messages."""

@@ -1,0 +1,55 @@
+# Dispatch: gives every published record its consume queue entry and its index keys, in log order,
+# and tells the serving processes which queues grew (store.md 8).
+#
+#   D1  `dispatched` moves after all entries and keys below it are written; a dispatcher that starts
+#       again repeats what lies behind it, and repeating writes the same bytes or nothing.
+#   D2  A queue's max_offset moves after its entries are in the file (C2), before anybody is told.
+#   D3  Serving i is told of a queue when interest[i][queue] is set; it sets that word, then looks at
+#       max_offset; we store max_offset, then look at the word: one of us sees the other. A queue's
+#       first entries are told to all: pulls may wait for a queue that has no number yet.
+#   D4  A record below its queue's restart_position is of a life that was ended: it gets no entry. The
+#       writer sets that word, then removals_begun, then publishes further records; we look at
+#       `published` first, so the files of the old life are gone before an entry of the new one.
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+from mqcore.store.queue.bit_source cimport RecordBits
+from mqcore.store.schedule.delivery_time cimport DelayLevels
+from mqcore.store.queue.dispatch_queues cimport QueueBatch
+from mqcore.store.index.file cimport KeyIndex
+from mqcore.store.log.view cimport LogView
+from mqcore.store.queue.multi_dispatch cimport NamedQueue
+from mqcore.store.queue.extension cimport QueueExtension
+
+cdef enum DispatchFailure:
+    DISPATCH_WELL = 0
+    DISPATCH_BAD_RECORD = 1           # failure_position, failure_detail = ParseResult
+    DISPATCH_UNKNOWN_QUEUE = 2        # failure_position
+    DISPATCH_LOG_UNREADABLE = 3       # failure_detail = errno
+    DISPATCH_IO = 4                   # failure_detail = errno; may pass, retried
+    DISPATCH_REMOVAL = 5              # no failure: queues have to be removed before it goes on
+
+cdef struct Dispatcher:
+    Shm* shm
+    LogView log
+    QueueBatch batch
+    QueueExtension extension
+    KeyIndex index
+    bint index_enabled
+    DelayLevels delays
+    NamedQueue* named                 # of one record; NULL: records are in their own queue only
+    bint light_queues
+    RecordBits* bits                  # NULL: units have no bit maps
+    Ring arrivals[17]
+    int32_t removals_seen             # calls of the writer that were answered
+    int64_t position
+    int64_t batch_store_time_ms       # of the last record of this batch
+    int64_t last_store_time_ms        # of the last record whose entries are written: for checkpoints
+    int64_t records_count
+    int failure
+    int failure_detail
+    int64_t failure_position
+
+cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil        # records, or -1: d.failure
+cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil

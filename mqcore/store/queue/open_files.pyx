@@ -1,0 +1,181 @@
+"""Opens, makes, syncs and closes the files of queues (open_files.pxd)."""
+from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset, strncpy
+
+from mqcore.atomics cimport exchange_i32, load_i32_acquire, store_i32_release
+from mqcore.layout cimport QueueEntry
+from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.log.view cimport LOG_PATH_MAX
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_RDWR
+    int O_CREAT
+    int O_CLOEXEC
+
+cdef extern from "<sys/stat.h>" nogil:
+    int mkdir(const char* path, unsigned int mode)
+
+cdef enum:
+    NAMES_ROOM = 256                  # of a path: topic, queue id and place behind the folder
+
+
+cdef int open_files_begin(OpenFiles* f, QueueEntry* queues, int32_t capacity, const char* folder,
+                          int64_t file_size, int32_t open_max, bint writes) noexcept nogil:
+    memset(f, 0, sizeof(OpenFiles))
+    f.queues = queues
+    f.open_max = open_max
+    f.writes = writes
+    f.file_size = file_size
+    strncpy(f.folder, folder, LOG_PATH_MAX - NAMES_ROOM)
+    f.files = <OpenFile*>calloc(capacity, sizeof(OpenFile))
+    if f.files == NULL:
+        return ENOMEM
+    f.capacity = capacity
+    return 0
+
+
+cdef void open_files_end(OpenFiles* f) noexcept nogil:
+    cdef int32_t queue
+    for queue in range(f.capacity):
+        open_file_close(f, queue)
+    free(f.files)
+    f.files = NULL
+    f.capacity = 0
+
+
+cdef int open_file_folder(char* path, const char* folder, const QueueEntry* entry) noexcept nogil:
+    return snprintf(path, LOG_PATH_MAX, "%s/%.*s/%d", folder, <int>entry.topic_length,
+                    <const char*>entry.topic, <int>entry.queue_id)
+
+
+cdef void open_file_path(char* path, const char* folder, const QueueEntry* entry,
+                         int64_t first) noexcept nogil:
+    cdef int length = open_file_folder(path, folder, entry)
+    snprintf(path + length, LOG_PATH_MAX - length, "/%020lld", <long long>first)
+
+
+cdef void make_folders(const OpenFiles* f, const QueueEntry* entry) noexcept nogil:
+    cdef char path[LOG_PATH_MAX]
+    mkdir(f.folder, 0o755)             # what is missing shows when the file is opened
+    snprintf(path, LOG_PATH_MAX, "%s/%.*s", f.folder, <int>entry.topic_length,
+             <const char*>entry.topic)
+    mkdir(path, 0o755)
+    open_file_folder(path, f.folder, entry)
+    mkdir(path, 0o755)
+
+
+cdef void open_file_close(OpenFiles* f, int32_t queue) noexcept nogil:
+    if f.files[queue].fd_plus_one:
+        store_io().close_file(f.files[queue].fd_plus_one - 1)
+        f.files[queue].fd_plus_one = 0
+        f.open_count -= 1
+
+
+cdef void close_coldest(OpenFiles* f) noexcept nogil:
+    """Close half of the open files: those not used in the recent half of all calls."""
+    cdef int32_t queue
+    cdef int64_t oldest = f.use, middle
+    for queue in range(f.capacity):
+        if f.files[queue].fd_plus_one and f.files[queue].use < oldest:
+            oldest = f.files[queue].use
+    middle = oldest + (f.use - oldest + 1) // 2
+    for queue in range(f.capacity):
+        if f.files[queue].use <= middle and f.files[queue].use != f.use:
+            open_file_close(f, queue)
+
+
+cdef int sync_left(OpenFiles* f, int32_t queue) noexcept nogil:
+    """Bring the file that the queue wrote so far to disk, be it open or not; 0 or errno."""
+    cdef OpenFile* file = &f.files[queue]
+    if not file.fd_plus_one:
+        return open_file_sync(f, queue)
+    return errno if store_io().sync_data(file.fd_plus_one - 1) != 0 else 0
+
+
+cdef int opened(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil:
+    """A new descriptor of the file, which a writer makes if it is missing; -1: f.failure."""
+    cdef char path[LOG_PATH_MAX]
+    cdef int fd
+    open_file_path(path, f.folder, &f.queues[queue], first)
+    fd = store_io().open_file(path, (O_RDWR if f.writes else O_RDONLY) | O_CLOEXEC, 0)
+    if fd < 0 and errno == ENOENT and f.writes:
+        make_folders(f, &f.queues[queue])
+        fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
+        if fd >= 0 and store_io().truncate(fd, f.file_size) != 0:
+            f.failure = errno
+            store_io().close_file(fd)
+            return -1
+    if fd < 0:
+        f.failure = errno
+    return fd
+
+
+cdef int open_file_at(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil:
+    cdef OpenFile* file = &f.files[queue]
+    cdef int32_t life = load_i32_acquire(&f.queues[queue].removal_done)
+    cdef int fd
+    f.use += 1
+    file.use = f.use
+    if file.fd_plus_one and file.first == first and file.life == life:
+        return file.fd_plus_one - 1
+    if f.writes and file.first != first:
+        # open_file_sync only knows the newest file: an older one goes to disk when it is left,
+        # whoever has taken its dirty word
+        f.failure = sync_left(f, queue)
+        if f.failure:
+            return -1
+    open_file_close(f, queue)
+    if f.open_count >= f.open_max:
+        close_coldest(f)
+    fd = opened(f, queue, first)
+    if fd < 0:
+        return -1
+    file.fd_plus_one = fd + 1
+    file.first = first
+    file.life = life
+    f.open_count += 1
+    return fd
+
+
+cdef int open_file_write(OpenFiles* f, int32_t queue, int64_t first, const void* bytes, size_t size,
+                         int64_t place) noexcept nogil:
+    cdef int fd = open_file_at(f, queue, first)
+    cdef int error
+    if fd < 0:
+        return f.failure
+    error = write_all_at(fd, bytes, size, place)
+    if error:
+        f.failure = error
+        return error
+    store_i32_release(&f.files[queue].dirty, 1)
+    return 0
+
+
+cdef void open_file_forget(OpenFiles* f, int32_t queue) noexcept nogil:
+    open_file_close(f, queue)
+    store_i32_release(&f.files[queue].dirty, 0)
+
+
+cdef void open_file_distrust(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil:
+    f.files[queue].first = first
+    store_i32_release(&f.files[queue].dirty, 1)
+
+
+cdef int open_file_sync(OpenFiles* f, int32_t queue) noexcept nogil:
+    # called by the sync thread: uses a descriptor of its own, those above are the dispatcher's
+    cdef char path[LOG_PATH_MAX]
+    cdef int fd, error = 0
+    if not exchange_i32(&f.files[queue].dirty, 0):
+        return 0
+    open_file_path(path, f.folder, &f.queues[queue], f.files[queue].first)
+    fd = store_io().open_file(path, O_RDWR | O_CLOEXEC, 0)
+    if fd < 0:
+        return errno if errno != ENOENT else 0         # the queue was removed meanwhile
+    if store_io().sync_data(fd) != 0:
+        error = errno
+    store_io().close_file(fd)
+    return error

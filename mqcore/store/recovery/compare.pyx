@@ -1,0 +1,369 @@
+"""
+Compares the consume queues with what the last run left, or with the log (queues.pxd has the
+rules): which queues are missing, behind, begin too late, or hold entries that are not the log's.
+"""
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
+from mqcore.layout cimport (
+    CQ_ENTRY_SIZE,
+    CQ_FILLER_RECORD_SIZE,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_TRANSACTION_MASK,
+    QueueEntry,
+)
+from mqcore.shm.segment cimport Segment, Shm
+from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_file_path
+from mqcore.store.io cimport store_io
+from mqcore.store.log.view cimport LOG_PATH_MAX, log_next_use, log_segment
+from mqcore.store.recovery.queue_ends import Hints, QueueEnds
+from mqcore.store.record cimport (
+    PARSE_BLANK,
+    PARSE_RECORD,
+    RecordView,
+    record_parse,
+)
+from mqcore.store.recovery.cut cimport QueueCutting
+from mqcore.store.recovery.queues cimport FoundQueue
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_CLOEXEC
+
+cdef extern from "<sys/stat.h>" nogil:
+    cdef struct timespec:
+        long tv_sec
+        long tv_nsec
+    cdef struct file_status "stat":
+        long st_size
+        timespec st_mtim
+    int stat_of "stat"(const char* path, file_status* status)
+
+cdef enum:
+    READERS = 16                      # threads that wait for the disk
+    CHUNK_ENTRIES = 1024              # read at a time
+    STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
+
+SYSTEM_TOPICS = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
+                 "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
+
+
+cdef class QueueComparison(QueueCutting):
+    """
+    The consume queues at a start, with what they have to hold.
+
+    stretch_bytes: of the log, at each end, held against the queues when the last run left no word.
+    """
+
+    def __init__(self, Segment segment not None, str folder not None, int64_t file_entries,
+                 int64_t stretch_bytes):
+        self.stretch_bytes = stretch_bytes
+
+    # -- what the last run left --------------------------------------------------------------------
+
+    def learn(self, ends: QueueEnds) -> None:
+        """Enter the queues that the last run left, and what they held."""
+        cdef const int32_t[::1] topics = memoryview(ends.topic_numbers).cast("i")
+        cdef const int32_t[::1] ids = memoryview(ends.queue_ids).cast("i")
+        cdef const int64_t[::1] least = memoryview(ends.min_offsets).cast("q")
+        cdef const int64_t[::1] most = memoryview(ends.max_offsets).cast("q")
+        cdef list names = ends.topics
+        self.known_first = ends.first
+        self.known_end = ends.end
+        cdef Py_ssize_t i
+        cdef int32_t number
+        for i in range(ids.shape[0]):
+            number = <int32_t>(self.enter(names[topics[i]], ids[i]) - self.shm.queues)
+            self.found[number].known_min = least[i]
+            self.found[number].known_max = most[i]
+
+    cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil:      # Y1
+        cdef FoundQueue* found = &self.found[number]
+        cdef char path[LOG_PATH_MAX]
+        cdef uint8_t raw[2 * CQ_ENTRY_SIZE]
+        cdef file_status status
+        cdef int64_t newest = found.known_max - 1
+        cdef int64_t last = newest // self.file_entries * self.file_entries
+        cdef int64_t first = min(found.known_min, newest) // self.file_entries * self.file_entries
+        cdef int64_t wanted = 2 if newest + 1 < last + self.file_entries else 1
+        cdef int64_t got, i
+        cdef QueueItem item
+        cdef int fd
+        found.first_file = first
+        while first <= last:
+            queue_file_path(path, self.folder_text, &self.shm.queues[number], first)
+            if stat_of(path, &status) != 0 or status.st_size != self.file_entries * CQ_ENTRY_SIZE:
+                return False
+            if status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec > unchanged_ns:
+                return False
+            first += self.file_entries
+        if unchanged_ns < <int64_t>0x7FFFFFFFFFFFFFFF:
+            return True                # nobody has written since: what is there is what we wrote
+        fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
+        if fd < 0:
+            return False
+        got = store_io().read_at(fd, raw, wanted * CQ_ENTRY_SIZE, (newest - last) * CQ_ENTRY_SIZE)
+        store_io().close_file(fd)
+        if got != wanted * CQ_ENTRY_SIZE:
+            return False
+        item = entry_decode(raw)
+        if item.record_size <= 0 or item.record_size == CQ_FILLER_RECORD_SIZE or (
+                item.log_position < 0 or item.log_position + item.record_size > self.limit):
+            return False
+        for i in range(CQ_ENTRY_SIZE, got):
+            if raw[i] != 0:
+                return False
+        found.last_end = item.log_position + item.record_size
+        return True
+
+    def load_known(self, ends: QueueEnds, int64_t limit) -> None:
+        """
+        After a clean stop of ours: the queues that are as they were left need no closer look. Times
+        of files count when `ends` knows them.
+        """
+        self.limit = self.log_end = limit
+        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once,
+            for done in [readers.submit(self.load_known_part, first,     # best for neighbours
+                                        ends.unchanged_ns or 0x7FFFFFFFFFFFFFFF)
+                         for first in range(READERS)]:
+                done.result()
+
+    def load_known_part(self, int32_t first, int64_t unchanged_ns) -> None:
+        cdef int32_t number = first
+        cdef FoundQueue* found
+        with nogil:
+            while number < self.shm.head.queue_count:
+                found = &self.found[number]
+                if found.known_max > 0 and self.as_known(number, unchanged_ns):
+                    found.known = True
+                    store_i64_release(&self.shm.queues[number].min_offset, found.known_min)
+                    store_i64_release(&self.shm.queues[number].max_offset, found.known_max)
+                number += READERS
+
+    # -- against the log ---------------------------------------------------------------------------
+
+    cdef int64_t first_wrong(self, int32_t number) noexcept nogil:
+        """The first queue offset whose entry is not the log's, or cannot be read; max_offset: none."""
+        cdef QueueEntry* queue = &self.shm.queues[number]
+        cdef int64_t offset = queue.min_offset, end = queue.max_offset, first, i, part
+        cdef uint8_t raw[CHUNK_ENTRIES * CQ_ENTRY_SIZE]
+        cdef char path[LOG_PATH_MAX]
+        cdef QueueItem item
+        while offset < end:
+            first = offset // self.file_entries * self.file_entries
+            part = min(min(first + self.file_entries, end) - offset, <int64_t>CHUNK_ENTRIES)
+            queue_file_path(path, self.folder_text, queue, first)
+            part = self.read_entries(path, offset - first, part, raw)
+            if part <= 0:
+                return offset
+            for i in range(part):
+                item = entry_decode(raw + i * CQ_ENTRY_SIZE)
+                if not self.entry_is_right(number, offset + i, &item):
+                    return offset + i
+            offset += part
+        return end
+
+    cdef bint last_is_right(self, int32_t number) noexcept nogil:
+        """Whether a queue's newest entry is the log's."""
+        cdef int64_t newest = self.shm.queues[number].max_offset - 1
+        cdef int64_t first = newest // self.file_entries * self.file_entries
+        cdef char path[LOG_PATH_MAX]
+        cdef uint8_t raw[CQ_ENTRY_SIZE]
+        cdef QueueItem item
+        queue_file_path(path, self.folder_text, &self.shm.queues[number], first)
+        if self.read_entries(path, newest - first, 1, raw) != 1:
+            return False
+        item = entry_decode(raw)
+        return self.entry_is_right(number, newest, &item)
+
+    def distrust(self, bint whole) -> None:
+        """
+        Hold entries of the queues that are not as known against the log, the last of each or, when
+        `whole`, all, and cut a queue at the first that is wrong.
+        """
+        cdef int32_t number
+        cdef QueueEntry* queue
+        cdef int64_t wrong
+        for number in range(self.shm.head.queue_count):
+            queue = &self.shm.queues[number]
+            if self.found[number].known or queue.max_offset <= queue.min_offset:
+                continue
+            if not whole and self.last_is_right(number):
+                continue
+            wrong = self.first_wrong(number)
+            if wrong < queue.max_offset:
+                self.cut_at(number, wrong)
+
+    def missing_from(self, int64_t end, bint clean) -> int:
+        """
+        The log position from which entries are missing that the last run had, `end`: none are. A
+        queue that begins too late is removed, to be written anew. clean: what was learned is the
+        last word; else it is what was on disk when the log ended at `known_end`.
+        """
+        cdef int64_t missing = end
+        cdef int64_t first = self.shm.log.first
+        cdef int32_t number
+        cdef FoundQueue* found
+        cdef QueueEntry* queue
+        for number in range(self.shm.head.queue_count):
+            found = &self.found[number]
+            queue = &self.shm.queues[number]
+            if found.known or found.known_max <= 0 or (
+                    queue.restart_position > 0 and queue.restart_position >= self.known_end):
+                continue                                   # as it was, or removed since
+            if found.first_file > found.known_min // self.file_entries * self.file_entries or (
+                    first == self.known_first and queue.min_offset > found.known_min):
+                self.remove(number)
+            if clean and queue.max_offset > found.known_max:
+                self.cut_at(number, found.known_max)
+            if queue.max_offset < found.known_max and not found.cut:
+                missing = min(missing, max(first, found.last_end))
+        return missing
+
+    # -- without a word from the last run ----------------------------------------------------------
+
+    def missing_by_log(self, int64_t end, hints: Hints) -> int:
+        """
+        As missing_from, from the log alone: its first and last `stretch_bytes` are held against the
+        queues (a log that is no longer, as a whole), and so is the newest entry of each queue. A
+        queue without files whose topic is gone was removed.
+        """
+        cdef int64_t first = self.shm.log.first
+        cdef bint whole = end - first <= 2 * self.stretch_bytes
+        cdef dict strangers = {}
+        cdef int32_t number
+        self.limit = end
+        self.missing = end
+        self.distrust(whole)
+        if whole:
+            self.compare(first, end, strangers)
+        else:
+            self.compare(first, first + self.stretch_bytes, strangers)
+            self.compare(self.boundary(end - self.stretch_bytes, end), end, strangers)
+        for topic, position in strangers.items():
+            if hints.topics is None or topic in hints.topics or topic.startswith(SYSTEM_TOPICS):
+                self.missing = min(self.missing, <int64_t>(position if whole else first))
+        wanted = {name: offset for name, offset in hints.offsets.items()
+                  if offset > 0 and (hints.topics is None or name[0] in hints.topics)}
+        for number in range(self.shm.head.queue_count):
+            if self.found[number].late:
+                self.remove(number)
+            if (self.shm.queues[number].max_offset < wanted.pop(self.name(number), 0)
+                    and self.shm.queues[number].restart_position == 0):
+                self.missing = min(self.missing, max(first, self.found[number].last_end))
+        return first if wanted else self.missing
+
+    cdef int64_t boundary(self, int64_t low, int64_t end):
+        """The least position at or behind `low` of which it is known that a record begins there."""
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int64_t best = (low + size - 1) // size * size
+        cdef int32_t number
+        if best > end:
+            best = end
+        for number in range(self.shm.head.queue_count):
+            if low <= self.found[number].last_end < best:
+                best = self.found[number].last_end
+        return best
+
+    cdef int compare(self, int64_t position, int64_t limit, dict strangers) except -1:
+        """
+        Hold the records in [position, limit) against the queues' ranges. Where no record can be
+        read it stops: dispatch will say what is there, if it has to go there.
+        """
+        cdef int64_t size = self.shm.head.segment_size, left
+        cdef const uint8_t* at
+        cdef RecordView record
+        cdef int result = PARSE_RECORD
+        limit = min(limit, self.limit)
+        while position < limit:
+            left = (position // size + 1) * size - position
+            log_next_use(self.log)
+            at = log_segment(self.log, position)
+            if at == NULL:
+                raise OSError(self.log.failure, "commit log segment cannot be mapped")
+            with nogil:
+                while left > 0 and position < limit:
+                    result = record_parse(at, left, &record)
+                    if result != PARSE_RECORD:
+                        break
+                    if not self.is_held(&record, position):
+                        with gil:
+                            if len(strangers) < STRANGERS_MAX:
+                                strangers.setdefault(
+                                    os.fsdecode(<bytes>record.topic[:record.topic_length]), position)
+                    at += record.size
+                    position += record.size
+                    left -= record.size
+            if result == PARSE_BLANK:
+                position = (position // size + 1) * size
+                result = PARSE_RECORD
+            elif result != PARSE_RECORD:
+                return 0
+        return 0
+
+    cdef bint is_held(self, RecordView* record, int64_t position) noexcept nogil:
+        """
+        Whether the record's queue is there; notes what is missing in it. A number that lies in the
+        queue's range, or before an entry of it in the log, is of it or of an earlier life.
+        """
+        cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
+        cdef int32_t number
+        cdef FoundQueue* found
+        cdef QueueEntry* queue
+        if kind != 0 and kind != SYS_FLAG_COMMIT:
+            return True
+        number = queue_find(self.shm, record.topic, record.topic_length, record.queue_id,
+                            queue_hash(name_hash(record.topic, record.topic_length, 0),
+                                       record.queue_id))
+        if number < 0:
+            return False
+        found = &self.found[number]
+        queue = &self.shm.queues[number]
+        if position < queue.restart_position:
+            return True
+        if queue.max_offset == 0:
+            return False
+        if record.queue_offset < queue.min_offset and (
+                found.first_position < 0 or position < found.first_position):
+            found.late = True
+            self.missing = min(self.missing, position)
+        elif record.queue_offset >= queue.max_offset and position >= found.last_end:
+            self.missing = min(self.missing, max(self.shm.log.first, found.last_end))
+        return True
+
+
+def queue_ends(Segment segment not None, index=()) -> QueueEnds:
+    """
+    The ends of all queues now, as the dispatcher has written them; index: see QueueEnds. For the
+    dispatcher. A queue in the middle of its removal counts as removed.
+    """
+    cdef Shm* shm = &segment.shm
+    cdef int64_t end = load_i64_acquire(&shm.log.dispatched)       # before the queues: they have more
+    cdef int64_t first = load_i64_acquire(&shm.log.first)
+    cdef int64_t flushed = load_i64_acquire(&shm.log.flushed)
+    cdef int32_t count = load_i32_acquire(&shm.head.queue_count), number, used = 0
+    cdef QueueEntry* entry
+    cdef int32_t[::1] topics = memoryview(bytearray(4 * count + 4)).cast("i")
+    cdef int32_t[::1] ids = memoryview(bytearray(4 * count + 4)).cast("i")
+    cdef int64_t[::1] least = memoryview(bytearray(8 * count + 8)).cast("q")
+    cdef int64_t[::1] most = memoryview(bytearray(8 * count + 8)).cast("q")
+    cdef dict names = {}
+    for number in range(count):
+        entry = &shm.queues[number]
+        if load_i32_acquire(&entry.removal_done) != load_i32_acquire(&entry.removal_begun):
+            continue
+        most[used] = load_i64_acquire(&entry.max_offset)
+        least[used] = load_i64_acquire(&entry.min_offset)
+        if most[used] <= 0:
+            continue
+        ids[used] = entry.queue_id
+        topics[used] = names.setdefault(<bytes>entry.topic[:entry.topic_length], len(names))
+        used += 1
+    return QueueEnds(
+        first=first, end=end, flushed=flushed, topics=list(names), topic_numbers=bytes(topics[:used]),
+        queue_ids=bytes(ids[:used]), min_offsets=bytes(least[:used]), max_offsets=bytes(most[:used]),
+        index=list(index))

@@ -1,0 +1,99 @@
+"""
+The queues' ends: which entries each consume queue had on disk, and how far the log was dispatched.
+
+`config/queueEnds.bin` is ours alone, a stock broker passes it over. Written at a clean stop and
+with checkpoints; a start holds the queues' files against it and builds again what is missing
+(mqcore/store/recovery/compare.pyx). docs/formats.md draws it. When it is missing or no longer true,
+a start looks at the ends of the log instead.
+"""
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from mqcore.store.files import write_atomically
+
+NAME = "queueEnds.bin"
+KIND = "mqcore queue ends"
+VERSION = 1
+COPIED_NS = 2_000_000_000      # a file that is younger than it says was copied: times say nothing
+
+
+@dataclass(frozen=True)
+class QueueEnds:
+    """
+    first, end: of the log, in bytes; all records below `end` were dispatched, those below `flushed`
+    were on the disk. The five columns have
+    one item a queue, native i32 or i64; `topic_numbers` index `topics`. index: (name, log position
+    of the last record) of the key index's files. unchanged_ns: modification time behind which a
+    file of a queue was changed by somebody else; 0: not known.
+    """
+
+    first: int
+    end: int
+    flushed: int = 0
+    topics: list[bytes] = field(default_factory=list)
+    topic_numbers: bytes = b""
+    queue_ids: bytes = b""
+    min_offsets: bytes = b""
+    max_offsets: bytes = b""
+    index: list[tuple[str, int]] = field(default_factory=list)
+    unchanged_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Hints:
+    """
+    What other files of the store say about its queues. topics: those that there are, None: unknown;
+    offsets: by (topic, queue id), a number below which consumers have had everything.
+    """
+
+    topics: Collection[str] | None = None
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+def write(path: Path, ends: QueueEnds, now_ns: int) -> None:
+    """Replace the file, synced with its folder. Raises OSError."""
+    body = msgpack.packb({
+        "first": ends.first, "end": ends.end, "flushed": ends.flushed, "writtenNs": now_ns,
+        "topics": ends.topics,
+        "topicNumbers": ends.topic_numbers, "queueIds": ends.queue_ids,
+        "minOffsets": ends.min_offsets, "maxOffsets": ends.max_offsets,
+        "index": [list(file) for file in ends.index]})
+    write_atomically(path, msgpack.packb([KIND, VERSION, zlib.crc32(body), body]))
+
+
+def read(path: Path) -> QueueEnds | None:
+    """The file's content; None: missing, of another version, or not as it was written."""
+    try:
+        raw = path.read_bytes()
+        changed_ns = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    try:
+        kind, version, checksum, body = msgpack.unpackb(raw)
+        if (kind, version) != (KIND, VERSION) or checksum != zlib.crc32(body):
+            return None
+        return _decoded(msgpack.unpackb(body, strict_map_key=True), changed_ns)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _decoded(value: dict[str, Any], changed_ns: int) -> QueueEnds | None:
+    ends = QueueEnds(
+        first=int(value["first"]), end=int(value["end"]), flushed=int(value["flushed"]),
+        topics=list(value["topics"]),
+        topic_numbers=bytes(value["topicNumbers"]), queue_ids=bytes(value["queueIds"]),
+        min_offsets=bytes(value["minOffsets"]), max_offsets=bytes(value["maxOffsets"]),
+        index=[(str(name), int(end)) for name, end in value["index"]],
+        unchanged_ns=(changed_ns if abs(changed_ns - int(value["writtenNs"])) <= COPIED_NS else 0))
+    count = len(ends.topic_numbers) // 4
+    if [len(ends.queue_ids), len(ends.min_offsets), len(ends.max_offsets)] != [
+            4 * count, 8 * count, 8 * count]:
+        return None
+    return ends

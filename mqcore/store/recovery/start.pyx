@@ -1,0 +1,437 @@
+"""
+Recovery, run by the writer before anybody reads (store.md 9): where the log ends, which queues there
+are, where dispatch goes on.
+
+After a clean stop the consume queues say where the log's last record lies, and only what follows is
+read. After an unclean one every record is read and checked that was written since the queues' ends
+were (queue_ends.py), or without them from the checkpoint's segment on, and dispatch repeats them. A torn tail is cut at the exact record: it is reported, never served.
+"""
+import errno
+import os
+from collections.abc import Callable
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
+from mqcore.endian cimport load_i32
+from mqcore.layout cimport (
+    RECORD_FIXED_SIZE,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_TRANSACTION_MASK,
+    QueueEntry,
+)
+from mqcore.shm.segment cimport Segment, Shm
+from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
+from mqcore.store import files as disk
+from mqcore.store.log.folders import LogFolders
+from mqcore.store.io cimport wipe
+from mqcore.store.log.view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
+from mqcore.store.recovery.queue_ends import Hints, QueueEnds
+from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, NamedQueue, multi_queues
+from mqcore.store.record cimport (
+    PARSE_BAD_CRC,
+    PARSE_BAD_MAGIC,
+    PARSE_BAD_POSITION,
+    PARSE_BLANK,
+    PARSE_RECORD,
+    PARSE_TORN,
+    RecordView,
+    record_check,
+    record_parse,
+)
+from mqcore.store.recovery.compare cimport QueueComparison
+from mqcore.store.recovery.recovered import Recovered, segments
+from mqcore.store.recovery.errors import DamagedStoreError, what_to_do
+
+
+cdef enum:
+    STRETCH_BYTES = 128 << 20         # of the log, at each end, held against the queues
+    LOOK_BYTES = 8 << 20              # behind a record that cannot be read, for one that can
+    RECORD_BYTES_MAX = 5 << 20        # of stock's and ours
+
+
+REASONS = {
+    PARSE_BAD_MAGIC: "no record magic", PARSE_BAD_CRC: "wrong body CRC",
+    PARSE_BAD_POSITION: "a record of another position", -2: "sizes that do not fit",
+    PARSE_TORN: "a record without its topic or properties",
+}
+
+
+cdef class Recovery:
+    """
+    One recovery of one store into the shared memory of a run that is about to start.
+
+    log_folder: where the segments are, one path or several lines (log_folders.pxd); queue_folder:
+    where the queues are; file_entries: entries of a consume queue file;
+    stretch_bytes: see QueueComparison.
+    """
+    cdef Segment segment
+    cdef Shm* shm
+    cdef LogView* log
+    cdef NamedQueue* named             # of one record; NULL: records are in their own queues only
+    cdef bint light_queues
+    cdef QueueComparison queues
+    cdef object log_folders
+    cdef readonly str store            # its root, for messages
+    cdef int64_t records
+    cdef int64_t last_time_ms
+    cdef int64_t written_base          # of the segment that was asked about last ...
+    cdef int64_t written_size          # ... and where its last byte of its own ends
+
+    def __cinit__(self, Segment segment not None, str log_folder, str queue_folder,
+                  int64_t file_entries, *, int64_t stretch_bytes=STRETCH_BYTES,
+                  bint multi_dispatch=False, bint light_queues=False):
+        self.segment = segment
+        self.shm = &segment.shm
+        self.log_folders = LogFolders.parse(os.fsencode(log_folder))
+        self.store = os.path.dirname(queue_folder)
+        self.queues = QueueComparison(segment, queue_folder, file_entries, stretch_bytes)
+        self.log = <LogView*>malloc(sizeof(LogView))
+        if self.log == NULL:
+            raise MemoryError
+        folder = os.fsencode(log_folder)
+        log_view_open(self.log, self.shm.log, folder, self.shm.head.segment_size)
+        self.queues.use_log(self.log)
+        self.light_queues = light_queues
+        if multi_dispatch:
+            self.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+            if self.named == NULL:
+                raise MemoryError
+
+    def __dealloc__(self):
+        if self.log != NULL:
+            log_view_close(self.log)
+            free(self.log)
+        free(self.named)
+
+    def open_store(self, *, bint clean, int64_t checkpoint_ms, int64_t flushed_ms=0,
+                   int64_t unsynced_bytes_max=-1, bint same_boot=False,
+                   ends: QueueEnds | None = None,
+                   hints: Callable[[], Hints] = Hints) -> Recovered:
+        """
+        Recover the whole store: a start of the broker.
+
+        clean: no abort file was there; checkpoint_ms: store time up to which queues and log were on
+        disk at the last checkpoint, flushed_ms: up to which the log was, 0: unknown;
+        unsynced_bytes_max: the most that the last run ever had written and not synced, -1: unknown;
+        same_boot: all that was written is there, synced or not; ends: what the last run, if it was
+        ours, left in the queues; hints: asked when `ends` is not
+        there or not true (QueueComparison.missing_by_log).
+
+        A record that cannot be read is a torn tail if it may never have been on the disk; whole
+        records behind it may be there then, in any order in which the disk wrote. It is damage if
+        the log was on disk beyond it: after a clean stop, before `flushed_ms`, or further than
+        unsynced_bytes_max before a whole record. Raises DamagedStoreError for damage.
+        """
+        starts = segments(self.log_folders, self.shm.head.segment_size)
+        cdef int64_t first = starts[0] if starts else 0
+        cdef int64_t limit = self.segments_end(starts)
+        cdef int64_t check_from, missing, keep
+        cdef bint exact = False
+        store_i64_release(&self.shm.log.first, first)
+        if not starts:
+            self.queues.remove_all()
+            return self.finish(0, 0, 0, 0, "")
+        if ends is not None:
+            exact = clean and self.ends_there(ends, first, limit)
+            if exact or not clean:
+                self.queues.learn(ends)
+        if exact and first == ends.first:
+            self.queues.load_known(ends, ends.end)
+        check_from = self.check_from(starts, self.queues.load(ends.end if exact else limit), limit,
+                                     clean, checkpoint_ms)
+        if ends is not None and not clean and first <= ends.end:
+            if ends.end <= (limit if same_boot else ends.flushed) and self.ends_a_record(ends.end):
+                check_from = ends.end
+                self.last_time_ms = flushed_ms
+            check_from = min(check_from, <int64_t>ends.end)
+        end, torn = self.walk(ends.end if exact else check_from, limit, True)
+        torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
+        if clean and ends is not None and ends.end > end:
+            raise DamagedStoreError(
+                f"{self.log_folders}: the log ends at position {end}, and it ended at {ends.end} when "
+                f"the broker was stopped: records are gone. {what_to_do(self.store)}")
+        keep = end if clean else min(check_from, end)
+        queues = self.queues.cut_below(keep, end, clean)
+        if exact:
+            self.queues.distrust(True)
+        missing = (self.queues.missing_from(keep, clean)
+                   if exact or (ends is not None and not clean)
+                   else self.queues.missing_by_log(keep, hints()))
+        self.look_back(missing, keep)
+        self.drop_segments(starts, end)
+        self.wipe_behind(end, torn)
+        found = self.finish(first, end, min(missing, keep), queues, torn)
+        found.as_left = exact
+        return found
+
+    def look_back(self, int64_t position, int64_t end) -> None:
+        """
+        Records in [position, end) are going to be dispatched again: enter their queues. Raises
+        DamagedStoreError where none can be read.
+        """
+        reached, reason = self.walk(position, end, True) if position < end else (end, "")
+        if reached < end:
+            raise DamagedStoreError(self.damage_at(
+                reached, f"{reason or 'nothing'}, and the log goes on behind it up to {end}"))
+
+    def damage_at(self, int64_t position, str what) -> str:
+        """What a start says of damage in the log."""
+        cdef int64_t size = self.shm.head.segment_size
+        return (f"{self.log_folders.name(position // size * size)}: at {position % size} (log position "
+                f"{position}) there is {what}: this is damage, not a torn tail. "
+                f"{what_to_do(self.store)}")
+
+    cdef bint ends_there(self, ends, int64_t first, int64_t limit) except -1:
+        """Whether the log ends where the last clean stop left it: nobody wrote since."""
+        cdef int64_t end = ends.end
+        if not ends.first <= first <= end <= limit:
+            return False
+        reached, torn = self.walk(end, limit, True)
+        return reached == end and not torn and (end == first or self.ends_a_record(end))
+
+    cdef bint ends_a_record(self, int64_t end) except -1:
+        """Whether a whole record ends at a log position: the log was written so far."""
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int64_t base = (end - 1) // size * size
+        cdef int64_t start = max(base, end - RECORD_BYTES_MAX)
+        cdef const uint8_t* at
+        cdef RecordView record
+        cdef int64_t position
+        if end <= self.shm.log.first or end > self.written_end(end - 1):
+            return False
+        log_next_use(self.log)
+        at = log_segment(self.log, base)
+        if at == NULL:
+            return False
+        for position in range(end - RECORD_FIXED_SIZE, start - 1, -1):
+            if load_i32(at + position - base) == end - position and record_check(
+                    at + position - base, end - position, position, &record) == PARSE_RECORD:
+                return True
+        return False
+
+    cdef int64_t check_from(self, list starts, int64_t indexed_end, int64_t limit, bint clean,
+                            int64_t checkpoint_ms) except -1:
+        """Where records are read and checked from: nothing before can be torn."""
+        cdef int64_t first = starts[0]
+        if clean and first <= indexed_end <= limit:
+            return indexed_end
+        if clean or indexed_end <= first:
+            return first
+        return max(first, <int64_t>self.checkpointed_segment(starts, checkpoint_ms))
+
+    def judge_end(self, list starts, int64_t end, int64_t limit, str torn, bint clean,
+                  int64_t flushed_ms, int64_t unsynced_bytes_max) -> str:
+        """Why the log ends at `end`, in words or ""; raises DamagedStoreError if it is damage."""
+        if not (torn or not clean or max(starts) > end):
+            return torn
+        behind = self.record_behind(starts, end, limit)
+        if behind is None:
+            return torn
+        position, time_ms = behind
+        if clean or time_ms <= flushed_ms or 0 <= unsynced_bytes_max < position - end:
+            raise DamagedStoreError(self.damage_at(
+                end, f"{torn or 'nothing'}, and a whole record lies behind it at {position}"))
+        return (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
+                "never known to be on the disk")
+
+    def open_tail(self) -> Recovered:
+        """
+        Recover what a dead writer left in a run that goes on: the log behind `published`, and the
+        queues' next offsets from what is dispatched and what is not yet.
+        """
+        cdef int64_t dispatched = load_i64_acquire(&self.shm.log.dispatched)
+        cdef int64_t published = load_i64_acquire(&self.shm.log.published)
+        cdef int64_t limit
+        cdef int32_t number
+        starts = segments(self.log_folders, self.shm.head.segment_size)
+        limit = self.segments_end(starts)
+        for number in range(self.shm.head.queue_count):
+            store_i64_release(&self.shm.queues[number].next_offset,
+                              self.dispatched_offset(&self.shm.queues[number]))
+        self.walk(dispatched, published, False)
+        end, torn = self.walk(published, limit, True) if limit else (0, "")
+        self.drop_segments(starts, end)
+        self.wipe_behind(end, torn)
+        return self.finish(self.shm.log.first, end, dispatched, self.shm.head.queue_count, torn)
+
+    cdef int64_t dispatched_offset(self, QueueEntry* entry):
+        """Up to where the queue's present life is dispatched: a removal may still be on its way."""
+        if load_i32_acquire(&entry.removal_done) != entry.removal_begun:
+            return 0
+        return load_i64_acquire(&entry.max_offset)
+
+    cdef int64_t segments_end(self, list starts):
+        return <int64_t>max(starts) + self.shm.head.segment_size if starts else 0
+
+    def finish(self, int64_t first, int64_t end, int64_t dispatch_from, int queues,
+               str torn) -> Recovered:
+        return Recovered(first=first, end=end, dispatch_from=dispatch_from,
+                         records_checked=self.records, queues=queues, torn=torn,
+                         last_store_time_ms=self.last_time_ms)
+
+    def walk(self, int64_t position, int64_t limit, bint check) -> tuple[int, str]:
+        """
+        Read records from `position` up to `limit`, raising each queue's next offset over them.
+        Returns (end of the last whole record, why it ended there or "").
+        """
+        cdef RecordView record
+        cdef const uint8_t* at
+        cdef int64_t size = self.shm.head.segment_size, available
+        cdef int result = PARSE_RECORD
+        while position < limit:
+            log_next_use(self.log)
+            at = log_segment(self.log, position)
+            if at == NULL:
+                raise OSError(self.log.failure, "commit log segment cannot be mapped")
+            available = min(self.written_end(position), limit) - position
+            if available <= 0:
+                return position, ""
+            with nogil:
+                while available > 0:
+                    if check:
+                        result = record_check(at, available, position, &record)
+                    else:
+                        result = record_parse(at, available, &record)
+                    if result != PARSE_RECORD:
+                        break
+                    self.note(&record)
+                    at += record.size
+                    position += record.size
+                    available -= record.size
+            if result == PARSE_BLANK:
+                if (position // size + 1) * size >= limit:
+                    # the last segment is closed and no next one was begun: stand behind it
+                    return (position // size + 1) * size if limit % size == 0 else position, ""
+                position = (position // size + 1) * size
+            elif result != PARSE_RECORD:
+                return position, self.what_is_there(position, result)
+        return position, ""
+
+    cdef int64_t written_end(self, int64_t position) except -1:
+        """
+        Up to where the segment of `position` has bytes of its own, a position. Behind it nothing is
+        read through the map: on a full disk a file system may have no page to show for a hole.
+        """
+        cdef int64_t base = position // self.shm.head.segment_size * self.shm.head.segment_size
+        cdef int64_t end = 0
+        if self.written_base != base or self.written_size == 0:
+            fd = os.open(self.log_folders.path(base), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while True:
+                    end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:           # no data behind `end`
+                    raise
+            finally:
+                os.close(fd)
+            self.written_base = base
+            self.written_size = end
+        return base + self.written_size
+
+    cdef void note(self, RecordView* record) noexcept nogil:
+        cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
+        cdef int32_t number
+        cdef uint64_t hash
+        self.records += 1
+        self.last_time_ms = max(self.last_time_ms, record.store_time_ms)
+        if kind != 0 and kind != SYS_FLAG_COMMIT:
+            return
+        hash = queue_hash(name_hash(record.topic, record.topic_length, 0), record.queue_id)
+        number = queue_find_or_add(self.shm, record.topic, record.topic_length, record.queue_id, hash)
+        if number < 0 or record.log_position < self.shm.queues[number].restart_position:
+            return                             # of a life that was ended (mqcore/shm/retention.pyx)
+        if self.shm.queues[number].next_offset <= record.queue_offset:
+            store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
+        if self.named != NULL:
+            self.note_named(record)
+
+    cdef void note_named(self, RecordView* record) noexcept nogil:
+        """The queues that a record is in besides its own (multi_dispatch.pxd)."""
+        cdef int32_t count = multi_queues(self.shm, self.light_queues, record, True, self.named)
+        cdef int32_t i
+        cdef QueueEntry* queue
+        for i in range(count):
+            queue = &self.shm.queues[self.named[i].queue]
+            if (record.log_position >= queue.restart_position
+                    and queue.next_offset <= self.named[i].offset):
+                store_i64_release(&queue.next_offset, self.named[i].offset + 1)
+
+    def what_is_there(self, int64_t position, int result) -> str:
+        """Empty for untouched zeros, else the reason in words."""
+        cdef const uint8_t* at = log_segment(self.log, position)
+        cdef int64_t i, available = self.written_end(position) - position
+        if at != NULL:
+            for i in range(min(available, 64)):
+                if at[i] != 0:
+                    return REASONS.get(result, "something unreadable")
+        return ""
+
+    def record_behind(self, list starts, int64_t end, int64_t limit):
+        """
+        (position, store time in ms) of the first whole, checked record behind the place where the
+        log seems to end, within the next 8 MiB or at the start of a later segment; None: there is
+        none. One that is older than what lies before `end` was cut off once and does not count.
+        """
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int64_t written = self.written_end(end) if end < limit else end
+        cdef int64_t stop = min(end + LOOK_BYTES, written)
+        cdef const uint8_t* at = log_segment(self.log, end) if end < limit else NULL
+        cdef RecordView record
+        cdef int64_t i
+        if at != NULL:
+            with nogil:
+                for i in range(1, stop - end - 8):
+                    if record_check(at + i, written - end - i, end + i,
+                                    &record) == PARSE_RECORD and (
+                                        record.store_time_ms >= self.last_time_ms):
+                        with gil:
+                            return (end + i, record.store_time_ms)
+        for start in starts:
+            if start <= end:
+                continue
+            log_next_use(self.log)
+            at = log_segment(self.log, start)
+            written = self.written_end(start) - start
+            if (at != NULL and written > 0
+                    and record_check(at, written, start, &record) == PARSE_RECORD
+                    and record.store_time_ms >= self.last_time_ms):
+                return (start, record.store_time_ms)
+        return None
+
+    def wipe_behind(self, int64_t end, str torn) -> None:
+        """
+        Nothing that looks like a record may stay behind the end: after the next appends it could
+        lie at a record boundary, and come back as one.
+        """
+        cdef int64_t size = self.shm.head.segment_size
+        cdef int error
+        if not torn or end % size == 0:
+            return
+        path = os.fspath(self.log_folders.path(end // size * size))
+        with open(path, "r+b", buffering=0) as file:
+            error = wipe(file.fileno(), end % size, size - end % size)
+        if error:
+            raise OSError(error, "the torn end of the commit log cannot be wiped", path)
+
+    def checkpointed_segment(self, list starts, int64_t checkpoint_ms) -> int:
+        """The last segment whose first record is not younger than the checkpoint (store.md 9.4)."""
+        cdef RecordView record
+        cdef const uint8_t* at
+        cdef int64_t written
+        for start in reversed(starts):
+            log_next_use(self.log)
+            at = log_segment(self.log, start)
+            written = self.written_end(start) - start
+            if (at != NULL and written > 0
+                    and record_parse(at, written, &record) == PARSE_RECORD
+                    and 0 < record.store_time_ms <= checkpoint_ms - 3000):
+                return start
+        return starts[0]
+
+    def drop_segments(self, list starts, int64_t end) -> None:
+        """Remove segments that hold nothing: made ahead, or wholly behind a cut. The last first (P3)."""
+        for start in reversed(starts):
+            if start >= end and start != 0:
+                disk.unlink(self.log_folders.path(start))

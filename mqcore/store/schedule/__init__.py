@@ -1,0 +1,1 @@
+"""Delayed messages: their levels, the timer that delivers them, the book of what was delivered."""

@@ -1,0 +1,26 @@
+# Delivery of delayed messages (broker.md 4.4): each level's queue is read in order; what is due
+# goes to its real topic through an `appends` ring of our own; results settle it in the book.
+#
+#   S4  An entry is handed over once, in its queue's order, and again only after its result said
+#       that it was refused, or after the log was searched for it (replay.pxd).
+#   S5  Nothing is handed over before everything that was handed over by an earlier life has its
+#       result, and the log from settled_position on was searched: the writer gives the room in
+#       `appends` back after it has published the results.
+#       A result settles when the log is published beyond its record, and the writer that gave it
+#       lives; else the log is asked: a transient pool's records die with their writer.
+#   S6  No message is early: it is handed over when the clock shows a later millisecond than its
+#       delivery time, and the writer stamps it no earlier. The one exception is broker.md 4.4's: a
+#       time further away than the level's delay (the clock was set back, or the levels were
+#       changed) counts as now.
+#   S7  A level whose queue is read to its end sets its interest byte, then looks at the end again;
+#       the dispatcher does it the other way round (D3). Nobody polls.
+from libc.stdint cimport int64_t
+
+from mqcore.store.schedule.levels cimport Scheduler
+
+# One turn: results, then what is due at now_ms (wall clock). Returns how much was done; wake_ms:
+# when to turn again if nothing rings, wall clock.
+cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
+                           int64_t* wake_ms) noexcept nogil
+cdef bint schedule_has_work(Scheduler* s) noexcept nogil
+cdef bint schedule_is_quiet(Scheduler* s) noexcept nogil      # all that was handed over is settled

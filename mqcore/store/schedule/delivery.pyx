@@ -1,0 +1,392 @@
+"""Delivery of delayed messages (delivery.pxd has its rules)."""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
+from mqcore.layout cimport (
+    APPEND_RECORDS,
+    FIGURE_DELIVERED,
+    FIGURE_REPUTS,
+    PUT_FLUSH_TIMEOUT,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_WRITER_RESTARTED,
+    REQUEST_WAITS,
+    SCHEDULE_AHEAD_MAX,
+    SLOT_WRITER,
+    SYS_FLAG_TRANSACTION_MASK,
+    WORKER_RUNNING,
+    AppendHead,
+    AppendResult,
+)
+from mqcore.shm.ring cimport (
+    ring_claim,
+    ring_commit,
+    ring_has_room,
+    ring_is_empty,
+    ring_length_max,
+    ring_next,
+    ring_publish,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport doorbell_ring
+from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.store.queue.consume_queue cimport QueueItem
+from mqcore.store.log.view cimport log_at, log_next_use
+from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
+from mqcore.store.schedule.book cimport book_has, book_move_position, book_settle
+from mqcore.store.schedule.levels cimport (
+    FLIGHT_MAX,
+    NOTE_TOO_LARGE,
+    PHASE_DELIVERING,
+    PHASE_SEARCHING,
+    PHASE_SETTLING,
+    RECORD_LATER,
+    Level,
+    Scheduler,
+    delayed_record,
+    level_end,
+    level_entry,
+    level_keep_in_range,
+    levels_find_queues,
+    note_skip,
+)
+from mqcore.store.schedule.record cimport RealPlace, delivery_size, delivery_write
+from mqcore.store.schedule.replay cimport entry_is, replay_begin, replay_step
+
+cdef enum:
+    OFFSET_BITS = 40                  # of a result's `connection`: the offset; then a number
+    NUMBER_MASK = (1 << 23) - 1
+    BACKOFF_MS = 100
+    SETTLE_LOOK_MS = 5
+    PUBLISH_LOOK_MS = 2
+    CLOCK_STEP_MS = 10_000            # the store's clock may be so far ahead of ours
+    SEARCH_RECORDS = 20_000           # of one turn
+    HANDED_OVER = 0
+    HANDED_NO_ROOM = -2
+
+
+# -- handing over ----------------------------------------------------------------------------------
+
+
+cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem* item,
+                   int64_t now_ms) noexcept nogil:
+    """One delivery into the ring; HANDED_OVER, HANDED_NO_ROOM, RECORD_LATER or a NoteKind."""
+    cdef RecordView delayed
+    cdef RealPlace place
+    cdef const uint8_t* at
+    cdef uint8_t* room
+    cdef AppendHead* head
+    cdef int32_t size, wanted
+    cdef int found
+    log_next_use(&s.log)
+    found = delayed_record(s, item, &at, &delayed, &place)
+    if found:
+        return found
+    size = delivery_size(&delayed, &place)
+    wanted = <int32_t>sizeof(AppendHead) + size
+    if wanted > ring_length_max(&s.appends):
+        return NOTE_TOO_LARGE
+    room = ring_claim(&s.appends, wanted)
+    if room == NULL:
+        ring_wait_for_room(&s.appends)
+        room = ring_claim(&s.appends, wanted)
+        if room == NULL:
+            s.wanted_bytes = wanted
+            return HANDED_NO_ROOM
+    s.sent = (s.sent + 1) & NUMBER_MASK
+    head = <AppendHead*>room
+    memset(head, 0, sizeof(AppendHead))
+    head.topic_start = delivery_write(at, &delayed, &place, now_ms,
+                                      room + sizeof(AppendHead))
+    head.topic_length = <uint8_t>place.topic_length
+    head.connection = <uint64_t>s.sent << OFFSET_BITS | <uint64_t>offset
+    head.producer_incarnation = s.incarnation
+    head.queue_hash = queue_hash(name_hash(place.topic, place.topic_length, 0), place.queue_id)
+    head.queue_id = place.queue_id
+    head.answer_queue_id = number
+    head.record_count = 1
+    head.bytes_total = size
+    head.request_flags = REQUEST_WAITS                       # settled when it is durable
+    head.transaction_type = <uint8_t>(delayed.sys_flag & SYS_FLAG_TRANSACTION_MASK)
+    ring_commit(&s.appends, APPEND_RECORDS, wanted)
+    return HANDED_OVER
+
+
+cdef bint is_due(Scheduler* s, const Level* level, int64_t due_ms, int64_t now_ms,
+                 int64_t* wake_ms) noexcept nogil:
+    """
+    S6. A time is too far away only if an earlier turn has seen its entry: one that is younger than
+    now_ms may seem so. The store's clock never goes back; as long as it is a little ahead of ours,
+    what it stamped is not too far away.
+    """
+    cdef int64_t store_ms = load_i64_acquire(&s.shm.log.last_store_time_ms)
+    cdef int64_t reference = now_ms
+    if now_ms < store_ms <= now_ms + CLOCK_STEP_MS:
+        reference = store_ms
+    if due_ms < now_ms:
+        return True
+    if due_ms > reference + level.delay_ms:
+        if level.next < level.seen_end:
+            return True
+        due_ms = now_ms
+    wake_ms[0] = min(wake_ms[0], due_ms + 1)
+    return False
+
+
+cdef bint may_go_on(Scheduler* s, int32_t number, int64_t now_ms, int64_t steady,
+                    int64_t* wake_ms) noexcept nogil:
+    """Whether a level may hand over: it has a queue, and is not waiting after a refusal."""
+    cdef Level* level = &s.levels[number]
+    if level.queue < 0:
+        return False
+    if level.failed:
+        if level.flying:
+            return False
+        if level.retry_ms == 0:
+            level.retry_ms = steady + BACKOFF_MS
+            if level.limit == INT64_MAX:
+                level.limit = level.next
+        if steady < level.retry_ms:
+            wake_ms[0] = min(wake_ms[0], now_ms + level.retry_ms - steady)
+            return False
+        level.failed = False
+        level.retry_ms = 0
+        level.next = s.book.state.offsets[number]
+    if s.book.state.offsets[number] >= level.limit:
+        level.limit = INT64_MAX
+    if level.flying == 0 and level.next == s.book.state.offsets[number]:
+        level_keep_in_range(s, number)
+    return True
+
+
+cdef int64_t deliver_level(Scheduler* s, int32_t number, int64_t now_ms, int64_t steady,
+                           int64_t* wake_ms) noexcept nogil:
+    cdef Level* level = &s.levels[number]
+    cdef int64_t most, count = 0
+    cdef QueueItem item
+    cdef int handed
+    if not may_go_on(s, number, now_ms, steady, wake_ms):
+        return 0
+    most = level_end(s, level)
+    while (level.next < min(most, level.limit) and s.flying < FLIGHT_MAX
+           and s.flying + s.book.ahead_count < SCHEDULE_AHEAD_MAX):
+        if s.book.ahead_count and book_has(&s.book, number, level.next):
+            level.next += 1
+            continue
+        if not level_entry(s, number, level.next, most, &item):
+            wake_ms[0] = min(wake_ms[0], now_ms + BACKOFF_MS)
+            break
+        if not is_due(s, level, item.tag_code, now_ms, wake_ms):
+            break
+        handed = hand_over(s, number, level.next, &item, now_ms)
+        if handed == HANDED_OVER:
+            level.flying += 1
+            s.flying += 1
+        elif handed == RECORD_LATER:
+            wake_ms[0] = min(wake_ms[0], now_ms + BACKOFF_MS)
+            break
+        elif handed == HANDED_NO_ROOM:
+            break
+        elif level.flying:             # skipped in its order: after those before it
+            break
+        else:
+            note_skip(s, handed, number, level.next, item.log_position)
+            book_settle(&s.book, number, level.next)
+        level.next += 1
+        count += 1
+        if level.next == most:
+            most = level_end(s, level)
+    level.seen_end = most
+    return count
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+cdef inline bint is_stored(const AppendResult* result) noexcept nogil:
+    return result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
+
+
+cdef bint is_news(Scheduler* s, const AppendResult* result) noexcept nogil:
+    """Whether a result is the first one to an append; and count it off."""
+    cdef int32_t number = <int32_t>(result.connection >> OFFSET_BITS)
+    if result.producer_incarnation != s.incarnation:
+        return True                    # to an earlier life's: settling twice changes nothing
+    if ((number - s.answered) & NUMBER_MASK) - 1 >= s.flying:
+        return False                   # answered before, by a writer that died then
+    if number == s.answered:
+        return False
+    s.answered = number
+    s.flying = (s.sent - number) & NUMBER_MASK
+    s.levels[result.queue_id].flying -= 1
+    return True
+
+
+cdef bint writer_changed(Scheduler* s) noexcept nogil:
+    return (load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
+            != s.book.state.writer)
+
+
+cdef const uint8_t* stored_record(Scheduler* s, const AppendResult* result,
+                                  RecordView* found) noexcept nogil:
+    """The record that a result speaks of: the writer may have given it further properties."""
+    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t end = min(published, (result.log_position // s.log.segment_size + 1)
+                           * s.log.segment_size)
+    cdef const uint8_t* at
+    log_next_use(&s.log)
+    at = log_at(&s.log, result.log_position, end - result.log_position, published)
+    if at == NULL or record_parse(at, end - result.log_position, found) != PARSE_RECORD:
+        return NULL
+    return at
+
+
+cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
+                     int64_t offset) noexcept nogil:
+    cdef RecordView found
+    cdef const uint8_t* at
+    if book_has(&s.book, number, offset):
+        return
+    at = stored_record(s, result, &found)
+    if ((s.unknown or result.producer_incarnation != s.incarnation)
+            and (at == NULL or not entry_is(s, number, offset, at, &found))):
+        return
+    if at != NULL and not s.unknown:
+        book_move_position(&s.book, result.log_position + found.size)                # S3
+    book_settle(&s.book, number, offset)
+    s.slot.figures[FIGURE_DELIVERED] += 1
+    store_i64_release(&s.book.state.delivered, s.book.state.delivered + 1)
+
+
+cdef void take_result(Scheduler* s, const AppendResult* result) noexcept nogil:
+    cdef int64_t offset = result.connection & ((<uint64_t>1 << OFFSET_BITS) - 1)
+    cdef int32_t number = result.queue_id
+    if not 0 <= number < s.level_count or not is_news(s, result):
+        return
+    if is_stored(result):
+        settle_put(s, result, number, offset)
+    elif result.status == PUT_MESSAGE_ILLEGAL:
+        note_skip(s, NOTE_TOO_LARGE, number, offset, -1)
+        book_settle(&s.book, number, offset)
+    elif result.status == PUT_WRITER_RESTARTED:
+        s.unknown = True
+    else:
+        s.slot.figures[FIGURE_REPUTS] += 1
+        s.levels[number].failed = True
+
+
+cdef int64_t take_results(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
+    cdef uint8_t* record
+    cdef AppendResult* result
+    cdef int32_t kind
+    cdef int64_t before, count = 0
+    s.awaited = 0
+    while True:
+        before = s.results.position
+        if ring_next(&s.results, &record, &kind) < 0:
+            break
+        result = <AppendResult*>record
+        if (is_stored(result) and not writer_changed(s)
+                and result.log_position >= load_i64_acquire(&s.shm.log.published)):
+            s.results.position = before                      # S5
+            s.awaited = result.log_position + 1
+            wake_ms[0] = min(wake_ms[0], now_ms + PUBLISH_LOOK_MS)
+            break
+        take_result(s, result)
+        count += 1
+    if ring_release(&s.results):
+        doorbell_ring(&s.shm.slots[SLOT_WRITER])
+    return count
+
+
+cdef void take_arrivals(Scheduler* s) noexcept nogil:
+    """What they say is seen in the queues' ends; new queues are looked up."""
+    cdef uint8_t* record
+    cdef int32_t kind
+    cdef bint any = False
+    while ring_next(&s.arrivals, &record, &kind) >= 0:
+        any = True
+    if any:
+        ring_release(&s.arrivals)
+        levels_find_queues(s)
+
+
+# -- a turn ----------------------------------------------------------------------------------------
+
+
+cdef int64_t settle(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
+    """S5: when every result is read, and the writer has shown all of the log, the search begins."""
+    cdef bint drained = load_i64_acquire(&s.appends.cursors.head) == s.appends.position
+    cdef int64_t count = take_results(s, now_ms, wake_ms)
+    cdef int32_t writer = load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
+    cdef int32_t i
+    if (not drained or not ring_is_empty(&s.results)
+            or load_i32_acquire(&s.shm.slots[SLOT_WRITER].state) != WORKER_RUNNING):
+        wake_ms[0] = min(wake_ms[0], now_ms + SETTLE_LOOK_MS)
+        return count
+    s.book.state.writer = writer       # one that begins after this look is seen by its number
+    s.flying = 0
+    s.answered = s.sent
+    for i in range(s.level_count):
+        s.levels[i].flying = 0
+    levels_find_queues(s)
+    replay_begin(s)
+    s.phase = PHASE_SEARCHING
+    return count + 1
+
+
+cdef void begin_delivering(Scheduler* s) noexcept nogil:
+    cdef int32_t i
+    s.unknown = False
+    book_move_position(&s.book, s.search_end)
+    for i in range(s.level_count):
+        s.levels[i].next = s.book.state.offsets[i]
+        s.levels[i].limit = INT64_MAX
+        s.levels[i].failed = False
+        s.levels[i].retry_ms = 0
+        s.levels[i].seen_end = 0
+        s.levels[i].cached_count = 0
+    s.phase = PHASE_DELIVERING
+
+
+cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
+                           int64_t* wake_ms) noexcept nogil:
+    cdef int64_t count
+    cdef int32_t i
+    wake_ms[0] = INT64_MAX
+    s.wanted_bytes = 0
+    s.unknown |= writer_changed(s)
+    count = take_results(s, now_ms, wake_ms)
+    take_arrivals(s)
+    if s.phase == PHASE_DELIVERING and s.unknown:
+        s.phase = PHASE_SETTLING
+    if s.phase == PHASE_SETTLING:
+        count += settle(s, now_ms, wake_ms)
+    if s.phase == PHASE_SEARCHING:
+        count += 1
+        if replay_step(s, SEARCH_RECORDS):
+            begin_delivering(s)
+    if s.phase != PHASE_DELIVERING:
+        return count
+    if s.flying == 0:
+        book_move_position(&s.book, load_i64_acquire(&s.shm.log.published))
+    for i in range(s.level_count):
+        count += deliver_level(s, i, now_ms, steady, wake_ms)
+    if ring_publish(&s.appends):
+        doorbell_ring(&s.shm.slots[SLOT_WRITER])
+    return count
+
+
+cdef bint schedule_has_work(Scheduler* s) noexcept nogil:
+    if s.awaited and load_i64_acquire(&s.shm.log.published) < s.awaited and not writer_changed(s):
+        return not ring_is_empty(&s.arrivals)
+    if not ring_is_empty(&s.results) or not ring_is_empty(&s.arrivals):
+        return True
+    return s.wanted_bytes > 0 and ring_has_room(&s.appends, s.wanted_bytes)
+
+
+cdef bint schedule_is_quiet(Scheduler* s) noexcept nogil:
+    return (s.phase >= PHASE_DELIVERING and s.flying == 0 and s.book.ahead_count == 0
+            and not s.unknown)

@@ -1,0 +1,230 @@
+"""Words, file and severity for what the native passes find (findings.pxd)."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqcore.store.verify.files import ENTRY_SIZE, INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, StoreFiles
+from mqcore.store.verify.report import DAMAGE, MEND, Finding
+
+RESULTS = {-1: "no record magic", -2: "sizes that do not fit each other or the segment",
+           -3: "a body with another CRC", -4: "a record of another position"}
+FIELDS = {0: "queueId", 1: "queueOffset", 2: "sysFlag", 3: "storeTimestamp", 4: "bornHost's port",
+          5: "storeHost's port", 6: "reconsumeTimes", 7: "topic",
+          8: "INNER_MULTI_QUEUE_OFFSET beside INNER_MULTI_DISPATCH"}
+HEADER_FIELDS = {0: ("indexCount", 36), 1: ("hashSlotCount", 32), 2: ("beginPhyOffset", 16),
+                 3: ("endPhyOffset", 24), 4: ("beginTimestamp", 0), 5: ("endTimestamp", 8)}
+ENTRY_HASH, ENTRY_ORDER, ENTRY_ZERO = 6, 7, 8
+INDEX_HEADER_KIND, INDEX_BEYOND_KIND, INDEX_OPEN_SLOT_KIND = 16, 22, 23
+ENTRY_BEYOND_KIND, ENTRY_HOLE_KIND = 10, 13
+
+
+@dataclass
+class Context:
+    """
+    What the words need to know.
+
+    queues: (topic, queue id) by number; unclean: the last run did not end cleanly; replay: where
+    the start after it reads again from, in bytes.
+    """
+
+    files: StoreFiles
+    queues: list[tuple[str, int]]
+    unclean: bool
+    replay: int = 0
+    rules: dict[int, Callable[[dict[str, int]], tuple[str, int | None, str]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rules = {
+            0: self._bad_record, 1: self._unreadable, 2: self._blank, 3: self._no_blank,
+            4: self._field, 5: self._gap, 6: self._entry_position, 7: self._entry_size,
+            8: self._entry_tag, 9: self._entry_stray, 10: self._entry_beyond,
+            11: self._entry_order, 12: self._entry_garbage, 13: self._entry_hole,
+            14: self._ext_unit, 15: self._queue_unreadable, 16: self._index_header,
+            17: self._index_entry, 18: self._index_chain, 19: self._index_slot,
+            20: self._index_stray, 21: self._index_seconds, 22: self._index_beyond,
+            23: self._index_open_slot,
+        }
+
+    def finding(self, found: dict[str, int]) -> Finding:
+        file, position, text = self.rules[found["kind"]](found)
+        return Finding(self._severity(found), file, position, text)
+
+    def _severity(self, found: dict[str, int]) -> str:
+        kind = found["kind"]
+        if not self.unclean:
+            return DAMAGE
+        newest = found["number"] == len(self.files.index) - 1
+        if kind in (ENTRY_BEYOND_KIND, INDEX_BEYOND_KIND):
+            return MEND                                    # cut with the log's torn end
+        if kind == ENTRY_HOLE_KIND and found["found"] >= self.replay:
+            return MEND                                    # pages reach the disk in any order
+        if kind in (INDEX_HEADER_KIND, INDEX_OPEN_SLOT_KIND) and newest:
+            return MEND                                    # killed between two words of one entry
+        return DAMAGE
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def log(self, position: int) -> tuple[str, int]:
+        """File and byte of a log position."""
+        for start, size in reversed(self.files.segments):
+            if start <= position:
+                if position >= start + size and start + size == position:
+                    return f"commitlog/{start:020d}", size
+                return f"commitlog/{start:020d}", position - start
+        return "commitlog", position
+
+    def queue(self, number: int) -> str:
+        topic, queue_id = self.queues[number]
+        return f"consumequeue/{topic}/{queue_id}"
+
+    def entry(self, number: int, offset: int) -> tuple[str, int]:
+        """File and byte of a queue's entry."""
+        size = self.files.file_entries * ENTRY_SIZE
+        at = offset * ENTRY_SIZE
+        return f"{self.queue(number)}/{at // size * size:020d}", at % size
+
+    def index(self, number: int) -> str:
+        return f"index/{self.files.index[number].name}"
+
+    def index_entry(self, number: int, entry: int) -> tuple[str, int]:
+        return (self.index(number), INDEX_HEADER + INDEX_SLOT * self.files.index_slots
+                + INDEX_ENTRY * entry)
+
+    # -- the commit log ----------------------------------------------------------------------------
+
+    def _bad_record(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.log(f["position"]),
+                f"{RESULTS.get(f['found'], 'something unreadable')}, expected a whole record that "
+                f"says it lies at {f['position']}; whole records follow from log position "
+                f"{f['expected']} on")
+
+    def _unreadable(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.log(f["position"]),
+                f"cannot be read (errno {f['found']}); whole records follow from log position "
+                f"{f['expected']} on")
+
+    def _blank(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.log(f["position"]),
+                f"a blank record of {f['found']} bytes, expected {f['expected']}: all that "
+                "is left of the segment")
+
+    def _no_blank(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.log(f["position"] - 1),
+                "a record ends with the segment, expected a blank record of 8 bytes or more "
+                "behind it")
+
+    def _field(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        name = FIELDS[f["detail"]]
+        expected = {2: "only bits below 0x800", 3: "a time", 4: "at most 65535",
+                    5: "at most 65535", 7: "letters, digits and %|_-",
+                    8: "an offset for each name"}.get(f["detail"], "0 or more")
+        if f["detail"] == 1 and f["found"] > 0:
+            expected = "0 in a prepared or rolled back record"
+        return *self.log(f["position"]), f"the record's {name} is {f['found']}, expected {expected}"
+
+    def _gap(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        topic, queue_id = self.queues[f["number"]]
+        return (*self.log(f["position"]),
+                f"the record has queue offset {f['found']} in {topic}/{queue_id}, expected "
+                f"{f['expected']}: records before it are gone")
+
+    # -- consume queues ----------------------------------------------------------------------------
+
+    def _entry_position(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} points to log position {f['found']}, expected "
+                f"{f['expected']}, where the record of this number lies")
+
+    def _entry_size(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} has record size {f['found']}, expected {f['expected']}")
+
+    def _entry_tag(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} has tag code {f['found']}, expected {f['expected']}")
+
+    def _entry_stray(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} points to log position {f['found']}, expected a whole "
+                "record of this queue and number there")
+
+    def _entry_beyond(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} points to log position {f['found']}, expected one before the "
+                f"log's end at {f['expected']}")
+
+    def _entry_order(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} points to log position {f['found']}, expected one behind "
+                f"{f['expected']}, to which the entry before points")
+
+    def _entry_garbage(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} has record size {f['found']} among other bytes, expected an "
+                "entry, a filler or zeros")
+
+    def _entry_hole(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"zeros from entry {f['detail']} on, expected entries: others follow")
+
+    def _ext_unit(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.entry(f["number"], f["detail"]),
+                f"entry {f['detail']} names byte {f['found']} of the ext files, expected a unit "
+                f"with tag code {f['expected']} and the record's store time there")
+
+    def _queue_unreadable(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return *self.entry(f["number"], f["detail"]), f"cannot be read (errno {f['found']})"
+
+    # -- the key index -----------------------------------------------------------------------------
+
+    def _index_header(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        name, at = HEADER_FIELDS[f["detail"]]
+        return (self.index(f["number"]), at,
+                f"the header's {name} is {f['found']}, expected {f['expected']}")
+
+    def _index_entry(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        place = self.index_entry(f["number"], f["detail"])
+        if f["expected"] == ENTRY_HASH:
+            return *place, f"entry {f['detail']} has hash {f['found']}, expected 0 or more"
+        if f["expected"] == ENTRY_ORDER:
+            return (*place, f"entry {f['detail']} points to log position {f['position']}, expected "
+                            f"{f['found']} or more, as the entry before")
+        return *place, "entry 0 is in use, expected zeros"
+
+    def _index_chain(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.index_entry(f["number"], f["detail"]),
+                f"entry {f['detail']} names {f['found']} as the one before in its slot, expected "
+                f"{f['expected']}")
+
+    def _index_slot(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (self.index(f["number"]), INDEX_HEADER + INDEX_SLOT * f["detail"],
+                f"slot {f['detail']} names entry {f['found']}, expected its newest, "
+                f"{f['expected']}")
+
+    def _index_open_slot(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (self.index(f["number"]), INDEX_HEADER + INDEX_SLOT * f["detail"],
+                f"slot {f['detail']} names entry {f['found']}, which the header does not count yet")
+
+    def _index_stray(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.index_entry(f["number"], f["detail"]),
+                f"entry {f['detail']} has hash {f['found']} for log position {f['position']}, "
+                "expected a record with such a key there")
+
+    def _index_seconds(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.index_entry(f["number"], f["detail"]),
+                f"entry {f['detail']} has {f['found']} s, expected {f['expected']} s from the "
+                "file's begin to its record's store time")
+
+    def _index_beyond(self, f: dict[str, int]) -> tuple[str, int | None, str]:
+        return (*self.index_entry(f["number"], f["detail"]),
+                f"entry {f['detail']} points to log position {f['position']}, expected one before "
+                f"the log's end at {f['expected']}")
+
+
+def queue_name(queue: dict[str, Any]) -> tuple[str, int]:
+    """(topic, queue id) of what LogVerifier.queue returns."""
+    topic = queue["topic"]
+    assert isinstance(topic, bytes)
+    return topic.decode("utf-8", "surrogateescape"), int(queue["queue_id"])
