@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.stock import free_broker_port, free_port
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
+LOOK_MS = 100
 ROLES = ("supervisor", "writer", "dispatcher", "coordinator", "namesrv", "pull-serving-0")
 READY = re.compile(
     r"^mqcore ready broker=127\.0\.0\.1:\d+ namesrv=127\.0\.0\.1:\d+ store=\S+ flush=async$")
@@ -39,6 +41,13 @@ def settings(folder: Path, **given: object) -> Settings:
     return load(None, {}, [f"{key}={value}" for key, value in values.items()])
 
 
+def readable(file: int | IO[bytes]) -> bool:
+    """Whether something can be read, within a moment."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(LOOK_MS))
+
+
 def run_up(folder: Path, *more: str, until: str) -> list[str]:
     """Lines on stdout of `mqcore up` until it says `until`; it is then stopped, and ends with 0."""
     process = subprocess.Popen(
@@ -48,7 +57,7 @@ def run_up(folder: Path, *more: str, until: str) -> list[str]:
     text, deadline = b"", time.monotonic() + START_TIMEOUT_S
     try:
         while until.encode() not in text and time.monotonic() < deadline:
-            if select.select([process.stdout], [], [], 0.1)[0]:
+            if readable(process.stdout):
                 text += os.read(process.stdout.fileno(), 65536)
     finally:
         process.terminate()
@@ -117,7 +126,7 @@ def read_terminal(terminal: int, *, until: str | None) -> str:
     """What comes until `until`, or until its last process has closed it."""
     text, deadline = b"", time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and (until is None or until.encode() not in text):
-        if not select.select([terminal], [], [], 0.1)[0]:
+        if not readable(terminal):
             continue
         try:
             text += os.read(terminal, 65536)

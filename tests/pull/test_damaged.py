@@ -4,6 +4,7 @@ looks at what an earlier run has stored before it is served.
 """
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,18 @@ def flip(folder: Path, positions: dict[str, int]) -> None:
 
 
 @pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+def flipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
     folder = tmp_path_factory.mktemp("damaged")
     positions = store_messages(folder)
     flip(folder, positions)
     return folder, positions
+
+
+@pytest.fixture
+def damaged(flipped: tuple[Path, dict[str, int]], tmp_path: Path) -> tuple[Path, dict[str, int]]:
+    """A copy for each test, in a folder of its own, as old as what it is a copy of."""
+    folder, positions = flipped
+    return Path(shutil.copytree(folder, tmp_path / "copy")), positions
 
 
 def test_a_message_that_changed_at_rest_is_refused_by_name_and_the_others_are_served(

@@ -18,13 +18,8 @@ SETTINGS = {"store.multi_dispatch_enable": True, "store.light_queues_enable": Tr
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("light")
-
-
-@pytest.fixture(scope="module")
-def broker(folder):
-    with mqcore_up(folder, SETTINGS) as live:
+def broker(tmp_path_factory):
+    with mqcore_up(tmp_path_factory.mktemp("light"), SETTINGS) as live:
         with Peer(live.broker_addr) as peer:
             assert peer.ask(CREATE_TOPIC, topic_fields(PARENT, 4)).code == 0
         yield live
@@ -139,8 +134,10 @@ def offsets_file(broker):
     return json.loads(re.sub(r"([{,])(\d+):", r'\1"\2":', text))
 
 
-def test_offsets_and_messages_outlive_the_broker_and_topics_are_never_configured(folder, broker):
-    with Peer(broker.broker_addr) as peer:
+def test_offsets_and_messages_outlive_the_broker_and_topics_are_never_configured(tmp_path):
+    with mqcore_up(tmp_path, SETTINGS) as broker, Peer(broker.broker_addr) as peer:
+        assert peer.ask(CREATE_TOPIC, topic_fields(PARENT, 4)).code == 0
+        pull(peer, PARENT, group="ordinary", sys_flag=4)                # a group to be configured
         assert send(peer, "%LMQ%kept", b"before").code == 0
         assert bodies(pull(peer, "%LMQ%kept", group="%LMQ%g")) == [b"before"]
         pull(peer, "%LMQ%kept", 0, group="%LMQ%g", sys_flag=7, commit_offset=1)
@@ -149,12 +146,11 @@ def test_offsets_and_messages_outlive_the_broker_and_topics_are_never_configured
         assert peer.ask(QUERY_OFFSET, fields).ext["offset"] == "1"
         assert peer.ask(CLEAN_UNUSED).code == 0
         assert bodies(pull(peer, "%LMQ%kept", group="%LMQ%g")) == [b"before"]
-    broker.stop()
     assert offsets_file(broker)["lmqOffsetTable"] == {"%LMQ%kept@%LMQ%g": 1, "%LMQ%kept@%LMQ%h": 1}
     for name in ("topics.json", "subscriptionGroup.json"):
         assert "%LMQ%" not in (broker.store / "config" / name).read_text()
 
-    with mqcore_up(folder, SETTINGS) as again, Peer(again.broker_addr) as peer:
+    with mqcore_up(tmp_path, SETTINGS) as again, Peer(again.broker_addr) as peer:
         assert peer.ask(QUERY_OFFSET, fields).ext["offset"] == "1"
         assert send(peer, "%LMQ%kept", b"after").code == 0
         assert bodies(pull(peer, "%LMQ%kept", 1, group="%LMQ%g")) == [b"after"]

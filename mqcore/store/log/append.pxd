@@ -80,6 +80,7 @@ cdef struct Appender:
 cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
                        TransientPool* pool, const char* folders, int flush_mode,
                        int64_t end) noexcept nogil                     # 0 or errno
+cdef void appender_close(Appender* a) noexcept nogil                    # lets go of it, writes nothing
 cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil  # records taken
 cdef bint appender_has_work(Appender* a) noexcept nogil
 # What came before is in the file, between two turns; False: it is not, the file refuses it.

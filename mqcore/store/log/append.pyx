@@ -1,7 +1,7 @@
 """The append service (append.pxd has its rules)."""
 from libc.errno cimport EAGAIN, ENOSPC, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strdup
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
@@ -117,6 +117,16 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
         return open_segment(a, end // a.segment_size * a.segment_size)
     a.base = end // a.segment_size * a.segment_size              # the commit thread opens it
     return 0
+
+
+cdef void appender_close(Appender* a) noexcept nogil:
+    if a.fd >= 0:
+        store_io().close_file(a.fd)
+    if a.folder_fd >= 0:
+        store_io().close_file(a.folder_fd)
+    free(a.staging)
+    free(a.used)
+    free(a.folders)
 
 
 cdef int open_segment(Appender* a, int64_t base) noexcept nogil:

@@ -18,13 +18,14 @@ from mqcore.layout cimport (
     WorkerSlot,
 )
 from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm
-from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.log.append cimport (
     FLUSH_ASYNC,
     FLUSH_SYNC,
     FLUSH_TRANSIENT_POOL,
     TURN_BYTES_MAX,
     Appender,
+    appender_close,
     appender_drop_requests,
     appender_finish,
     appender_has_work,
@@ -32,10 +33,22 @@ from mqcore.store.log.append cimport (
     appender_settle,
     appender_turn,
 )
-from mqcore.store.log.flush cimport FlushService, flush_run, flush_service_open, flush_stop
-from mqcore.store.log.group_commit cimport GroupCommit, group_commit_open, group_stop, group_watch
+from mqcore.store.log.flush cimport (
+    FlushService,
+    flush_run,
+    flush_service_close,
+    flush_service_open,
+    flush_stop,
+)
+from mqcore.store.log.group_commit cimport (
+    GroupCommit,
+    group_commit_close,
+    group_commit_open,
+    group_stop,
+    group_watch,
+)
 from mqcore.store.queue.multi_dispatch cimport MultiDispatch, multi_close, multi_open
-from mqcore.store.log.prepare cimport PrepareService, prepare_open, prepare_run
+from mqcore.store.log.prepare cimport PrepareService, prepare_close, prepare_open, prepare_run
 from mqcore.store.log.transient_pool cimport (
     TransientPool,
     pool_close,
@@ -71,6 +84,7 @@ cdef class AppendLoop:
     cdef TransientPool* pool
     cdef MultiDispatch* multi
     cdef Waiter waiter
+    cdef bint waits
     cdef readonly int32_t removals_seen      # how many calls to remove queues were answered
 
     def __cinit__(self, Segment segment not None, bytes log_folders, str mode, int64_t end, *,
@@ -85,6 +99,7 @@ cdef class AppendLoop:
         self.a = <Appender*>calloc(1, sizeof(Appender))
         if self.a == NULL:
             raise MemoryError
+        self.a.fd = self.a.folder_fd = -1
         if flush_mode == FLUSH_SYNC:
             self.group = <GroupCommit*>calloc(1, sizeof(GroupCommit))
             if self.group == NULL:
@@ -127,13 +142,30 @@ cdef class AppendLoop:
         error = waiter_open(&self.waiter, shm.slots[SLOT_WRITER].bell)
         if error:
             raise OSError(error, "epoll")
+        self.waits = True
 
     def __dealloc__(self):
+        """Files and memory go; nothing is written: that is `finish`."""
         if self.multi != NULL:
             multi_close(self.multi)
-            free(self.multi)
         if self.pool != NULL:
             pool_close(self.pool)
+        if self.a != NULL:
+            appender_close(self.a)
+        if self.prepare != NULL:
+            prepare_close(self.prepare)
+        if self.group != NULL:
+            group_commit_close(self.group)
+        if self.service != NULL:
+            flush_service_close(self.service)
+        if self.waits:
+            waiter_close(&self.waiter)
+        free(self.multi)
+        free(self.pool)
+        free(self.a)
+        free(self.prepare)
+        free(self.group)
+        free(self.service)
 
     def name_queues(self, bint light_queues, int32_t light_queue_count_max) -> None:
         """

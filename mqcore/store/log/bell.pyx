@@ -17,6 +17,7 @@ cdef extern from "<poll.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     ssize_t sys_write "write"(int fd, const void* data, size_t size)
     ssize_t sys_read "read"(int fd, void* data, size_t size)
+    int sys_close "close"(int fd)
 
 cdef enum:
     BLIND_SLEEP_MS = 20               # without a bell a call is heard so late
@@ -25,6 +26,11 @@ cdef enum:
 
 cdef int bell_make() noexcept nogil:
     return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+
+
+cdef void bell_close(int bell) noexcept nogil:
+    if bell >= 0:
+        sys_close(bell)
 
 
 cdef void bell_ring(int bell) noexcept nogil:

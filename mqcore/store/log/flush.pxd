@@ -44,3 +44,4 @@ cdef void flush_service_open(FlushService* service, LogState* state, const char*
 cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil
 cdef void flush_run(FlushService* service) noexcept nogil           # until stop; then a last sync
 cdef void flush_stop(FlushService* service) noexcept nogil
+cdef void flush_service_close(FlushService* service) noexcept nogil  # nothing of it runs any more

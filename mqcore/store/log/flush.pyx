@@ -1,6 +1,7 @@
 """The async flush service."""
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free
 from libc.string cimport strdup
 
 from mqcore.atomics cimport (
@@ -12,7 +13,7 @@ from mqcore.atomics cimport (
 )
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
-from mqcore.store.log.bell cimport bell_make, bell_ring, bell_wait
+from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
 from mqcore.store.log.log_folders cimport log_create
 
@@ -42,6 +43,14 @@ cdef void flush_service_open(FlushService* service, LogState* state, const char*
     service.bell = bell_make()
     service.flushes = 0
     service.failure = 0
+
+
+cdef void flush_service_close(FlushService* service) noexcept nogil:
+    while service.taken < service.handed:
+        store_io().close_file(service.segments[service.taken % HANDOVER_PLACES].fd)
+        service.taken += 1
+    bell_close(service.bell)
+    free(service.folders)
 
 
 cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil:

@@ -29,6 +29,7 @@ cdef struct GroupCommit:
 
 cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const int* producer,
                             int producers, int64_t timeout_ms) noexcept nogil
+cdef void group_commit_close(GroupCommit* group) noexcept nogil        # its watcher has ended
 cdef int group_sync(GroupCommit* group, int fd) noexcept nogil       # 0 or errno
 cdef void group_watch(GroupCommit* group) noexcept nogil             # the watcher's life, until stop
 cdef void group_stop(GroupCommit* group) noexcept nogil

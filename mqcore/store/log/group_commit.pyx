@@ -13,7 +13,7 @@ from mqcore.clock cimport steady_ms
 from mqcore.layout cimport PUT_FLUSH_TIMEOUT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
-from mqcore.store.log.bell cimport bell_make, bell_ring, bell_wait
+from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
 from mqcore.store.log.put_results cimport results_mark, results_publish
 
@@ -41,6 +41,10 @@ cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const i
     group.timeouts = 0
     group.stop = 0
     group.bell = bell_make()
+
+
+cdef void group_commit_close(GroupCommit* group) noexcept nogil:
+    bell_close(group.bell)
 
 
 cdef int group_sync(GroupCommit* group, int fd) noexcept nogil:

@@ -27,5 +27,6 @@ cdef struct PrepareService:
 cdef void prepare_open(PrepareService* service, LogState* state, const char* folders,
                        int64_t segment_size, int64_t end, bint to_disk) noexcept nogil
 cdef void prepare_run(PrepareService* service) noexcept nogil              # until stop
+cdef void prepare_close(PrepareService* service) noexcept nogil            # it does not run any more
 # The appender, before it writes up to `end`: returns when no zeros can follow (P1).
 cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil

@@ -54,6 +54,10 @@ cdef void prepare_open(PrepareService* service, LogState* state, const char* fol
     service.folders = strdup(folders)
 
 
+cdef void prepare_close(PrepareService* service) noexcept nogil:
+    free(service.folders)
+
+
 cdef void prepare_give_way(PrepareService* service, int64_t end) noexcept nogil:
     cdef int64_t claimed
     store_i64_release(&service.writing_to, end)

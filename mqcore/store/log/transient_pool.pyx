@@ -23,7 +23,7 @@ from mqcore.layout cimport (
     SLOT_WRITER,
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring
-from mqcore.store.log.bell cimport bell_make, bell_ring, bell_wait
+from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.flush cimport FlushService, flush_hand_over, flush_stop, refusal_set
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.log_folders cimport log_create
@@ -92,6 +92,7 @@ cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const c
                    int64_t capacity, int64_t end) noexcept nogil:
     cdef int i
     memset(pool, 0, sizeof(TransientPool))
+    pool.fd = pool.bell = -1
     for i in range(PRODUCER_COUNT):                    # half a ring is the longest request there is
         capacity = max(capacity, shm.head.appends[i].capacity + REQUEST_SLACK)
     pool.capacity = (capacity + PAGE - 1) // PAGE * PAGE
@@ -107,7 +108,6 @@ cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const c
     pool.store_time_ms = shm.log.last_store_time_ms
     pool.wanted = AWAKE
     pool.bell = bell_make()
-    pool.fd = -1
     pool.base = -1
     return 0
 
@@ -115,6 +115,9 @@ cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const c
 cdef void pool_close(TransientPool* pool) noexcept nogil:
     if pool.bytes != NULL:
         munmap(pool.bytes, 2 * pool.capacity)
+    if pool.fd >= 0:
+        store_io().close_file(pool.fd)
+    bell_close(pool.bell)
     free(pool.folders)
 
 

@@ -35,7 +35,7 @@ from mqcore.shm.segment cimport (
     doorbell_ring,
     shm_producer,
 )
-from mqcore.shm.waiter cimport Waiter, waiter_open, waiter_sleep
+from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.queue.bit_source cimport BitSource
 from mqcore.store.queue.consume_queue cimport queue_distrust, queue_forget, queue_sync
 from mqcore.store.schedule.delivery_time cimport delay_levels_set, delivery_time_ms
@@ -282,6 +282,7 @@ cdef class DispatchLoop:
     cdef Segment segment
     cdef Dispatcher d
     cdef Waiter waiter
+    cdef bint opened
     cdef BitSource bits
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder,
@@ -331,6 +332,21 @@ cdef class DispatchLoop:
         error = waiter_open(&self.waiter, shm.slots[SLOT_DISPATCHER].bell)
         if error:
             raise OSError(error, "epoll")
+        self.opened = True
+
+    def __dealloc__(self):
+        if self.opened:
+            self.let_go()
+            waiter_close(&self.waiter)
+
+    cdef void let_go(self) noexcept:
+        index_close(&self.d.index)
+        if self.d.batch.extension != NULL:
+            extension_close(&self.d.extension)
+        batch_close(&self.d.batch)
+        free(self.d.named)
+        self.d.named = NULL
+        log_view_close(&self.d.log)
 
     cdef void distrust_files(self):
         """A predecessor died in this run: what it wrote and did not sync counts as not synced."""
@@ -421,12 +437,6 @@ cdef class DispatchLoop:
     def close(self) -> None:
         """Sync the index and let go of all files."""
         error = index_sync(&self.d.index)
-        index_close(&self.d.index)
-        if self.d.batch.extension != NULL:
-            extension_close(&self.d.extension)
-        batch_close(&self.d.batch)
-        free(self.d.named)
-        self.d.named = NULL
-        log_view_close(&self.d.log)
+        self.let_go()
         if error:
             raise OSError(error, "sync of the key index failed")
