@@ -92,11 +92,14 @@ def test_on_a_terminal_the_screen_comes_by_itself_and_ctrl_c_stops_in_order(
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-m", "mqcore.admin.cli",
                                   *up_arguments(tmp_path)])
-    said = read_terminal(terminal, until="Ctrl-C")
-    os.write(terminal, b"\x03")                 # to every process of the terminal's group
-    said += read_terminal(terminal, until=None)
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
+    try:
+        said = read_terminal(terminal, until="Ctrl-C")
+        os.write(terminal, b"\x03")             # to every process of the terminal's group
+        said += read_terminal(terminal, until=None)
+    finally:
+        os.kill(pid, signal.SIGTERM)            # it has ended, or the test has failed
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
 
     assert os.waitstatus_to_exitcode(status) == 0, said
     assert "stopping on SIGINT" in said
@@ -110,11 +113,11 @@ def test_a_signal_to_all_processes_at_once_stops_in_order(tmp_path: Path) -> Non
                                     *up_arguments(tmp_path)],
                                    stdout=subprocess.PIPE, stderr=out, start_new_session=True)
         assert process.stdout is not None
-        assert READY.match(process.stdout.readline().decode())
-        os.killpg(process.pid, signal.SIGTERM)      # as service managers do
-
-        assert process.wait(STOP_TIMEOUT_S) == 0
-        process.stdout.close()
+        with process.stdout:
+            first = process.stdout.readline().decode()
+            os.killpg(process.pid, signal.SIGTERM)      # as service managers do
+            assert process.wait(STOP_TIMEOUT_S) == 0
+        assert READY.match(first)
         out.seek(0)
         said = out.read()
     assert "stopping on SIGTERM" in said
