@@ -23,6 +23,8 @@ from mqcore.admin.bench_control import Target, find_target
 from mqcore.admin.bench_load import ProduceOptions, Report, Span, produce
 from mqcore.admin.status import PREFIX, describe
 from mqcore.shm.segment import stale_segments
+from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.transactions.producer import Producer
 from tests.workers.processes import by_role, wait_for
@@ -31,6 +33,7 @@ CHECKER = "transaction-check"
 GROUP = "mqcore_bench"
 RECEIVE_BYTES = 1 << 20
 SPARE_S = 120.0
+HEARTBEAT_S = 10.0
 REST_S = 3.0                      # between the end of a measurement and the next round
 
 
@@ -45,9 +48,20 @@ class Questions:
     def _receive(self, address: str) -> None:
         number: Any = self._number.get_obj()
         producer, data = Producer(address, GROUP), bytearray()
-        producer.socket.settimeout(None)
+        producer.socket.settimeout(HEARTBEAT_S)
+        beat = time.monotonic()
         while True:
-            data += producer.socket.recv(RECEIVE_BYTES)
+            if time.monotonic() - beat > HEARTBEAT_S:       # or the broker takes it for gone
+                producer.send(encode(request(Code.HEART_BEAT, None, producer.heartbeat,
+                                             oneway=True)))
+                beat = time.monotonic()
+            try:
+                came = producer.socket.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                continue
+            if not came:
+                raise SystemExit("the broker has closed the producer's connection")
+            data += came
             at = 0
             while len(data) - at >= 4:
                 end = at + 4 + int.from_bytes(data[at:at + 4], "big")
