@@ -16,7 +16,7 @@ from mqcore.store.queue.half_queue cimport HalfQueue
 cdef enum:
     FLIGHTS = 256                      # B4; a power of two
     LOOKS_AT_ONCE = 256
-    PACE_PER_MS = 25                   # B4: 25,000 questions a second
+    PACE_PER_MS = 21                   # B4: 21,000 questions a second
     PACE_BEHIND_MS = 4                 # of lost time that is made good
 
 cdef enum Action:
