@@ -16,8 +16,8 @@ import time
 
 from mqcore.broker.light_queues import offset_table
 from mqcore.broker.settings import Settings
-from mqcore.broker.transaction_checks import GROUP, OP_TOPIC
-from mqcore.broker.transaction_requests import HALF_TOPIC
+from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
+from mqcore.broker.transaction_checks import GROUP
 from mqcore.net.transaction_check import TransactionCheck
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import SLOT_TRANSACTION_CHECK, StoreFiles

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mqcore.broker.topics import SCHEDULE_TOPIC
 from mqcore.broker.transaction_checks import figures
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
@@ -20,7 +21,6 @@ REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed"
 SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv",
          5: "scheduler", 6: "transaction-check"}
 SLOT_SCHEDULER, SLOT_SERVING = 5, 8
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 def describe(name: str) -> dict[str, object] | None:

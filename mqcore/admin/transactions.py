@@ -17,8 +17,9 @@ from typing import Any
 
 import click
 
-from mqcore.broker.transaction_checks import GROUP, OP_TOPIC, RUNTIME_KEYS
-from mqcore.broker.transaction_requests import CHECK_TIMES, HALF_TOPIC
+from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
+from mqcore.broker.transaction_checks import GROUP, RUNTIME_KEYS
+from mqcore.broker.transaction_requests import CHECK_TIMES
 from mqcore.client import RocketMQException
 from mqcore.client.pool import ConnectionPool
 from mqcore.wire.codes import RequestCode, ResponseCode

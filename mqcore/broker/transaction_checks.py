@@ -12,9 +12,8 @@ from itertools import chain, islice
 
 from mqcore.broker.core import Core
 from mqcore.broker.handlers import SERVING_MASK, SERVING_SHIFT
-from mqcore.broker.transaction_requests import HALF_TOPIC
+from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
 
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE_COUNT = 1
 TURNS_MAX = 65_536                      # groups whose turn is remembered

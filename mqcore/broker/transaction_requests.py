@@ -10,11 +10,11 @@ from __future__ import annotations
 from mqcore.broker.core import Core
 from mqcore.broker.ports import Put, PutStatus
 from mqcore.broker.requests import REDO, Answer, Fields, Outcome, Request
+from mqcore.broker.topics import HALF_TOPIC
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.records import FLAG_TRANSACTION_MASK, decode_record
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 
 

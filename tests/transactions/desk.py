@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqcore.broker.transaction_requests import CHECK_TIMES, HALF_TOPIC
+from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
+from mqcore.broker.transaction_requests import CHECK_TIMES
 from mqcore.net.transaction_check import TransactionCheck
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.store.log.append_loop import AppendLoop
@@ -17,7 +18,6 @@ from mqcore.wire.properties import decode_properties, encode_properties
 from mqcore.wire.records import decode_record
 from tests.store.harness import Run
 
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP = "PG"
 SLOT_WRITER, SLOT_TRANSACTION_CHECK = 1, 6
