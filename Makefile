@@ -15,9 +15,14 @@ $(VENV)/created:
 	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4" wheel build
 	@touch $@
 
-# -- installs the project editable with its test and lint tools; compiles what changed
-$(VENV)/built: $(VENV)/created setup.py pyproject.toml $(SOURCES)
-	$(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lint]'
+# -- the project, editable, with its test and lint tools; nothing is compiled here
+$(VENV)/installed: $(VENV)/created pyproject.toml
+	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lint]'
+	@touch $@
+
+# -- compiles what changed, and what is compiled with it
+$(VENV)/built: $(VENV)/installed setup.py $(SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
 run: build
@@ -35,9 +40,11 @@ perf: build
 	$(BIN)/python -m perf.compare
 
 # -- each for SOAK_SECONDS: random and mutated frames, under which no process may die and no memory
-#    may grow; then kills of all processes under load, which may lose nothing acknowledged
+#    may grow; then every attack of tests/attacks in random order beside an honest client; then
+#    kills of all processes under load, which may lose nothing acknowledged
 soak: build
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
 
 lint: build

@@ -6,6 +6,9 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
+SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
+FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
+         "-Wno-format-truncation", "-Wno-maybe-uninitialized"]
 PACKAGES = {
     "mqcore": "mqcore",
     "mqcore.workers": "workers",        # one file = one process; a top-level folder of its own
@@ -23,7 +26,8 @@ def packages() -> dict[str, str]:
 
 def extensions() -> list[Extension]:
     only = os.environ.get("MQCORE_BUILD_ONLY", "").split()     # dotted names, for a quick rebuild
-    result = []
+    result = [] if only and SHARED not in only else [
+        Extension(SHARED, ["mqcore/_cyutility.c"], extra_compile_args=FLAGS)]
     for source in sorted((ROOT / "mqcore").rglob("*.pyx")):
         path = source.relative_to(ROOT)
         name = ".".join(path.with_suffix("").parts)
@@ -35,10 +39,7 @@ def extensions() -> list[Extension]:
                 [str(path)],
                 include_dirs=["mqcore/include"],
                 depends=[str(header) for header in Path("mqcore/include").glob("*.h")],
-                extra_compile_args=[
-                    "-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
-                    "-Wno-format-truncation", "-Wno-maybe-uninitialized",
-                ],
+                extra_compile_args=FLAGS,
                 extra_link_args=["-pthread"],
             )
         )
@@ -58,7 +59,9 @@ setup(
     ext_modules=cythonize(
         extensions(),
         build_dir="build/cython",
+        shared_utility_qualified_name=SHARED,
         nthreads=JOBS,
+        cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,   # a folder that checkouts may share
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,

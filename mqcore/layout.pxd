@@ -119,10 +119,22 @@ cdef enum:
     FRAME_HEADER = 8                     # where the header starts
     FRAME_LENGTH_MAX = 16777212          # length word; the whole frame is four bytes longer
 
+# -- checksum entry, 8 bytes, beside the commit log: ours, a stock broker never looks (docs/formats.md)
+#
+#    0              4              8
+#    | u32          | u32          |
+#    | end of the   | CRC-32C of   |
+#    | record in    | its bytes;   |
+#    | its segment  | 0: not known |
+cdef enum:
+    CHECKSUM_ENTRY_END = 0
+    CHECKSUM_ENTRY_CRC = CHECKSUM_ENTRY_END + 4
+    CHECKSUM_ENTRY_SIZE = CHECKSUM_ENTRY_CRC + 4
+
 # == Part 2: shared memory =========================================================================
 
 cdef enum:
-    SHM_LAYOUT_VERSION = 3
+    SHM_LAYOUT_VERSION = 4
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -225,7 +237,8 @@ cdef struct LogState "mq_log_state":
     int64_t flushed_store_time_ms        # store time of the last record known on disk; the writer
     int64_t begun                        # where the log ended when this run began; the writer
     int32_t removals_begun               # counts; after the queues' own words; the writer
-    uint8_t writer_pad[68]
+    int32_t unreadable                   # 1: no writes until the dispatcher has caught up; the writer
+    uint8_t writer_pad[64]
     int64_t dispatched                   # queues and index hold every record below it; dispatcher
     int32_t queue_error                  # errno of the last failed queue or index write, or 0
     int32_t trims                        # counts: queue files were deleted; the dispatcher
@@ -233,6 +246,20 @@ cdef struct LogState "mq_log_state":
     int32_t removals_asked               # counts; after the queues' own words; the coordinator
     int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
     uint8_t coordinator_pad[120]
+
+# -- The store clock: when a store time was (mqcore/shm/store_clock.pxd) ------------------------------
+cdef struct ClockKnot "mq_clock_knot":
+    int64_t steady_ms                    # from here on store times are as this knot says
+    int64_t store_ms                     # the store clock then
+    int64_t wall_ms                      # the wall clock then
+    int64_t slowed                       # the store clock goes on by 1 ms in so many
+
+cdef struct StoreClock "mq_store_clock":
+    int32_t sequence                     # odd while the writer writes
+    int32_t count                        # of knots; the writer
+    int64_t doubted_since_ms             # steady: since when the wall clock is far ahead, 0: it is not
+    uint8_t pad[112]
+    ClockKnot knots[64]                  # the oldest first; the writer
 
 # -- Delayed messages: how far each level is delivered (broker.md 4.6) -------------------------------
 cdef struct ScheduleState "mq_schedule_state":
@@ -257,6 +284,12 @@ cdef struct TransactionState "mq_transaction_state":
     int64_t checks                       # check requests sent since the start
     int64_t expired                      # messages given up since the start
     int64_t rounds                       # since the start
+
+# -- Settings that requests have changed (mqcore/shm/live_settings.pyx) -------------------------------
+cdef struct LiveSettings "mq_live_settings":
+    int32_t sequence                     # odd while the coordinator writes; counts changes by two
+    int32_t length                       # of the text in bytes; the coordinator
+    uint8_t text[16376]                  # lines section.key=value, UTF-8; the coordinator
 
 cdef enum Refusal:
     REFUSAL_NONE = 0
@@ -399,6 +432,7 @@ cdef struct ShmHead "mq_shm_head":
     int64_t segment_size
     int64_t slots_start
     int64_t log_state_start
+    int64_t store_clock_start
     int64_t topics_start
     int64_t topic_index_start
     int32_t topic_capacity               # a power of two; the index has twice as many places
@@ -419,6 +453,7 @@ cdef struct ShmHead "mq_shm_head":
                                          #   the scheduler
     int64_t schedule_start
     int64_t transactions_start
+    int64_t live_settings_start
     RingPlace appends[19]                # producer -> writer
     RingPlace append_results[19]         # writer -> producer
     RingPlace arrivals[17]               # dispatcher -> serving, scheduler
@@ -527,7 +562,6 @@ cdef enum:
     FORWARD_FRAME = 1                    # a frame without its length word
     FORWARD_CLOSED = 2                   # the connection is gone
     FORWARD_COMMITS = 3                  # offsets that came with pulls: OffsetCommit[]
-    FORWARD_HELLO = 4                    # a new incarnation: earlier connections are gone
     FORWARD_REPEATED = 5                 # a frame that an earlier coordinator has answered
     FORWARD_UNREAD = 6                   # the connection does not read what it is sent ...
     FORWARD_READS = 7                    # ... and reads it again
@@ -536,6 +570,11 @@ cdef enum:
     ANSWER_CLOSE = 3                     # close the connection
     ANSWER_DROP = 4                      # forget the parked request: it was answered
     ANSWER_OFFER = 5                     # as ANSWER_FRAME, but dropped when it is not read
+    ANSWER_TAKEN = 6                     # N5: `parked` shares and `body_size` bytes of it are done
+    FORWARD_PART_SHARE = 8               # shares of a part of a frame; a whole frame is one
+    CONNECTION_SERVING_SHIFT = 48        # of a connection's id: the serving process's index ...
+    CONNECTION_LIFE_SHIFT = 56           # ... and its incarnation, as far as it fits
+    CONNECTION_LIFE_MASK = 0x7F
 
 cdef struct OffsetCommit "mq_offset_commit":
     int64_t offset

@@ -3,6 +3,7 @@
 
 cdef void _prove_layouts() noexcept nogil:
     layout_assert(CQ_ENTRY_SIZE == 20)
+    layout_assert(CHECKSUM_ENTRY_SIZE == 8)
     layout_assert(INDEX_ENTRY_PREVIOUS + 4 == INDEX_ENTRY_SIZE)
     layout_assert(INDEX_NEXT_ENTRY + 4 == INDEX_HEADER_SIZE)
     layout_assert(RECORD_BORN_HOST + 2 * HOST_V4_SIZE + 8 + RECORD_BODY_AFTER_HOSTS + 1 + 2
@@ -16,6 +17,8 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(LogState) == 3 * CACHE_LINE_PAIR)
     layout_assert(LOG_DISPATCHED_OFFSET == CACHE_LINE_PAIR)
     layout_assert(LOG_REMOVALS_ASKED_OFFSET == 2 * CACHE_LINE_PAIR)
+    layout_assert(sizeof(ClockKnot) == 32)
+    layout_assert(sizeof(StoreClock) == 2176)
     layout_assert(sizeof(TopicEntry) == 160)
     layout_assert(sizeof(GroupEntry) == 288)
     layout_assert(sizeof(FilterEntry) == CACHE_LINE_PAIR)
@@ -29,6 +32,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(ARRIVALS_COUNT == 17)
     layout_assert(sizeof(ScheduleState) == 32 + 8 * (DELAY_LEVEL_MAX + SCHEDULE_AHEAD_MAX))
     layout_assert(sizeof(TransactionState) == 64)
+    layout_assert(sizeof(LiveSettings) == 16384)
     layout_assert(sizeof(ForwardHead) == 40)
     layout_assert(sizeof(OffsetCommit) == 400)
     layout_assert(sizeof(CheckHead) == 24)
@@ -39,6 +43,7 @@ def numbers() -> dict[str, int]:
     """Sizes and magics by name, for tests and tools."""
     return {
         "CQ_ENTRY_SIZE": CQ_ENTRY_SIZE,
+        "CHECKSUM_ENTRY_SIZE": CHECKSUM_ENTRY_SIZE,
         "INDEX_HEADER_SIZE": INDEX_HEADER_SIZE,
         "INDEX_ENTRY_SIZE": INDEX_ENTRY_SIZE,
         "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,

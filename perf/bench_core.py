@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mqcore.admin.bench_frames import pull_template, send_template
+from mqcore.bench.templates import pull_template, send_template
 from mqcore.layout import numbers
 from mqcore.shm.ring import RingEnd, consume_fixed, produce_fixed
 from mqcore.store.crc32 import crc32

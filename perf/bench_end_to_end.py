@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mqcore.admin.bench_control import Target, find_target
-from mqcore.admin.bench_load import (
+from mqcore.bench.control import Target, find_target
+from mqcore.bench.load import (
     ConsumeOptions,
     ProduceOptions,
     Span,

@@ -4,9 +4,9 @@ from __future__ import annotations
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mqcore.admin.bench_frames import OPAQUE, pull_template
-from mqcore.net.load.frames import parse_many, render_pull
-from mqcore.net.load.histogram import LatencyHistogram
+from mqcore.bench.frames import parse_many, render_pull
+from mqcore.bench.histogram import LatencyHistogram
+from mqcore.bench.templates import OPAQUE, pull_template
 from mqcore.wire.command import Codec, Command, encode
 
 CODECS = pytest.mark.parametrize("codec", [Codec.JSON, Codec.ROCKETMQ], ids=["json", "binary"])

@@ -6,7 +6,7 @@ import zlib
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mqcore.admin.bench_frames import pull_template, send_template
+from mqcore.bench.templates import pull_template, send_template
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.command import Codec, Command, decode, encode, response
 from mqcore.wire.properties import decode_properties, encode_properties

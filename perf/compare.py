@@ -21,8 +21,8 @@ from pathlib import Path
 
 import click
 
-from mqcore.admin.bench_control import BenchError, Target, create_topic, wait_for_stored
-from mqcore.admin.bench_load import (
+from mqcore.bench.control import BenchError, Target, create_topic, wait_for_stored
+from mqcore.bench.load import (
     ConsumeOptions,
     EndToEndOptions,
     ProduceOptions,

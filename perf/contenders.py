@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.admin.bench_cpu import process_tree
+from mqcore.bench.cpu import process_tree
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import free_port, have_stock, stock_cluster
 

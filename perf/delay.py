@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from mqcore.admin.bench_control import find_target
-from mqcore.admin.bench_cpu import cpu_seconds
-from mqcore.admin.bench_load import ProduceOptions, Span, produce
+from mqcore.bench.control import find_target
+from mqcore.bench.cpu import cpu_seconds
+from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.shm.delays import delay_offsets
 from tests.schedule.ledger import read_ledger
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import click
 
-from mqcore.admin.bench_control import Target, create_topic
-from mqcore.admin.bench_load import (
+from mqcore.bench.control import Target, create_topic
+from mqcore.bench.load import (
     EndToEndOptions,
     ProduceOptions,
     Report,

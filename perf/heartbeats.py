@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mqcore.admin.bench_cpu import CpuMeter
+from mqcore.bench.cpu import CpuMeter
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqcore.admin.bench_control import Target, find_target
-from mqcore.admin.bench_cpu import CpuMeter, cpu_seconds
-from mqcore.admin.bench_load import EndToEndOptions, Span, end_to_end
+from mqcore.bench.control import Target, find_target
+from mqcore.bench.cpu import CpuMeter, cpu_seconds
+from mqcore.bench.load import EndToEndOptions, Span, end_to_end
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import decode, encode, request
 from mqcore.wire.properties import encode_properties

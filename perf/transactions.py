@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mqcore.admin.bench_control import Target, find_target
-from mqcore.admin.bench_load import ProduceOptions, Report, Span, produce
 from mqcore.admin.status import PREFIX, describe
+from mqcore.bench.control import Target, find_target
+from mqcore.bench.load import ProduceOptions, Report, Span, produce
 from mqcore.shm.segment import stale_segments
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request

@@ -11,18 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
+from mqcore.broker.changed_settings import ChangedSettings
+from mqcore.broker.clock import RunningClock
+from mqcore.broker.config_file import ConfigFileError
+from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import QueueEntry
 from mqcore.broker.registration import Registration, identity
-from mqcore.broker.requests import Answer, Redo, Request, answer_frame
+from mqcore.broker.requests import Answer, Outcome, OutcomeJob, Redo, Request, answer_frame
 from mqcore.broker.settings import Settings
 from mqcore.broker.transaction_checks import TransactionChecks
 from mqcore.client.pool import ConnectionPool
@@ -33,33 +39,43 @@ from mqcore.shm.coordinator_rings import (
     Commit,
     CoordinatorRings,
     Forwarded,
-    Hello,
     Reading,
 )
 from mqcore.shm.segment import Segment
 from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
+from mqcore.turns import Job, Turns
 from mqcore.wire import command as wire
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.workers import descriptors
+from mqcore.workers.background import Background
 from mqcore.workers.figures import StoreFigures
 from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
+from mqcore.workers.live import set_log_level
 from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.shared_pulls import SharedPulls
 from mqcore.workers.shared_queues import SharedQueues
 from mqcore.workers.shared_tables import SharedTables
+from mqcore.workers.stopping import StopWait, UnfinishedStop
 
 TICK_S = 0.1
+LAST_STRETCH_S = 0.3             # of work at a stop, for what has come by then
+STRETCH_S = 0.01                 # of work, before the loop looks at its sockets and timers again
 TRIM_BYTES = 8 << 20
 ITEMS_AT_ONCE = 256
 UNREGISTER_TIMEOUT_MS = 800
+SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
+
+OWN = -1                         # as whom the broker's own work waits for its turn
+# Others' lives depend on these: who is there, who holds which queue, how far it has come.
+EXPRESS = frozenset((
+    RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ, RequestCode.UPDATE_CONSUMER_OFFSET))
+REGISTER_LOOK_S = 1.0             # whether it is time to register again
 
 malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", int)     # of glibc alone
 log = logging.getLogger("mqcore.coordinator")
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Reader(StoreReader):
@@ -81,7 +97,7 @@ class Registrar:
     """The rules' Registrar: REGISTER_BROKER to every name server, from the event loop."""
 
     def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None]) -> None:
-        self._settings = settings
+        self.settings = settings
         self._registrations = Registrations(ConnectionPool())
         self._on_ordered = on_ordered
         self._tasks: set[asyncio.Task[int]] = set()
@@ -101,8 +117,8 @@ class Registrar:
         """Register and wait for the answers; returns how many name servers took it."""
         try:
             results = await self._registrations.register(
-                self._settings.broker.namesrv_addrs, registration.ext, registration.body,
-                oneway=one_way, timeout_ms=self._settings.broker.register_timeout_ms)
+                self.settings.broker.namesrv_addrs, registration.ext, registration.body,
+                oneway=one_way, timeout_ms=self.settings.broker.register_timeout_ms)
         finally:
             if done is not None:
                 done()
@@ -114,7 +130,7 @@ class Registrar:
         for task in list(self._tasks):
             task.cancel()
         await self._registrations.unregister(
-            self._settings.broker.namesrv_addrs, identity(self._settings),
+            self.settings.broker.namesrv_addrs, identity(self.settings),
             timeout_ms=UNREGISTER_TIMEOUT_MS)
         await self._registrations.close()
 
@@ -125,12 +141,18 @@ class Coordinator:
     name = "coordinator"
     slot = SLOT_COORDINATOR
 
-    def __init__(self, settings: Settings, segment: Segment) -> None:
+    def __init__(self, settings: Settings, segment: Segment, changes: ChangedSettings) -> None:
+        """settings: those that the run was started with; changes: of them, by request."""
         self._settings = settings
         self._segment = segment
+        self._turns = Turns()
+        self._working = False
+        self._changes = changes
         self._settling = False
         self._trimmed_at = 0               # sent_bytes at the last look
         self._failure: BaseException | None = None
+        self._clock = RunningClock()
+        self._now_ms = self._clock.now_ms
 
     def _start(self) -> None:
         settings, segment = self._settings, self._segment
@@ -139,11 +161,12 @@ class Coordinator:
         reader = Reader(
             segment, settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=settings.store.queue_file_entry_count,
-            memory_bytes=memory_bytes(settings.store.memory_ratio_percent))
+            memory_bytes=memory_bytes(settings.store.memory_ratio_percent),
+            open_files_max=descriptors.looked_at(settings, segment.serving_count))
         reader.keys = IndexReader(str(files.index), settings.store.index_slot_count,
                                   settings.store.index_entry_count)
         self._reader = reader
-        self._queues = SharedQueues(segment, now_ms)
+        self._queues = SharedQueues(segment, self._now_ms)
         self._own = OwnMessages(LogProducer(
             segment, PRODUCER_COORDINATOR,
             (settings.broker.advertised_ip, settings.broker.listen_port),
@@ -154,19 +177,39 @@ class Coordinator:
             store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
             figures=StoreFigures(segment, files, pooled=settings.store.flush == "transient-pool"),
-            queues=self._queues, pulls=SharedPulls(segment)))
+            queues=self._queues, pulls=SharedPulls(segment), background=self._background,
+            wall_ahead_ms=self._clock.wall_ahead_ms), self._changes, self._spawn)
         self._checks = CheckRing(segment)
         self._transactions = TransactionChecks(self._broker.core)
-        self._broker.load(now_ms())
+        self._load()
         tables.hide_others()
+        self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        """What of the settings this process looks at outside of the rules."""
+        settings = self._broker.core.settings
+        if settings is not self._registrar.settings:
+            self._registrar.settings = settings
+            self._reader.memory_bytes = memory_bytes(settings.store.memory_ratio_percent)
+            set_log_level(settings)
+
+    def _load(self) -> None:
+        """Read the tables; one that cannot be used ends this process with a line that says why."""
+        try:
+            self._broker.load(self._now_ms())
+        except (ConfigFileError, TablesFull, OSError) as error:
+            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from error
+        gc.freeze()                        # a million offsets: the collector need not look at them
 
     def _apply_order(self, topics: list[str]) -> None:
-        self._broker.apply_order_table(topics, now_ms())
+        self._broker.apply_order_table(topics, self._now_ms())
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """The coordinator's whole life: until its slot says stop."""
-        self._start()
         loop = asyncio.get_running_loop()
+        self._background = Background(loop)
+        self._start()
         self._stopping = asyncio.Event()
         loop.set_exception_handler(self._on_error)
         loop.add_reader(self._segment.bell(SLOT_COORDINATOR), self._on_bell)
@@ -175,7 +218,7 @@ class Coordinator:
         ticking.add_done_callback(self._on_last_tick)
         registering = loop.create_task(self._keep_registered())
         self._drain()                    # what came while nobody was here
-        await self._registrar.register_now(self._broker.registration())
+        await self._register()
         on_ready()
         await self._stopping.wait()
         registering.cancel()
@@ -183,12 +226,37 @@ class Coordinator:
         if self._failure is not None:
             raise self._failure
         self._drain()
+        until_s = time.perf_counter() + LAST_STRETCH_S
+        while self._turns.waits() and time.perf_counter() < until_s:
+            self._turns.step()
         while self._checks.has_work():     # how far transactions are settled: to be kept
             self._take_checks()
         loop.remove_reader(self._segment.bell(SLOT_COORDINATOR))
         await self._registrar.stop()
         self._own.push()
-        self._broker.close()
+        self._background.finish()
+        await self._save_tables()
+
+    async def _save_tables(self) -> None:
+        """What clients were told is saved: a disk that refuses is asked again for a while."""
+        wait = StopWait(self._segment, self.slot, min(
+            SAVE_TRY_S, self._settings.processes.stop_timeout_ms / 1000), log)
+        while True:
+            try:
+                self._broker.close()
+                return
+            except OSError as error:
+                lost = self._broker.unsaved()
+                if not lost:
+                    log.warning("tables cannot be saved (%s): nothing that a client was told is "
+                                "lost", error)
+                    return
+                if wait.over:
+                    log.error("changes since they were saved last are lost of %s: %s",
+                              ", ".join(lost), error)
+                    raise UnfinishedStop from error
+                wait.say(f"tables cannot be saved ({error})")
+            await asyncio.sleep(SAVE_RETRY_S)
 
     def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An error outside of any request: this process ends, the next begins from the files."""
@@ -207,75 +275,141 @@ class Coordinator:
         self._drain()
 
     def _drain(self) -> None:
-        """Take what the rings have; armed and looked at once more before the loop sleeps."""
+        """
+        Take what the rings have, and work at it for a while; armed and looked at once more before
+        the loop sleeps.
+        """
+        self._working = False
         self._segment.disarm(SLOT_COORDINATOR)
-        for item in self._rings.receive(ITEMS_AT_ONCE):
-            self._take(item)
+        until_s = time.perf_counter() + STRETCH_S
+        while True:
+            self._receive()
+            if not self._turns.waits() or time.perf_counter() >= until_s:
+                break
+            self._turns.step()
         self._take_checks()
         self._own.push()
+        self._rings.say_taken()
         self._rings.push_waiting()
         if self._segment.stop_requested(SLOT_COORDINATOR):
             self._stopping.set()
         self._settle_soon()
         self._segment.arm(SLOT_COORDINATOR)
-        if self._rings.has_work() or self._checks.has_work() or self._own.has_results():
+        if (self._turns.waits() or self._rings.has_work() or self._checks.has_work()
+                or self._own.has_results()):
+            self._work_soon()
+
+    def _work_soon(self) -> None:
+        if not self._working:
+            self._working = True
             asyncio.get_running_loop().call_soon(self._drain)
+
+    def _receive(self) -> None:
+        """What the rings have goes where it waits for its turn."""
+        if self._rings.lost():
+            for connection in self._broker.connections():
+                if self._rings.is_stale(connection):
+                    self._leave(connection)
+            self._transactions.forget(self._rings.is_stale)
+        for item in self._rings.receive(ITEMS_AT_ONCE):
+            self._take(item)
+
+    def _leave(self, connection: int) -> None:
+        """Its end comes after what it has said of itself."""
+        self._turns.add(connection, lambda: self._broker.leaving(connection), express=True)
+        self._transactions.reading(connection, reads=True)
+
+    def _spawn(self, job: Job) -> None:
+        self._turns.add(OWN, lambda: job, express=True)
+        self._work_soon()
 
     def _take_checks(self) -> None:
         for item in self._checks.receive(ITEMS_AT_ONCE):
             if isinstance(item, Check):
                 self._transactions.ask(item.group, item.frame)
             elif isinstance(item, Progress):
-                self._transactions.progress(item.half_offset, item.op_offset, now_ms())
+                self._transactions.progress(item.half_offset, item.op_offset, self._now_ms())
             else:
-                self._transactions.need_topic(item.name, now_ms())
+                self._transactions.need_topic(item.name, self._now_ms())
 
     def _settle_soon(self) -> None:
         """New topics reach the name servers within milliseconds, not with the next tick."""
-        due_ms = self._broker.change_due_in_ms(now_ms())
+        due_ms = self._broker.change_due_in_ms(self._now_ms())
         if due_ms is not None and not self._settling:
             self._settling = True
             asyncio.get_running_loop().call_later((due_ms + 1) / 1000, self._settle)
 
     def _settle(self) -> None:
         self._settling = False
-        self._broker.tick(now_ms())
+        self._broker.tick(self._now_ms())
 
-    def _take(self, item: Forwarded | Closed | Reading | Hello | Commit) -> None:
+    def _take(self, item: Forwarded | Closed | Reading | Commit) -> None:
         if isinstance(item, Forwarded):
-            self._handle(item)
+            self._turns.add(item.connection, lambda: self._decode(item), express=True,
+                            size=item.size)
         elif isinstance(item, Closed):
-            self._broker.connection_closed(item.connection)
-            self._transactions.reading(item.connection, reads=True)
+            self._leave(item.connection)
         elif isinstance(item, Reading):
             self._transactions.reading(item.connection, reads=item.reads)
-        elif isinstance(item, Commit):
-            self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
         else:
-            self._rings.forget(item.serving)
-            self._broker.connections_lost(item.serving)
-            self._transactions.connections_lost(item.serving)
+            self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
 
-    def _handle(self, item: Forwarded) -> None:
+    def _decode(self, item: Forwarded) -> Job | None:
+        """A frame: what is urgent is done at once, the rest goes to the other lane."""
         try:
             command = wire.decode(item.frame)
         except wire.FrameError as error:
             log.warning("connection from %s closed: %s", item.remote, error)
+            self._rings.taken(item.connection, item.shares, item.size)
             self._rings.drop(item.connection, item.parked)
             self._rings.close(item.connection)
-            return
+            return None
         if command.is_response:
-            if item.parked:
-                self._rings.drop(item.connection, item.parked)
-            self._broker.handle_response(item.connection, command)
-            return
-        request = Request(item.connection, item.remote, command, now_ms(), item.fast_port,
+            self._take_response(item, command)
+            return None
+        if command.code in EXPRESS:
+            return self._handle(item, command)
+        self._turns.add(item.connection, lambda: self._handle(item, command))
+        return None
+
+    def _take_response(self, item: Forwarded, command: wire.Command) -> None:
+        self._rings.taken(item.connection, item.shares, item.size)
+        if item.parked:
+            self._rings.drop(item.connection, item.parked)
+        self._broker.handle_response(item.connection, command)
+
+    def _handle(self, item: Forwarded, command: wire.Command) -> Job | None:
+        """One request: now, or the job that is left."""
+        request = Request(item.connection, item.remote, command, self._now_ms(), item.fast_port,
                           item.body_size)
         try:
-            outcome = self._broker.handle(request)
+            outcome = None if self._is_late(item, command) else self._broker.begin(request)
         except Exception as error:       # the boundary of this process: one request, not all
-            log.exception("request %d from %s failed", command.code, item.remote)
-            outcome = Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            outcome = self._failed(request, error)
+        if isinstance(outcome, Generator):
+            return self._go_on(item, request, outcome)
+        self._finish(item, request, outcome)
+        return None
+
+    def _go_on(self, item: Forwarded, request: Request, job: OutcomeJob) -> Job:
+        try:
+            outcome = yield from job
+        except Exception as error:       # as above
+            outcome = self._failed(request, error)
+        self._finish(item, request, outcome)
+
+    def _is_late(self, item: Forwarded, command: wire.Command) -> bool:
+        """Whether it says that somebody is there whose serving process has ended since."""
+        return command.code == RequestCode.HEART_BEAT and self._rings.is_stale(item.connection)
+
+    def _failed(self, request: Request, error: Exception) -> Answer:
+        log.error("request %d from %s failed", request.command.code, request.remote,
+                  exc_info=error)
+        return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def _finish(self, item: Forwarded, request: Request, outcome: Outcome) -> None:
+        command = request.command
+        self._rings.taken(item.connection, item.shares, item.size)
         if isinstance(outcome, Redo):
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
             return
@@ -288,14 +422,14 @@ class Coordinator:
     async def _tick_until_stopped(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._segment.beat(SLOT_COORDINATOR, now_ms())
-            self._broker.tick(now_ms())
+            self._segment.beat(SLOT_COORDINATOR, self._now_ms())
+            self._broker.tick(self._now_ms())
+            self._reconfigure()
             self._queues.tick()
             self._reader.forget_deleted()
             self._own.push()
             self._give_memory_back()
-            if self._rings.push_waiting() or self._segment.stop_requested(SLOT_COORDINATOR):
-                self._drain()
+            self._work_soon()              # what the bell did not tell: lives, answers, the stop
 
     def _give_memory_back(self) -> None:
         """After many large answers the C library keeps what they took; others can use it."""
@@ -304,9 +438,23 @@ class Coordinator:
             malloc_trim(0)
 
     async def _keep_registered(self) -> None:
+        last = time.monotonic()
         while True:
-            await asyncio.sleep(self._settings.broker.register_interval_ms / 1000)
-            await self._registrar.register_now(self._broker.registration())
+            await asyncio.sleep(REGISTER_LOOK_S)
+            interval_s = self._registrar.settings.broker.register_interval_ms / 1000
+            if time.monotonic() - last >= interval_s:
+                last = time.monotonic()
+                await self._register()
+
+    async def _register(self) -> None:
+        """Tell the name servers everything."""
+        made: asyncio.Future[Registration] = asyncio.get_running_loop().create_future()
+
+        def make() -> Job:
+            made.set_result((yield from self._broker.registration()))
+
+        self._spawn(make())
+        await self._registrar.register_now(await made)
 
 
 def redo_header(command: wire.Command, redo: Redo) -> bytes:

@@ -12,34 +12,39 @@ import logging
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from mqcore.broker.settings import Settings
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.filter_bits import FilterBits
-from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.shm.retention import LogWords, QueueLives, QueueState
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.files import error_text
 from mqcore.store.index import files as index_files
-from mqcore.store.queue import extension_files
+from mqcore.store.paths import queue_folder, remove_queue
+from mqcore.store.queue import extension_files, trim
 from mqcore.store.queue.dispatch import DispatchLoop
-from mqcore.store.queue.trim import QueueTrimmer, delete_queue, trim_all
+from mqcore.store.queue.trim import QueueTrimmer, trim_all
 from mqcore.store.recovery import queue_ends as ends_file
 from mqcore.store.recovery.compare import queue_ends
 from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
+from mqcore.workers import descriptors
 from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
+from mqcore.workers.loop import alive
+from mqcore.workers.stopping import StopWait, UnfinishedStop
 
 FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
             3: "the commit log cannot be read", 4: "queues or index cannot be written"}
 FAILURE_IO = 4
 REMOVAL = 5                     # no failure: queues are to be removed before dispatch goes on
 RETRY_S = 0.2
-WRITER_WAIT_S = 4.0
+REFUSED_S_MAX = 4.0             # at a stop: what is not written now, the next start writes
 WRITER_LOOK_S = 0.01
 STOP_TURN_MS = 10
+CHECKPOINT_LOOK_S = 1.0         # whether it is time for another one
 ENDS_PAUSE = 200                # times as long as it took to write the queues' ends, until the next
 STATE_RUNNING = 2
 
@@ -55,6 +60,7 @@ class Dispatcher:
     slot = SLOT_DISPATCHER
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
         self._store = settings.store
         self._log_folders = settings.log_folders
         self._delay_levels_ms = settings.delay_levels_ms
@@ -73,11 +79,16 @@ class Dispatcher:
         self._trimmed_to = 0
         self._ends_written: QueueEnds | None = None
         self._ends_due = 0.0
+        self._odd_said = False
+        self._stop_timeout_s = settings.processes.stop_timeout_ms / 1000
+        self._checkpoint_error = ""
 
     def start(self) -> None:
         self._files.index.mkdir(parents=True, exist_ok=True)
         self._files.queues.mkdir(parents=True, exist_ok=True)
         newest = index_files.newest(self._files.index)
+        share = descriptors.share(self._settings, self._segment.serving_count,
+                                  descriptors.raise_limit())
         self._loop = DispatchLoop(
             self._segment, self._log_folders.text(), os.fsencode(self._files.queues),
             os.fsencode(self._files.index), file_entries=self._store.queue_file_entry_count,
@@ -86,7 +97,7 @@ class Dispatcher:
             newest_index=os.fsencode(newest) if newest is not None else None,
             delay_levels_ms=self._delay_levels_ms, **self._extension(),
             multi_dispatch=self._store.multi_dispatch_enable,
-            light_queues=self._store.light_queues_enable,
+            light_queues=self._store.light_queues_enable, open_files_max=share.queue_files,
         )
         self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
         self._syncer.start()
@@ -98,6 +109,10 @@ class Dispatcher:
         bits = FilterBits(self._segment, self._map_bytes) if self._map_bytes else None
         return {"extension_folder": os.fsencode(self._files.queue_extensions),
                 "extension_file_bytes": self._store.queue_extension_file_bytes, "bits": bits}
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._store = settings.store
+        self._loop.set_delays(settings.delay_levels_ms)
 
     def work(self, turn_ms: int) -> None:
         failure = self._run(turn_ms)
@@ -116,13 +131,14 @@ class Dispatcher:
                 f"{what_to_do(str(self._files.root))}")
         if detail != self._io_error:
             self._io_error = detail
-            log.error("%s: %s; trying again every %d ms", FAILURES[kind], os.strerror(detail),
-                      RETRY_S * 1000)
+            log.error("%s: %s; trying again every %d ms", FAILURES[kind],
+                      error_text(detail, self._files.root), RETRY_S * 1000)
         self._stopping.wait(RETRY_S)
 
     def _run(self, turn_ms: int) -> int:
         """A turn of the loop; the removals that it stops for are done here. DispatchFailure."""
         failure = self._loop.run(turn_ms)
+        self._say_odd()
         if failure == REMOVAL:
             try:
                 self._remove_queues()
@@ -132,45 +148,89 @@ class Dispatcher:
             return 0
         return int(failure)
 
+    def _say_odd(self) -> None:
+        count, position = self._loop.odd()
+        if count and not self._odd_said:
+            self._odd_said = True
+            log.error("the record at log position %d names a topic or a queue that cannot be: it "
+                      "stays in the log, and no consumer sees it. Others like it are passed over "
+                      "without a word", position)
+
     def _remove_queues(self) -> None:
         begun = self._loop.removals_begun()
         queues = self._lives.begun()
         for queue in queues:
             with self._files_lock:
                 self._loop.forget_queue(queue.number)
-                for folder in (self._files.queues, self._files.queue_extensions):
-                    delete_queue(folder / queue.topic / str(queue.queue_id))
+                self._delete_files(queue)
                 self._lives.finish(queue.number)
+            self._segment.beat(SLOT_DISPATCHER, time.time_ns() // 1_000_000)
         self._loop.removals_done(begun)
         if queues:
             self._lives.trimmed()
             log.info("%d queues are removed", len(queues))
 
+    def _delete_files(self, queue: QueueState) -> None:
+        """What the queue has on the disk; whatever else lies in its folders stays, and is named."""
+        entry_bytes = self._store.queue_file_entry_count * trim.ENTRY.size
+        for root, file_bytes in ((self._files.queues, entry_bytes), (
+                self._files.queue_extensions, self._store.queue_extension_file_bytes)):
+            foreign = remove_queue(root, queue.topic, queue.queue_id, file_bytes)
+            if foreign:
+                log.warning("%d files in the folder of queue %d of topic %s are not the queue's "
+                            "and stay: %s, ...", len(foreign), queue.queue_id, queue.topic,
+                            foreign[0])
+
     def stop(self) -> None:
         """After the writer has ended: all dispatched, on disk, and the checkpoint says so."""
-        deadline = time.monotonic() + WRITER_WAIT_S
-        while time.monotonic() < deadline and (
-            self._segment.state(SLOT_WRITER) == STATE_RUNNING or self._loop.has_work()
+        wait = StopWait(self._segment, self.slot, self._stop_timeout_s, log)
+        refused_s = 0.0
+        while not wait.over and refused_s < REFUSED_S_MAX and (
+            self._writer_lives() or self._loop.has_work()
         ):
+            wait.say(f"{self._behind()} bytes of the log are to be dispatched")
             failure = self._run(STOP_TURN_MS)
             if failure not in (0, FAILURE_IO):
                 break
             if failure == FAILURE_IO:
                 self._stopping.wait(RETRY_S)
+                refused_s += RETRY_S
             elif not self._loop.has_work():
                 self._stopping.wait(WRITER_LOOK_S)        # the writer may have more
         self._stopping.set()
         self._syncer.join()
-        self._write_checkpoint()
-        self._loop.close()
+        try:
+            self._write_checkpoint()
+        except OSError as error:
+            log.error("the checkpoint cannot be written: %s. The next start looks at the log again",
+                      error)
+            raise UnfinishedStop("queues and index are not known to be on the disk") from error
+        finally:
+            self._loop.close()
         self._write_ends(self._ends())        # last: what is modified later was not written by us
 
+    def _writer_lives(self) -> bool:
+        writer = self._segment.slot(SLOT_WRITER)
+        return writer["state"] == STATE_RUNNING and alive(writer["pid"])
+
+    def _behind(self) -> int:
+        state = self._segment.log_state()
+        return state["published"] - state["dispatched"]
+
     def _sync_from_time_to_time(self) -> None:
-        while not self._stopping.wait(self._store.checkpoint_interval_ms / 1000):
+        last = time.monotonic()
+        while not self._stopping.wait(min(CHECKPOINT_LOOK_S,
+                                          self._store.checkpoint_interval_ms / 1000)):
+            if time.monotonic() - last < self._store.checkpoint_interval_ms / 1000:
+                continue                        # it may change while we wait
+            last = time.monotonic()
             try:
                 self._write_checkpoint()
+                self._checkpoint_error = ""
             except OSError as error:
-                log.error("the checkpoint cannot be written: %s", error)
+                if str(error) != self._checkpoint_error:          # a failed sync stays: said once
+                    log.error("the checkpoint cannot be written: %s", error)
+                self._checkpoint_error = str(error)
             try:
                 self._trim()
             except OSError as error:
@@ -196,11 +256,11 @@ class Dispatcher:
         for number in range(self._lives.queue_count):
             with self._files_lock:
                 queue = self._lives.state(number)
-                part = Path(queue.topic, str(queue.queue_id))
                 deleted += extension_files.trim(
-                    self._files.queue_extensions / part, self._store.queue_extension_file_bytes,
-                    self._files.queues / part, self._store.queue_file_entry_count,
-                    queue.min_offset)
+                    queue_folder(self._files.queue_extensions, queue.topic, queue.queue_id),
+                    self._store.queue_extension_file_bytes,
+                    queue_folder(self._files.queues, queue.topic, queue.queue_id),
+                    self._store.queue_file_entry_count, queue.min_offset)
         if deleted:
             self._lives.trimmed()
             log.info("%d queue extension files are deleted", deleted)

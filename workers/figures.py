@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqcore.broker.transaction_checks import RUNTIME_KEYS, figures
@@ -11,6 +11,7 @@ from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.shared_pulls import SharedPulls
 
 WINDOWS_S = (10, 60, 600)
 SAMPLE_INTERVAL_S = 10
@@ -18,6 +19,8 @@ FIGURE_APPENDS = 0                       # places in a slot's figures (mqcore/la
 FIGURE_PULLS = 2
 FIGURE_PULLED_MESSAGES = 3
 FIGURE_POOL_BYTES = 5
+FIGURE_REFUSED = 9
+NO_POOL_BUFFERS = str((1 << 31) - 1)     # as stock says it of a broker without a transient pool
 SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
 
 
@@ -30,14 +33,25 @@ class Totals:
     appended_bytes: int
     pulled: int
     pulls: int
+    found: int                           # pulls that brought messages
+    refused: int                         # sends that could not be stored
+
+    @property
+    def missed(self) -> int:
+        return max(self.pulls - self.found, 0)
 
 
 class StoreFigures:
     """The rules' Figures, from the counters in shared memory."""
 
-    def __init__(self, segment: Segment, files: StoreFiles, *, pooled: bool = False) -> None:
+    def __init__(
+        self, segment: Segment, files: StoreFiles, *, pooled: bool = False,
+        found: Callable[[], int] | None = None,
+    ) -> None:
+        """found: how many pulls have brought messages; None: as the serving processes count."""
         self._pooled = pooled
         self._segment = segment
+        self._found = found or SharedPulls(segment).found
         self._files = files
         self._counted: dict[int, tuple[int, int]] = {}    # slot -> last count, lost counts
         self._samples: deque[Totals] = deque([self._totals()], maxlen=SAMPLES_MAX)
@@ -47,7 +61,8 @@ class StoreFigures:
         serving = [self._segment.slot(SLOT_SERVING + i)["figures"]
                    for i in range(self._segment.serving_count)]
         return Totals(time.monotonic(), writer[0], writer[1], sum(f[3] for f in serving),
-                      sum(f[FIGURE_PULLS] for f in serving))
+                      sum(f[FIGURE_PULLS] for f in serving), self._found(),
+                      sum(f[FIGURE_REFUSED] for f in serving))
 
     def sample(self) -> None:
         """Take a sample if one is due; to be called now and then."""
@@ -82,7 +97,7 @@ class StoreFigures:
         return delay_offsets(self._segment)
 
     def runtime(self) -> Mapping[str, str]:
-        """Keys as stock names them, only what is really known; of transactions keys of our own."""
+        """Keys as stock names them; of transactions keys of our own."""
         self.sample()
         totals = self._totals()
         state = self._segment.log_state()
@@ -90,12 +105,17 @@ class StoreFigures:
         return {
             "putTps": self._rates("appended"),
             "getTransferedTps": self._rates("pulled"),
+            "getTransferredTps": self._rates("pulled"),        # the same, as 5.x spells it
             "getTotalTps": self._rates("pulls"),
+            "getFoundTps": self._rates("found"),
+            "getMissTps": self._rates("missed"),
+            "putMessageFailedTimes": str(totals.refused),
             "putMessageTimesTotal": str(max(totals.appended, 1)),
             "putMessageSizeTotal": str(totals.appended_bytes),
             "putMessageAverageSize": str(average),
             "dispatchBehindBytes": str(state["published"] - state["dispatched"]),
             "remainHowManyDataToFlush": size_text(state["published"] - state["flushed"]),
+            "remainTransientStoreBufferNumbs": NO_POOL_BUFFERS,
             **self._pool(),
             **self._transactions(),
         }
@@ -110,7 +130,8 @@ class StoreFigures:
         if not self._pooled:
             return {}
         waiting = self._segment.slot(SLOT_WRITER)["figures"][FIGURE_POOL_BYTES]
-        return {"remainHowManyDataToCommit": size_text(waiting)}
+        return {"remainHowManyDataToCommit": size_text(waiting),
+                "remainTransientStoreBufferNumbs": "1"}            # one circle, never given away
 
 
 def size_text(size: int) -> str:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 
+from mqcore.broker.clock import CautiousClock
 from mqcore.broker.settings import Settings, StoreSettings
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import Segment
@@ -46,8 +47,9 @@ class LogCleanerThread:
         self._cleaner = LogCleaner(
             settings.log_folders, store.segment_size_bytes, policy_of(store), self._words,
             other_folders=[files.queues])
-        self._interval_s = store.clean_interval_ms / 1000
-        self._pause_s = store.clean_pause_ms / 1000
+        self._clock = CautiousClock()
+        self._store = store
+        self._changed = threading.Event()      # the settings have, or it is time to stop
         self._stopping = threading.Event()
         self._deletions_seen = self._words.deletions_asked
         self._manual_passes = 0
@@ -56,25 +58,40 @@ class LogCleanerThread:
     def start(self) -> None:
         self._thread.start()
 
+    def reconfigure(self, store: StoreSettings) -> None:
+        """Other settings from now on; it looks at the disk at once."""
+        self._store = store
+        self._changed.set()
+
     def stop(self) -> None:
         self._stopping.set()
+        self._changed.set()
         self._thread.join()
 
     def _run(self) -> None:
-        now = time.monotonic()
-        first_deletion = now + FIRST_PASS_INTERVALS * self._interval_s
-        next_pass = now + min(FIRST_LOOK_S, self._interval_s)
-        while not self._stopping.wait(self._wait_s(next_pass)):
+        began = time.monotonic()
+        next_pass = began + min(FIRST_LOOK_S, self._interval_s)
+        while True:
+            if self._changed.wait(self._wait_s(next_pass)):
+                self._changed.clear()
+                self._cleaner.policy = policy_of(self._store)
+                next_pass = min(next_pass, time.monotonic() + self._interval_s)
+            if self._stopping.is_set():
+                return
             try:
                 self._look_at_disk()
                 if time.monotonic() < next_pass:
                     continue
                 next_pass = time.monotonic() + self._interval_s
                 manual = self._asked()
-                if manual or time.monotonic() >= first_deletion:
+                if manual or time.monotonic() >= began + FIRST_PASS_INTERVALS * self._interval_s:
                     self._delete(manual)
             except OSError as error:
                 log.error("expired commit log files cannot be deleted: %s", error)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._store.clean_interval_ms / 1000
 
     def _wait_s(self, next_pass: float) -> float:
         """Until the next pass; while writes are refused the disk is looked at more often."""
@@ -98,12 +115,13 @@ class LogCleanerThread:
         return self._manual_passes > 0
 
     def _delete(self, manual: bool) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        reason = self._cleaner.reason(now_ms, manual=manual)
+        now_ms = self._clock.now_ms()
+        reason = self._cleaner.reason(time.time_ns() // 1_000_000, manual=manual)   # by the hour
         if reason is None:
             return
         for _ in range(FILES_AT_ONCE):
-            if not self._delete_one(now_ms, reason) or self._stopping.wait(self._pause_s):
+            if not self._delete_one(now_ms, reason) or self._stopping.wait(
+                    self._store.clean_pause_ms / 1000):
                 return
 
     def _delete_one(self, now_ms: int, reason: Reason) -> bool:

@@ -11,15 +11,17 @@ import logging
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
 from setproctitle import setproctitle
 
+from mqcore.broker.settings import Settings
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
+from mqcore.workers.live import LiveSettings
 
 TURN_MS = 1000
 WORKER_RUNNING = 2
@@ -34,6 +36,7 @@ class Worker(Protocol):
 
     def start(self) -> None: ...
     def work(self, turn_ms: int) -> None: ...   # at most turn_ms, less when asked to stop
+    def reconfigure(self, settings: Settings) -> None: ...      # between turns
     def stop(self) -> None: ...
 
 
@@ -61,14 +64,18 @@ def become(name: str, segment: Segment, slot: int) -> None:
     signal.set_wakeup_fd(-1)
 
 
-def run(worker: Worker, segment: Segment) -> None:
+def run(make: Callable[[Settings], Worker], settings: Settings, segment: Segment) -> None:
     """
-    Turn `worker` until its slot in shared memory says stop.
+    Make a worker and turn it until its slot in shared memory says stop.
+
+    settings: those that the run was started with; the worker gets them as they are now.
 
     Errors are not handled here, and nothing is tidied after one: the process ends, the supervisor
     sees the exit code and starts a fresh one, whose `start` rebuilds from the store. Every crash
     takes that road, so it is the tested one; `stop` only makes the next start quicker.
     """
+    live = LiveSettings(settings, segment)
+    worker = make(live.settings)
     log = logging.getLogger(f"mqcore.{worker.name}")
     worker.start()
     segment.set_state(worker.slot, WORKER_RUNNING)
@@ -76,6 +83,8 @@ def run(worker: Worker, segment: Segment) -> None:
     while not segment.stop_requested(worker.slot):
         segment.beat(worker.slot, time.time_ns() // 1_000_000)
         count_turn(segment, worker.slot)
+        if live.look():
+            worker.reconfigure(live.settings)
         worker.work(TURN_MS)
     worker.stop()
     segment.set_state(worker.slot, WORKER_STOPPED)
@@ -86,8 +95,7 @@ def run(worker: Worker, segment: Segment) -> None:
 def leave(segment: Segment) -> None:
     """The end of a process whose supervisor is gone: nobody else takes the segment's name away."""
     if os.getppid() != supervisor_of(segment.name):
-        with suppress(FileNotFoundError):
-            os.unlink(f"/dev/shm{segment.name}")
+        segment.unlink()
 
 
 def supervisor_of(segment_name: str) -> int:

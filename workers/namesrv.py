@@ -14,8 +14,11 @@ import signal
 import socket
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from mqcore.namesrv.server import open_sockets, serve
 from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.workers import descriptors
 
 TURN_INTERVAL_S = 1.0
 
@@ -38,6 +41,8 @@ def run(
     Raises OSError when the address is taken, ValueError when a file of it cannot be read.
     """
     sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
+    settings = replace(settings, connection_count_max=descriptors.namesrv_connections(
+        settings.connection_count_max))
     asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing, bell))
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import socket
+from typing import Any
 
 from mqcore.broker.settings import Settings
 from mqcore.net.serving import ServingLoop
 from mqcore.shm.segment import Segment
+from mqcore.workers import descriptors
 from mqcore.workers.layout import SLOT_SERVING, StoreFiles, memory_bytes
 
 REASONS = {
@@ -26,19 +27,31 @@ REASONS = {
     6: "there are too many connections",
     7: "there is no memory for {detail} bytes",
     9: "{detail} bytes of answers wait that it does not read",
+    10: "it held {detail} bytes without progress when processes.connection_memory_bytes were spent",
+    11: "a frame of it is not whole after {detail} ms",
 }
-
-RESERVED_FDS = 4096 + 256        # consume queue files, segments, listeners, bells
 
 log = logging.getLogger("mqcore.pull-serving")
 
 
-def descriptors() -> int:
-    """How many descriptors this process may have, after asking for as many as are allowed."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
+def live(settings: Settings) -> dict[str, Any]:
+    """What can change while the loop runs."""
+    broker, store = settings.broker, settings.store
+    return {
+        "region": broker.region_id, "trace_on": broker.trace_on,
+        "idle_ms_max": settings.processes.connection_idle_ms,
+        "memory_bytes": memory_bytes(store.memory_ratio_percent),
+        "memory_count_max": store.transfer_memory_count_max,
+        "memory_bytes_max": store.transfer_memory_bytes_max,
+        "disk_count_max": store.transfer_disk_count_max,
+        "disk_bytes_max": store.transfer_disk_bytes_max,
+        "long_polling": broker.long_polling_enable, "short_polling_ms": broker.short_polling_ms,
+        "delay_level_count": len(settings.delay_levels_ms),
+        "transactions_refused": broker.reject_transaction_message,
+        "filters_enabled": broker.property_filter_enable,
+        "filter_retry": broker.filter_retry_enable, "slave_read": broker.slave_read_enable,
+        "accept_sends_from_ms": broker.accept_sends_from_ms,
+    }
 
 
 class PullServing:
@@ -55,30 +68,26 @@ class PullServing:
         broker, store = self._settings.broker, self._settings.store
         processes = self._settings.processes
         files = StoreFiles(self._settings.store_root)
+        share = descriptors.share(self._settings, self._segment.serving_count,
+                                  descriptors.raise_limit())
         self._loop = ServingLoop(
             self._segment, self._index, self._listeners, self._settings.log_folders.text(),
             os.fsencode(files.queues), store_address=(broker.advertised_ip, broker.listen_port),
-            cluster=broker.cluster, region=broker.region_id, trace_on=broker.trace_on,
-            file_entries=store.queue_file_entry_count,
-            connection_max=min(processes.connection_count_max, descriptors() - RESERVED_FDS),
-            held_max=processes.held_pull_count_max, idle_ms_max=processes.connection_idle_ms,
+            cluster=broker.cluster, file_entries=store.queue_file_entry_count,
+            connection_max=share.connections, queue_files_max=share.queue_files,
+            extension_files_max=share.extension_files, held_max=processes.held_pull_count_max,
             body_bytes_max=store.message_size_max_bytes,
-            memory_bytes=memory_bytes(store.memory_ratio_percent),
-            memory_count_max=store.transfer_memory_count_max,
-            memory_bytes_max=store.transfer_memory_bytes_max,
-            disk_count_max=store.transfer_disk_count_max,
-            disk_bytes_max=store.transfer_disk_bytes_max,
-            long_polling=broker.long_polling_enable, short_polling_ms=broker.short_polling_ms,
             seed=int.from_bytes(os.urandom(8), "big"),
-            transactions_refused=broker.reject_transaction_message,
-            delay_level_count=len(self._settings.delay_levels_ms),
             extension_folder=os.fsencode(files.queue_extensions),
             extension_file_bytes=store.queue_extension_file_bytes,
             light_queues=store.light_queues_enable,
-            filters_enabled=broker.property_filter_enable,
-            filter_retry=broker.filter_retry_enable, slave_read=broker.slave_read_enable,
+            connection_memory_bytes=processes.connection_memory_bytes, **live(self._settings),
         )
         self._loop.hello()
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop.configure(**live(settings))
 
     def work(self, turn_ms: int) -> None:
         self._loop.run(turn_ms)

@@ -14,11 +14,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from mqcore.broker import config_file
 from mqcore.broker.settings import Settings
 from mqcore.shm.segment import Segment
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
+from mqcore.wire.printable import printable
 from mqcore.workers.layout import SLOT_SCHEDULER, StoreFiles
 
 NOTES = {1: "there is no record where its queue points",
@@ -43,10 +45,13 @@ class DelayOffsets:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._unknown: dict[str, Any] = {}     # members of the file that are not ours
 
     def load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
         """The arguments of ScheduleLoop.load. Raises ConfigFileError, and OSError."""
         value = config_file.load(self._path) or {}
+        self._unknown = config_file.unknown_members(
+            self._path, value, ("offsetTable", "logPosition", "delivered"))
         offsets = config_file.entries(self._path, value.get("offsetTable"), _offset)
         ahead = config_file.entries(self._path, value.get("delivered"), _ahead)
         position = value.get("logPosition", -1)
@@ -55,14 +60,14 @@ class DelayOffsets:
 
     def save(self, known: Snapshot, *, exact: bool) -> None:
         """Replace the file. exact: nothing but the offsets need be known. Raises OSError."""
-        value: dict[str, object] = {"offsetTable": known.offsets}
+        value: dict[str, Any] = {"offsetTable": known.offsets}
         if not exact:
             value["logPosition"] = known.position
             ahead: dict[str, list[int]] = {}
             for level, offset in sorted(known.ahead):
                 ahead.setdefault(str(level), []).append(offset)
             value["delivered"] = ahead
-        config_file.save(self._path, value)
+        config_file.save(self._path, config_file.merged(value, self._unknown))
 
 
 def _level(name: str) -> int:
@@ -93,7 +98,6 @@ class Scheduler:
         self._settings = settings
         self._segment = segment
         self._file = DelayOffsets(settings.config_dir / "delayOffset.json")
-        self._interval_s = settings.broker.delay_offsets_persist_interval_ms / 1000
         self._waiting: Snapshot | None = None
         self._save_at = 0.0
 
@@ -103,18 +107,28 @@ class Scheduler:
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=self._settings.store.queue_file_entry_count,
             delays_ms=self._settings.delay_levels_ms)
+        kept = self._load()
         if not self._loop.known:
-            self._loop.load(*self._load())
+            self._loop.load(*kept)
             # before the first delivery: a file without a position would say that it is exact
             self._save(self._loop.snapshot(), exact=False)
         self._save_at = time.monotonic() + self._interval_s
+
+    @property
+    def _interval_s(self) -> float:
+        return self._settings.broker.delay_offsets_persist_interval_ms / 1000
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop.set_delays(settings.delay_levels_ms)
+        self._save_at = min(self._save_at, time.monotonic() + self._interval_s)
 
     def _load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
         """What the file says; unusable, it ends the start: without it all would come again."""
         try:
             return self._file.load()
         except (config_file.ConfigFileError, OSError) as error:
-            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            print(f"mqcore: {printable(str(error))}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
 
     def work(self, turn_ms: int) -> None:

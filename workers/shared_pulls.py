@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -34,32 +35,38 @@ class SharedPulls:
             np.frombuffer(self._reader.rows(serving), dtype=np.int64).reshape(-1, COLUMNS)
             for serving in range(self._segment.serving_count)]
 
-    def advances(self) -> list[PullAdvance]:
+    def advances(self) -> Iterable[PullAdvance]:
         tables = self._tables()
         before, self._before = self._before, tables
         self._tell_missed()
         if before is None:
-            return []
-        sums: dict[Pair, np.ndarray] = {}
+            return ()
+        changed = []
         for table, old in zip(tables, before, strict=True):
-            added = table[:, ADDED].copy()
-            added[:len(old)] -= old[:, ADDED]
-            for row in np.flatnonzero(added.any(axis=1)):
-                pair = (int(table[row, 0]), int(table[row, 1]))
-                sums[pair] = sums[pair] + added[row] if pair in sums else added[row]
-        return [
-            PullAdvance(*self._names(pair), *(int(word) for word in words))
-            for pair, words in sums.items()]
+            rows = table.copy()
+            rows[:len(old), ADDED] -= old[:, ADDED]
+            changed.append(rows[rows[:, ADDED].any(axis=1)])
+        rows = np.concatenate(changed)
+        pairs, which = np.unique(rows[:, :2], axis=0, return_inverse=True)
+        sums = np.zeros((len(pairs), ADDED.stop - ADDED.start), dtype=np.int64)
+        np.add.at(sums, which.reshape(-1), rows[:, ADDED])
+        return (
+            PullAdvance(*self._names((int(pair[0]), int(pair[1]))), *(int(word) for word in words))
+            for pair, words in zip(pairs, sums, strict=True))
 
-    def last(self, behind_more_than_bytes: int = -1) -> list[LastPull]:
+    def found(self) -> int:
+        """How many pulls have brought messages since the serving processes began."""
+        return sum(int(table[:, ADDED][:, 0].sum()) for table in self._tables())
+
+    def last(self, behind_more_than_bytes: int = -1) -> Iterable[LastPull]:
         rows = np.concatenate(self._tables())
         order = np.argsort(rows[:, AT_MS], kind="stable")[::-1]              # newest first
         _, first = np.unique(rows[order, :2], axis=0, return_index=True)
         newest = rows[order[first]]
         newest = newest[newest[:, BEHIND_BYTES] > behind_more_than_bytes]
-        return [
+        return (
             LastPull(*self._names((int(row[0]), int(row[1]))), *(int(word) for word in row[LAST]))
-            for row in newest]
+            for row in newest)
 
     def _names(self, pair: Pair) -> tuple[str, int, str]:
         queue = self._lives.state(pair[0])

@@ -1,7 +1,7 @@
 """The coordinator's hand on the queue table: what queues there are, and their removal."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.shm.segment import Segment
 
 REMOVAL_TIMEOUT_MS = 2_500           # what an admin client waits for, and a bit less
+QUEUES_AT_ONCE = 256
 COUNT_COLUMNS = 3                    # of QueueLives.counts
 
 
@@ -34,30 +35,35 @@ class SharedQueues:
         self._counts: np.ndarray | None = None   # at the last look at their growth
 
     def all(self) -> list[tuple[str, int, int]]:
-        return [(queue.topic, queue.queue_id, queue.max_offset) for queue in self._lives.all()
-                if queue.next_offset > 0 or queue.max_offset > 0]
+        return [queue for queues in self.some() for queue in queues]
 
-    def growth(self) -> list[QueueGrowth]:
+    def some(self) -> Iterator[list[tuple[str, int, int]]]:
+        for first in range(0, self._lives.queue_count, QUEUES_AT_ONCE):
+            end = min(first + QUEUES_AT_ONCE, self._lives.queue_count)
+            states = (self._lives.state(number) for number in range(first, end))
+            yield [(queue.topic, queue.queue_id, queue.max_offset) for queue in states
+                   if queue.next_offset > 0 or queue.max_offset > 0]
+
+    def growth(self) -> Iterable[QueueGrowth]:
         counts = np.frombuffer(self._lives.counts(), dtype=np.int64).reshape(-1, COUNT_COLUMNS)
         before, self._counts = self._counts, counts
         if before is None:
-            return []
+            return ()
         fresh = np.zeros((len(counts) - len(before), COUNT_COLUMNS), dtype=np.int64)
-        added = counts - np.concatenate((before, fresh))
-        growth = []
+        return self._grown(counts - np.concatenate((before, fresh)))
+
+    def _grown(self, added: np.ndarray) -> Iterator[QueueGrowth]:
         for number in np.flatnonzero(added.any(axis=1)):
             state = self._lives.state(int(number))
             messages, size, calls = (int(word) for word in added[number])
             if messages < 0:                     # a new life: it began at 0
                 messages = state.max_offset
-            growth.append(QueueGrowth(state.topic, state.queue_id, messages, size, calls))
-        return growth
+            yield QueueGrowth(state.topic, state.queue_id, messages, size, calls)
 
     def remove(
         self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]
     ) -> None:
-        numbers = [self._lives.number(topic, queue_id) for topic, queue_id in queues]
-        numbers = [number for number in numbers if number >= 0]
+        numbers = self._lives.numbers(queues)
         self._lives.ask(numbers)
         self._removals.append(Removal(numbers, done, self._now_ms() + REMOVAL_TIMEOUT_MS))
 

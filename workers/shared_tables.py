@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection
 from mqcore.broker.config_table import TablesFull
 from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
+from mqcore.broker.live_settings import lines
 from mqcore.broker.pull_filters import CODES_READ_MAX
 from mqcore.broker.pull_rules import pull_asks
 from mqcore.broker.requests import I32_MAX, I32_MIN
 from mqcore.broker.send_rules import send_asks
 from mqcore.broker.settings import Settings
 from mqcore.shm.filters import FilterWriter
+from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableFullError, TableWriter
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
@@ -27,7 +29,10 @@ class SharedTables:
     """The rules' Tables over shared memory."""
 
     def __init__(self, segment: Segment, settings: Settings) -> None:
+        self._segment = segment
         self._writer = TableWriter(segment)
+        self._board = SettingsBoard(segment)
+        self._started = settings
         self._filters = FilterWriter(segment)
         self._writable = bool(settings.broker.permission & 2)
         self._readable = bool(settings.broker.permission & 4)
@@ -40,6 +45,11 @@ class SharedTables:
         never hidden: else sends would wait here while later ones pass them, out of order.
         """
         self._writer.clear(topics=self._topics, groups=self._groups)
+
+    def publish_settings(self, settings: Settings) -> None:
+        told = lines(settings, self._started)
+        if self._board.read() != (self._board.version, told):
+            self._board.write(told)
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         self._readable, self._writable = readable, writable
@@ -80,11 +90,12 @@ class SharedTables:
             group, topic, version=subscription.version_ms, codes=sorted(subscription.codes) or None,
             other=subscription.expression_type not in ("", EXPRESSION_TAG)))
 
-    def publish_filter(self, data: FilterData, now_ms: int) -> None:
+    def publish_filter(self, data: FilterData, _now_ms: int) -> None:
         self._full(lambda: self._filters.publish_program(
             data.group, data.topic, program=data.program, expression=data.expression,
             client_version=data.version_ms, born_ms=data.born_ms, dead_ms=data.dead_ms,
-            now_ms=now_ms, positions=data.positions, bit_count=data.bit_count))
+            now_ms=self._segment.store_time_ms(),     # it is held against records' store times
+            positions=data.positions, bit_count=data.bit_count))
 
     def remove_filter(self, group: str, topic: str) -> None:
         self._filters.remove_program(group, topic)

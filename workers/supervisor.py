@@ -28,9 +28,14 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
+from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.settings import Settings
-from mqcore.shm.segment import Segment, stale_segments
-from mqcore.workers import coordinator, last_run, loop, namesrv
+from mqcore.shm import memory
+from mqcore.shm.memory import SharedMemoryError
+from mqcore.shm.segment import Segment
+from mqcore.store.log import owner
+from mqcore.workers import coordinator, descriptors, last_run, limits, loop, namesrv
+from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.dispatcher import Dispatcher
 from mqcore.workers.layout import (
     SLOT_COORDINATOR,
@@ -43,8 +48,11 @@ from mqcore.workers.layout import (
     SLOT_WRITER,
     StoreFiles,
 )
+from mqcore.workers.limits import LimitError
+from mqcore.workers.live import LiveSettings, set_log_level
 from mqcore.workers.pull_serving import PullServing
 from mqcore.workers.scheduler import Scheduler
+from mqcore.workers.stopping import EXIT_UNFINISHED, UnfinishedStop
 from mqcore.workers.transaction_check import TransactionChecker
 from mqcore.workers.writer import EXIT_DAMAGED, Writer
 
@@ -53,10 +61,16 @@ LISTEN_BACKLOG = 4096
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
 UNREGISTER_WAIT_S = 2.0           # of the name server, for the broker beside it
-STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed
+STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed ...
+STOP_GRACE_S = 5.0                # ... if it holds nothing; for the others to say what is lost
+SECOND_SIGNAL_S = 0.5             # after the first: one key press may send two
+WORD_INTERVAL_S = 10.0
 LOOK_INTERVAL_MS = 1000
 QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
 RESTART_PAUSES_S = (0.0, 0.1, 0.25, 0.5, 1.0)
+
+# What these have taken is in memory alone until they have ended: a slow disk is waited for.
+HOLDERS = (SLOT_WRITER, SLOT_DISPATCHER, SLOT_COORDINATOR, SLOT_SCHEDULER)
 
 log = logging.getLogger("mqcore.supervisor")
 
@@ -96,17 +110,24 @@ class Supervisor:
 
     def __init__(self, settings: Settings, *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None]) -> None:
-        self._settings = settings
+        self._changes = ChangedSettings(settings)
+        self._settings = self._changes.load()
         self._embedded = embedded_namesrv
         self._on_ready = on_ready
-        self._files = StoreFiles(settings.store_root)
+        self._files = StoreFiles(self._settings.store_root)
         self._children: list[Child] = []
         self._stop_signal = 0
+        self._stop_at = 0.0
+        self._hurried = False
+        self._ending = False
+        self._unfinished: list[str] = []
         self._locks: list[int] = []
 
     def run(self) -> int:
         """Start, watch, stop everything. Raises StartError before anything is started."""
         setproctitle("mqcore: supervisor")
+        set_log_level(self._settings)
+        self._look_at_limits()
         self._prepare_store()
         listeners = self._open_listeners()
         self._segment = self._make_segment()
@@ -115,13 +136,31 @@ class Supervisor:
             self._bell.register(self._segment.bell(SLOT_SUPERVISOR), select.EPOLLIN)
             self._catch_signals()
             self._plan(listeners)
-            return self._live()
+            code = self._live()
         finally:
             self._end_children()
-            with contextlib.suppress(FileNotFoundError):
-                self._segment.unlink()
+            self._segment.unlink()
+        if self._unfinished:
+            log.error("the stop is not a clean one: %s did not finish", ", ".join(self._unfinished))
+            return EXIT_UNFINISHED
+        return code
 
     # -- before the first process ------------------------------------------------------------------
+
+    def _look_at_limits(self) -> None:
+        """Children inherit the raised limit; they share it out in the same way."""
+        wanted = self._settings.processes.connection_count_max
+        try:
+            limits.check_memory(self._settings)
+            limits.check_address_space(self._settings, 0)
+            share = descriptors.share(self._settings, self.serving_count,
+                                      descriptors.raise_limit())
+        except (LimitError, TooFewDescriptors) as error:
+            raise StartError(str(error)) from error
+        if share.connections < wanted:
+            log.warning("RLIMIT_NOFILE is %d: %d connections for each serving process instead of "
+                        "%d (processes.connection_count_max), and %d open queue files",
+                        share.limit, share.connections, wanted, share.queue_files)
 
     def _prepare_store(self) -> None:
         root = self._files.root
@@ -156,7 +195,7 @@ class Supervisor:
                     raise StartError(f"processes of an earlier run still use the store "
                                      f"{self._files.root}") from None
                 time.sleep(0.02)
-        os.pwrite(own, b"lock", 0)
+        owner.mark_opened(own)
 
     def _open_listeners(self) -> Listeners:
         broker = self._settings.broker
@@ -194,9 +233,21 @@ class Supervisor:
                 segment_size=self._settings.store.segment_size_bytes,
                 message_bytes_max=self._settings.store.message_size_max_bytes,
                 topics=processes.topic_count_max, groups=processes.group_count_max,
-                subscriptions=processes.subscription_count_max, queues=processes.queue_count_max)
+                subscriptions=processes.subscription_count_max, queues=processes.queue_count_max,
+                kind=processes.shared_memory)
+        except SharedMemoryError as error:
+            raise StartError(str(error)) from error
         except (OSError, ValueError) as error:
-            raise StartError(f"shared memory cannot be made: {error}") from error
+            raise StartError(f"shared memory cannot be made: {error} (if it is memory that is "
+                             "missing: see RLIMIT_AS, ulimit -v)") from error
+        try:
+            limits.check_address_space(self._settings, segment.size)
+        except LimitError as error:
+            segment.unlink()
+            raise StartError(str(error)) from error
+        if not segment.named and processes.shared_memory == "auto":
+            log.info("shared memory of %s has no room in /dev/shm: it lies in a memfd",
+                     memory.mib(segment.size))
         segment.make_bells()
         return segment
 
@@ -207,33 +258,37 @@ class Supervisor:
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
         def on_stop(number: int, _frame: object) -> None:
-            self._stop_signal = number
+            if not self._stop_signal:
+                self._stop_signal, self._stop_at = number, time.monotonic()
+            elif time.monotonic() - self._stop_at >= SECOND_SIGNAL_S:
+                self._hurried = True
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, on_stop)
         signal.signal(signal.SIGCHLD, ignore_signal)
 
     def _plan(self, listeners: Listeners) -> None:
-        settings, segment = self._settings, self._segment
+        settings, segment, changes = self._settings, self._segment, self._changes
 
-        def worker(make: Callable[[], loop.Worker]) -> Callable[[], None]:
-            return lambda: loop.run(make(), segment)
+        def worker(make: Callable[[Settings], loop.Worker]) -> Callable[[], None]:
+            return lambda: loop.run(make, settings, segment)
 
         if self._embedded:
             self._children.append(Child("namesrv", SLOT_NAMESRV,
                                         lambda: run_namesrv(settings, segment, listeners.namesrv)))
         self._children += [
-            Child("writer", SLOT_WRITER, worker(lambda: Writer(settings, segment))),
-            Child("dispatcher", SLOT_DISPATCHER, worker(lambda: Dispatcher(settings, segment))),
-            Child("scheduler", SLOT_SCHEDULER, worker(lambda: Scheduler(settings, segment))),
+            Child("writer", SLOT_WRITER, worker(lambda live: Writer(live, segment))),
+            Child("dispatcher", SLOT_DISPATCHER, worker(lambda live: Dispatcher(live, segment))),
+            Child("scheduler", SLOT_SCHEDULER, worker(lambda live: Scheduler(live, segment))),
             Child("transaction-check", SLOT_TRANSACTION_CHECK,
-                  worker(lambda: TransactionChecker(settings, segment))),
-            Child("coordinator", SLOT_COORDINATOR, lambda: run_coordinator(settings, segment)),
+                  worker(lambda live: TransactionChecker(live, segment))),
+            Child("coordinator", SLOT_COORDINATOR,
+                  lambda: run_coordinator(settings, segment, changes)),
         ]
         for index, sockets in enumerate(listeners.serving):
             self._children.append(Child(
                 f"pull-serving-{index}", SLOT_SERVING + index,
-                worker(partial(PullServing, settings, segment, index, sockets))))
+                worker(partial(PullServing, segment=segment, index=index, listeners=sockets))))
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -257,7 +312,9 @@ class Supervisor:
         if not self._wait_running(self._children):
             return self._start_failed()
         self._on_ready(self._settings)
+        live = LiveSettings(self._settings, self._segment)      # the log level may change
         while not self._stop_signal:
+            live.look()
             self._sleep(self._until_next_restart_ms())
             self._reap()
             self._restart_due()
@@ -291,6 +348,8 @@ class Supervisor:
             self._segment.started(child.slot, os.getpid(), time.time_ns() // 1_000_000)
             child.body()
             code = 0
+        except UnfinishedStop:         # it has said what is lost
+            code = EXIT_UNFINISHED
         except Exception:              # this process's boundary: say why, the parent starts another
             logging.getLogger(f"mqcore.{child.name}").exception("ends by an error")
         finally:
@@ -317,14 +376,18 @@ class Supervisor:
         if code == 0 and self._segment.state(child.slot) == STATE_STOPPED and self._stop_signal:
             return
         self._segment.set_state(child.slot, STATE_ABSENT)
+        if self._ending:
+            log.error("%s ended with %s while it was to stop", child.name, spoken(code))
+            if child.slot in HOLDERS and child.slot != SLOT_DISPATCHER:     # its work: made again
+                self._unfinished.append(child.name)
+            return
         quick = time.monotonic() - child.started < QUICK_DEATH_S
         child.deaths = child.deaths + 1 if quick else 0
         pause = RESTART_PAUSES_S[min(child.deaths, len(RESTART_PAUSES_S) - 1)]
         child.restart_at = time.monotonic() + pause
         if child.slot == SLOT_WRITER and code == EXIT_DAMAGED:
             child.restart_at = float("inf")
-        log.error("%s ended with %s; %s", child.name,
-                  signal.Signals(-code).name if code < 0 else f"exit code {code}",
+        log.error("%s ended with %s; %s", child.name, spoken(code),
                   "it is started again" if child.restart_at != float("inf")
                   else "the store needs a look")
 
@@ -378,6 +441,8 @@ class Supervisor:
     def _end_children(self) -> None:
         """In the order in which data flows, so that nobody waits for one who is gone."""
         self._stop_signal = self._stop_signal or signal.SIGTERM
+        self._ending = True
+        self._stop_deadline = time.monotonic() + self._settings.processes.stop_timeout_ms / 1000
         clean = True
         steps = [[c for c in self._children if c.slot >= SLOT_SERVING]]
         steps += [[c for c in self._children if c.slot == slot]
@@ -398,18 +463,37 @@ class Supervisor:
     def _end_step(self, children: list[Child]) -> bool:
         for child in children:
             self._segment.request_stop(child.slot)
-        deadline = time.monotonic() + STOP_STEP_S
-        while any(child.pid for child in children) and time.monotonic() < deadline:
+        now = time.monotonic()
+        holds = any(child.slot in HOLDERS for child in children)
+        deadline = max(self._stop_deadline, now) + STOP_GRACE_S if holds else now + STOP_STEP_S
+        hurried, next_word = not holds, now + WORD_INTERVAL_S
+        while any(child.pid for child in children) and now < deadline:
+            if not hurried and (self._hurried or now >= self._stop_deadline):
+                hurried, deadline = True, now + STOP_GRACE_S
+                for child in children:
+                    self._segment.hurry_stop(child.slot)
+            if now >= next_word:
+                next_word += WORD_INTERVAL_S
+                log.warning("stopping: %s still works; another signal ends it, and loses what it "
+                            "holds", ", ".join(child.name for child in children if child.pid))
             self._sleep(20)
             self._reap()
-        for child in children:
-            if child.pid:
-                log.error("%s does not stop: it is killed", child.name)
-                os.kill(child.pid, signal.SIGKILL)
-                os.waitpid(child.pid, 0)
-                child.pid = 0
-                return False
-        return True
+            now = time.monotonic()
+        killed = [child for child in children if child.pid]
+        for child in killed:
+            log.error("%s does not stop: it is killed%s", child.name,
+                      ", what it held is lost" if child.slot in HOLDERS else "")
+            os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+            child.pid = 0
+            self._segment.set_state(child.slot, STATE_ABSENT)
+            self._unfinished.append(child.name)
+        return not killed
+
+
+def spoken(code: int) -> str:
+    """An exit code as a log line has it."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def ignore_signal(_number: int, _frame: object) -> None:
@@ -421,11 +505,11 @@ def remove_stale_segments(own_prefix: str) -> None:
     Take away the names of segments that nobody needs: those of our store, which is ours alone, and
     those whose supervisor is dead. What is still mapped somewhere stays until that process ends.
     """
-    for name in stale_segments("mqcore-"):
+    for name in memory.named("mqcore-"):
         pid = name.rpartition("-")[2]
         if name.startswith(f"/{own_prefix}") or (pid.isdigit() and not loop.alive(int(pid))):
-            with contextlib.suppress(FileNotFoundError, PermissionError):
-                os.unlink(f"/dev/shm{name}")
+            with contextlib.suppress(PermissionError):
+                memory.unlink(name)
 
 
 def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.socket:
@@ -445,9 +529,9 @@ def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.soc
     return listener
 
 
-def run_coordinator(settings: Settings, segment: Segment) -> None:
+def run_coordinator(settings: Settings, segment: Segment, changes: ChangedSettings) -> None:
     """The coordinator's process, from fork to end."""
-    asyncio.run(coordinator.Coordinator(settings, segment).run(
+    asyncio.run(coordinator.Coordinator(settings, segment, changes).run(
         lambda: segment.set_state(SLOT_COORDINATOR, STATE_RUNNING)))
     segment.set_state(SLOT_COORDINATOR, STATE_STOPPED)
     loop.leave(segment)
@@ -470,11 +554,16 @@ def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socke
         return (segment.state(SLOT_COORDINATOR) in (STATE_ABSENT, STATE_STOPPED)
                 or time.monotonic() >= deadline)
 
-    namesrv.run(
-        NamesrvSettings(listen_host=settings.namesrv.listen_host,
-                        listen_port=settings.namesrv.listen_port,
-                        kv_config_path=str(folder / "kvConfig.json")),
-        sockets, stop_requested=stop_requested,
-        ready_callback=lambda: segment.set_state(SLOT_NAMESRV, STATE_RUNNING),
-        bell=segment.bell(SLOT_NAMESRV))
+    try:
+        namesrv.run(
+            NamesrvSettings(listen_host=settings.namesrv.listen_host,
+                            listen_port=settings.namesrv.listen_port,
+                            kv_config_path=str(folder / "kvConfig.json"),
+                            connection_memory_bytes=settings.processes.connection_memory_bytes),
+            sockets, stop_requested=stop_requested,
+            ready_callback=lambda: segment.set_state(SLOT_NAMESRV, STATE_RUNNING),
+            bell=segment.bell(SLOT_NAMESRV))
+    except (ValueError, OSError) as error:       # a file of its that cannot be used
+        print(f"mqcore: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from error
     segment.set_state(SLOT_NAMESRV, STATE_STOPPED)

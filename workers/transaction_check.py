@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 
+from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.light_queues import offset_table
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
@@ -28,6 +30,15 @@ END_MS = 2_000                   # for copies that are on their way
 log = logging.getLogger("mqcore.transaction-check")
 
 
+def times(settings: Settings) -> dict[str, int]:
+    """When a producer is asked, and when no longer."""
+    return {
+        "timeout_ms": settings.broker.transaction_timeout_ms,
+        "check_max": settings.broker.transaction_check_max,
+        "reserved_ms": settings.store.reserved_hours * HOUR_MS,
+    }
+
+
 class TransactionChecker:
     name = "transaction-check"
     slot = SLOT_TRANSACTION_CHECK
@@ -39,15 +50,22 @@ class TransactionChecker:
         self._strange = 0
 
     def start(self) -> None:
-        broker, store = self._settings.broker, self._settings.store
+        store = self._settings.store
         files = StoreFiles(self._settings.store_root)
         self._check = TransactionCheck(
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
-            file_entries=store.queue_file_entry_count, timeout_ms=broker.transaction_timeout_ms,
-            check_max=broker.transaction_check_max, reserved_ms=store.reserved_hours * HOUR_MS)
+            file_entries=store.queue_file_entry_count, **times(self._settings))
         self._check.seek(*(self._check.known() or self._committed()))
-        self._interval_s = broker.transaction_check_interval_ms / 1000
         self._next_round = time.monotonic() + self._interval_s
+
+    @property
+    def _interval_s(self) -> float:
+        return self._settings.broker.transaction_check_interval_ms / 1000
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._check.configure(**times(settings))
+        self._next_round = min(self._next_round, time.monotonic() + self._interval_s)
 
     def work(self, turn_ms: int) -> None:
         if not self._in_round:
@@ -78,6 +96,10 @@ class TransactionChecker:
     def _committed(self) -> tuple[int, int]:
         """Where an earlier run left off; 0: at the beginning of what there is."""
         table = offset_table(self._settings)
-        table.load()
+        try:
+            table.load_only([(HALF_TOPIC, GROUP), (OP_TOPIC, GROUP)])
+        except ConfigFileError as error:
+            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from error
         return (table.committed(GROUP, HALF_TOPIC, 0) or 0,
                 table.committed(GROUP, OP_TOPIC, 0) or 0)

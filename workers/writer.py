@@ -19,20 +19,23 @@ from contextlib import suppress
 from mqcore.broker import queue_hints
 from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings import Settings, StoreSettings
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
-from mqcore.store.files import unlink
+from mqcore.store.files import error_text, unlink
 from mqcore.store.index import files as index_files
+from mqcore.store.log import owner
 from mqcore.store.log.append_loop import AppendLoop, sync_bytes_max
-from mqcore.store.log.folders import LogFolders
+from mqcore.store.log.folders import LogFolders, checksums_of, remove_checksums
 from mqcore.store.queue import extension_files
 from mqcore.store.recovery import queue_ends
 from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.store.recovery.start import DamagedStoreError, Recovered, Recovery
+from mqcore.wire.printable import printable
 from mqcore.workers import last_run
+from mqcore.workers.dispatch_watch import DispatchWatch
 from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import (
     SLOT_COORDINATOR,
@@ -43,13 +46,23 @@ from mqcore.workers.layout import (
     StoreFiles,
 )
 from mqcore.workers.log_cleaner import LogCleanerThread
+from mqcore.workers.stopping import StopWait, UnfinishedStop
 
 PAGE_BYTES = 4096
+REFUSING_TURN_MS = 100          # while it is to be seen soon that the dispatcher has caught up
 EXIT_DAMAGED = 3                # the store cannot be opened: starting again would not help
 PRODUCERS_WAIT_S = 3.0          # for other processes to end before this one does
+GIVE_UP_S = 1.0                 # for the services to end once it was given up
+LOOK_S = 0.05
 STATE_STOPPED, STATE_ABSENT = 3, 0
-REFUSALS = {1: "the disk is full", 2: "a flush to disk has failed", 3: "a write has failed",
-            4: "consume queues or index cannot be written"}
+REFUSALS = {
+    1: "the disk is full, it is tried again five times a second",
+    2: "a flush to disk has failed, which is final: what the kernel had of it may be gone, and "
+       "nobody knows what is on the disk. Look at the disk, then restart the broker: it checks the "
+       "log",
+    3: "a write has failed and is tried again five times a second: nothing that was acknowledged "
+       "is lost",
+    4: "consume queues or index cannot be written"}
 
 log = logging.getLogger("mqcore.writer")
 
@@ -60,11 +73,28 @@ def sync_segments(folders: LogFolders, segment_size: int, start: int, end: int) 
     only what is written from now on, and `flushed` is not to claim more than the disk has.
     """
     for base in range(start // segment_size * segment_size, end, segment_size):
-        fd = os.open(folders.path(base), os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
+        segment = folders.path(base)
+        for path in (checksums_of(segment), segment):
+            if path != segment and not path.exists():
+                continue                     # somebody else wrote it
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+
+def intervals(store: StoreSettings) -> dict[str, int]:
+    """When the services of the log write and flush: what can change while they run."""
+    return {
+        "flush_interval_ms": store.flush_interval_ms,
+        "flush_least_bytes": store.flush_least_pages * PAGE_BYTES,
+        "flush_thorough_interval_ms": store.flush_thorough_interval_ms,
+        "sync_timeout_ms": store.sync_flush_timeout_ms,
+        "commit_interval_ms": store.commit_interval_ms,
+        "commit_least_bytes": max(store.commit_least_pages, 1) * PAGE_BYTES,
+        "commit_thorough_interval_ms": store.commit_thorough_interval_ms,
+    }
 
 
 class Writer:
@@ -77,9 +107,13 @@ class Writer:
         self._files = StoreFiles(settings.store_root)
         self._refusal = 0
         self._timeouts = 0
+        self._failed_writes = 0
+        self._stop_timeout_s = settings.processes.stop_timeout_ms / 1000
         self._queue_lives = QueueLives(segment)
         self._restarts = RestartFile(self._files.restarts, self._files.queues)
         self._removals_wait = False
+        self._watch = DispatchWatch(segment, settings.store.dispatch_stall_ms,
+                                    settings.store.dispatch_behind_bytes_max)
 
     def start(self) -> None:
         first_start = self._segment.incarnation(SLOT_WRITER) == 1
@@ -89,7 +123,7 @@ class Writer:
             text = str(error)
             if isinstance(error, DamagedStoreError) and "mqcore verify" not in text:
                 text += f". {what_to_do(str(self._files.root))}"
-            print(f"mqcore: {text}", file=sys.stderr, flush=True)
+            print(f"mqcore: {printable(text)}", file=sys.stderr, flush=True)
             os._exit(EXIT_DAMAGED)
         store = self._settings.store
         flushed = self._segment.log_state()["flushed"]
@@ -106,13 +140,7 @@ class Writer:
             os._exit(EXIT_DAMAGED)
         self._loop = AppendLoop(
             self._segment, self._settings.log_folders.text(), store.flush, recovered.end,
-            flush_interval_ms=store.flush_interval_ms,
-            flush_least_bytes=store.flush_least_pages * PAGE_BYTES,
-            flush_thorough_interval_ms=store.flush_thorough_interval_ms,
-            sync_timeout_ms=store.sync_flush_timeout_ms,
-            commit_interval_ms=store.commit_interval_ms,
-            commit_least_bytes=max(store.commit_least_pages, 1) * PAGE_BYTES,
-            commit_thorough_interval_ms=store.commit_thorough_interval_ms,
+            **intervals(store),
             pool_bytes=store.pool_bytes,
             warm_segments=store.warm_segments,
             show_unflushed=store.sync_show_unflushed,
@@ -131,19 +159,26 @@ class Writer:
         self._cleaner = LogCleanerThread(self._settings, self._segment, self._files)
         self._cleaner.start()
 
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop.configure(**intervals(settings.store))
+        self._cleaner.reconfigure(settings.store)
+
     def work(self, turn_ms: int) -> None:
-        self._loop.run(turn_ms)
+        self._loop.run(min(turn_ms, REFUSING_TURN_MS) if self._watch.refuses else turn_ms)
+        self._watch.look(time.monotonic_ns() // 1_000_000)
         asked = self._loop.removals_asked()
         if asked != self._loop.removals_seen or self._removals_wait:
             self._loop.answer_removals(asked)
             self._removals_wait = not self._begin_removals()
         self._say_timeouts()
+        self._say_failed_writes()
         refusal, error = self._loop.refusal()
         if refusal != self._refusal:
             self._refusal = refusal
             if refusal:
                 log.error("writes are refused: %s (%s)", REFUSALS[refusal],
-                          os.strerror(error) if error else "no error number")
+                          error_text(error, self._files.root) if error else "no error number")
             else:
                 log.warning("writes are taken again")
 
@@ -153,6 +188,13 @@ class Writer:
             log.error("%d sends were answered FLUSH_DISK_TIMEOUT: a flush took longer than %d ms",
                       timeouts - self._timeouts, self._settings.store.sync_flush_timeout_ms)
             self._timeouts = timeouts
+
+    def _say_failed_writes(self) -> None:
+        failed, error = self._loop.failed_writes()
+        if failed != self._failed_writes:
+            log.error("%d writes to the commit log have failed and were tried again (%s): look at "
+                      "the disk", failed - self._failed_writes, os.strerror(error))
+            self._failed_writes = failed
 
     def _begin_removals(self) -> bool:
         """End the lives of queues that are to be removed; False: to be tried again."""
@@ -175,25 +217,54 @@ class Writer:
 
     def stop(self) -> None:
         """After all who append have ended: what they sent is written, then brought to disk."""
-        deadline = time.monotonic() + PRODUCERS_WAIT_S
-        while time.monotonic() < deadline and (self._producers_live() or self._loop.has_work()):
+        wait = StopWait(self._segment, self.slot, self._stop_timeout_s, log)
+        while not wait.over and (self._loop.has_work() or (
+                self._producers_live() and wait.elapsed_s < PRODUCERS_WAIT_S)):
             self._loop.run(10)
         self._cleaner.stop()
         self._loop.finish()
         self._loop.stop_service()
-        for service in self._services:
-            service.join()
-        if self._loop.pool_bytes_waiting():
-            log.error("%d bytes of acknowledged messages are lost: the commit log cannot be "
-                      "written (%s)", self._loop.pool_bytes_waiting(),
-                      os.strerror(self._loop.refusal()[1]))
+        self._wait_for_services(wait)
+        if not self._is_all_safe():
+            raise UnfinishedStop("the commit log is not whole on the disk")
         self._remove_unused()
+
+    def _wait_for_services(self, wait: StopWait) -> None:
+        """They end by themselves when all is in the files and on the disk."""
+        given_up_at = 0.0
+        while waiting := [service for service in self._services if service.is_alive()]:
+            if wait.over and not given_up_at:
+                given_up_at = time.monotonic()
+                self._loop.give_up()
+            if given_up_at and time.monotonic() - given_up_at >= GIVE_UP_S:
+                return
+            wait.say(f"{self._loop.pool_bytes_waiting()} bytes of acknowledged messages are in no "
+                     f"file yet, {self._unflushed()} bytes of the log not on the disk")
+            waiting[0].join(LOOK_S)
+
+    def _unflushed(self) -> int:
+        state = self._segment.log_state()
+        return max(state["published"] - state["flushed"], 0)
+
+    def _is_all_safe(self) -> bool:
+        """Whether what was acknowledged is in the files and on disk; else says how much is not."""
+        waiting, unflushed = self._loop.pool_bytes_waiting(), self._unflushed()
+        refusal, error = self._loop.refusal()
+        reason = os.strerror(error) if refusal and error else "the disk was too slow"
+        if waiting:
+            log.error("%d bytes of acknowledged messages are lost: the commit log could not be "
+                      "written before the stop (%s)", waiting, reason)
+        if unflushed:
+            log.error("%d bytes of the commit log are not known to be on the disk (%s): a power "
+                      "cut would lose them", unflushed, reason)
+        return not waiting and not unflushed
 
     def _remove_unused(self) -> None:
         """Segments that were made ahead and hold nothing (store.md 6.3), the last first (P3)."""
         end = self._segment.log_state()["published"]
         for start, path in reversed(self._settings.log_folders.segments()):
             if start >= end:
+                remove_checksums(path)
                 unlink(path)
 
     def _producers_live(self) -> bool:
@@ -249,11 +320,15 @@ class Writer:
             recovered = recovery.open_store(
                 clean=last.clean, checkpoint_ms=known.replay_from_ms,
                 flushed_ms=known.log_time_ms, unsynced_bytes_max=unsynced if last.synced else -1,
-                same_boot=last.same_boot,
+                same_boot=last.same_boot, alone=owner.alone(self._files.lock),
                 ends=ends, hints=lambda: queue_hints.read(self._settings.config_dir))
+            if last.clean:             # nothing was read of the log then: its last record's time
+                recovered.last_store_time_ms = max(recovered.last_store_time_ms,
+                                                   known.log_time_ms)
             self._mend_index(recovery, recovered, last, ends)
             if not (recovered.as_left or last.ours):
                 self._files.queue_ends.unlink(missing_ok=True)     # of an earlier run than the last
+            owner.mark_alone(self._files.lock)
             self._restarts.recovered(self._queue_lives.set_restart, recovered.first,
                                      recovered.end)
         else:

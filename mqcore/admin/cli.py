@@ -5,6 +5,8 @@ from importlib import import_module
 
 import click
 
+from mqcore import __version__
+
 COMMANDS = {                       # name -> module, object, one line for the overview
     "up": ("mqcore.admin.run", "up", "Run a broker with a name server beside it."),
     "broker": ("mqcore.admin.run", "broker",
@@ -19,7 +21,7 @@ COMMANDS = {                       # name -> module, object, one line for the ov
     "repair": ("mqcore.admin.repair", "repair_command",
                "Make a damaged store directory start again."),
     "store": ("mqcore.admin.store", "store_group", "Look into a store directory: stat, dump."),
-    "bench": ("mqcore.admin.bench", "bench_group", "Measure a broker."),
+    "bench": ("mqcore.bench.commands", "bench_group", "Measure a broker."),
 }
 
 
@@ -43,7 +45,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="mqcore", prog_name="mqcore")
+@click.version_option(__version__, prog_name="mqcore")
 def main() -> None:
     """A message broker that unmodified RocketMQ 4.x clients use as it is."""
 

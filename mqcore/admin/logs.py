@@ -1,10 +1,33 @@
-"""Where log lines go and how they look."""
+"""
+Where log lines go and how they look. One event is one line, whatever names of peers it repeats;
+only the lines of a traceback follow it, set off from the margin, where no event's line begins.
+"""
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
+
+from mqcore.wire.printable import json_line, printable
+
+TEXT_FORM = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+TRACE_MARGIN = "    "
+
+
+class TextLines(logging.Formatter):
+    """Text: time, level, process, message."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT_FORM)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:
+        return _set_off(super().formatException(ei))          # type: ignore[arg-type]
+
+    def formatStack(self, stack_info: str) -> str:
+        return _set_off(super().formatStack(stack_info))
 
 
 class JsonLines(logging.Formatter):
@@ -19,7 +42,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json_line(line)
 
 
 def configure(level: str, file: str, form: str) -> None:
@@ -29,10 +52,14 @@ def configure(level: str, file: str, form: str) -> None:
     level: debug, info, warning or error; form: text or json. Raises OSError.
     """
     handler: logging.Handler = (
-        logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr))
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(
-        "%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        logging.FileHandler(file, encoding="utf-8", errors="backslashreplace") if file
+        else logging.StreamHandler(sys.stderr))
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _set_off(text: str) -> str:
+    return "\n".join(TRACE_MARGIN + printable(line) for line in text.split("\n"))

@@ -22,6 +22,7 @@ from mqcore.client import (
     RocketMQException,
     SendResult,
 )
+from mqcore.wire.printable import json_line
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 SEND_GROUP = "MQCORE_TOOLS_PRODUCER"
@@ -136,7 +137,7 @@ async def _consume(
             # More than was asked for: not done, so that it is not committed for the group.
             await asyncio.Event().wait()
         for message in messages:
-            click.echo(json.dumps(_received(message), ensure_ascii=False))
+            click.echo(json_line(_received(message)))
             printed += 1
         if count is not None and printed >= count:
             enough.set()

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from mqcore.admin.lines import say
 from mqcore.admin.store import DelayLevels, NotChecked, json_option, store_argument
 from mqcore.store.repair.store import Outcome, repair
 from mqcore.store.verify.files import StoreInUseError
@@ -50,7 +51,7 @@ def repair_command(store: Path, dry: bool, yes: bool, folder: Path | None, as_js
         plan = _repaired(store, folder, dry=True, **options)
         if plan.status != STATUS_DAMAGED:
             _show(plan, folder, as_json=as_json)
-        click.echo("\n".join(_shown(plan.actions)), err=True)
+        say(_shown(plan.actions), err=True)
         click.confirm(f"Change {store} so? Copies go to {folder}", abort=True, err=True)
     _show(_repaired(store, folder, dry=dry, **options), folder, as_json=as_json)
 
@@ -82,12 +83,12 @@ def _show(outcome: Outcome, folder: Path, *, as_json: bool) -> None:
     if outcome.before.status != STATUS_DAMAGED:
         click.echo("nothing to repair")
     elif outcome.after is None:
-        click.echo("\n".join(_shown(outcome.actions)))
+        say(_shown(outcome.actions))
         click.echo("nothing was changed; after the changes to the log it is looked at again, and "
                    "more may follow")
     else:
-        click.echo("\n".join([*_shown(outcome.actions), *(
-            finding.line() for finding in report.findings if finding.severity == "damage")]))
+        say([*_shown(outcome.actions), *(
+            finding.line() for finding in report.findings if finding.severity == "damage")])
         click.echo(f"copies of what was changed, and report.json: {folder}")
     click.echo(f"verdict: {WORDS[outcome.status]}")
     sys.exit(outcome.status)

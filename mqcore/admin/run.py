@@ -11,6 +11,7 @@ import click
 
 from mqcore.broker import settings as broker_settings
 from mqcore.broker.settings import Settings, SettingsError
+from mqcore.wire.printable import printable
 
 EXIT_SETTINGS = 2
 EXIT_START = 1
@@ -25,7 +26,7 @@ set_option = click.option(
 
 def fail(text: str, status: int) -> NoReturn:
     """One line on standard error, and the end."""
-    print(f"mqcore: {text}", file=sys.stderr, flush=True)
+    print(f"mqcore: {printable(text)}", file=sys.stderr, flush=True)
     sys.exit(status)
 
 

@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 
 import click
+import posix_ipc
 
+from mqcore.admin.lines import say
 from mqcore.broker.topics import SCHEDULE_TOPIC
 from mqcore.broker.transaction_checks import figures
 from mqcore.shm.check_ring import transaction_figures
@@ -18,6 +20,7 @@ from mqcore.shm.tables import QueueTable
 PREFIX = "mqcore-"
 STATES = ("absent", "starting", "running", "stopped")
 REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed")
+UNREADABLE = "dispatcher behind"
 SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv",
          5: "scheduler", 6: "transaction-check"}
 SLOT_SCHEDULER, SLOT_SERVING = 5, 8
@@ -53,7 +56,7 @@ def describe(name: str) -> dict[str, object] | None:
         "log": {"first": log["first"], "published": log["published"], "flushed": log["flushed"],
                 "dispatch_behind_bytes": log["published"] - log["dispatched"],
                 "pool_waiting_bytes": writer[5], "flush_timeouts": writer[4],
-                "writes_refused": REFUSALS[log["refusal"]],
+                "writes_refused": UNREADABLE if log["unreadable"] else REFUSALS[log["refusal"]],
                 "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},
         "delayed": delayed(segment),
@@ -80,25 +83,37 @@ def delayed(segment: Segment) -> dict[str, int]:
 def status(as_json: bool) -> None:
     """Show the processes, positions and counters of the brokers that run on this machine."""
     runs = {}
+    strange = []
     for name in stale_segments(PREFIX):
+        pid = name.rpartition("-")[2]
         try:
             run = describe(name)
-        except (LayoutError, OSError, ValueError) as error:
-            raise click.ClickException(f"{name}: {error}") from error
+        except LayoutError:
+            strange.append(f"a broker of another version of mqcore runs as process {pid}: only the "
+                           "`mqcore status` of that version can read it")
+            continue
+        except PermissionError:
+            strange.append(f"a broker of another user runs as process {pid}: its figures are not "
+                           "readable from here")
+            continue
+        except posix_ipc.ExistentialError:            # it ended meanwhile
+            continue
         if run is not None:
             runs[name.lstrip("/")] = run
+    for line in strange:
+        click.echo(line, err=as_json)
     if as_json:
         click.echo(json.dumps(runs, indent=2))
         return
-    if not runs:
+    if not runs and not strange:
         raise click.ClickException("no broker runs on this machine")
     for name, run in runs.items():
-        click.echo(f"broker {name}")
+        say(f"broker {name}")
         for process in run["processes"]:              # type: ignore[attr-defined]
             up = "" if process["up_s"] is None else f"  up {process['up_s']} s"
-            click.echo(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
-                       f" started {process['starts']} x{up}")
+            say(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
+                f" started {process['starts']} x{up}")
         for part in ("log", "messages", "delayed", "transactions", "serving"):
             figures = "  ".join(f"{key} {value}"
                                 for key, value in run[part].items())  # type: ignore[attr-defined]
-            click.echo(f"  {part:<16} {figures}")
+            say(f"  {part:<16} {figures}")

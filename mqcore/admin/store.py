@@ -12,11 +12,13 @@ from typing import Any
 
 import click
 
+from mqcore.admin.lines import say
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreFiles, StoreInUseError, StoreLock, read_log
 from mqcore.store.verify.report import DAMAGE, Report
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.store import DELAY_LEVELS_MS, Progress, verify
+from mqcore.wire.printable import json_line
 from mqcore.wire.records import Record, RecordError, decode_record
 
 EXIT_USAGE = 2
@@ -125,7 +127,7 @@ def verify_command(store: Path, as_json: bool, **options: Any) -> None:
     if as_json:
         click.echo(json.dumps(report.as_dict()))
     else:
-        click.echo("\n".join(report.lines()))
+        say(report.lines())
     sys.exit(report.status)
 
 
@@ -152,7 +154,7 @@ def stat(store: Path, force: bool, as_json: bool, topic: str | None,
         click.echo(json.dumps({"store": report.store, "figures": report.figures,
                                "queues": [described(queue) for queue in queues]}))
     else:
-        click.echo("\n".join(_table([described(queue) for queue in queues])))
+        say(_table([described(queue) for queue in queues]))
         click.echo(f"commit log from {report.figures['first']} to {report.figures['end']}, "
                    f"{report.figures['segments']} segments of {report.figures['segment_bytes']} "
                    f"bytes, {report.figures['records']} records"
@@ -220,7 +222,7 @@ def dump(store: Path, force: bool, count: int | None, body: bool, **wanted: Any)
         raise _in_use(error) from None
     try:
         for number, record in enumerate(records(store, **wanted), 1):
-            click.echo(json.dumps(as_json(record, body=body), ensure_ascii=False))
+            click.echo(json_line(as_json(record, body=body)))
             if number == count:
                 break
     except BrokenPipeError:                    # the reader has seen enough
@@ -241,7 +243,7 @@ def records(store: Path, *, topic: str | None = None, queue_id: int | None = Non
     read_log(files, trouble, unclean=True)
     for finding in trouble.findings:
         if finding.severity == DAMAGE:
-            click.echo(finding.line(), err=True)
+            say(finding.line(), err=True)
     scan = LogScan(
         files.log.text(), files.segments, start=start, stop=stop,
         topic=None if topic is None else topic.encode(),
@@ -251,7 +253,7 @@ def records(store: Path, *, topic: str | None = None, queue_id: int | None = Non
         try:
             yield decode_record(raw)
         except RecordError as error:           # whole, and yet not to be read: names, properties
-            click.echo(f"record before log position {scan.position}: {error}", err=True)
+            say(f"record before log position {scan.position}: {error}", err=True)
     if scan.result < 0 and not _is_zero(files, scan.position):
         click.echo(f"no record at log position {scan.position}: the end, torn or damaged; "
                    "`mqcore verify` says more", err=True)

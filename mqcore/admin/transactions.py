@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from mqcore.admin.lines import say
 from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.broker.transaction_checks import GROUP, RUNTIME_KEYS
 from mqcore.broker.transaction_requests import CHECK_TIMES
@@ -25,6 +26,7 @@ from mqcore.client.pool import ConnectionPool
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, request
 from mqcore.wire.ids import parse_offset_message_id
+from mqcore.wire.printable import printable
 from mqcore.wire.records import Record, decode_record
 
 DEFAULT_BROKER = "127.0.0.1:10911"
@@ -221,8 +223,8 @@ async def list_command(broker: str, limit: int, as_json: bool) -> None:
         return
     click.echo(f"{'ID':<34}{'AGE':>10}  {'CHECKS':>6}  {'PRODUCER GROUP':<24}{'TOPIC'}")
     for row in rows:
-        click.echo(f"{row['id']:<34}{_age(row['age_s']):>10}  {row['checks']:>6}  "
-                   f"{row['producerGroup']:<24}{row['topic']}")
+        say(f"{row['id']:<34}{_age(row['age_s']):>10}  {row['checks']:>6}  "
+            f"{row['producerGroup']:<24}{row['topic']}")
     if more:
         click.echo(f"... and more: --limit {limit} was reached")
     _echo_figures(figures)
@@ -246,7 +248,7 @@ async def show_command(broker: str, message_id: str, as_json: bool) -> None:
         click.echo(json.dumps(shown, indent=2))
         return
     for name, value in shown.items():
-        click.echo(f"{name:<14} {value}")
+        say(f"{name:<14} {value}")
 
 
 @transaction_group.command("check")
@@ -284,8 +286,9 @@ async def rollback_command(broker: str, message_id: str, yes: bool) -> None:
             raise click.ClickException(f"{message_id} is not pending")
         if not yes:
             row = Pending(record).as_dict()
-            click.confirm(f"roll back {row['bytes']} bytes for topic {row['topic']} of group "
-                          f"{row['producerGroup']}, {_age(row['age_s'])} old?", abort=True)
+            click.confirm(printable(
+                f"roll back {row['bytes']} bytes for topic {row['topic']} of group "
+                f"{row['producerGroup']}, {_age(row['age_s'])} old?"), abort=True)
         await asked.roll_back(record)
     click.echo("rolled back")
 

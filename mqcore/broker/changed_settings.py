@@ -12,46 +12,19 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from msgspec.structs import replace
-
 from mqcore.broker.config_file import pretty
+from mqcore.broker.live_settings import AT_START, LIVE, text, value_of, with_values
 from mqcore.broker.settings import SECTIONS, Settings, SettingsError
-from mqcore.broker.settings_sources import Values, check
+from mqcore.broker.settings_sources import Values
 from mqcore.store import files
 from mqcore.wire import fastjson
 
 FILE_NAME = "changedSettings.json"
 MEMBER = "settings"
 
-# What a request can change: only what the coordinator alone looks at, as it looks.
-LIVE = frozenset((
-    "broker.permission", "broker.auto_create_topic", "broker.auto_create_group",
-    "broker.notify_consumers_enable", "broker.client_expiry_ms",
-    "broker.queue_lock_expiry_ms", "broker.disable_consume_if_consumer_read_slowly",
-    "broker.consumer_fallbehind_threshold_bytes", "broker.offsets_persist_interval_ms",
-    "store.query_count_max", "store.query_unique_count_max",
-))
+KEPT = LIVE | AT_START           # what the file may hold
 
 _log = logging.getLogger(__name__)
-
-
-def text(value: Any) -> str:
-    """A setting's value as files and requests write it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return ";".join(str(item) for item in value)
-    return str(value)
-
-
-def with_values(settings: Settings, values: Values) -> Settings:
-    """Settings with those of `values` in place of their own. Raises SettingsError."""
-    changed = replace(
-        settings, broker=replace(settings.broker, **values.section("broker")),
-        store=replace(settings.store, **values.section("store")),
-    )
-    check(changed, values)
-    return changed
 
 
 class ChangedSettings:
@@ -59,11 +32,13 @@ class ChangedSettings:
     The file, and the settings that it changes.
 
     settings: what all other places say; the file is below its `config_dir`.
+    wanted: the settings with all changes: what the next start begins with.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.config_dir / FILE_NAME
         self._plain = settings
+        self.wanted = settings
 
     def load(self) -> Settings:
         """
@@ -79,24 +54,26 @@ class ChangedSettings:
             except SettingsError as error:
                 _log.warning("a setting changed by request is ignored: %s", error)
                 continue
-            taken.append(f"{key} = {value} instead of {_value(self._plain, key)}")
+            taken.append(f"{key} = {value} instead of {value_of(self._plain, key)}")
         if taken:
             _log.warning("%d settings changed by request: %s (%s)", len(taken), ", ".join(taken),
                          self._path)
+        self.wanted = settings
         return settings
 
     def save(self, settings: Settings) -> None:
         """Keep how `settings` differ from what the other places say. Raises OSError."""
-        changes = {key: _value(settings, key) for key in sorted(LIVE)
-                   if _value(settings, key) != _value(self._plain, key)}
+        changes = {key: value_of(settings, key) for key in sorted(KEPT)
+                   if value_of(settings, key) != value_of(self._plain, key)}
         content = pretty({MEMBER: changes}).encode("utf-8")
         if changes or self._path.exists():
             files.write_atomically(self._path, content)
+        self.wanted = settings
 
     def _entries(self) -> dict[str, Any]:
         try:
             document = fastjson.loads(files.read(self._path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):    # the store says so itself
             return {}
         except (OSError, fastjson.JsonError) as error:
             _log.warning("settings changed by request are ignored: %s: %s", self._path, error)
@@ -109,14 +86,9 @@ class ChangedSettings:
         return entries
 
     def _with_entry(self, settings: Settings, key: str, value: Any) -> Settings:
-        if key not in LIVE:
+        if key not in KEPT:
             raise SettingsError(f"{self._path}: {key}: expected a setting that requests can change")
         values = Values(SECTIONS)
         section, _, name = key.partition(".")
         values.put(section, name, text(value), str(self._path), as_text=True)
         return with_values(settings, values)
-
-
-def _value(settings: Settings, key: str) -> str:
-    section, _, name = key.partition(".")
-    return text(getattr(getattr(settings, section), name))

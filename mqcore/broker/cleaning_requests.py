@@ -8,14 +8,21 @@ at that moment, which CLEAN_UNUSED_TOPIC does here, and only when it is asked fo
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.requests import Answer, Fields, Request, answer_frame, refused
+from mqcore.broker.requests import (
+    Answer,
+    Fields,
+    OutcomeJob,
+    Request,
+    answer_frame,
+    refused,
+)
 from mqcore.broker.topics import OP_TOPIC, SCHEDULE_TOPIC, name_trouble
 from mqcore.wire.codes import ResponseCode
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
-def delete_topic(core: Core, request: Request) -> Answer | None:
+def delete_topic(core: Core, request: Request) -> OutcomeJob:
     """DELETE_TOPIC_IN_BROKER (215): answered once the queues are gone; no name server is told."""
     name = Fields.of(request.command).text("topic")
     trouble = name_trouble(name)
@@ -30,29 +37,39 @@ def delete_topic(core: Core, request: Request) -> Answer | None:
         core.topics.persist()
     except OSError as error:
         return refused(ResponseCode.SYSTEM_ERROR, f"the topics cannot be saved: {error}")
-    queues = [(topic, queue_id) for topic, queue_id, _ in core.ports.queues.all() if topic == name]
+    queues = []
+    for some in core.ports.queues.some():
+        queues += [(topic, queue_id) for topic, queue_id, _ in some if topic == name]
+        yield
     return _removed(core, request, queues)
 
 
-def clean_unused_topics(core: Core, request: Request) -> Answer | None:
+def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
     """CLEAN_UNUSED_TOPIC (316): remove the queues of topics that have no config."""
-    queues = [
-        (topic, queue_id) for topic, queue_id, _ in core.ports.queues.all()
-        if core.topics.get(topic) is None and topic not in (SCHEDULE_TOPIC, OP_TOPIC)
-        and not topic.startswith(LIGHT_QUEUE_PREFIX)
-    ]
+    queues = []
+    for some in core.ports.queues.some():
+        queues += [
+            (topic, queue_id) for topic, queue_id, _ in some
+            if core.topics.get(topic) is None and topic not in (SCHEDULE_TOPIC, OP_TOPIC)
+            and not topic.startswith(LIGHT_QUEUE_PREFIX)
+        ]
+        yield
+    # a topic may have been made meanwhile
+    queues = [queue for queue in queues if core.topics.get(queue[0]) is None]
     return _removed(core, request, queues)
 
 
-def clean_expired_queues(core: Core, request: Request) -> Answer | None:
+def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
     """CLEAN_EXPIRED_CONSUMEQUEUE (306): remove queues whose last record is no longer in the log."""
     store = core.ports.store
     first, _ = store.log_range()
     queues = []
-    for topic, queue_id, next_offset in core.ports.queues.all():
-        last = store.entry(topic, queue_id, next_offset - 1)
-        if topic != SCHEDULE_TOPIC and last is not None and last.position + last.size <= first:
-            queues.append((topic, queue_id))
+    for some in core.ports.queues.some():
+        for topic, queue_id, next_offset in some:
+            last = store.entry(topic, queue_id, next_offset - 1)
+            if topic != SCHEDULE_TOPIC and last is not None and last.position + last.size <= first:
+                queues.append((topic, queue_id))
+        yield
     return _removed(core, request, queues)
 
 

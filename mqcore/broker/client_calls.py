@@ -4,7 +4,9 @@ Requests that the broker sends to clients, and whom their answers are for.
 broker.md 7.6, remoting.md 2.5, 4.8 (RocketMQ 4.9.8: Broker2Client, NettyRemotingAbstract). A client
 is asked on the connection that it made; its answer carries the opaque of the question. Every
 question ends exactly once: with an answer, with its time, or with its connection. What a client has
-not taken yet is bounded: later questions to it wait here until it answers earlier ones.
+not taken yet is bounded: later questions to it wait here until it answers earlier ones. Places
+belong to all: a connection has a share of them, and when all are taken the newest question to the
+connection with most makes room for one to a connection with fewer.
 """
 from __future__ import annotations
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 CALL_COUNT_MAX = 4_096
 CALL_BYTES_MAX = 64 << 20          # frames of calls that wait: what waits with them is no larger
 SENT_BYTES_MAX = 16 << 20          # to one connection, without an answer; or one frame
+SHARE_COUNT_MAX = CALL_COUNT_MAX // 8      # calls of one connection ...
+SHARE_BYTES_MAX = CALL_BYTES_MAX // 4 * 3  # ... and their frames: eleven of the largest
 TIMEOUT_MS_MAX = 60_000
 _OPAQUE_MASK = 0x7FFF_FFFF
 
@@ -58,6 +62,7 @@ class ClientCalls:
         self._opaque = first_opaque & _OPAQUE_MASK
         self._waiting: dict[int, dict[int, _Call]] = {}
         self._sent_bytes: dict[int, int] = {}              # by connection: without an answer
+        self._call_bytes: dict[int, int] = {}              # by connection: of all its calls
         self._held: dict[int, deque[int]] = {}             # opaques of calls that are not sent yet
         self._count = 0
         self._bytes = 0
@@ -85,7 +90,7 @@ class ClientCalls:
         """
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
         frame = encode(replace(command, opaque=opaque))
-        if self._count >= CALL_COUNT_MAX or self._bytes + len(frame) > CALL_BYTES_MAX:
+        if not self._has_room(connection, len(frame)):
             done(CallEnd.REFUSED)
             return
         deadline_ms = now_ms + min(timeout_ms, TIMEOUT_MS_MAX)
@@ -95,6 +100,7 @@ class ClientCalls:
             self._next_deadline_ms = deadline_ms
         self._count += 1
         self._bytes += len(frame)
+        self._call_bytes[connection] = self._call_bytes.get(connection, 0) + len(frame)
         self._held.setdefault(connection, deque()).append(opaque)
         self._send_held(connection)
 
@@ -132,11 +138,34 @@ class ClientCalls:
             if opaque in self._waiting.get(connection, ()):      # `done` may have ended others
                 self._take(connection, opaque).done(CallEnd.TIMEOUT)
 
+    def _has_room(self, connection: int, size: int) -> bool:
+        """Whether a further call to it is within its share; others' calls may end for it."""
+        count, held = len(self._waiting.get(connection, ())), self._call_bytes.get(connection, 0)
+        if count >= SHARE_COUNT_MAX or (count and held + size > SHARE_BYTES_MAX):
+            return False
+        while self._count >= CALL_COUNT_MAX:
+            most = max(self._waiting, key=lambda one: len(self._waiting[one]))
+            if len(self._waiting[most]) <= count + 1:
+                return False
+            self._refuse_newest(most)
+        while self._bytes + size > CALL_BYTES_MAX:
+            most = max(self._call_bytes, key=lambda one: self._call_bytes[one])
+            if self._call_bytes[most] <= held + size:
+                return False
+            self._refuse_newest(most)
+        return True
+
+    def _refuse_newest(self, connection: int) -> None:
+        newest = next(reversed(self._waiting[connection]))
+        self._take(connection, newest).done(CallEnd.REFUSED)
+
     def _take(self, connection: int, opaque: int) -> _Call:
         calls = self._waiting[connection]
         call = calls.pop(opaque)
+        self._call_bytes[connection] -= call.size
         if not calls:
             del self._waiting[connection]
+            del self._call_bytes[connection]
         self._count -= 1
         self._bytes -= call.size
         if call.frame is None:

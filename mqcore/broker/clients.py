@@ -6,12 +6,12 @@ tables: every call that changes a consumer group says which groups' members have
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 
 from mqcore.broker.config_table import fits
 from mqcore.broker.groups import GROUP_LENGTH_MAX
-from mqcore.broker.requests import FieldError
+from mqcore.broker.requests import ROWS_A_TURN, FieldError
 from mqcore.broker.subscriptions import CLUSTERING, ConsumerEntry
 from mqcore.broker.topics import TOPIC_LENGTH_MAX
 from mqcore.wire.tags import Subscription
@@ -50,6 +50,9 @@ class ConsumerGroup:
 @dataclass(slots=True)
 class _Memberships:
     client_id: str = ""                    # of a producer
+    last: Client | None = None             # as its last heartbeat registered it everywhere ...
+    said: object = None                    # ... what that said ...
+    changes: object = None                 # ... and how many changes there were by then
     producers: set[str] = field(default_factory=set)
     consumers: set[str] = field(default_factory=set)
 
@@ -66,16 +69,38 @@ class ClientTables:
         self._gone = gone
         self._subscription_count_max = subscription_count_max
         self._subscription_count = 0
+        self.changes = 0                   # of who is here and what they subscribe
         self._connections: dict[int, _Memberships] = {}
         self._producer_connections: dict[str, int] = {}     # client id -> its newest connection
         self.producers: dict[str, dict[int, Client]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
 
+    def repeated(self, connection: int, said: object, changes: object, now_ms: int) -> bool:
+        """
+        Whether this heartbeat is the connection's last one again, and nothing has changed since:
+        then it is registered, at this time.
+        """
+        memberships = self._connections.get(connection)
+        if (memberships is None or memberships.last is None or memberships.said != said
+                or memberships.changes != changes):
+            return False
+        memberships.last.heartbeat_ms = now_ms
+        return True
+
+    def remember(self, client: Client, said: object, changes: object) -> None:
+        """All that a heartbeat says is registered now."""
+        memberships = self._connections.get(client.connection)
+        if memberships is not None:
+            memberships.last, memberships.said, memberships.changes = client, said, changes
+
     def register_producer(self, group: str, client: Client) -> None:
         """A heartbeat named `group` as a producer group of this connection."""
         memberships = self._memberships(client.connection)
         _join(memberships.producers, group, memberships)
-        self.producers.setdefault(group, {})[client.connection] = client
+        members = self.producers.setdefault(group, {})
+        if client.connection not in members:
+            self.changes += 1
+        members[client.connection] = client
         memberships.client_id = client.client_id
         self._producer_connections[client.client_id] = client.connection
 
@@ -100,6 +125,9 @@ class ClientTables:
         changed = client.connection not in group.members
         group.members[client.connection] = client
         model_changed = group.message_model != entry.message_model
+        if changed or (group.consume_type, group.message_model, group.from_where) != (
+                entry.consume_type, entry.message_model, entry.from_where):
+            self.changes += 1
         group.consume_type = entry.consume_type
         group.message_model = entry.message_model
         group.from_where = entry.from_where
@@ -142,13 +170,17 @@ class ClientTables:
         """The connections that sent a heartbeat."""
         return list(self._connections)
 
-    def expired(self, oldest_ms: int) -> list[int]:
-        """The connections with a membership whose last heartbeat is older than `oldest_ms`."""
+    def expired(self, oldest_ms: int) -> Generator[None, None, list[int]]:
+        """
+        The connections with a membership whose last heartbeat is older than `oldest_ms`; with
+        pauses.
+        """
         stale = set()
-        for members in self._all_members():
-            for client in members:
-                if client.heartbeat_ms < oldest_ms:
-                    stale.add(client.connection)
+        for number, members in enumerate(self._all_members(), 1):
+            stale |= {client.connection for client in list(members)
+                      if client.heartbeat_ms < oldest_ms}
+            if number % ROWS_A_TURN == 0 or len(members) > ROWS_A_TURN:
+                yield
         return sorted(stale)
 
     def producer_connection(self, client_id: str) -> int | None:
@@ -191,6 +223,8 @@ class ClientTables:
             known = group.subscriptions.get(topic)
             newer = known is None or subscription.version_ms > known.version_ms
             latest = subscription if known is None or newer else known
+            if latest is not known:
+                self.changes += 1
             if newer or model_changed:
                 self._show(group, topic, latest)
             group.subscriptions[topic] = latest
@@ -203,12 +237,14 @@ class ClientTables:
         return changed
 
     def _unsubscribe(self, group: ConsumerGroup, topic: str) -> None:
+        self.changes += 1
         del group.subscriptions[topic]
         self._subscription_count -= 1
         self._show(group, topic, None)
 
     def _leave_producers(self, group: str, connection: int, *, keep_empty: bool) -> None:
         """A closed connection leaves an empty group behind, UNREGISTER removes it (12.3)."""
+        self.changes += 1
         members = self.producers.get(group)
         if members is None:
             return
@@ -221,6 +257,7 @@ class ClientTables:
             del self._producer_connections[memberships.client_id]
 
     def _leave_consumers(self, group: str, connection: int) -> None:
+        self.changes += 1
         found = self.consumers.get(group)
         if found is None:
             return
@@ -231,10 +268,11 @@ class ClientTables:
             del self.consumers[group]
             self._gone(group)
 
-    def _all_members(self) -> Iterable[Iterable[Client]]:
-        for members in self.producers.values():
-            yield members.values()
-        for group in self.consumers.values():
+    def _all_members(self) -> Iterator[Collection[Client]]:
+        """Of each group that there is now and when its turn comes."""
+        for producers in list(self.producers.values()):
+            yield producers.values()
+        for group in list(self.consumers.values()):
             yield group.members.values()
 
 

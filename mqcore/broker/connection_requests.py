@@ -10,12 +10,11 @@ from typing import Any
 
 from mqcore.broker.clients import Client
 from mqcore.broker.core import Core
-from mqcore.broker.requests import Answer, Fields, Request, refused
-from mqcore.wire import fastjson
+from mqcore.broker.requests import Answer, Fields, OutcomeJob, Request, json_answer, refused
 from mqcore.wire.codes import LanguageCode, ResponseCode
 
 
-def consumer_connections(core: Core, request: Request) -> Answer:
+def consumer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
     """GET_CONSUMER_CONNECTION_LIST (203): 206 for a group that nobody is a member of."""
     name = Fields.of(request.command).text("consumerGroup")
     group = core.clients.consumers.get(name)
@@ -23,48 +22,70 @@ def consumer_connections(core: Core, request: Request) -> Answer:
         return refused(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({
-        "connectionSet": [_connection(client) for client in group.members.values()],
+    return json_answer({
+        "connectionSet": [_Connection(client) for client in group.members.values()],
         "consumeFromWhere": group.from_where,
         "consumeType": group.consume_type,
         "messageModel": group.message_model,
-        "subscriptionTable": {
-            topic: subscription.as_json() for topic, subscription in group.subscriptions.items()
-        },
-    }))
+        "subscriptionTable": dict(group.subscriptions),
+    })
 
 
-def producer_connections(core: Core, request: Request) -> Answer:
+def producer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
     """GET_PRODUCER_CONNECTION_LIST (204): 1 for a group that nobody was a member of."""
     name = Fields.of(request.command).text("producerGroup")
     members = core.clients.producers.get(name)
     if members is None:
         return refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({
-        "connectionSet": [_connection(client) for client in members.values()],
-    }))
+    return json_answer({"connectionSet": [_Connection(client) for client in members.values()]})
 
 
-def all_producers(core: Core, request: Request) -> Answer:
+def all_producers(core: Core, request: Request) -> OutcomeJob:
     """GET_ALL_PRODUCER_INFO (328): every producer group with its members."""
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"data": {
-        group: [
-            {
-                "clientId": client.client_id, "language": _language(client.language),
-                "lastUpdateTimestamp": client.heartbeat_ms, "remoteIP": "/" + client.remote,
-                "version": client.version,
-            }
-            for client in members.values()
-        ]
-        for group, members in core.clients.producers.items()
-    }}))
+    data = {group: _Producers(members) for group, members in core.clients.producers.items()}
+    return json_answer({"data": data})
 
 
-def _connection(client: Client) -> dict[str, Any]:
-    return {
-        "clientAddr": client.remote, "clientId": client.client_id,
-        "language": _language(client.language), "version": client.version,
-    }
+class _Connection:
+    """A member; its form is made when it is written."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def as_json(self) -> dict[str, Any]:
+        client = self._client
+        return {
+            "clientAddr": client.remote, "clientId": client.client_id,
+            "language": _language(client.language), "version": client.version,
+        }
+
+
+class _Producer(_Connection):
+    """The same in a list of all groups."""
+
+    __slots__ = ()
+
+    def as_json(self) -> dict[str, Any]:
+        client = self._client
+        return {
+            "clientId": client.client_id, "language": _language(client.language),
+            "lastUpdateTimestamp": client.heartbeat_ms, "remoteIP": "/" + client.remote,
+            "version": client.version,
+        }
+
+
+class _Producers:
+    """The members of a group, as they are when it is written."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: dict[int, Client]) -> None:
+        self._members = members
+
+    def as_json(self) -> list[_Producer]:
+        return [_Producer(client) for client in self._members.values()]
 
 
 def _language(value: int | None) -> str | None:

@@ -5,19 +5,17 @@ broker.md 10.2, remoting.md 4.4, 5.4 (RocketMQ 4.9.8: AdminBrokerProcessor, Cons
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from datetime import datetime
 from typing import Any
 
 from mqcore.broker.core import Core
-from mqcore.broker.requests import Answer, Fields, Request
+from mqcore.broker.requests import ROWS_A_TURN, Fields, OutcomeJob, Request, json_answer
 from mqcore.broker.statistics import GROUP_GET_NUMS
 from mqcore.broker.topic_requests import bounds, message_queue, unknown_topic
-from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
 
 
-def consume_stats(core: Core, request: Request) -> Answer:
+def consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_CONSUME_STATS (208): of one topic, or of every topic that the group has offsets of."""
     fields = Fields.of(request.command)
     group, topic = fields.text("consumerGroup"), fields.text_or("topic", "")
@@ -27,13 +25,12 @@ def consume_stats(core: Core, request: Request) -> Answer:
     for name in _of_interest(core, group, topics):
         config = core.topics.get(name)
         if config is not None:
-            table |= _progress(core, group, name, config.read_queue_count)
+            yield from _progress(core, group, name, config.read_queue_count, table)
             tps += _tps(core, group, name)
-    return Answer(ResponseCode.SUCCESS,
-                  body=fastjson.dumps({"consumeTps": tps, "offsetTable": table}))
+    return (yield from json_answer({"consumeTps": tps, "offsetTable": table}))
 
 
-def broker_consume_stats(core: Core, request: Request) -> Answer:
+def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_BROKER_CONSUME_STATS (317): of every group that has a config."""
     only_ordered = Fields.of(request.command).boolean("isOrder")
     topics_by_group = core.offsets.topics_by_group()
@@ -45,17 +42,20 @@ def broker_consume_stats(core: Core, request: Request) -> Answer:
             config = core.topics.get(name)
             if config is None or (only_ordered and not config.order):
                 continue
-            table = _progress(core, group.name, name, config.write_queue_count)
+            table: dict[Any, dict[str, int]] = {}
+            yield from _progress(core, group.name, name, config.write_queue_count, table)
             behind += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
             parts.append({"consumeTps": _tps(core, group.name, name), "offsetTable": table})
         groups.append({group.name: parts})
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({
+        if len(groups) % ROWS_A_TURN == 0:
+            yield
+    return (yield from json_answer({
         "brokerAddr": core.settings.advertised_addr, "consumeStatsList": groups,
         "totalDiff": behind,
     }))
 
 
-def consume_time_span(core: Core, request: Request) -> Answer:
+def consume_time_span(core: Core, request: Request) -> OutcomeJob:
     """QUERY_CONSUME_TIME_SPAN (303): store times of each queue's ends and of the group's place."""
     fields = Fields.of(request.command)
     name, group = fields.text("topic"), fields.text("group")
@@ -65,6 +65,8 @@ def consume_time_span(core: Core, request: Request) -> Answer:
     store = core.ports.store
     spans = []
     for queue_id in range(topic.write_queue_count):
+        if queue_id % ROWS_A_TURN == 0:
+            yield
         low, high = bounds(core, name, queue_id)
         first_ms = store.store_time(name, queue_id, low)
         last_ms = store.store_time(name, queue_id, high - 1)
@@ -73,12 +75,12 @@ def consume_time_span(core: Core, request: Request) -> Answer:
         next_ms = store.store_time(name, queue_id, place) if place < high else 0
         spans.append({
             "consumeTimeStamp": place_ms, "consumeTimeStampStr": _local_time(place_ms),
-            "delayTime": request.now_ms - next_ms if next_ms > 0 else 0,
+            "delayTime": core.wall_ms(request.now_ms) - next_ms if next_ms > 0 else 0,
             "maxTimeStamp": last_ms, "maxTimeStampStr": _local_time(last_ms),
             "messageQueue": dict(message_queue(core, name, queue_id)),
             "minTimeStamp": first_ms, "minTimeStampStr": _local_time(first_ms),
         })
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"consumeTimeSpanSet": spans}))
+    return (yield from json_answer({"consumeTimeSpanSet": spans}))
 
 
 def _of_interest(core: Core, group: str, topics: Iterable[str]) -> list[str]:
@@ -89,17 +91,19 @@ def _of_interest(core: Core, group: str, topics: Iterable[str]) -> list[str]:
     return sorted(topic for topic in topics if topic in online.subscriptions)
 
 
-def _progress(core: Core, group: str, topic: str, queue_count: int) -> dict[Any, dict[str, int]]:
+def _progress(
+    core: Core, group: str, topic: str, queue_count: int, table: dict[Any, dict[str, int]],
+) -> Generator[None, None, None]:
     """OffsetWrapper of each queue: the queue's end, the group's offset, when it was stored."""
-    table = {}
     for queue_id in range(queue_count):
+        if queue_id % ROWS_A_TURN == 0:
+            yield
         place = max(core.offsets.committed(group, topic, queue_id) or 0, 0)
         place_ms = core.ports.store.store_time(topic, queue_id, place - 1) if place > 0 else 0
         table[message_queue(core, topic, queue_id)] = {
             "brokerOffset": bounds(core, topic, queue_id)[1], "consumerOffset": place,
             "lastTimestamp": max(place_ms, 0),
         }
-    return table
 
 
 def _tps(core: Core, group: str, topic: str) -> float:

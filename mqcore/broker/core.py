@@ -1,11 +1,13 @@
 """What every rule works on: the settings, the tables, and the ports to the rest of the process."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.client_calls import ClientCalls
 from mqcore.broker.clients import ClientTables
+from mqcore.broker.clock import not_ahead
 from mqcore.broker.filters import FilterTable
 from mqcore.broker.groups import GroupTable
 from mqcore.broker.light_queues import LightGroupTable, LightTopicTable, offset_table
@@ -13,6 +15,8 @@ from mqcore.broker.locks import LockTable
 from mqcore.broker.offsets import OffsetTable
 from mqcore.broker.ports import (
     Appender,
+    AtOnce,
+    Background,
     Connections,
     Figures,
     Pulls,
@@ -41,6 +45,8 @@ class Ports:
     figures: Figures
     queues: Queues
     pulls: Pulls
+    background: Background = field(default_factory=AtOnce)
+    wall_ahead_ms: Callable[[], int] = not_ahead     # of the times that the rules are given
 
 
 @dataclass(slots=True)
@@ -88,6 +94,10 @@ class Core:
             changes=changes,
         )
 
+    def wall_ms(self, now_ms: int) -> int:
+        """What the wall clock shows at `now_ms`: for what others compare with theirs."""
+        return now_ms + self.ports.wall_ahead_ms()
+
     def answer(self, request: Request, answer: Answer) -> None:
         """Answer a request whose handler returned None, now that the answer is known."""
         frame = answer_frame(request, answer)
@@ -101,6 +111,7 @@ class Core:
         self.topics.reconfigure(settings.broker)
         self.groups.reconfigure(settings.broker)
         self.locks.expiry_ms = settings.broker.queue_lock_expiry_ms
+        self.filters.reconfigure(settings.broker)
 
     @property
     def readable(self) -> bool:

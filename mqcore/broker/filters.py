@@ -8,7 +8,7 @@ copies of all of them. Persisted as config/consumerFilter.json.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.sql92_filter import Filter
 from mqcore.wire.tags import EXPRESSION_SQL92, EXPRESSION_TAG, Subscription
 
+_MEMBER = "filterDataByTopic"
 DEAD_AT_LOAD_MS = 30_000           # a filter that was alive in the file died this long ago
 _log = logging.getLogger(__name__)
 
@@ -88,16 +89,22 @@ class FilterTable:
         )
         self._groups: dict[str, dict[str, FilterData]] = {}
         self._gone: set[str] = set()
+        self._unknown: dict[str, Any] = {}                       # members of the file ...
+        self._unknown_of: dict[tuple[str, str], dict[str, Any]] = {}     # ... and of its entries
         self.dirty = False
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Another time that dead filters are kept."""
+        self._clean_ms = settings.filter_clean_ms
+        self._client_expiry_ms = settings.client_expiry_ms
 
     def load(self, now_ms: int) -> None:
         """Read the file; every filter is dead until its group comes back. Raises TablesFull."""
         self._groups = {}
         self._strangers_until_ms = now_ms + self._client_expiry_ms
-        stored = config_file.load(self._path)
-        topics = config_file.entries(
-            self._path, (stored or {}).get("filterDataByTopic"), lambda _, value: value
-        )
+        stored = config_file.load(self._path) or {}
+        self._unknown = config_file.unknown_members(self._path, stored, (_MEMBER,))
+        topics = config_file.entries(self._path, stored.get(_MEMBER), lambda _, value: value)
         found: list[FilterData] = []
         for topic, value in topics.items():
             table = value.get("groupFilterData") if isinstance(value, dict) else None
@@ -106,6 +113,10 @@ class FilterTable:
                     _log.warning("%s: its bit maps have another size: ignored", self._path)
                     return
                 found.append(replace(data, topic=topic))
+                unknown = config_file.unknown_members(
+                    self._path, (table or {}).get(data.group), data.as_json())
+                if unknown:
+                    self._unknown_of[data.group, topic] = unknown
         for data in found:
             self._take_stored(data, now_ms)
 
@@ -118,8 +129,9 @@ class FilterTable:
         topics: dict[str, dict[str, Any]] = {}
         for data in self.all():
             entry = topics.setdefault(data.topic, {"groupFilterData": {}, "topic": data.topic})
-            entry["groupFilterData"][data.group] = data.as_json()
-        return {"filterDataByTopic": topics}
+            entry["groupFilterData"][data.group] = config_file.merged(
+                data.as_json(), self._unknown_of.get((data.group, data.topic), {}))
+        return config_file.merged({_MEMBER: topics}, self._unknown)
 
     def get(self, group: str, topic: str) -> FilterData | None:
         """A group's filter of a topic, dead or not; None: it has none, or a bad expression."""
@@ -129,9 +141,12 @@ class FilterTable:
         for topics in self._groups.values():
             yield from topics.values()
 
-    def register(self, group: str, subscriptions: Iterable[Subscription], now_ms: int) -> None:
+    def register(
+        self, group: str, subscriptions: Iterable[Subscription], now_ms: int
+    ) -> Generator[None, None, None]:
         """
-        A heartbeat of the group named these subscriptions, all that it has. Raises TablesFull.
+        A heartbeat of the group named these subscriptions, all that it has; with pauses. Raises
+        TablesFull.
 
         A newer version with another expression replaces the filter, or removes it when it does
         not compile; the same version revives a dead one; an older one changes nothing.
@@ -141,6 +156,7 @@ class FilterTable:
         for topic, one in wanted.items():
             if one.expression_type != EXPRESSION_TAG and one.expression:
                 self._register(group, topic, one, now_ms)
+                yield
         for topic, known in list(self._groups.get(group, {}).items()):
             if topic not in wanted and not known.dead:
                 self._put(replace(known, dead_ms=now_ms), now_ms)
@@ -208,6 +224,7 @@ class FilterTable:
 
     def _remove(self, data: FilterData) -> None:
         self._shown.remove_filter(data.group, data.topic)
+        self._unknown_of.pop((data.group, data.topic), None)
         del self._groups[data.group][data.topic]
         if not self._groups[data.group]:
             del self._groups[data.group]
@@ -220,10 +237,12 @@ class FilterTable:
         if (int(bits.get("bitNum", 0)) != self._bloom.bit_count
                 or len(positions) != self._bloom.hash_count):
             return None
+        times = (int(value["clientVersion"]), int(value["bornTime"]), int(value.get("deadTime", 0)))
+        if not all(-(1 << 63) <= time < 1 << 63 for time in times):
+            raise ValueError("clientVersion, bornTime and deadTime: expected 64-bit numbers")
         return FilterData(
-            group, str(value["topic"]), str(value["expression"]), int(value["clientVersion"]),
-            int(value["bornTime"]), positions, self._bloom.bit_count, b"",
-            int(value.get("deadTime", 0)), str(value["expressionType"]),
+            group, str(value["topic"]), str(value["expression"]), times[0], times[1], positions,
+            self._bloom.bit_count, b"", times[2], str(value["expressionType"]),
         )
 
     def _take_stored(self, data: FilterData, now_ms: int) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Core
-from mqcore.broker.groups import GROUP_LENGTH_MAX, GroupConfig
+from mqcore.broker.groups import GroupConfig
+from mqcore.broker.names import check_group
 from mqcore.broker.requests import (
     I32_MAX,
     I32_MIN,
@@ -19,17 +20,21 @@ from mqcore.broker.requests import (
     Answer,
     FieldError,
     Fields,
+    OutcomeJob,
     Request,
     body_object,
     refused,
 )
 from mqcore.broker.topics import QUEUES_OF_A_TOPIC_MAX
+from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
+from mqcore.wire.numbers import whole_number
 
 
-def update_group(core: Core, request: Request) -> Answer:
+def update_group(core: Core, request: Request) -> OutcomeJob:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default."""
-    group = _group(body_object(request.command, "SubscriptionGroupConfig"))
+    group = _group((yield from body_object(request.command, "SubscriptionGroupConfig")))
+    check_group(group.name, core.groups.has(group.name))
     try:
         core.groups.update(group, request.now_ms)
         core.groups.persist()
@@ -40,17 +45,20 @@ def update_group(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS)
 
 
-def delete_group(core: Core, request: Request) -> Answer:
-    """DELETE_SUBSCRIPTIONGROUP (207); a group that still has members comes back by a heartbeat."""
+def delete_group(core: Core, request: Request) -> OutcomeJob:
+    """
+    DELETE_SUBSCRIPTIONGROUP (207); a group that still has members comes back by a heartbeat. Its
+    offsets, if they go too, leave the file with the next change of offsets, as in stock.
+    """
     fields = Fields.of(request.command)
     name = fields.text("groupName")
     core.groups.delete(name, request.now_ms)
     if fields.boolean("removeOffset"):
         core.offsets.remove_group(name)
+        yield
     try:
-        for table in (core.groups, core.offsets):
-            if table.dirty:
-                table.persist()
+        if core.groups.dirty:
+            core.groups.persist()
     except OSError as error:
         return refused(ResponseCode.SYSTEM_ERROR, f"the groups cannot be saved: {error}")
     return Answer(ResponseCode.SUCCESS)
@@ -61,8 +69,6 @@ def _group(value: dict[str, Any]) -> GroupConfig:
     name = value.get("groupName")
     if not isinstance(name, str) or not name.strip():
         raise FieldError("body: groupName is missing: expected text")
-    if len(name.encode("utf-8", "replace")) > GROUP_LENGTH_MAX:
-        raise FieldError(f"body: groupName: expected at most {GROUP_LENGTH_MAX} bytes")
     return GroupConfig(
         name=name,
         consume_enable=_switch(value, "consumeEnable"),
@@ -86,15 +92,22 @@ def _switch(value: dict[str, Any], name: str) -> bool:
     raise FieldError(f"body: {name} is {found!r:.40}: expected true or false")
 
 
+def group_config(core: Core, request: Request) -> Answer:
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352) of 5.x: a group's settings, made if that is allowed."""
+    name = Fields.of(request.command).text("group")
+    group = core.groups.find_or_create(name, request.now_ms)
+    if group is None:
+        return refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                       f"No group in this broker. group: {name}")
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(group.as_json()))
+
+
 def _whole(value: dict[str, Any], name: str, default: int, low: int, high: int) -> int:
     found = value.get(name)
     if found is None:
         return default
-    try:
-        number = int(found) if isinstance(found, int | str) else high + 1
-    except ValueError:
-        number = high + 1
-    if not low <= number <= high:
+    number = whole_number(found) if isinstance(found, str) else found
+    if not isinstance(number, int) or not low <= number <= high:
         raise FieldError(
             f"body: {name} is {found!r:.40}: expected a whole number from {low} to {high}")
     return number

@@ -74,6 +74,7 @@ class GroupTable(ConfigTable[GroupConfig]):
     """All group configs. A group's offsets are another table's."""
 
     member = "subscriptionGroupTable"
+    known_members = frozenset(GroupConfig("").as_json())
 
     def load(self, now_ms: int) -> None:
         """Built-in groups, then those of the file over them; publishes all."""
@@ -84,7 +85,7 @@ class GroupTable(ConfigTable[GroupConfig]):
             if fits(group.name, GROUP_LENGTH_MAX):
                 self._publish(group)
             elif group.name:       # a stock broker keeps a nameless one for clients that send ""
-                _log.warning("%s: group %.40s... is too long to be used", self._path, group.name)
+                _log.warning("%s: group %.40r... is too long to be used", self._path, group.name)
 
     def publish_again(self) -> None:
         """Every group, to serving processes: the broker's permission changed."""

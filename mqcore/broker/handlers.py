@@ -9,9 +9,11 @@ the frames come and go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
+from typing import Protocol
 
 from mqcore.broker import (
+    access_requests,
     admin_requests,
     cleaning_requests,
     client_requests,
@@ -32,6 +34,8 @@ from mqcore.broker import (
 from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Core, Ports
+from mqcore.broker.live_settings import live_part
+from mqcore.broker.names import check_group, groups_of_header
 from mqcore.broker.protection import PROTECT_INTERVAL_MS, disable_slow_groups
 from mqcore.broker.pull_rules import handle_pull
 from mqcore.broker.registration import Registration
@@ -41,12 +45,16 @@ from mqcore.broker.requests import (
     Answer,
     FieldError,
     Outcome,
+    OutcomeJob,
     Request,
     answer_frame,
 )
 from mqcore.broker.send_back import send_back
 from mqcore.broker.send_rules import handle_send
 from mqcore.broker.settings import Settings
+from mqcore.broker.shares import PULLS
+from mqcore.turns import Job, finished
+from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.topics import DataVersion, TopicConfig
@@ -59,11 +67,11 @@ FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registe
 TOPICS_PER_GAP_MS = 8                 # a large table is written less often: its text takes time
 PERSIST_RETRY_MS = 5_000              # after the disk refused a file
 TIMER_MS_MAX = 600_000
-SERVING_SHIFT, SERVING_MASK = 48, 0xFF
+PULL_CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 _log = logging.getLogger(__name__)
 
-_HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
+_HANDLERS: dict[int, Callable[[Core, Request], Outcome | OutcomeJob]] = {
     RequestCode.SEND_MESSAGE: handle_send,
     RequestCode.SEND_MESSAGE_V2: handle_send,
     RequestCode.SEND_BATCH_MESSAGE: handle_send,
@@ -71,6 +79,7 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.SEND_REPLY_MESSAGE: send_reply,
     RequestCode.SEND_REPLY_MESSAGE_V2: send_reply,
     RequestCode.PULL_MESSAGE: handle_pull,
+    RequestCode.LITE_PULL_MESSAGE: handle_pull,
     RequestCode.QUERY_CONSUMER_OFFSET: offset_requests.query_consumer_offset,
     RequestCode.UPDATE_CONSUMER_OFFSET: offset_requests.update_consumer_offset,
     RequestCode.QUERY_CORRECTION_OFFSET: offset_requests.smallest_offsets,
@@ -109,6 +118,10 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.GET_TOPIC_STATS_INFO: topic_requests.topic_stats,
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topic_requests.topic_consumers,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic_requests.system_topics,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: topic_requests.group_topics,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: topic_requests.group_subscription,
+    RequestCode.GET_TOPIC_CONFIG: topic_requests.topic_config,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: group_requests.group_config,
     RequestCode.GET_CONSUME_STATS: consume_requests.consume_stats,
     RequestCode.GET_BROKER_CONSUME_STATS: consume_requests.broker_consume_stats,
     RequestCode.QUERY_CONSUME_TIME_SPAN: consume_requests.consume_time_span,
@@ -116,24 +129,52 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome]] = {
     RequestCode.GET_PRODUCER_CONNECTION_LIST: connection_requests.producer_connections,
     RequestCode.GET_ALL_PRODUCER_INFO: connection_requests.all_producers,
     RequestCode.QUERY_CONSUME_QUEUE: queue_requests.query_consume_queue,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: access_requests.refuse,
+    RequestCode.DELETE_ACL_CONFIG: access_requests.refuse,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access_requests.refuse,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access_requests.refuse,
     RequestCode.VIEW_BROKER_STATS_DATA: statistics_requests.view_statistics,
 }
+
+
+class _Table(Protocol):
+    @property
+    def dirty(self) -> bool: ...
+    def persist(self) -> None: ...
 
 
 class Broker:
     """
     All rules together. Call `load` once, then `handle`, `connection_closed` and `tick` (at least
     every 100 ms) as things happen, `close` at the end.
+
+    What takes long is a job (mqcore.turns): `begin` may return one, and what the broker does
+    by itself goes to `spawn`, which finishes it at once unless somebody else is given.
     """
 
-    def __init__(self, settings: Settings, ports: Ports) -> None:
-        changes = ChangedSettings(settings)
-        self.core = Core.make(changes.load(), changes, ports)
+    def __init__(
+        self, settings: Settings, ports: Ports, changes: ChangedSettings | None = None,
+        spawn: Callable[[Job], object] = finished,
+    ) -> None:
+        """
+        settings: those that this run was started with. changes: what requests have changed of them
+        and are kept in the store; None: the run begins here, and so the settings hold all of it.
+        spawn: takes work that has pauses.
+        """
+        self._spawn = spawn
+        self._busy: set[str] = set()       # what is being done by the clock
+        if changes is None:
+            changes = ChangedSettings(settings)
+            settings = changes.load()
+        else:
+            settings = live_part(settings, changes.load())
+        self.core = Core.make(settings, changes, ports)
         self._next_change_ms = 0           # when new topics may be written and registered again
         self._next_persist_ms = 0
         self._next_expiry_ms = 0
         self._next_filters_ms = 0
         self._next_protect_ms = 0
+        self._saving = False               # offsets, in the background
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -146,6 +187,7 @@ class Broker:
         core = self.core
         core.started_ms = now_ms
         core.config_version = DataVersion(timestamp=now_ms)
+        core.ports.tables.publish_settings(core.settings)
         core.ports.tables.set_permission(readable=core.readable, writable=core.writable)
         core.topics.load(now_ms)
         if core.topics.lost:
@@ -159,7 +201,7 @@ class Broker:
         if beyond:
             _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
         core.filters.load(now_ms)
-        statistics_requests.take_sample(core, now_ms)
+        finished(statistics_requests.take_sample(core, now_ms))
         core.calls.restart(now_ms)
         self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
@@ -171,10 +213,11 @@ class Broker:
         core = self.core
         core.calls.expire(now_ms)
         self._settle(now_ms)
-        statistics_requests.take_sample(core, now_ms)
+        if core.statistics.is_due(now_ms):
+            self._once("sample", statistics_requests.take_sample(core, now_ms))
         if _due(self._next_persist_ms, now_ms):
             self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
-            self._try_persist(now_ms)
+            self._save_offsets(now_ms)
         if _due(self._next_filters_ms, now_ms):
             self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
             core.filters.clean(now_ms)
@@ -185,9 +228,27 @@ class Broker:
         if _due(self._next_expiry_ms, now_ms):
             self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
             core.locks.expire(now_ms)
-            for connection in core.clients.expired(now_ms - core.settings.broker.client_expiry_ms):
-                core.ports.connections.close(connection)
-                self.connection_closed(connection)
+            self._once("expiry", self._drop_silent(
+                now_ms - core.settings.broker.client_expiry_ms))
+
+    def _once(self, name: str, job: Job) -> None:
+        """Do a job of the clock, unless it is still being done since the last time."""
+        if name in self._busy:
+            return
+
+        def run() -> Job:
+            try:
+                yield from job
+            finally:
+                self._busy.discard(name)
+
+        self._busy.add(name)
+        self._spawn(run())
+
+    def _drop_silent(self, oldest_ms: int) -> Job:
+        for connection in (yield from self.core.clients.expired(oldest_ms)):
+            self.core.ports.connections.close(connection)
+            yield from self.leaving(connection)
 
     def change_due_in_ms(self, now_ms: int) -> int | None:
         """In how many ms a changed table is due for `tick`; None: there is none."""
@@ -197,49 +258,70 @@ class Broker:
         return max(0, min(self._next_change_ms - now_ms, TIMER_MS_MAX))
 
     def close(self) -> None:
-        """Write every table that has changed. Raises OSError."""
-        for table in (self.core.topics, self.core.groups, self.core.offsets, self.core.filters):
-            if table.dirty:
-                table.persist()
+        """
+        Write every table that has changed, whatever becomes of the others. Nothing may run in the
+        background any more. Raises OSError, the first.
+        """
+        errors = self._persist((*self._small_tables(), self.core.offsets))
+        if errors:
+            raise errors[0]
+
+    def unsaved(self) -> list[str]:
+        """
+        What clients were told and no file has, in words. Filters are not counted: clients repeat
+        them with each heartbeat.
+        """
+        pairs = self.core.offsets.unsaved()
+        tables = (("topics", self.core.topics), ("groups", self.core.groups))
+        found = [name for name, table in tables if table.dirty]
+        return [*found, f"offsets of {pairs} groups and topics"] if pairs else found
 
     # -- connections --------------------------------------------------------------------------
 
     def connection_closed(self, connection: int) -> None:
         """A connection ended: its client leaves its groups, the other members are told."""
-        self.core.calls.connection_closed(connection)
-        client_requests.notify(self.core, self.core.clients.connection_closed(connection))
+        self._spawn(self.leaving(connection))
 
-    def connections_lost(self, serving_index: int) -> None:
-        """A serving process ended, and all of its connections with it."""
-        known = {*self.core.clients.connections(), *self.core.calls.connections()}
-        changed: set[str] = set()
-        for connection in sorted(known):
-            if connection >> SERVING_SHIFT & SERVING_MASK == serving_index:
-                self.core.calls.connection_closed(connection)
-                changed.update(self.core.clients.connection_closed(connection))
-        client_requests.notify(self.core, sorted(changed))
+    def leaving(self, connection: int) -> Job:
+        """`connection_closed`, as a job."""
+        self.core.calls.connection_closed(connection)
+        yield from client_requests.notify(
+            self.core, self.core.clients.connection_closed(connection), member_lost=True)
+
+    def connections(self) -> set[int]:
+        """All that are known: of clients that said who they are, and that were asked something."""
+        return {*self.core.clients.connections(), *self.core.calls.connections()}
 
     # -- requests -----------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Outcome:
         """
-        Decide about one request.
+        Decide about one request, whatever time it takes.
 
         Returns the answer; Redo for a send or pull that its serving process may run now; None when
         there is no answer, or when it goes out through `Connections.send` later.
         """
+        outcome = self.begin(request)
+        if isinstance(outcome, Generator):
+            outcome = finished(outcome)
+        self._settle(request.now_ms)
+        return outcome
+
+    def begin(self, request: Request) -> Outcome | OutcomeJob:
+        """`handle`, or the job that is left; changed tables wait for `tick`."""
         code = request.command.code
-        if code == RequestCode.PULL_MESSAGE and request.fast_port:       # broker.md 1.1
+        if code in PULL_CODES and request.fast_port:       # broker.md 1.1
             return _not_supported(code)
         try:
+            for group in groups_of_header(request.command):
+                check_group(group, self.core.groups.has(group))
             if code == RequestCode.UPDATE_AND_CREATE_TOPIC:
-                return self._update_topic(request)
+                return _checked(self._update_topic(request))
             handler = _HANDLERS.get(code)
             outcome = handler(self.core, request) if handler else _not_supported(code)
         except FieldError as error:
-            outcome = Answer(ResponseCode.SYSTEM_ERROR, str(error))
-        self._settle(request.now_ms)
-        return outcome
+            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+        return _checked(outcome) if isinstance(outcome, Generator) else outcome
 
     def handle_response(self, connection: int, answer: Command) -> None:
         """A client answered one of our requests; one that nobody waits for is dropped."""
@@ -247,12 +329,12 @@ class Broker:
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """A pull that a serving process answered carried this commit (broker.md 6.4)."""
-        return self.core.offsets.commit(group, topic, queue_id, offset)
+        return self.core.offsets.commit(group, topic, queue_id, offset, PULLS)
 
     # -- registration -------------------------------------------------------------------------
 
-    def registration(self) -> Registration:
-        """What name servers have to know now: for the start and for each interval."""
+    def registration(self) -> Generator[None, None, Registration]:
+        """What name servers have to know now: for the start and for each interval. With pauses."""
         core = self.core
         return registration.build(core.settings, core.topics.version, core.topics.all())
 
@@ -261,7 +343,7 @@ class Broker:
         self.core.topics.apply_order(ordered, now_ms)
         self._settle(now_ms)
 
-    def _update_topic(self, request: Request) -> Answer | None:
+    def _update_topic(self, request: Request) -> OutcomeJob:
         """UPDATE_AND_CREATE_TOPIC (17): answered once the name servers know the topic."""
         core = self.core
         topic = admin_requests.topic_from_request(core, request)
@@ -281,12 +363,11 @@ class Broker:
             if frame is not None:
                 core.ports.connections.send(request.connection, frame)
 
-        core.ports.registrar.register(
-            self._registration_of(topic), one_way=False, done=answer
-        )
+        registration = yield from self._registration_of(topic)
+        core.ports.registrar.register(registration, one_way=False, done=answer)
         return None
 
-    def _registration_of(self, topic: TopicConfig) -> Registration:
+    def _registration_of(self, topic: TopicConfig) -> Generator[None, None, Registration]:
         """
         A registration after one topic changed.
 
@@ -312,21 +393,66 @@ class Broker:
         if core.topics.dirty or core.groups.dirty:
             self._try_persist(now_ms)
         if core.topics.unregistered:
-            core.topics.unregistered = False
-            core.ports.registrar.register(self.registration(), one_way=True)
+            self._once("registration", self._register())
+
+    def _register(self) -> Job:
+        self.core.topics.unregistered = False
+        registration = yield from self.registration()
+        self.core.ports.registrar.register(registration, one_way=True)
+
+    def _small_tables(self) -> tuple[_Table, ...]:
+        return self.core.topics, self.core.groups, self.core.filters
+
+    def _persist(self, tables: tuple[_Table, ...]) -> list[OSError]:
+        errors = []
+        for table in tables:
+            try:
+                if table.dirty:
+                    table.persist()
+            except OSError as error:
+                errors.append(error)
+        return errors
 
     def _try_persist(self, now_ms: int) -> None:
         """Write what has changed; a disk that refuses is asked again later, nothing is lost."""
-        try:
-            self.close()
-        except OSError as error:
+        errors = self._persist(self._small_tables())
+        if errors:
             self._next_change_ms = now_ms + PERSIST_RETRY_MS
-            _log.error("the tables cannot be saved, next try in %d ms: %s", PERSIST_RETRY_MS, error)
+            _not_saved(*errors)
+
+    def _save_offsets(self, now_ms: int) -> None:
+        """Bring changed offsets to the disk, beside the requests; one time after the other."""
+        if self._saving or not self.core.offsets.dirty:
+            return
+        self._saving = True
+
+        def done(error: OSError | None) -> None:
+            self._saving = False
+            if error is not None:
+                self._next_persist_ms = min(self._next_persist_ms, now_ms + PERSIST_RETRY_MS)
+                _not_saved(error)
+
+        self.core.ports.background.run(self.core.offsets.files.begin(now_ms), done)
+
+
+def _not_saved(*errors: OSError) -> None:
+    _log.error("%d tables cannot be saved, next try in %d ms: %s", len(errors), PERSIST_RETRY_MS,
+               "; ".join(map(str, errors)))
 
 
 def _due(at_ms: int, now_ms: int) -> bool:
     """True when the time has come, or the clock was set back by more than any timer here waits."""
     return not 0 < at_ms - now_ms <= TIMER_MS_MAX
+
+
+def _checked(job: OutcomeJob) -> OutcomeJob:
+    """The job's outcome, or what is wrong with its request or its answer."""
+    try:
+        return (yield from job)
+    except FieldError as error:
+        return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+    except fastjson.JsonError as error:
+        return Answer(ResponseCode.SYSTEM_ERROR, f"the answer cannot be sent: {error}")
 
 
 def _not_supported(code: int) -> Answer:

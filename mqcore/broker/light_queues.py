@@ -8,14 +8,16 @@ light group has every default; its offsets are one number a topic, in config/lmq
 """
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from mqcore.broker import config_file
 from mqcore.broker.groups import GroupConfig, GroupTable
-from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.offset_files import LIGHT_MEMBER, OffsetFiles, Sections
+from mqcore.broker.offsets import BYTES_MAX, MEMBER, OffsetTable
 from mqcore.broker.settings import Settings
 from mqcore.broker.topics import TopicConfig, TopicTable
+from mqcore.wire import fastjson
 
 LIGHT_PREFIX = "%LMQ%"
 PLAIN_FILE = "consumerOffset.json"
@@ -55,35 +57,47 @@ class LightOffsetTable(OffsetTable):
     Without a file of its own it begins with the offsets of consumerOffset.json.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
+        super().__init__(path, bytes_max)
         self._plain = path.with_name(PLAIN_FILE)
 
     def load(self) -> None:
-        stored = config_file.load(self._path)
-        if stored is None:
+        if not self.files.load():
+            OffsetFiles(self._plain, self).load()
+
+    def load_only(self, pairs: Collection[tuple[str, str]]) -> None:
+        super().load_only(pairs)           # of plain groups, which this is asked for
+        if not self._topics:
             plain = OffsetTable(self._plain)
-            plain.load()
-            self._offsets = plain.as_json()["offsetTable"]
-            return
-        super().load()
-        light = config_file.entries(
-            self._path, stored.get("lmqOffsetTable"), lambda _, offset: {_QUEUE_ID: int(offset)}
-        )
-        self._offsets |= light
+            plain.load_only(pairs)
+            self.enter(plain.as_json()[MEMBER])
+
+    def sections(self) -> Sections:
+        return {LIGHT_MEMBER: self._light_texts(),
+                MEMBER: self.texts(lambda group: not is_light(group))}
+
+    def _light_texts(self) -> Iterator[str]:
+        for group in filter(is_light, list(self._groups)):
+            for topic in self.topics_of(group):
+                offset = self.committed(group, topic, _QUEUE_ID)
+                if offset is not None:
+                    yield f"{fastjson.quote(f'{topic}{_SEPARATOR}{group}')}:{offset}"
 
     def as_json(self) -> dict[str, Any]:
         plain: dict[str, dict[int, int]] = {}
         light: dict[str, int] = {}
-        for key, queues in self._offsets.items():
+        for key, queues in super().as_json()[MEMBER].items():
             if not is_light(key.partition(_SEPARATOR)[2]):
                 plain[key] = queues
             elif _QUEUE_ID in queues:
                 light[key] = queues[_QUEUE_ID]
-        return {"lmqOffsetTable": light, "offsetTable": plain}
+        return {LIGHT_MEMBER: light, MEMBER: plain}
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        return super().commit(group, topic, _QUEUE_ID if is_light(group) else queue_id, offset)
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, source: str = ""
+    ) -> bool:
+        queue_id = _QUEUE_ID if is_light(group) else queue_id
+        return super().commit(group, topic, queue_id, offset, source)
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         return super().committed(group, topic, _QUEUE_ID if is_light(group) else queue_id)
@@ -91,6 +105,7 @@ class LightOffsetTable(OffsetTable):
 
 def offset_table(settings: Settings) -> OffsetTable:
     """The offsets of a broker with these settings, not loaded yet."""
+    bytes_max = settings.broker.consumer_offsets_bytes_max
     if settings.store.light_queues_enable:
-        return LightOffsetTable(settings.config_dir / LIGHT_FILE)
-    return OffsetTable(settings.config_dir / PLAIN_FILE)
+        return LightOffsetTable(settings.config_dir / LIGHT_FILE, bytes_max)
+    return OffsetTable(settings.config_dir / PLAIN_FILE, bytes_max)

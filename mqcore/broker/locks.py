@@ -5,10 +5,12 @@ In memory only: after a restart every queue is free.
 """
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 LOCK_COUNT_MAX = 1_000_000
+EXPIRED_AT_ONCE = 10_000           # that are dropped by one call
 
 
 class Queue(NamedTuple):
@@ -29,7 +31,8 @@ class LockTable:
 
     def __init__(self, expiry_ms: int) -> None:
         self.expiry_ms = expiry_ms
-        self._locks: dict[tuple[str, Queue], _Lock] = {}
+        # in the order in which they were renewed
+        self._locks: OrderedDict[tuple[str, Queue], _Lock] = OrderedDict()
 
     def lock(self, group: str, client: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
         """Take or renew what can be; returns the queues that the client holds now."""
@@ -42,6 +45,7 @@ class LockTable:
                     continue
             if held is None or held.client == client or self._expired(held, now_ms):
                 self._locks[group, queue] = _Lock(client, now_ms)
+                self._locks.move_to_end((group, queue))
                 granted.append(queue)
         return granted
 
@@ -53,8 +57,11 @@ class LockTable:
                 del self._locks[group, queue]
 
     def expire(self, now_ms: int) -> None:
-        """Drop the locks that nobody renewed."""
-        for key in [key for key, lock in self._locks.items() if self._expired(lock, now_ms)]:
+        """Drop locks that nobody renewed, the oldest first, a limited number of them."""
+        for _ in range(EXPIRED_AT_ONCE):
+            key = next(iter(self._locks), None)
+            if key is None or not self._expired(self._locks[key], now_ms):
+                return
             del self._locks[key]
 
     def _expired(self, lock: _Lock, now_ms: int) -> bool:

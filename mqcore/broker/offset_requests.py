@@ -6,8 +6,17 @@ broker.md 7.4, 10.2, 10.3 (RocketMQ 4.9.8: ConsumerManageProcessor, AdminBrokerP
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.requests import Answer, Fields, Request, refused
-from mqcore.wire import fastjson
+from mqcore.broker.names import check_topic
+from mqcore.broker.requests import (
+    ROWS_A_TURN,
+    Answer,
+    Fields,
+    OutcomeJob,
+    Request,
+    json_answer,
+    refused,
+)
+from mqcore.broker.shares import address_of
 from mqcore.wire.codes import ResponseCode
 
 NO_STORE_TIME = -1
@@ -30,10 +39,10 @@ def update_consumer_offset(core: Core, request: Request) -> Answer:
     """UPDATE_CONSUMER_OFFSET (15)."""
     fields = Fields.of(request.command)
     group, topic, queue_id = _consumer_queue(fields)
-    if not core.offsets.commit(group, topic, queue_id, fields.i64("commitOffset")):
-        return Answer(
-            ResponseCode.SYSTEM_ERROR, "the broker has no room for more consumer offsets", {}
-        )
+    check_topic(topic)
+    offset = fields.i64("commitOffset")
+    if not core.offsets.commit(group, topic, queue_id, offset, address_of(request.remote)):
+        return Answer(ResponseCode.SYSTEM_ERROR, core.offsets.full, {})
     return Answer(ResponseCode.SUCCESS, ext={})
 
 
@@ -66,7 +75,7 @@ def earliest_store_time(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, ext={"timestamp": str(stored_ms)})
 
 
-def smallest_offsets(core: Core, request: Request) -> Answer:
+def smallest_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     QUERY_CORRECTION_OFFSET (308): per queue the smallest offset of all groups but filterGroups.
 
@@ -78,14 +87,18 @@ def smallest_offsets(core: Core, request: Request) -> Answer:
     left_out = set(fields.text_or("filterGroups", "").split(","))
     smallest: dict[int, int] = {}
     for group in core.offsets.groups_of(topic) - left_out:
-        for queue_id, offset in core.offsets.of_queues(group, topic).items():
+        yield
+        queues = core.offsets.of_queues(group, topic)
+        for number, (queue_id, offset) in enumerate(queues.items(), 1):
+            if number % ROWS_A_TURN == 0:
+                yield
             bounds = core.ports.store.queue_range(topic, queue_id)
             if offset >= (bounds[0] if bounds is not None else 0):
                 smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"correctionOffsets": smallest}))
+    return (yield from json_answer({"correctionOffsets": smallest}))
 
 
-def clone_offsets(core: Core, request: Request) -> Answer:
+def clone_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     CLONE_GROUP_OFFSET (314): a group gets another's offsets of a topic, or of all its topics.
 
@@ -97,14 +110,14 @@ def clone_offsets(core: Core, request: Request) -> Answer:
     topic = fields.text_or("topic", "").strip()
     connected = core.clients.consumers.get(source)
     for name in {topic} if topic else core.offsets.topics_of(source):
+        yield
         if core.topics.get(name) is None:
             continue
         if connected is not None and not fields.boolean("offline") and (
                 connected.subscriptions and name not in connected.subscriptions):
             continue
-        if not core.offsets.clone(source, target, name):
-            return refused(ResponseCode.SYSTEM_ERROR,
-                           "the broker has no room for more consumer offsets")
+        if not core.offsets.clone(source, target, name, address_of(request.remote)):
+            return refused(ResponseCode.SYSTEM_ERROR, core.offsets.full)
     return Answer(ResponseCode.SUCCESS)
 
 

@@ -6,13 +6,14 @@ All of these are called from one thread. None of them may block for longer than 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from mqcore.broker.filters import FilterData
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.registration import Registration
+from mqcore.broker.settings import Settings
 from mqcore.wire.tags import Subscription
 from mqcore.wire.topics import TopicConfig
 
@@ -68,6 +69,10 @@ class StoreReader(Protocol):
         """The whole record that starts at `position`; None when there is none (or a blank)."""
         ...
 
+    def named_record(self, position: int) -> bytes | None:
+        """The same where a peer names the position: None also for what only looks like one."""
+        ...
+
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, ms since 1970; -1 when there is none."""
         ...
@@ -89,6 +94,30 @@ class StoreReader(Protocol):
         end_ms. Other keys with the same hash are among them.
         """
         ...
+
+
+class Background(Protocol):
+    """Work that goes on beside the requests."""
+
+    def run(self, steps: Iterator[None], done: Callable[[OSError | None], None]) -> None:
+        """
+        Run `steps` to their end in another thread, with a breath after each; then call `done` from
+        this one, with the error that ended them if there was one.
+        """
+        ...
+
+
+class AtOnce:
+    """For tests, and for who has nothing else to do: all steps before `run` returns."""
+
+    def run(self, steps: Iterator[None], done: Callable[[OSError | None], None]) -> None:
+        try:
+            for _ in steps:
+                continue
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
 
 
 class QueueGrowth(NamedTuple):
@@ -127,13 +156,13 @@ class LastPull(NamedTuple):
 class Pulls(Protocol):
     """What the serving processes handed out, by queue and group."""
 
-    def advances(self) -> list[PullAdvance]:
+    def advances(self) -> Iterable[PullAdvance]:
         """
         What happened since the last call, but what rests; the first call finds everything at rest.
         """
         ...
 
-    def last(self, behind_more_than_bytes: int = -1) -> list[LastPull]:
+    def last(self, behind_more_than_bytes: int = -1) -> Iterable[LastPull]:
         """Of each queue and group that was pulled in this run; or those that were so far behind."""
         ...
 
@@ -145,7 +174,11 @@ class Queues(Protocol):
         """(topic, queue id, next offset as consumers see it) of queues that had a message."""
         ...
 
-    def growth(self) -> list[QueueGrowth]:
+    def some(self) -> Iterator[list[tuple[str, int, int]]]:
+        """The same, a few at a time: for what walks all of them in turns."""
+        ...
+
+    def growth(self) -> Iterable[QueueGrowth]:
         """
         What came into each queue since the last call; a queue that rests is left out.
 
@@ -173,6 +206,10 @@ class Tables(Protocol):
 
     publish_* raise mqcore.broker.config_table.TablesFull when there is no room for a new name.
     """
+
+    def publish_settings(self, settings: Settings) -> None:
+        """The settings of the running broker, for every other process."""
+        ...
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         """The broker's own permission, for what is published from now on."""

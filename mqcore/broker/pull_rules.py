@@ -13,6 +13,7 @@ from mqcore.broker.core import Core
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.pull_filters import given_expression, known_expression
 from mqcore.broker.requests import REDO, Answer, FieldError, Fields, Outcome, Request
+from mqcore.broker.shares import address_of
 from mqcore.broker.topics import OFFSET_MOVED_TOPIC, is_readable
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
@@ -128,7 +129,8 @@ def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
         return None
     _append_event(core, header, begin, request.now_ms)
     if header.sys_flag & FLAG_COMMIT_OFFSET:
-        core.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset)
+        core.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset,
+                            address_of(request.remote))
     return Answer(ResponseCode.PULL_OFFSET_MOVED, status, {
         "suggestWhichBrokerId": str(_suggested(core, header)),
         "nextBeginOffset": str(begin),
@@ -159,4 +161,5 @@ def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> No
     # group names are not checked (9.5), but what separates properties cannot be in one
     label = header.group.replace("\x01", "").replace("\x02", "")
     properties = {KEYS: label, TAGS: label} if label else {}
-    core.ports.appender.append(OFFSET_MOVED_TOPIC, 0, body, properties, born_ms=now_ms)
+    core.ports.appender.append(OFFSET_MOVED_TOPIC, 0, body, properties,
+                               born_ms=core.wall_ms(now_ms))

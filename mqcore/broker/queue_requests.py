@@ -10,8 +10,16 @@ from typing import Any
 from mqcore.broker.config_file import pretty
 from mqcore.broker.core import Core
 from mqcore.broker.ports import QueueEntry
-from mqcore.broker.requests import REMARK_LEFT_OVER, Answer, Fields, Request, refused
-from mqcore.wire import fastjson
+from mqcore.broker.requests import (
+    REMARK_LEFT_OVER,
+    ROWS_A_TURN,
+    Answer,
+    Fields,
+    OutcomeJob,
+    Request,
+    json_answer,
+    refused,
+)
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 
@@ -19,7 +27,7 @@ ROWS_MAX = 10_000                 # of one answer: a megabyte of text
 NO_FILTER_DATA = "null"           # what a group without an SQL filter has of it, as text
 
 
-def query_consume_queue(core: Core, request: Request) -> Answer:
+def query_consume_queue(core: Core, request: Request) -> OutcomeJob:
     """QUERY_CONSUME_QUEUE (321): rows from `index` on; with a group, whether it wants them."""
     fields = Fields.of(request.command)
     topic, queue_id = fields.text("topic"), fields.i32("queueId")
@@ -40,10 +48,14 @@ def query_consume_queue(core: Core, request: Request) -> Answer:
                  "filterData": pretty(sql.as_json()) if sql is not None else NO_FILTER_DATA}
     elif group:
         body["filterData"] = f"{group}@{topic} is not online!"
-    entries = (core.ports.store.entry(topic, queue_id, offset)
-               for offset in range(index, min(index + count, high)))
-    body["queueData"] = [_row(entry, subscription) for entry in entries if entry is not None]
-    return Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER, body=fastjson.dumps(body))
+    rows = body["queueData"] = []
+    for offset in range(index, min(index + count, high)):
+        if offset % ROWS_A_TURN == 0:
+            yield
+        entry = core.ports.store.entry(topic, queue_id, offset)
+        if entry is not None:
+            rows.append(_row(entry, subscription))
+    return (yield from json_answer(body, REMARK_LEFT_OVER))
 
 
 def _row(entry: QueueEntry, subscription: Subscription | None) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker import config_file
-from mqcore.store.queue.trim import delete_queue, first_position
+from mqcore.store.paths import QUEUE_ID_END, folder_name_trouble, queue_folder, remove_queue
+from mqcore.store.queue.trim import first_position
 
 # of the queue table: topic, queue id, position in bytes
 SetRestart = Callable[[str, int, int], None]
@@ -35,7 +36,8 @@ class RestartFile:
         """Read the file. Raises config_file.ConfigFileError when it is unusable, and OSError."""
         table = (config_file.load(self._path) or {}).get("restarts")
         parsed = config_file.entries(self._path, table, _parsed)
-        self._restarts = dict(parsed.values())
+        self._restarts = {name: position for name, position in parsed.values()
+                          if _can_be(*name)}
 
     def apply(self, set_restart: SetRestart) -> None:
         """
@@ -44,10 +46,9 @@ class RestartFile:
         """
         for (topic, queue_id), position in self._restarts.items():
             set_restart(topic, queue_id, position)
-            folder = self._queue_folder / topic / str(queue_id)
-            first = first_position(folder)
+            first = first_position(queue_folder(self._queue_folder, topic, queue_id))
             if first is not None and first < position:
-                delete_queue(folder)
+                remove_queue(self._queue_folder, topic, queue_id, None)
 
     def recovered(self, set_restart: SetRestart, first: int, end: int) -> None:
         """
@@ -74,6 +75,11 @@ class RestartFile:
             f"{topic}@{queue_id}": position
             for (topic, queue_id), position in self._restarts.items()
         }})
+
+
+def _can_be(topic: str, queue_id: int) -> bool:
+    """Whether there can be such a queue; earlier versions took any."""
+    return folder_name_trouble(topic) is None and 0 <= queue_id < QUEUE_ID_END
 
 
 def _parsed(name: str, value: Any) -> tuple[tuple[str, int], int]:

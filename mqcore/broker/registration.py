@@ -7,11 +7,12 @@ RegisterBrokerBody). The body is always sent uncompressed: the compressed form l
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable, encode_registration
+from mqcore.wire import fastjson
+from mqcore.wire.topics import DataVersion, TopicConfig
 
 if TYPE_CHECKING:
     from mqcore.broker.settings import Settings
@@ -27,9 +28,9 @@ class Registration:
 
 def build(
     settings: Settings, version: DataVersion, topics: Iterable[TopicConfig]
-) -> Registration:
+) -> Generator[None, None, Registration]:
     """
-    A registration of `topics` under the whole table's data version.
+    A registration of `topics` under the whole table's data version; made with pauses.
 
     A broker that lacks read or write shows every topic with its own permission instead (1.5).
     """
@@ -41,8 +42,10 @@ def build(
             )
             for topic in topics
         ]
-    table = TopicTable(version, {topic.name: topic for topic in topics})
-    body = encode_registration(table)
+    body = yield from fastjson.dumps_in_turns({
+        "filterServerList": [], "topicConfigSerializeWrapper": {
+            "dataVersion": version.as_json(),
+            "topicConfigTable": {topic.name: topic for topic in topics}}})
     ext: dict[str, str | None] = {
         **identity(settings),
         "haServerAddr": f"{broker.advertised_ip}:{broker.listen_port + 1}",

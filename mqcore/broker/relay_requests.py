@@ -36,7 +36,7 @@ def consume_directly(core: Core, request: Request) -> Answer | None:
         _, _, position = parse_offset_message_id(message_id)
     except ValueError as error:
         raise FieldError(f"header field msgId: {error}") from error
-    record = core.ports.store.record(position)
+    record = core.ports.store.named_record(position)
     if record is None:
         return refused(ResponseCode.SYSTEM_ERROR, f"there is no message at position {position}")
     return _relay(core, request, ext, record)

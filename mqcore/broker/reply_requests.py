@@ -86,10 +86,10 @@ def _push(
         else:
             pushed(None)
 
-    now = str(request.now_ms)
+    now = str(core.wall_ms(request.now_ms))
     core.calls.call(connection, make_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, {
         "bornHost": request.remote,
-        "storeHost": core.settings.advertised_addr,
+        "storeHost": core.settings.store_addr,
         "storeTimestamp": now,
         "producerGroup": header.producer_group,
         "topic": place.topic,

@@ -1,14 +1,14 @@
 """What goes into the rules and what comes out: Request, Answer, Redo, and the header fields."""
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
-
-I32_MIN, I32_MAX = -(1 << 31), (1 << 31) - 1
-I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
+from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 
 # What a fresh 4.9.8 response says; some handlers leave it on successes (remoting.md 2.4).
 REMARK_LEFT_OVER = "not set any response code"
@@ -55,8 +55,14 @@ class Redo:
     queue_id: int | None = None
 
 
+RELAXED_BYTES_MAX = 384 << 10        # of a request's body; no client writes a larger one that way
 REDO = Redo()
 Outcome = Answer | Redo | None             # None: no response, or it is sent later by itself
+# What walks a table pauses (yields) every millisecond or so, and others are served meanwhile
+# (mqcore.turns). It reads the tables as they are then: what changes under it may be in its
+# answer or not, each row by itself is right.
+OutcomeJob = Generator[None, None, Outcome]
+ROWS_A_TURN = 64                           # of some 10 us each, between two pauses
 
 
 class FieldError(ValueError):
@@ -103,11 +109,8 @@ class Fields:
         value = self.ext.get(name)
         if value is None:
             raise FieldError(f"header field {name} is missing: expected a whole number")
-        try:
-            number = int(value) if len(value) <= 20 else None
-        except ValueError:
-            number = None
-        if number is None or not low <= number <= high:
+        number = whole_number(value, low, high)
+        if number is None:
             raise FieldError(
                 f"header field {name} is {value[:40]!r}: expected a whole number"
                 f" from {low} to {high}"
@@ -115,15 +118,24 @@ class Fields:
         return number
 
 
-def body_object(command: Command, what: str) -> dict[str, object]:
-    """The JSON object of a request's body; raises FieldError when there is none."""
+def body_object(command: Command, what: str) -> Generator[None, None, dict[str, object]]:
+    """The JSON object of a request's body; raises FieldError when there is none. With pauses."""
     try:
-        value = fastjson.loads(command.body) if command.body else None
+        value = (yield from fastjson.loads_in_turns(
+            command.body, relaxed_size_max=RELAXED_BYTES_MAX)) if command.body else None
     except fastjson.JsonError as error:
         raise FieldError(f"body: {error}; expected {what} as JSON") from error
     if not isinstance(value, dict):
         raise FieldError(f"body: expected {what} as a JSON object")
     return value
+
+
+def json_answer(
+    value: Any, remark: str | None = None, ext: dict[str, str | None] | None = None
+) -> OutcomeJob:
+    """Success with a body that may be large."""
+    body = yield from fastjson.dumps_in_turns(value)
+    return Answer(ResponseCode.SUCCESS, remark, ext, body)
 
 
 def refused(code: ResponseCode, remark: str) -> Answer:

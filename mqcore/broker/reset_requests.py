@@ -12,8 +12,10 @@ from mqcore.broker.clients import Client
 from mqcore.broker.core import Core
 from mqcore.broker.requests import (
     REMARK_LEFT_OVER,
+    ROWS_A_TURN,
     Answer,
     Fields,
+    OutcomeJob,
     Request,
     refused,
 )
@@ -27,7 +29,7 @@ OLDEST_CLIENT = version_ordinal("V3_0_7_SNAPSHOT")      # earlier ones know neit
 TO_THE_END = -1                                         # as a timestamp
 
 
-def reset_offsets(core: Core, request: Request) -> Answer:
+def reset_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     INVOKE_BROKER_TO_RESET_OFFSET (222): tell every consumer of a group where to go on (220).
 
@@ -41,6 +43,8 @@ def reset_offsets(core: Core, request: Request) -> Answer:
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {topic} does not exist")
     targets: dict[int, int] = {}
     for queue_id in range(config.write_queue_count):
+        if queue_id % ROWS_A_TURN == 0:
+            yield
         committed = core.offsets.committed(group, topic, queue_id)
         if committed is None or committed < 0:
             return refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
@@ -60,15 +64,16 @@ def reset_offsets(core: Core, request: Request) -> Answer:
         fastjson.ObjectKey.of(brokerName=broker, queueId=queue_id, topic=topic): offset
         for queue_id, offset in targets.items()
     }
-    body = fastjson.dumps({"offsetTable": table})
+    body = yield from fastjson.dumps_in_turns({"offsetTable": table})
     pushed = body
     if request.command.language == LanguageCode.CPP:       # the tool's word for a group of C++
-        pushed = fastjson.dumps({"offsetTable": [
+        pushed = yield from fastjson.dumps_in_turns({"offsetTable": [
             {**key.as_dict(), "offset": offset} for key, offset in table.items()]})
     frame = encode(make_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {
         "topic": topic, "isForce": "false", "group": group, "timestamp": str(timestamp_ms),
     }, pushed, oneway=True))
-    for client in members:
+    for client in _members(core, group):
+        yield
         core.ports.connections.send(client.connection, frame)
     return Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER, body=body)
 

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from mqcore.broker.core import Core
 from mqcore.broker.groups import GroupConfig
 from mqcore.broker.ports import Put
-from mqcore.broker.requests import Answer, Fields, Request, refused
+from mqcore.broker.requests import Answer, FieldError, Fields, Request, refused
 from mqcore.broker.send_rules import DLQ_QUEUE_COUNT, VERSION_3_4_9
 from mqcore.broker.statistics import SNDBCK_PUT_NUMS
 from mqcore.broker.topics import (
     SCHEDULE_TOPIC,
     SYS_FLAG_UNIT_SUB,
-    name_trouble,
 )
+from mqcore.store.paths import folder_name_trouble
 from mqcore.wire.codes import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, ResponseCode
+from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
 from mqcore.wire.properties import (
     DELAY,
     ORIGIN_MESSAGE_ID,
@@ -100,9 +101,14 @@ def delay(place: Place, properties: dict[str, str], level_count: int) -> None:
     """
     Divert a message with a property DELAY above 0 to the delay topic (4.2); others stay.
 
-    Changes both: the level is lowered to the highest there is, and the real place noted.
+    Changes both: the level is lowered to the highest there is, and the real place noted. Raises
+    FieldError when the level is no number.
     """
-    level = min(int(properties.get(DELAY, "0")), level_count)
+    text = properties.get(DELAY, "0")
+    wanted = whole_number(text, I32_MIN, I32_MAX)
+    if wanted is None:
+        raise FieldError(f"property {DELAY} is {text[:40]!r}: expected a whole number")
+    level = min(wanted, level_count)
     if level <= 0:
         return
     properties[DELAY] = str(level)
@@ -116,9 +122,10 @@ def _retry_place(
 ) -> Place | Answer:
     """A queue of the group's retry topic, which is made if need be (step 5)."""
     name = RETRY_PREFIX + header.group
-    trouble = name_trouble(name)           # groups may have any name, but files bear this one
+    trouble = folder_name_trouble(name)    # of a group from another broker's file
     if trouble is not None:
-        return refused(ResponseCode.SYSTEM_ERROR, trouble)
+        return refused(ResponseCode.SYSTEM_ERROR,
+                       f"no topic may be called {name[:160]!r}: {trouble}")
     queue_count = group.retry_topic_queue_count
     topic = core.topics.create_on_demand(
         name, queue_count, now_ms, SYS_FLAG_UNIT_SUB if header.unit_mode else 0)
@@ -126,11 +133,11 @@ def _retry_place(
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {name} could not be made")
     if not topic.perm & PERM_WRITE:
         return refused(ResponseCode.NO_PERMISSION, f"topic {name} is not writable")
-    return Place(name, random.randrange(queue_count))
+    return Place(name, random.randrange(max(min(queue_count, topic.write_queue_count), 1)))
 
 
 def _message(core: Core, position: int) -> Record | None:
-    raw = core.ports.store.record(position) if position >= 0 else None
+    raw = core.ports.store.named_record(position)
     if raw is None:
         return None
     try:

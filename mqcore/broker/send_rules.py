@@ -19,6 +19,7 @@ from mqcore.wire.codes import (
     RequestCode,
     ResponseCode,
 )
+from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, decode_properties
 from mqcore.wire.properties import LENGTH_MAX as PROPERTIES_LENGTH_MAX
 from mqcore.wire.records import FLAG_TRANSACTION_MASK
@@ -131,7 +132,7 @@ def _decide(core: Core, request: Request, header: SendHeader) -> Redo:
 def checked_topic(core: Core, request: Request, header: SendHeader) -> TopicConfig:
     """The topic of a send that may be stored, made if need be. Raises Refusal."""
     broker = core.settings.broker
-    if request.now_ms < broker.accept_sends_from_ms:                              # step 4
+    if core.wall_ms(request.now_ms) < broker.accept_sends_from_ms:                # step 4
         opens = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(broker.accept_sends_from_ms / 1000))
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"no messages are accepted before {opens} UTC")
     found = core.topics.get(header.topic)
@@ -228,10 +229,10 @@ def delay_level(value: str | None) -> int:
     """The DELAY property as Java reads it: no number is an error, not zero (broker.md 4.2)."""
     if value is None:
         return 0
-    try:
-        return int(value)
-    except ValueError:
+    level = whole_number(value, I32_MIN, I32_MAX)
+    if level is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"property {DELAY} is {value[:40]!r}: expected a whole number",
-        ) from None
+        )
+    return level

@@ -42,7 +42,8 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
     listen_port: Port = 10911
     fast_port_enable: bool = True
-    advertised_ip: str = ""                           # "" = first address found (filled in by load)
+    advertised_ip: str = ""                           # "" = of the host, or found (by load)
+    advertised_host: Annotated[str, Meta(max_length=253)] = ""      # "" = advertised_ip
     permission: Annotated[int, Meta(ge=0, le=6)] = 6
     namesrv_addrs: tuple[str, ...] = ()
     register_interval_ms: Annotated[int, Meta(ge=10_000, le=60_000)] = 30_000
@@ -59,10 +60,10 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     trace_on: bool = True
     store_reply_messages: bool = True
     reject_transaction_message: bool = False
-    transaction_timeout_ms: Annotated[int, Meta(ge=0)] = 6_000
+    transaction_timeout_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 6_000
     transaction_check_interval_ms: Positive = 60_000
     transaction_check_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 15
-    accept_sends_from_ms: Annotated[int, Meta(ge=0)] = 0
+    accept_sends_from_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 0
     notify_consumers_enable: bool = True
     long_polling_enable: bool = True
     short_polling_ms: Positive = 1_000
@@ -70,8 +71,8 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     queue_lock_expiry_ms: Positive = 60_000
     slave_read_enable: bool = False
     disable_consume_if_consumer_read_slowly: bool = False
-    consumer_fallbehind_threshold_bytes: Annotated[int, Meta(ge=0)] = 16 << 30
-    property_filter_enable: bool = False
+    consumer_fallbehind_threshold_bytes: Annotated[int, Meta(ge=0, le=1 << 53)] = 16 << 30
+    property_filter_enable: bool = True
     filter_retry_enable: bool = False
     filter_clean_ms: Positive = 86_400_000
     filter_bits_enable: bool = False
@@ -81,6 +82,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
     offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 5_000
+    consumer_offsets_bytes_max: Annotated[int, Meta(ge=MIB, le=2 << 30)] = 512 * MIB
     delay_offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 10_000
 
 
@@ -110,6 +112,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     pool_bytes: Annotated[int, Meta(ge=MIB, le=1 << 40)] = 64 * MIB
     warm_segments: bool = False
     checkpoint_interval_ms: Positive = 10_000
+    dispatch_stall_ms: Annotated[int, Meta(ge=1_000, le=(1 << 31) - 1)] = 5_000
+    dispatch_behind_bytes_max: Annotated[int, Meta(ge=64 * MIB, le=1 << 50)] = 4 << 30
     sync_flush_timeout_ms: Positive = 5_000
     sync_show_unflushed: bool = False
     message_size_max_bytes: Annotated[int, Meta(ge=10, le=15 * MIB)] = 4 * MIB
@@ -134,6 +138,7 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     """How many processes work, and the bounds of what they share."""
 
     serving_count: Annotated[int, Meta(ge=0, le=16)] = 0
+    shared_memory: Literal["auto", "named", "memfd"] = "auto"
     topic_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
     queue_count_max: Annotated[int, Meta(ge=2_048, le=4_000_000)] = 131_072
     group_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
@@ -141,6 +146,8 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     connection_idle_ms: Positive = 120_000
     held_pull_count_max: Positive = 100_000
+    stop_timeout_ms: Annotated[int, Meta(ge=1_000, le=86_400_000)] = 60_000
+    connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB
 
 
 class NamesrvSettings(Struct, frozen=True, kw_only=True):
@@ -188,7 +195,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def advertised_addr(self) -> str:
-        """`ip:port` that name servers hand to clients, and the store host of messages."""
+        """`host:port` that name servers hand to clients."""
+        host = self.broker.advertised_host or self.broker.advertised_ip
+        return f"{host}:{self.broker.listen_port}"
+
+    @property
+    def store_addr(self) -> str:
+        """`ip:port`, the store host of messages."""
         return f"{self.broker.advertised_ip}:{self.broker.listen_port}"
 
     @property
@@ -259,8 +272,9 @@ def load(
         file=str(path) if path is not None else "",
         stock=report,
     )
-    sources.check(settings, values)
-    return _filled(settings)
+    filled = _filled(settings)
+    sources.check(settings, filled, values)
+    return filled
 
 
 def defaults() -> dict[str, dict[str, Any]]:
@@ -280,7 +294,7 @@ def _filled(settings: Settings) -> Settings:
     broker = replace(
         settings.broker,
         name=settings.broker.name or sources.host_name(),
-        advertised_ip=settings.broker.advertised_ip or sources.first_address(),
+        advertised_ip=settings.broker.advertised_ip or sources.advertised_ip(settings.broker),
     )
     store = replace(
         settings.store, path=_expanded(settings.store.path),

@@ -6,6 +6,7 @@ name the place it came from. Checks that need several keys come last (`check`).
 """
 from __future__ import annotations
 
+import os
 import re
 import socket
 import struct
@@ -18,13 +19,22 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from mqcore.broker import stock_conf
 from mqcore.broker.delay_levels import parse_delay_levels
-from mqcore.broker.settings import Settings, SettingsError, StockReport
+from mqcore.broker.settings import BrokerSettings, Settings, SettingsError, StockReport
+from mqcore.store.paths import folder_name_trouble
+from mqcore.wire.printable import label_trouble
 
 PREFIX = "MQCORE_"
+SHOWN_MAX = 120                    # characters of a wrong value in a message
 RECORD_SLACK_BYTES = 65_536        # header, topic and properties beside the largest body
 BLANK_SIZE_BYTES = 8               # the record that ends a segment (store.md 2.8)
 PAGE_SIZE_BYTES = 4_096
+STORE_PATH_BYTES_MAX = 3_800       # the native side has buffers of 4,096 bytes for paths
+LABELS = {                         # bytes: the first two are names of topics as well
+    "name": 127, "cluster": 127 - len("_REPLY_TOPIC"), "region_id": 256,
+}
 _TOML_SECTION = re.compile(r"\s*\[[A-Za-z_.]+\]\s*(#.*)?$")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]")   # and half characters
+HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _SIOCGIFADDR = 0x8915              # Linux: the IPv4 address of an interface
 
 
@@ -63,18 +73,24 @@ class Values:
         shown = shown or f"{section}.{key}"
         if section not in self._types:
             known = ", ".join(self._types)
-            raise SettingsError(f"{source}: unknown section [{section}]; expected one of {known}")
+            raise SettingsError(
+                f"{source}: unknown section [{_line(section)}]; expected one of {known}")
         kind = self._types[section].get(key)
         if kind is None:
             known = ", ".join(self._types[section])
-            raise SettingsError(f"{source}: unknown key {shown}; expected one of {known}")
+            raise SettingsError(f"{source}: unknown key {_line(shown)}; expected one of {known}")
         parsed = value
         if as_text and get_origin(kind) is tuple:
             parsed = [part.strip() for part in re.split(r"[;,]", value) if part.strip()]
         try:
-            self._values[section][key] = convert(parsed, kind, strict=not as_text)
-        except ValidationError:
+            converted = convert(parsed, kind, strict=not as_text)
+        except (ValidationError, UnicodeError):
             raise SettingsError(wrong(source, shown, value, expected(kind))) from None
+        for text in converted if isinstance(converted, tuple) else (converted,):
+            if isinstance(text, str) and _CONTROL.search(text):
+                raise SettingsError(wrong(source, shown, value,
+                                          "text of one line, without control characters"))
+        self._values[section][key] = converted
         self._sources[f"{section}.{key}"] = source
 
 
@@ -118,12 +134,14 @@ def read_file(values: Values, path: Path) -> StockReport:
         return stock_conf.read(values, str(path), raw)
     try:
         document = tomllib.loads(raw.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path}: not a TOML file: {error}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: not a TOML file of ours: its lists are too deep") from None
+    except ValueError as error:          # also of its encoding, and of numbers without an end
+        raise SettingsError(f"{path}: not a TOML file: {_line(error)}") from None
     for section, entries in document.items():
         if not isinstance(entries, dict):
             raise SettingsError(
-                f"{path}: key {section} stands outside a section; expected e.g. [broker]"
+                f"{path}: key {_line(section)} stands outside a section; expected e.g. [broker]"
             )
         if not values.has_section(section):
             values.put(section, "", None, str(path), as_text=False)
@@ -167,12 +185,16 @@ def read_overrides(values: Values, overrides: Sequence[str]) -> None:
         name, equals, value = text.partition("=")
         section, dot, key = name.strip().partition(".")
         if not equals or not dot or not key:
-            raise SettingsError(f"--set {text}: expected section.key=value")
-        values.put(section, key, value.strip(), f"--set {text}", as_text=True)
+            raise SettingsError(f"--set {_line(text)}: expected section.key=value")
+        values.put(section, key, value.strip(), f"--set {_line(text)}", as_text=True)
 
 
-def check(settings: Settings, values: Values) -> None:
-    """The rules that need more than one key, or more than a range. Raises SettingsError."""
+def check(settings: Settings, filled: Settings, values: Values) -> None:
+    """
+    The rules that need more than one key, or more than a range. Raises SettingsError.
+
+    filled  the same with nothing left empty and whole paths
+    """
 
     def refuse(key: str, wanted: str) -> None:
         section, _, name = key.partition(".")
@@ -180,10 +202,18 @@ def check(settings: Settings, values: Values) -> None:
         raise SettingsError(wrong(values.source(key), key, value, wanted))
 
     broker, store = settings.broker, settings.store
+    for name, bytes_max in LABELS.items():
+        trouble = label_trouble(getattr(broker, name), bytes_max)
+        if trouble is not None:
+            refuse(f"broker.{name}", trouble)
+    if folder_name_trouble(broker.trace_topic_name) is not None:
+        refuse("broker.trace_topic_name", "a name that a folder can have")
     if broker.permission not in (2, 4, 6):
         refuse("broker.permission", "2 (write), 4 (read) or 6 (both)")
     if broker.advertised_ip and not _is_ipv4(broker.advertised_ip):
         refuse("broker.advertised_ip", "an IPv4 address, or nothing to find one")
+    if broker.advertised_host and not HOST_NAME.fullmatch(broker.advertised_host):
+        refuse("broker.advertised_host", "a host name or an IPv4 address")
     if broker.fast_port_enable and broker.listen_port < 3:
         refuse("broker.listen_port", "3 or more, since the fast port is 2 below it")
     if settings.namesrv.embedded and settings.namesrv.listen_port in (
@@ -210,8 +240,12 @@ def check(settings: Settings, values: Values) -> None:
         paths = getattr(store, key)
         if any(not path or "\n" in path for path in paths) or len(set(paths)) < len(paths):
             refuse(f"store.{key}", "different paths, none of them empty or of several lines")
+    root_bytes = len(os.fsencode(filled.store.path))
+    if root_bytes > STORE_PATH_BYTES_MAX:
+        refuse("store.path", f"a path of at most {STORE_PATH_BYTES_MAX} bytes, not {root_bytes}: "
+               "the names of queues and files follow")
     try:
-        settings.log_folders.text()
+        filled.log_folders.text()
     except ValueError as error:
         refuse("store.commit_log_paths", str(error))
 
@@ -219,6 +253,23 @@ def check(settings: Settings, values: Values) -> None:
 def host_name() -> str:
     """The name of this machine, stock's default broker name."""
     return socket.gethostname() or "DEFAULT_BROKER"
+
+
+def advertised_ip(broker: BrokerSettings) -> str:
+    """
+    The IPv4 address that records carry when none is set: that of `advertised_host`, else the first
+    one of this machine. Raises SettingsError for a host that has none.
+    """
+    if not broker.advertised_host:
+        return first_address()
+    if not HOST_NAME.fullmatch(broker.advertised_host):
+        return ""                      # refused by its own rule
+    try:
+        return socket.gethostbyname(broker.advertised_host)
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(
+            f'broker.advertised_host = "{broker.advertised_host}": has no IPv4 address ({error}); '
+            "set broker.advertised_ip too, or mend the name") from None
 
 
 def first_address() -> str:
@@ -250,7 +301,17 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{_line(value)}"'
     if isinstance(value, tuple):
-        return str(list(value))
-    return str(value)
+        return _line(list(value))
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    """Text for a message: of one line, printable, and not too long."""
+    try:
+        text = str(value)
+    except ValueError:                   # Python does not print numbers of thousands of digits
+        return "a number without an end"
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:SHOWN_MAX])
+    return shown if len(text) <= SHOWN_MAX else f"{shown}... ({len(text)} characters)"

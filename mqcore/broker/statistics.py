@@ -152,17 +152,18 @@ class Statistics:
 
     def sample(
         self, now_ms: int, cluster: str, counts: Mapping[Item, Count],
-        broker_totals: tuple[int, int],
+        broker_totals: tuple[int, int], wall_ms: int | None = None,
     ) -> None:
         """
         Take what happened since the last sample; the first one only starts the clock.
 
         counts         by item; those of the whole broker are added here
         broker_totals  messages stored and handed out since the broker's start
+        wall_ms        by which days begin, if that is another clock
         """
         begin_ms, self._last_ms = self._last_ms, now_ms
         before, self._broker_totals = self._broker_totals, broker_totals
-        self._roll_day(now_ms, before)
+        self._roll_day(now_ms if wall_ms is None else wall_ms, before)
         if self._series is None:
             self._series = (
                 _Series(SAMPLE_INTERVAL_MS, MINUTE_PARTS, now_ms),

@@ -5,9 +5,18 @@ RocketMQ 4.9.8: AdminBrokerProcessor, BrokerStatsData, BrokerStats.
 """
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from mqcore.broker.core import Core
 from mqcore.broker.ports import LastPull
-from mqcore.broker.requests import Answer, Fields, Request, refused
+from mqcore.broker.requests import (
+    ROWS_A_TURN,
+    Answer,
+    Fields,
+    OutcomeJob,
+    Request,
+    refused,
+)
 from mqcore.broker.statistics import (
     GROUP_GET_FALL_SIZE,
     GROUP_GET_FALL_TIME,
@@ -15,11 +24,12 @@ from mqcore.broker.statistics import (
     Windows,
 )
 from mqcore.broker.statistics_sources import since_last_time
+from mqcore.turns import Job
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 
 
-def view_statistics(core: Core, request: Request) -> Answer:
+def view_statistics(core: Core, request: Request) -> OutcomeJob:
     """
     VIEW_BROKER_STATS_DATA (315): sum, rate and sum per call of an item's three windows.
 
@@ -28,7 +38,7 @@ def view_statistics(core: Core, request: Request) -> Answer:
     fields = Fields.of(request.command)
     name, key = fields.text("statsName"), fields.text("statsKey")
     if name in (GROUP_GET_FALL_SIZE, GROUP_GET_FALL_TIME):
-        windows = _last_value(core, name, key)
+        windows = yield from _last_value(core, name, key)
     else:
         windows = core.statistics.windows(name, key)
     if windows is None:
@@ -39,12 +49,12 @@ def view_statistics(core: Core, request: Request) -> Answer:
     }))
 
 
-def take_sample(core: Core, now_ms: int) -> None:
-    """Feed the statistics, if it is time."""
-    if not core.statistics.is_due(now_ms):
-        return
+def take_sample(core: Core, now_ms: int) -> Job:
+    """Feed the statistics; at its time (Statistics.is_due)."""
+    counts = yield from since_last_time(core)
     core.statistics.sample(
-        now_ms, core.settings.broker.cluster, since_last_time(core), core.ports.figures.totals())
+        now_ms, core.settings.broker.cluster, counts, core.ports.figures.totals(),
+        core.wall_ms(now_ms))
 
 
 def totals(core: Core) -> dict[str, str]:
@@ -59,9 +69,13 @@ def totals(core: Core) -> dict[str, str]:
     }
 
 
-def _last_value(core: Core, name: str, key: str) -> Windows | None:
+def _last_value(
+    core: Core, name: str, key: str
+) -> Generator[None, None, Windows | None]:
     """How far the newest pull of `queue id@topic@group` was behind, as the sum of all windows."""
-    for pull in core.ports.pulls.last():
+    for number, pull in enumerate(core.ports.pulls.last(), 1):
+        if number % ROWS_A_TURN == 0:
+            yield
         if key == _key(pull):
             value = Window(pull.behind_bytes if name == GROUP_GET_FALL_SIZE else pull.behind_ms)
             return Windows(value, value, value)

@@ -15,8 +15,10 @@ nobody: both other than in stock.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Generator
 
 from mqcore.broker.core import Core
+from mqcore.broker.requests import ROWS_A_TURN
 from mqcore.broker.statistics import (
     GROUP_GET_LATENCY,
     GROUP_GET_NUMS,
@@ -45,17 +47,22 @@ class Counts(defaultdict[Item, Count]):
         self[name, key] = self[name, key].plus(Count(total, calls))
 
 
-def since_last_time(core: Core) -> Counts:
-    """All counts since the last call; the first one may find any."""
+def since_last_time(core: Core) -> Generator[None, None, Counts]:
+    """All counts since the last call; the first one may find any. With pauses."""
     counts = Counts()
-    for queue in core.ports.queues.growth():
+    for number, queue in enumerate(core.ports.queues.growth(), 1):
+        if number % ROWS_A_TURN == 0:
+            yield
         counts.add(TOPIC_PUT_NUMS, queue.topic, queue.messages, queue.calls)
         counts.add(TOPIC_PUT_SIZE, queue.topic, queue.bytes, queue.calls)
         if queue.topic == SCHEDULE_TOPIC:
             key = f"{queue.topic}@{queue.queue_id}"
             counts.add(QUEUE_PUT_NUMS, key, queue.messages, queue.calls)
             counts.add(QUEUE_PUT_SIZE, key, queue.bytes, queue.calls)
-    for pulled in core.ports.pulls.advances():
+    yield
+    for number, pulled in enumerate(core.ports.pulls.advances(), 1):
+        if number % ROWS_A_TURN == 0:
+            yield
         key = f"{pulled.topic}@{pulled.group}"
         counts.add(GROUP_GET_NUMS, key, pulled.messages, pulled.pulls)
         counts.add(GROUP_GET_SIZE, key, pulled.bytes, pulled.pulls)

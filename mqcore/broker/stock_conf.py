@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mqcore.broker.settings import SettingsError, StockReport
+from mqcore.wire.numbers import whole_number
 
 if TYPE_CHECKING:
     from mqcore.broker.settings_sources import Values
@@ -24,7 +25,6 @@ RENAMED = {
     "brokerClusterName": "broker.cluster",
     "brokerId": "broker.id",
     "listenPort": "broker.listen_port",
-    "brokerIP1": "broker.advertised_ip",
     "brokerPermission": "broker.permission",
     "namesrvAddr": "broker.namesrv_addrs",
     "registerBrokerTimeoutMills": "broker.register_timeout_ms",
@@ -95,11 +95,16 @@ RENAMED = {
 }
 
 
+def _short(text: str) -> str:
+    """A wrong value in a message, which is one line."""
+    return ascii(text[:120])[1:-1] + ("..." if len(text) > 120 else "")
+
+
 def _whole_number(source: str, key: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise SettingsError(f'{source}: {key} = "{text}": expected a whole number') from None
+    number = whole_number(text)
+    if number is None:
+        raise SettingsError(f'{source}: {key} = "{_short(text)}": expected a whole number')
+    return number
 
 
 def _register_interval(source: str, key: str, text: str) -> int:
@@ -114,7 +119,7 @@ def _queue_file_entries(source: str, key: str, text: str) -> int:
 
 def _hours(source: str, key: str, text: str) -> str:
     """Hours with leading zeros, joined by semicolons."""
-    parts = [part for part in text.split(";") if part.strip()]
+    parts = [part.strip() for part in text.split(";") if part.strip()]
     return ";".join(str(_whole_number(source, key, part)) for part in parts)
 
 
@@ -134,6 +139,9 @@ CONVERTED: dict[str, tuple[str, Callable[[str, str, str], Any]]] = {
     "diskMaxUsedSpaceRatio": ("store.disk_used_max_percent", _used_ratio),
     "serverChannelMaxIdleTimeSeconds": ("processes.connection_idle_ms", _idle_ms),
 }
+
+# an address, or (as container set-ups write) a name: advertised_ip or advertised_host
+ADDRESS_KEY = "brokerIP1"
 
 # two stock keys that make one setting together
 FLUSH_KEYS = ("flushDiskType", "transientStorePoolEnable")
@@ -207,16 +215,19 @@ def read(values: Values, source: str, raw: bytes) -> StockReport:
         elif key in CONVERTED:
             target, converter = CONVERTED[key]
             _put(values, target, str(converter(source, key, text)), source, key)
+        elif key == ADDRESS_KEY:
+            _put(values, address_target(text), text, source, key)
         elif key in REFUSED:
             harmless, reason = REFUSED[key]
             if text.lower() != harmless.lower():
-                raise SettingsError(f'{source}: {key} = "{text}": {reason}; expected "{harmless}"')
+                raise SettingsError(
+                    f'{source}: {key} = "{_short(text)}": {reason}; expected "{harmless}"')
         elif key in WITHOUT_EFFECT:
             without_effect.append(key)
         elif key not in FLUSH_KEYS and key != POOL_KEY:
             unknown.append(key)
-    _put_flush(values, entries, source)
-    _put_pool(values, entries, source)
+    put_flush(values, entries, source)
+    put_pool(values, entries, source)
     return StockReport(unknown=tuple(unknown), without_effect=tuple(without_effect))
 
 
@@ -225,7 +236,13 @@ def _put(values: Values, target: str, text: str, source: str, shown: str) -> Non
     values.put(section, key, text, source, as_text=True, shown=shown)
 
 
-def _put_flush(values: Values, entries: dict[str, str], source: str) -> None:
+def address_target(text: str) -> str:
+    """The setting that brokerIP1 stands for: digits and dots are an address."""
+    is_address = re.fullmatch(r"[0-9.]*", text, re.ASCII)
+    return "broker.advertised_ip" if is_address else "broker.advertised_host"
+
+
+def put_flush(values: Values, entries: dict[str, str], source: str) -> None:
     """The transient pool has an effect only with ASYNC_FLUSH (TransientStorePool, broker.md 15)."""
     if not any(key in entries for key in FLUSH_KEYS):
         return
@@ -233,11 +250,12 @@ def _put_flush(values: Values, entries: dict[str, str], source: str) -> None:
     pool = entries.get("transientStorePoolEnable", "false").lower()
     if flush_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise SettingsError(
-            f'{source}: flushDiskType = "{flush_type}": expected "ASYNC_FLUSH" or "SYNC_FLUSH"'
+            f'{source}: flushDiskType = "{_short(flush_type)}": expected "ASYNC_FLUSH" or '
+            '"SYNC_FLUSH"'
         )
     if pool not in ("true", "false"):
         raise SettingsError(
-            f'{source}: transientStorePoolEnable = "{pool}": expected true or false'
+            f'{source}: transientStorePoolEnable = "{_short(pool)}": expected true or false'
         )
     if flush_type == "SYNC_FLUSH":
         flush = "sync"
@@ -246,7 +264,7 @@ def _put_flush(values: Values, entries: dict[str, str], source: str) -> None:
     _put(values, "store.flush", flush, source, "flushDiskType")
 
 
-def _put_pool(values: Values, entries: dict[str, str], source: str) -> None:
+def put_pool(values: Values, entries: dict[str, str], source: str) -> None:
     """
     Stock's pool is some buffers of a whole segment each, and wants five of them; ours is a circle
     that only has to bridge the time to the copy, so its size has an upper end.

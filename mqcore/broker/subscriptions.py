@@ -6,10 +6,19 @@ Peers differ: enums as names or ordinals, versions as text, empty sets as null o
 """
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.broker.requests import I32_MAX, I32_MIN, I64_MAX, I64_MIN, FieldError
+from mqcore.broker.requests import (
+    I32_MAX,
+    I32_MIN,
+    I64_MAX,
+    I64_MIN,
+    ROWS_A_TURN,
+    FieldError,
+)
+from mqcore.wire.numbers import whole_number
 from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL, Subscription, parse_subscription
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
@@ -20,7 +29,8 @@ FROM_WHERES = (
     "CONSUME_FROM_MIN_OFFSET", "CONSUME_FROM_MAX_OFFSET", "CONSUME_FROM_FIRST_OFFSET",
     "CONSUME_FROM_TIMESTAMP",
 )
-ENTRY_COUNT_MAX = 4_096            # groups in one heartbeat, topics in one group
+GROUP_COUNT_MAX = 4_096            # in one heartbeat
+ENTRY_COUNT_MAX = 65_536           # topics in one group, queues in one lock
 TAG_COUNT_MAX = 4_096              # tags in one subscription
 
 
@@ -43,16 +53,18 @@ class Heartbeat:
     consumers: tuple[ConsumerEntry, ...]
 
 
-def parse_heartbeat(body: dict[str, Any]) -> Heartbeat:
-    """Read HeartbeatData. Raises FieldError naming the member that cannot be used."""
+def parse_heartbeat(body: dict[str, Any]) -> Generator[None, None, Heartbeat]:
+    """Read HeartbeatData, with pauses. Raises FieldError naming the member that is wrong."""
     client_id = body.get("clientID")
     if not isinstance(client_id, str) or not client_id:
         raise FieldError("body: clientID is missing: expected text")
     producers = tuple(
         _name(entry, "producerDataSet") for entry in _objects(body, "producerDataSet")
     )
-    consumers = tuple(_consumer(entry) for entry in _objects(body, "consumerDataSet"))
-    return Heartbeat(client_id, producers, consumers)
+    consumers = []
+    for entry in _objects(body, "consumerDataSet"):
+        consumers.append((yield from _consumer(entry)))
+    return Heartbeat(client_id, producers, tuple(consumers))
 
 
 def parse_subscription_data(value: dict[str, Any]) -> Subscription:
@@ -84,6 +96,8 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
 
 
 def _from_expression(topic: str, expression: str, version_ms: int) -> Subscription:
+    if expression.count("||") >= TAG_COUNT_MAX:
+        raise FieldError(f"body: subString: expected at most {TAG_COUNT_MAX} tags")
     try:
         return parse_subscription(topic, expression, version_ms)
     except ValueError:
@@ -91,10 +105,13 @@ def _from_expression(topic: str, expression: str, version_ms: int) -> Subscripti
         return Subscription(topic, expression, frozenset(("",)), frozenset((0,)), version_ms)
 
 
-def _consumer(value: dict[str, Any]) -> ConsumerEntry:
-    subscriptions = [
-        parse_subscription_data(item) for item in _objects(value, "subscriptionDataSet")
-    ]
+def _consumer(value: dict[str, Any]) -> Generator[None, None, ConsumerEntry]:
+    yield
+    subscriptions = []
+    for number, item in enumerate(_objects(value, "subscriptionDataSet"), 1):
+        subscriptions.append(parse_subscription_data(item))
+        if number % ROWS_A_TURN == 0:
+            yield
     return ConsumerEntry(
         group=_name(value, "consumerDataSet"),
         consume_type=_choice(value.get("consumeType"), CONSUME_TYPES),
@@ -118,8 +135,9 @@ def _objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     items = [] if found is None else found
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise FieldError(f"body: {name}: expected an array of objects")
-    if len(items) > ENTRY_COUNT_MAX:
-        raise FieldError(f"body: {name}: {len(items)} entries, expected at most {ENTRY_COUNT_MAX}")
+    most = ENTRY_COUNT_MAX if name == "subscriptionDataSet" else GROUP_COUNT_MAX
+    if len(items) > most:
+        raise FieldError(f"body: {name}: {len(items)} entries, expected at most {most}")
     return items
 
 
@@ -135,19 +153,24 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
 
 def _choice(value: Any, choices: tuple[str, ...]) -> str | None:
     """An enum by name in any letter case or by ordinal; None for anything else (5.2)."""
-    if isinstance(value, str) and not value.isdigit():
-        return value.upper() if value.upper() in choices else None
-    if isinstance(value, str | int) and not isinstance(value, bool) and len(str(value)) == 1:
-        return choices[int(value)] if 0 <= int(value) < len(choices) else None
+    if isinstance(value, str):
+        if value.upper() in choices:
+            return value.upper()
+        value = whole_number(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
+        return choices[value]
     return None
 
 
 def _whole(value: Any, name: str, low: int, high: int) -> int:
-    try:
-        number = int(value or 0)
-    except (TypeError, ValueError, OverflowError):
-        number = high + 1
-    if not low <= number <= high:
+    number: int | None = None
+    if isinstance(value, str):
+        number = whole_number(value) if value else 0
+    elif value is None or isinstance(value, int):
+        number = value or 0
+    elif isinstance(value, float) and value.is_integer():
+        number = int(value)
+    if number is None or not low <= number <= high:
         raise FieldError(
             f"body: {name} is {value!r:.40}: expected a whole number from {low} to {high}"
         )

@@ -14,9 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker import config_file
-from mqcore.broker.config_table import ConfigTable, TablesFull, fits
+from mqcore.broker.config_table import ConfigTable, TablesFull
 from mqcore.broker.settings import BrokerSettings
-from mqcore.wire.codes import PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, TEMPLATE_TOPIC
+from mqcore.store.paths import folder_name_trouble
+from mqcore.wire.codes import (
+    DLQ_PREFIX,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+)
 from mqcore.wire.topics import (
     MULTI_TAG,
     SINGLE_TAG,
@@ -76,6 +84,7 @@ class TopicTable(ConfigTable[TopicConfig]):
     """All topics. `dirty` and `unregistered` say what is left to do."""
 
     member = "topicConfigTable"
+    known_members = frozenset(TopicConfig("").as_json())
 
     def __init__(
         self,
@@ -93,12 +102,15 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def load(self, now_ms: int) -> None:
         """Built-in topics, then those of the file over them; publishes all."""
-        stored = self._begin(self._built_in(), TopicConfig.from_json, now_ms)
+        stored = self._begin(self._built_in(), _stored_topic, now_ms)
         for topic in stored.values():
-            if fits(topic.name, TOPIC_LENGTH_MAX):
+            trouble = folder_name_trouble(topic.name)
+            if trouble is None:
                 self._entries[topic.name] = topic
-            else:
-                _log.warning("%s: topic %.40s... is too long, ignored", self._path, topic.name)
+            else:                      # it stays in the file
+                self._unknown[topic.name] = config_file.merged(
+                    topic.as_json(), self._unknown.get(topic.name, {}))
+                _log.warning("%s: topic %.160r is ignored: %s", self._path, topic.name, trouble)
         for topic in self._entries.values():
             self._publish(topic)
 
@@ -120,7 +132,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         counts: dict[str, int] = {}
         for name, queue_id, _ in queues:
             if (name not in self._entries and not name.startswith(LMQ_PREFIX)
-                    and name_trouble(name) is None):
+                    and _may_be_made_again(name)):
                 counts[name] = max(counts.get(name, 0), queue_id + 1)
         for name, count in sorted(counts.items()):
             self._put(TopicConfig(name, count, count), now_ms)
@@ -187,7 +199,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             self._changed(now_ms)
 
     def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
-        if not fits(topic.name, TOPIC_LENGTH_MAX):
+        if folder_name_trouble(topic.name) is not None:
             return None
         try:
             self._put(topic, now_ms)
@@ -216,6 +228,20 @@ class TopicTable(ConfigTable[TopicConfig]):
             topics.append(_fixed(settings.trace_topic_name, 1))
         topics.append(_fixed(f"{settings.cluster}_REPLY_TOPIC", 1))
         return topics
+
+
+def _stored_topic(name: str, value: Any) -> TopicConfig:
+    """An entry of the file. Raises ValueError."""
+    topic = TopicConfig.from_json(name, value)
+    numbers = (topic.read_queue_count, topic.write_queue_count, topic.perm, topic.sys_flag)
+    if not all(-(1 << 31) <= number < 1 << 31 for number in numbers):
+        raise ValueError(f"queues, perm and flag are {numbers}: expected 32-bit numbers")
+    return topic
+
+
+def _may_be_made_again(name: str) -> bool:
+    """Names of groups are free, and their retry topics and dead letter queues bear them."""
+    return name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or name_trouble(name) is None
 
 
 def _fixed(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:

@@ -7,11 +7,10 @@ asked, and each in its turn.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 
 from mqcore.broker.core import Core
-from mqcore.broker.handlers import SERVING_MASK, SERVING_SHIFT
 from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
 
 GROUP = "CID_RMQ_SYS_TRANS"
@@ -78,10 +77,9 @@ class TransactionChecks:
         else:
             self._unread.add(connection)
 
-    def connections_lost(self, serving: int) -> None:
-        """The connections of a serving process are gone."""
-        self._unread = {one for one in self._unread
-                        if one >> SERVING_SHIFT & SERVING_MASK != serving}
+    def forget(self, gone: Callable[[int], bool]) -> None:
+        """These connections ended with their serving process."""
+        self._unread = {one for one in self._unread if not gone(one)}
 
     def progress(self, half_offset: int, op_offset: int, now_ms: int) -> None:
         """

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from mqcore.broker.core import Core
 from mqcore.broker.ports import Put, PutStatus
-from mqcore.broker.requests import REDO, Answer, Fields, Outcome, Request
-from mqcore.broker.topics import HALF_TOPIC
+from mqcore.broker.requests import REDO, Answer, FieldError, Fields, Outcome, Request
+from mqcore.broker.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.records import FLAG_TRANSACTION_MASK, decode_record
 
+DECISIONS = (0, 8, 12)             # unknown, commit, rollback: bits of the sys flag
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+RESUMED = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)       # where half messages are: nobody may send there
 
 
 def end_transaction(core: Core, request: Request) -> Outcome:
@@ -24,7 +26,9 @@ def end_transaction(core: Core, request: Request) -> Outcome:
     fields.text("producerGroup")
     fields.i64("tranStateTableOffset")
     fields.i64("commitLogOffset")
-    fields.i32("commitOrRollback")
+    decision = fields.i32("commitOrRollback")
+    if decision not in DECISIONS:
+        raise FieldError(f"header field commitOrRollback is {decision}: expected 0, 8 or 12")
     return REDO
 
 
@@ -38,10 +42,13 @@ def resume_check(core: Core, request: Request) -> Answer | None:
         _, _, position = parse_offset_message_id(message_id)
     except ValueError as error:
         return Answer(ResponseCode.SYSTEM_ERROR, f"msgId: {error}")
-    data = core.ports.store.record(position)
+    data = core.ports.store.named_record(position)
     if data is None:
         return Answer(ResponseCode.SYSTEM_ERROR, f"no message at log position {position}")
     record = decode_record(data)
+    if record.topic not in RESUMED:        # what it says of its real topic is the broker's own word
+        return Answer(ResponseCode.SYSTEM_ERROR,
+                      f"the message at log position {position} is no half message")
 
     def stored(put: Put) -> None:
         good = put.status is PutStatus.PUT_OK

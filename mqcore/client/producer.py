@@ -28,6 +28,7 @@ from mqcore.wire.codes import (
 )
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.ids import UniqueKeys
+from mqcore.wire.numbers import whole_number
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, WAIT, encode_properties
 from mqcore.wire.records import (
     TRANSACTION_PREPARED as SYS_FLAG_PREPARED,
@@ -283,10 +284,10 @@ def _result(
     address: str,
 ) -> SendResult:
     ext = answer.ext or {}
-    try:
-        queue_id, queue_offset = int(ext["queueId"] or ""), int(ext["queueOffset"] or "")
-    except (KeyError, ValueError) as error:
-        raise MQClientException(f"{address} stored the message without saying where") from error
+    queue_id, queue_offset = (whole_number(ext.get(name) or "")
+                              for name in ("queueId", "queueOffset"))
+    if queue_id is None or queue_offset is None:
+        raise MQClientException(f"{address} stored the message without saying where")
     return SendResult(
         status=status, message_id=",".join(m.unique_key or "" for m in messages),
         offset_message_id=ext.get("msgId") or "",

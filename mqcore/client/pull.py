@@ -7,6 +7,7 @@ from mqcore.client.message import MessageQueue, PullResult, PullStatus, Received
 from mqcore.client.pool import client_request
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext
+from mqcore.wire.numbers import whole_number
 from mqcore.wire.properties import MAX_OFFSET, MIN_OFFSET
 from mqcore.wire.records import RecordError, decode_records
 from mqcore.wire.tags import Subscription
@@ -76,10 +77,10 @@ def _result(status: PullStatus, answer: Command, address: str) -> PullResult:
 
 def _number(answer: Command, name: str, address: str) -> int:
     text = (answer.ext or {}).get(name)
-    try:
-        return int(text or "")
-    except ValueError as error:
-        raise MQClientException(f"{address} answered {name}={text!r}: expected a number") from error
+    number = whole_number(text or "")
+    if number is None:
+        raise MQClientException(f"{address} answered {name}={text!r}: expected a number")
+    return number
 
 
 def _messages(

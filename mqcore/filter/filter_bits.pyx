@@ -28,6 +28,7 @@ from mqcore.store.queue.bit_source cimport BitSource
 from mqcore.store.record cimport RecordView
 
 cdef enum:
+    RECORD_WORK_MAX = 50_000               # of all filters for one message; then they count as passed
     MAP_SIZE_MAX = 4096
     TOPIC_PLACES = 1024                # chains of filters by topic; a power of two
 
@@ -111,6 +112,7 @@ cdef const uint8_t* of_record(void* context, const RecordView* record,
     cdef Registered* registered
     cdef LoadedFilter* filter
     cdef int32_t number
+    cdef int64_t work = 0
     length[0] = 0
     if f.count == 0 or f.incomplete:
         return f.map
@@ -129,7 +131,9 @@ cdef const uint8_t* of_record(void* context, const RecordView* record,
         if length[0] == 0:
             length[0] = f.map_size
             memset(f.map, 0, f.map_size)
-        if filter_passes(filter, record.properties, record.properties_length):
+        # a bit too many only means that pulls look at the message themselves
+        if work > RECORD_WORK_MAX or filter_passes(
+                filter, record.properties, record.properties_length, &work):
             bitmap_set(f.map, filter.bloom_positions, filter.bloom_position_count)
     return f.map
 

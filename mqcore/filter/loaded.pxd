@@ -3,7 +3,8 @@
 #   M1  A loaded filter never changes; a changed entry has another version and is loaded anew.
 #   M2  Who took a filter gives it back; the cache itself holds each once, until another one needs its
 #       place. What is held stays, also when its entry has changed or gone.
-#   M3  All copies together stay below FILTER_BYTES_MAX: beyond that filter_take says NULL.
+#   M3  All copies together stay below FILTER_BYTES_MAX. Where a further one has no room, those go that
+#       nobody but the cache holds; if that is not enough, filter_take says NULL.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.filter.sql92_program cimport FilterProgram
@@ -41,6 +42,7 @@ cdef void filter_keep(LoadedFilter* loaded) noexcept nogil                   # o
 cdef void filter_drop(FilterCache* cache, LoadedFilter* loaded) noexcept nogil
 cdef void filter_cache_clear(FilterCache* cache) noexcept nogil
 cdef bint filter_has_code(const LoadedFilter* loaded, int32_t code) noexcept nogil
-# Whether a message with these property bytes passes (FILTER_PROGRAM, FILTER_ALL).
+# Whether a message with these property bytes passes (FILTER_PROGRAM, FILTER_ALL). *work grows by what
+# it took, in units of about a nanosecond.
 cdef bint filter_passes(const LoadedFilter* loaded, const uint8_t* properties,
-                        int32_t length) noexcept nogil
+                        int32_t length, int64_t* work) noexcept nogil

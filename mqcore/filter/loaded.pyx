@@ -59,6 +59,14 @@ cdef LoadedFilter* filter_take(FilterCache* cache, Shm* shm, int32_t place,
     return NULL
 
 
+cdef void forget_idle(FilterCache* cache) noexcept nogil:
+    cdef int32_t i
+    for i in range(FILTER_CACHE_PLACES):
+        if cache.places[i] != NULL and cache.places[i].holders == 1:
+            filter_drop(cache, cache.places[i])
+            cache.places[i] = NULL
+
+
 cdef LoadedFilter* take_version(FilterCache* cache, Shm* shm, const FilterView* view) noexcept nogil:
     cdef LoadedFilter** place = place_of(cache, view.place)
     cdef LoadedFilter* loaded = place[0]
@@ -66,7 +74,9 @@ cdef LoadedFilter* take_version(FilterCache* cache, Shm* shm, const FilterView* 
         loaded.holders += 1
         return loaded
     if cache.bytes + view.chunk_size > FILTER_BYTES_MAX:                 # M3
-        return NULL
+        forget_idle(cache)
+        if cache.bytes + view.chunk_size > FILTER_BYTES_MAX:
+            return NULL
     loaded = <LoadedFilter*>calloc(1, sizeof(LoadedFilter))
     if loaded == NULL:
         return NULL
@@ -112,9 +122,9 @@ cdef bint filter_has_code(const LoadedFilter* loaded, int32_t code) noexcept nog
 
 
 cdef bint filter_passes(const LoadedFilter* loaded, const uint8_t* properties,
-                        int32_t length) noexcept nogil:
+                        int32_t length, int64_t* work) noexcept nogil:
     if loaded.kind == FILTER_PROGRAM:
-        return filter_matches(&loaded.program, properties, length) == 1
+        return filter_matches(&loaded.program, properties, length, work) == 1
     return loaded.kind == FILTER_ALL
 
 
@@ -133,13 +143,14 @@ cdef class LoadedFilters:
         """Whether a message passes the group's SQL92 filter; None when there is none to be had."""
         cdef FilterView view
         cdef LoadedFilter* loaded
+        cdef int64_t work = 0
         loaded = filter_take(&self.cache, &self.segment.shm,
                              subscription_place(&self.segment.shm, group, topic), &view)
         if loaded == NULL:
             return None
         try:
             return bool(filter_passes(loaded, <const uint8_t*><const char*>properties,
-                                      <int32_t>len(properties)))
+                                      <int32_t>len(properties), &work))
         finally:
             filter_drop(&self.cache, loaded)
 

@@ -55,6 +55,10 @@ cdef enum:
     NOT_READ = 0                           # a property's text as a number: not tried yet
     IS_NUMBER = 1
     NO_NUMBER = 2
+    STEP_WORK = 6                          # of one instruction
+    ITEM_WORK = 2                          # of one text of a list
+    TEXT_WORK_SHIFT = 4                    # of comparing a text: one for sixteen bytes
+    NUMBER_WORK_SHIFT = 2                  # of reading a constant text as a number: four for a byte
 
 
 cdef struct Property:                      # one name of the program, in the message at hand
@@ -244,13 +248,28 @@ cdef FilterTruth ordered(int order, const Value* left, const Value* right) noexc
     return <FilterTruth>(result >= 0)
 
 
+cdef inline int64_t work_of(const Value* left, const Value* right, bint equality) noexcept nogil:
+    """What comparing them takes, beside the step. Texts of properties are counted once, as bytes."""
+    cdef int64_t work = 0
+    if equality and left.type == TYPE_TEXT and right.type == TYPE_TEXT:
+        return left.length >> TEXT_WORK_SHIFT if left.length == right.length else 0
+    if left.type == TYPE_TEXT and left.property == NULL:
+        work += <int64_t>left.length << NUMBER_WORK_SHIFT
+    if right.type == TYPE_TEXT and right.property == NULL:
+        work += <int64_t>right.length << NUMBER_WORK_SHIFT
+    return work
+
+
 cdef FilterTruth in_list(const FilterProgram* program, const Property* property,
-                         const FilterInstruction* step) noexcept nogil:
+                         const FilterInstruction* step, int64_t* work) noexcept nogil:
     cdef const FilterConstant* text = program.constants + step.right
     cdef int i
     if property.text == NULL:
         return TRUTH_NULL
     for i in range(step.extra):
+        work[0] += ITEM_WORK
+        if <int32_t>text[i].length == property.length:
+            work[0] += property.length >> TEXT_WORK_SHIFT
         if (<int32_t>text[i].length == property.length
                 and memcmp(program.text + text[i].bits, property.text, property.length) == 0):
             return TRUTH_TRUE
@@ -273,7 +292,7 @@ cdef inline uint8_t either(uint8_t left, uint8_t right) noexcept nogil:
 
 cdef FilterTruth compare(const FilterProgram* program, Property* properties,
                          const FilterInstruction* step, uint8_t* stack,
-                         int* depth) noexcept nogil:
+                         int* depth, int64_t* work) noexcept nogil:
     """OP_IS_NULL, OP_EQUAL, OP_ORDER: pops what they take, returns what they push."""
     cdef Value left, right
     cdef int left_source = step.flags & FLAG_LEFT
@@ -290,6 +309,8 @@ cdef FilterTruth compare(const FilterProgram* program, Property* properties,
         truth_value(stack[depth[0]], &left)
     else:
         read_value(program, properties, left_source, step.left, &left)
+    if step.operation != OP_IS_NULL:
+        work[0] += work_of(&left, &right, step.operation == OP_EQUAL)
     if step.operation == OP_IS_NULL:
         truth = left.type == TYPE_NULL
     elif step.operation == OP_EQUAL:
@@ -300,7 +321,7 @@ cdef FilterTruth compare(const FilterProgram* program, Property* properties,
 
 
 cdef FilterTruth filter_evaluate(const FilterProgram* program, const uint8_t* properties,
-                                 int32_t length) noexcept nogil:
+                                 int32_t length, int64_t* work) noexcept nogil:
     cdef Property[NAMES_MAX] found
     cdef uint8_t[STACK_MAX] stack
     cdef const FilterInstruction* step
@@ -309,18 +330,20 @@ cdef FilterTruth filter_evaluate(const FilterProgram* program, const uint8_t* pr
     cdef int i = 0
     cdef uint8_t truth
     find_properties(program, properties, length, found)
+    work[0] += length
     while i < count:
         step = &program.instructions[i]
         i += 1
+        work[0] += STEP_WORK
         if step.operation == OP_JUMP_FALSE or step.operation == OP_JUMP_TRUE:
             if stack[depth - 1] == (step.operation == OP_JUMP_TRUE):
                 i = step.extra
         elif step.operation >= OP_IS_NULL:
             if step.operation == OP_IN:
-                truth = in_list(program, &found[step.left], step)
+                truth = in_list(program, &found[step.left], step, work)
                 truth = negated(truth) if step.flags & FLAG_NEGATED else truth
             else:
-                truth = compare(program, found, step, stack, &depth)
+                truth = compare(program, found, step, stack, &depth, work)
             if truth == TRUTH_RAISED:
                 return TRUTH_RAISED
             stack[depth] = truth
@@ -345,8 +368,8 @@ cdef FilterTruth filter_evaluate(const FilterProgram* program, const uint8_t* pr
 
 
 cdef int filter_matches(const FilterProgram* program, const uint8_t* properties,
-                        int32_t length) noexcept nogil:
-    return filter_evaluate(program, properties, length) == TRUTH_TRUE
+                        int32_t length, int64_t* work) noexcept nogil:
+    return filter_evaluate(program, properties, length, work) == TRUTH_TRUE
 
 
 # -- the Python shell ------------------------------------------------------------------------------
@@ -356,6 +379,7 @@ cdef class Program:
 
     cdef FilterProgram program
     cdef uint8_t* memory
+    cdef readonly int64_t work             # that its evaluations took
 
     def __cinit__(self, const uint8_t[::1] program_bytes):
         """Copies and checks a program. Raises ValueError saying what is wrong with it."""
@@ -376,14 +400,15 @@ cdef class Program:
     def evaluate(self, const uint8_t[::1] properties) -> int:
         """The Truth for a message with these property bytes."""
         cdef const uint8_t* start = &properties[0] if properties.shape[0] else NULL
-        return filter_evaluate(&self.program, start, <int32_t>properties.shape[0])
+        return filter_evaluate(&self.program, start, <int32_t>properties.shape[0], &self.work)
 
     def count_matches(self, const uint8_t[::1] properties, int64_t rounds) -> int:
         """Evaluates `rounds` times in one call and returns how often it matched; for benchmarks."""
         cdef const uint8_t* start = &properties[0] if properties.shape[0] else NULL
         cdef int32_t length = <int32_t>properties.shape[0]
         cdef int64_t i, matched = 0
+        cdef int64_t work = 0
         with nogil:
             for i in range(rounds):
-                matched += filter_matches(&self.program, start, length)
+                matched += filter_matches(&self.program, start, length, &work)
         return matched

@@ -2,7 +2,7 @@
 Parses SQL92 filter expressions into a tree (broker.md 8.2).
 
 What is refused here is what a stock 4.9 broker refuses, and what is over our own limits: those
-keep a hostile expression from costing more than a few milliseconds to compile.
+keep a hostile expression from costing more than a few tens of milliseconds to compile.
 """
 from __future__ import annotations
 

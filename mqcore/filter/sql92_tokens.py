@@ -8,6 +8,7 @@ from typing import ClassVar
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+TOKENS_MAX = 3_072                 # words and signs of one expression
 
 
 class SqlError(ValueError):
@@ -61,9 +62,13 @@ class Tokens:
     KEYWORDS: ClassVar[frozenset[str]] = frozenset(
         ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS")
     )
-    # A comment to the end of the line needs that end: `--5` without one is two minus signs.
+    # A comment to the end of the line needs that end: `--5` without one is two minus signs. Where
+    # no line ends any more nobody looks for one: that would be a walk over the rest at each sign.
     _IGNORED: ClassVar[re.Pattern[str]] = re.compile(
         r"(?:[ \t\n\r\f]++|--[^\n\r]*+[\n\r]|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+    )
+    _IGNORED_LAST_LINE: ClassVar[re.Pattern[str]] = re.compile(
+        r"(?:[ \t\f]++|/\*(?:[^*]|\*(?!/))*+\*/)*+"
     )
     _TOKEN: ClassVar[re.Pattern[str]] = re.compile(
         r"(?P<NAME>[A-Za-z_$][A-Za-z0-9_$]*+)"
@@ -77,6 +82,8 @@ class Tokens:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
+        self._count = 0
+        self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
         self._next: Token | None = None
 
     def peek(self) -> Token:
@@ -86,13 +93,18 @@ class Tokens:
         return self._next
 
     def take(self) -> Token:
-        """The next token, which is gone then."""
+        """The next token, which is gone then. Raises SqlLimit when there were too many."""
         token = self.peek()
         self._next = None
+        self._count += 1
+        if self._count > TOKENS_MAX:
+            raise SqlLimit(token.position, f"at most {TOKENS_MAX} words and signs")
         return token
 
     def _cut(self) -> Token:
-        ignored = self._IGNORED.match(self._text, self._position)
+        pattern = (self._IGNORED if self._position <= self._last_line_end
+                   else self._IGNORED_LAST_LINE)
+        ignored = pattern.match(self._text, self._position)
         start = ignored.end() if ignored else self._position
         if start == len(self._text):
             self._position = start

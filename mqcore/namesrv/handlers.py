@@ -6,21 +6,30 @@ RocketMQ 4.9.8: DefaultRequestProcessor.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 
 from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
 from mqcore.namesrv.routes import BrokerIdentity, RouteTables
 from mqcore.namesrv.runtime import NotSettable, RuntimeConfig
+from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode, version_ordinal
 from mqcore.wire.command import Command, response
-from mqcore.wire.topics import DataVersion, decode_registration
+from mqcore.wire.numbers import whole_number
+from mqcore.wire.printable import label_trouble
+from mqcore.wire.topics import DataVersion, decode_registration_in_turns
 
 _STRICT_ROUTE_VERSION = version_ordinal("4.9.4")        # from here on clients read strict JSON
 _REGISTRATION_BODY_VERSION = version_ordinal("3.0.11")  # before: the bare topic table
 
-Handler = Callable[[Command, int, int], Command]
+LABEL_BYTES_MAX = 255
+
+# What walks a table pauses every millisecond or so (mqcore.turns); it answers from the table as it
+# was when the request came, except that entries may change until they are written.
+Job = Generator[None, None, Command]
+Handler = Callable[[Command, int, int], Command | Job]
+TOPICS_A_TURN = 500
 
 
 class BadField(ValueError):
@@ -36,11 +45,8 @@ def _need(request: Command, name: str) -> str:
 
 def _need_number(request: Command, name: str, bits: int) -> int:
     text = _need(request, name)
-    try:
-        value = int(text) if len(text) <= 20 else None
-    except ValueError:
-        value = None
-    if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
+    value = whole_number(text, -(1 << bits - 1), (1 << bits - 1) - 1)
+    if value is None:
         raise BadField(f"header field {name} = {text[:32]!r}: expected a {bits}-bit number")
     return value
 
@@ -51,9 +57,19 @@ def _flag(request: Command, name: str) -> bool:
 
 def _identity(request: Command) -> BrokerIdentity:
     return BrokerIdentity(
-        cluster=_need(request, "clusterName"), name=_need(request, "brokerName"),
-        address=_need(request, "brokerAddr"), broker_id=_need_number(request, "brokerId", 64),
+        cluster=_need_label(request, "clusterName"), name=_need_label(request, "brokerName"),
+        address=_need_label(request, "brokerAddr"),
+        broker_id=_need_number(request, "brokerId", 64),
     )
+
+
+def _need_label(request: Command, name: str) -> str:
+    """A name that the tables of all clients will hold."""
+    value = _need(request, name)
+    trouble = label_trouble(value, LABEL_BYTES_MAX)
+    if trouble is not None:
+        raise BadField(f"header field {name} = {value[:80]!r}: expected {trouble}")
+    return value
 
 
 class Handlers:
@@ -93,6 +109,11 @@ class Handlers:
         A peer's mistake is answered with code 1 and a remark that names it. Stock gives no answer
         at all to an unknown code; a caller then waits for its timeout, so this one gets code 3.
         """
+        outcome = self.begin(request, connection, now_ms)
+        return finished(outcome) if isinstance(outcome, Generator) else outcome
+
+    def begin(self, request: Command, connection: int, now_ms: int) -> Command | Job:
+        """`handle`, or the job that is left."""
         handler = self._by_code.get(request.code)
         if handler is None:
             return response(
@@ -100,7 +121,8 @@ class Handlers:
                 f" request type {request.code} not supported",
             )
         try:
-            return handler(request, connection, now_ms)
+            outcome = handler(request, connection, now_ms)
+            return _checked(request, outcome) if isinstance(outcome, Generator) else outcome
         except (ValueError, OSError) as error:      # bad fields, bad bodies, full tables, the disk
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
 
@@ -126,34 +148,36 @@ class Handlers:
         self._key_values.delete(_need(request, "namespace"), _need(request, "key"))
         return response(request, ResponseCode.SUCCESS)
 
-    def _list_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _list_kv(self, request: Command, connection: int, now_ms: int) -> Command | Job:
         namespace = _need(request, "namespace")
-        table = self._key_values.namespace(namespace)
-        if table is None:
+        body = self._key_values.namespace_body(namespace)
+        if body is None:
             return response(
                 request, ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
-        return response(request, ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
+        return response(request, ResponseCode.SUCCESS, body=body)
 
     # -- brokers ----------------------------------------------------------------------------------
 
-    def _register(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _register(self, request: Command, connection: int, now_ms: int) -> Job:
         who = _identity(request)
         if (request.ext or {}).get("bodyCrc32") is not None:
             crc = _need_number(request, "bodyCrc32", 32)
             if crc != 0 and crc != zlib.crc32(request.body) & 0x7FFF_FFFF:
                 raise BadField("header field bodyCrc32: does not match the body")
-        table = decode_registration(
+        table = yield from decode_registration_in_turns(
             request.body, compressed=_flag(request, "compressed"),
             bare=request.version < _REGISTRATION_BODY_VERSION,
+            topic_count_max=self.routes.topic_count_max,
         )
         ha_address = (request.ext or {}).get("haServerAddr") or ""
-        master = self.routes.register(who, ha_address, table, connection, now_ms)
-        order_topics = self._key_values.namespace(ORDER_TOPICS)
+        if ha_address:
+            _need_label(request, "haServerAddr")
+        master = yield from self.routes.register(who, ha_address, table, connection, now_ms)
         return response(
             request, ResponseCode.SUCCESS,
             ext={"haServerAddr": master.ha_address, "masterAddr": master.address},
-            body=b"" if order_topics is None else fastjson.dumps({"table": order_topics}),
+            body=self._key_values.namespace_body(ORDER_TOPICS) or b"",
         )
 
     def _unregister(self, request: Command, connection: int, now_ms: int) -> Command:
@@ -168,17 +192,17 @@ class Handlers:
             body=b"" if stored is None else fastjson.dumps(stored.as_json()),
         )
 
-    def _wipe_write_perm(self, request: Command, connection: int, now_ms: int) -> Command:
-        count = self.routes.set_writable(_need(request, "brokerName"), writable=False)
+    def _wipe_write_perm(self, request: Command, connection: int, now_ms: int) -> Job:
+        count = yield from self.routes.set_writable(_need(request, "brokerName"), writable=False)
         return response(request, ResponseCode.SUCCESS, ext={"wipeTopicCount": str(count)})
 
-    def _add_write_perm(self, request: Command, connection: int, now_ms: int) -> Command:
-        count = self.routes.set_writable(_need(request, "brokerName"), writable=True)
+    def _add_write_perm(self, request: Command, connection: int, now_ms: int) -> Job:
+        count = yield from self.routes.set_writable(_need(request, "brokerName"), writable=True)
         return response(request, ResponseCode.SUCCESS, ext={"addTopicCount": str(count)})
 
     # -- routes and lists -------------------------------------------------------------------------
 
-    def _route(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _route(self, request: Command, connection: int, now_ms: int) -> Job:
         topic = _need(request, "topic")
         route = self.routes.route(topic)
         if route is None:
@@ -191,30 +215,29 @@ class Handlers:
         strict = request.version >= _STRICT_ROUTE_VERSION or _flag(
             request, "acceptStandardJsonOnly"
         )
-        return response(request, ResponseCode.SUCCESS, body=route.encode(strict=strict))
+        body = yield from route.encode_in_turns(strict=strict)
+        return response(request, ResponseCode.SUCCESS, body=body)
 
-    def _cluster_info(self, request: Command, connection: int, now_ms: int) -> Command:
-        return response(
-            request, ResponseCode.SUCCESS, body=fastjson.dumps(self.routes.cluster_info())
-        )
+    def _cluster_info(self, request: Command, connection: int, now_ms: int) -> Job:
+        return _large(request, self.routes.cluster_info())
 
-    def _all_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _all_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.topic_names())
 
-    def _topics_of_cluster(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _topics_of_cluster(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.topics_of_cluster(_need(request, "cluster")))
 
-    def _system_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _system_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         names, broker_address = self.routes.system_names()
         return _topic_list(request, names, broker_address)
 
-    def _unit_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _unit_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=True, subscribed=None))
 
-    def _unit_sub_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _unit_sub_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=None, subscribed=True))
 
-    def _unit_sub_only_topics(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _unit_sub_only_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=False, subscribed=True))
 
     def _delete_topic(self, request: Command, connection: int, now_ms: int) -> Command:
@@ -234,6 +257,26 @@ class Handlers:
         return response(request, ResponseCode.SUCCESS, body=self._runtime.text().encode())
 
 
-def _topic_list(request: Command, names: list[str], broker_address: str | None = None) -> Command:
-    body = fastjson.dumps({"brokerAddr": broker_address, "topicList": names})
+def _topic_list(
+    request: Command, names: Iterable[str], broker_address: str | None = None
+) -> Job:
+    """Names that may be looked for while they are listed."""
+    found = []
+    for name in names:
+        found.append(name)
+        if len(found) % TOPICS_A_TURN == 0:
+            yield
+    return (yield from _large(request, {"brokerAddr": broker_address, "topicList": found}))
+
+
+def _large(request: Command, value: object) -> Job:
+    body = yield from fastjson.dumps_in_turns(value)
     return response(request, ResponseCode.SUCCESS, body=body)
+
+
+def _checked(request: Command, job: Job) -> Job:
+    """The job's response, or what is wrong with its request."""
+    try:
+        return (yield from job)
+    except (ValueError, OSError) as error:
+        return response(request, ResponseCode.SYSTEM_ERROR, str(error))

@@ -5,6 +5,7 @@ arguments (broker.md 13; RocketMQ 4.9.8: RouteInfoManager). One thread uses it.
 """
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from mqcore.wire.topics import (
     TopicRoute,
     TopicTable,
 )
+
+NAME_LENGTH_MAX = 1_024                 # of a topic, a cluster, a broker or an address
+TOPICS_A_TURN = 500                # that are looked at between two pauses
 
 
 class TableFull(ValueError):
@@ -39,7 +43,7 @@ class LiveBroker:
     """What is known of one registered address."""
 
     seen_ms: int
-    version: DataVersion
+    version: DataVersion | None    # None: its topics are not all here yet
     connection: int
     ha_address: str
 
@@ -59,25 +63,35 @@ class RouteTables:
     broker name remove them (broker.md 13.3, 13.5).
     """
 
-    def __init__(self, *, topic_count_max: int = 100_000, broker_count_max: int = 10_000) -> None:
-        self._topic_count_max = topic_count_max
+    def __init__(
+        self, *, topic_count_max: int = 100_000, broker_count_max: int = 10_000,
+        route_count_max: int = 1_000_000,
+    ) -> None:
+        """route_count_max: of topics of single brokers, all brokers together."""
+        self.topic_count_max = topic_count_max
         self._broker_count_max = broker_count_max
+        self._route_count_max = route_count_max
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
+        self._names: dict[str, set[str]] = {}          # address -> broker names that have it
+        self._topics_on: dict[str, set[str]] = {}      # broker name -> topics
+        self._clusters_of: dict[str, set[str]] = {}    # broker name -> clusters
         self._live: dict[str, LiveBroker] = {}
 
     # -- what brokers do --------------------------------------------------------------------------
 
     def register(
         self, who: BrokerIdentity, ha_address: str, table: TopicTable, connection: int, now_ms: int,
-    ) -> MasterAddresses:
+    ) -> Generator[None, None, MasterAddresses]:
         """Apply REGISTER_BROKER; `connection` is the one whose end takes the broker away.
 
-        Raises TableFull.
+        With pauses: the version counts only when all topics are there, and a broker that goes in
+        between takes along what there is. Raises TableFull.
         """
-        self._check_room(who, table)
+        yield from self._check_room(who, table)
         self._clusters.setdefault(who.cluster, set()).add(who.name)
+        self._clusters_of.setdefault(who.name, set()).add(who.cluster)
         broker = self._brokers.get(who.name)
         if broker is None:
             broker = self._brokers[who.name] = BrokerData(who.cluster, who.name, {})
@@ -86,11 +100,14 @@ class RouteTables:
                 del broker.addresses[broker_id]         # the same broker in another role
         first_time = who.broker_id not in broker.addresses
         broker.addresses[who.broker_id] = who.address
+        self._names.setdefault(who.address, set()).add(who.name)
         known = self._live.get(who.address)
         changed = known is None or known.version != table.version
+        before = known.version if known is not None else None
+        live = self._live[who.address] = LiveBroker(now_ms, before, connection, ha_address)
         if who.broker_id == MASTER_ID and (first_time or changed):
-            self._upsert_topics(who.name, table)
-        self._live[who.address] = LiveBroker(now_ms, table.version, connection, ha_address)
+            yield from self._upsert_topics(who, table, live)
+        live.version = table.version
         if who.broker_id == MASTER_ID:
             return MasterAddresses()
         master = broker.addresses.get(MASTER_ID)
@@ -99,17 +116,53 @@ class RouteTables:
             return MasterAddresses()
         return MasterAddresses(master, master_live.ha_address)
 
-    def _check_room(self, who: BrokerIdentity, table: TopicTable) -> None:
-        if who.address not in self._live and len(self._live) >= self._broker_count_max:
-            raise TableFull(f"more than {self._broker_count_max} brokers")
-        new_count = sum(1 for name in table.topics if name not in self._topics)
-        if who.broker_id == MASTER_ID and len(self._topics) + new_count > self._topic_count_max:
-            raise TableFull(f"more than {self._topic_count_max} topics")
+    def _check_room(
+        self, who: BrokerIdentity, table: TopicTable
+    ) -> Generator[None, None, None]:
+        for what, name in (("clusterName", who.cluster), ("brokerName", who.name),
+                           ("brokerAddr", who.address)):
+            if len(name) > NAME_LENGTH_MAX:
+                raise TableFull(f"{what} has {len(name)} characters: expected at most "
+                                f"{NAME_LENGTH_MAX}")
+        known = self._brokers.get(who.name)
+        if (who.address not in self._live or known is None
+                or who.broker_id not in known.addresses):
+            count = sum(len(broker.addresses) for broker in self._brokers.values())
+            if max(count, len(self._live)) >= self._broker_count_max:
+                raise TableFull(f"more than {self._broker_count_max} brokers "
+                                "(setting namesrv.broker_count_max)")
+        if who.broker_id != MASTER_ID:
+            return
+        topic_count, route_count = len(self._topics), 0
+        for number, name in enumerate(table.topics, 1):
+            if number % TOPICS_A_TURN == 0:
+                yield
+            queues = self._topics.get(name)
+            topic_count += queues is None
+            route_count += queues is None or who.name not in queues
+            if len(name) > NAME_LENGTH_MAX:
+                raise TableFull(f"a topic has {len(name)} characters: expected at most "
+                                f"{NAME_LENGTH_MAX}")
+        if topic_count > self.topic_count_max:
+            raise TableFull(f"more than {self.topic_count_max} topics "
+                            "(setting namesrv.topic_count_max)")
+        if route_count and route_count + sum(map(len, self._topics.values())) > (
+                self._route_count_max):
+            raise TableFull(f"more than {self._route_count_max} topics of single brokers "
+                            "(setting namesrv.route_count_max)")
 
-    def _upsert_topics(self, broker_name: str, table: TopicTable) -> None:
-        for name, topic in table.topics.items():
-            self._topics.setdefault(name, {})[broker_name] = QueueData(
-                broker_name, topic.read_queue_count, topic.write_queue_count, topic.perm,
+    def _upsert_topics(
+        self, who: BrokerIdentity, table: TopicTable, live: LiveBroker
+    ) -> Generator[None, None, None]:
+        names = self._topics_on.setdefault(who.name, set())
+        for number, (name, topic) in enumerate(table.topics.items(), 1):
+            if number % TOPICS_A_TURN == 0:
+                yield
+                if self._live.get(who.address) is not live:
+                    return             # it has gone, or registers anew
+            names.add(name)
+            self._topics.setdefault(name, {})[who.name] = QueueData(
+                who.name, topic.read_queue_count, topic.write_queue_count, topic.perm,
                 topic.sys_flag,
             )
 
@@ -131,6 +184,11 @@ class RouteTables:
         broker = self._brokers.get(who.name)
         if broker is not None:
             broker.addresses.pop(who.broker_id, None)
+            names = self._names.get(who.address, set())
+            if who.address not in broker.addresses.values():
+                names.discard(who.name)
+            if not names:
+                self._names.pop(who.address, None)
             self._drop_if_empty(broker)
 
     # -- who is alive -----------------------------------------------------------------------------
@@ -154,7 +212,10 @@ class RouteTables:
 
     def _remove_address(self, address: str) -> None:
         self._live.pop(address, None)
-        for broker in list(self._brokers.values()):
+        for name in self._names.pop(address, ()):
+            broker = self._brokers.get(name)
+            if broker is None:
+                continue
             for broker_id, held in list(broker.addresses.items()):
                 if held == address:
                     del broker.addresses[broker_id]
@@ -165,11 +226,15 @@ class RouteTables:
         if broker.addresses:
             return
         self._brokers.pop(broker.broker_name, None)
-        for cluster, names in list(self._clusters.items()):
+        for cluster in self._clusters_of.pop(broker.broker_name, ()):
+            names = self._clusters.get(cluster, set())
             names.discard(broker.broker_name)
             if not names:
-                del self._clusters[cluster]
-        for topic, queues in list(self._topics.items()):
+                self._clusters.pop(cluster, None)
+        for topic in self._topics_on.pop(broker.broker_name, ()):
+            queues = self._topics.get(topic)
+            if queues is None:
+                continue
             queues.pop(broker.broker_name, None)
             if not queues:
                 del self._topics[topic]
@@ -194,10 +259,10 @@ class RouteTables:
     def topic_names(self) -> list[str]:
         return list(self._topics)
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
+    def topics_of_cluster(self, cluster: str) -> Iterator[str]:
         """Topics that a broker of the cluster has; none when the cluster is unknown (224)."""
         names = self._clusters.get(cluster, set())
-        return [topic for topic, queues in self._topics.items() if names & queues.keys()]
+        return (topic for topic, queues in list(self._topics.items()) if names & queues.keys())
 
     def system_names(self) -> tuple[list[str], str | None]:
         """Cluster and broker names, and the address of some broker (304)."""
@@ -206,25 +271,27 @@ class RouteTables:
         )
         return [*self._clusters, *self._brokers], address
 
-    def unit_topics(self, *, unit: bool | None, subscribed: bool | None) -> list[str]:
+    def unit_topics(self, *, unit: bool | None, subscribed: bool | None) -> Iterator[str]:
         """Topics by the unit bits of their first queue entry; None: the bit does not matter."""
-        found = []
-        for topic, queues in self._topics.items():
-            flags = next(iter(queues.values())).sys_flag
+        for topic, queues in list(self._topics.items()):
+            first = next(iter(queues.values()), None)
+            flags = first.sys_flag if first is not None else 0
             has_unit, has_sub = bool(flags & SYS_FLAG_UNIT), bool(flags & SYS_FLAG_UNIT_SUB)
             if unit in (None, has_unit) and subscribed in (None, has_sub):
-                found.append(topic)
-        return found
+                yield topic
 
     # -- what administrators change ---------------------------------------------------------------
 
-    def set_writable(self, broker_name: str, *, writable: bool) -> int:
+    def set_writable(self, broker_name: str, *, writable: bool) -> Generator[None, None, int]:
         """ADD (327) or WIPE (205) the write permission on one broker; returns how many topics.
 
-        Holds until the broker registers with a changed version.
+        Holds until the broker registers with a changed version. With pauses.
         """
         count = 0
-        for queues in self._topics.values():
+        for number, topic in enumerate(list(self._topics_on.get(broker_name, ())), 1):
+            if number % TOPICS_A_TURN == 0:
+                yield
+            queues = self._topics.get(topic, {})
             queue = queues.get(broker_name)
             if queue is None:
                 continue
@@ -238,8 +305,9 @@ class RouteTables:
         queues = self._topics.get(topic)
         if queues is None:
             return
-        if cluster:
-            for name in self._clusters.get(cluster, set()):
-                queues.pop(name, None)
+        gone = queues.keys() & self._clusters.get(cluster, set()) if cluster else set(queues)
+        for name in gone:
+            del queues[name]
+            self._topics_on.get(name, set()).discard(topic)
         if not cluster or not queues:
             del self._topics[topic]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqcore.namesrv.files import write_atomically
+from mqcore.namesrv.files import read_object, write_atomically
 from mqcore.namesrv.settings import NamesrvSettings, parse_properties, stock_view
 from mqcore.wire import fastjson
 
@@ -28,17 +28,16 @@ class RuntimeConfig:
         """Loads earlier changes; raises ValueError, naming the file, when it holds others."""
         self._path: Path = settings.runtime_file
         self.settings = settings
-        if self._path.exists():
-            self._load()
+        self._load()
 
     def _load(self) -> None:
-        try:
-            changes = fastjson.loads(self._path.read_bytes())
-        except fastjson.JsonError as error:
-            raise ValueError(f"{self._path}: {error}") from error
-        if not isinstance(changes, dict) or not changes.keys() <= SETTABLE.keys():
+        changes = read_object(self._path)
+        if not changes.keys() <= SETTABLE.keys():
             raise ValueError(f"{self._path}: expected an object with keys of {sorted(SETTABLE)}")
-        self.settings = _changed(self.settings, {k: str(v) for k, v in changes.items()})
+        try:
+            self.settings = _changed(self.settings, {k: str(v) for k, v in changes.items()})
+        except ValueError as error:
+            raise ValueError(f"{self._path}: {error}") from error
 
     def text(self) -> str:
         """`key=value` lines for 319."""

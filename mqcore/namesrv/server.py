@@ -1,7 +1,9 @@
 """The name server's sockets: frames in, responses out, brokers dropped when they fall silent.
 
-One asyncio loop. Every connection has bounds: the frame it may send, the answers that may wait for
-it (reading stops until they are gone), the time it may be idle. A frame that cannot be read closes
+One asyncio loop, whose time the connections share (mqcore.turns): who asks for much waits for
+itself. Every connection has bounds: the frame it may send, the answers that may wait for it
+(reading stops until they are gone), the time it may be idle; all of them together have one
+(memory.py). A frame that cannot be read closes
 that connection alone, with one line in the log.
 """
 from __future__ import annotations
@@ -10,25 +12,29 @@ import asyncio
 import itertools
 import logging
 import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from mqcore.namesrv.handlers import Handlers
 from mqcore.namesrv.kv import KeyValues
+from mqcore.namesrv.memory import Memory
 from mqcore.namesrv.routes import RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
 from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.turns import Job, Turns
 from mqcore.wire.codes import LENGTH_WORD_SIZE, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode, encode, response
 
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
 _LISTEN_BACKLOG = 1024
+_STRETCH_S = 0.01               # of work, before the loop looks at its sockets again
 
 log = logging.getLogger("namesrv")
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return time.monotonic_ns() // 1_000_000              # how long brokers and clients are silent
 
 
 def open_sockets(settings: NamesrvSettings) -> list[socket.socket]:
@@ -48,13 +54,38 @@ class NameServer:
         self.settings = settings
         self.now_ms = now_ms
         self.routes = RouteTables(
-            topic_count_max=settings.topic_count_max, broker_count_max=settings.broker_count_max
+            topic_count_max=settings.topic_count_max, broker_count_max=settings.broker_count_max,
+            route_count_max=settings.route_count_max,
         )
-        key_values = KeyValues(settings.kv_file, entry_count_max=settings.kv_entry_count_max)
+        key_values = KeyValues(
+            settings.kv_file, entry_count_max=settings.kv_entry_count_max,
+            value_bytes_max=settings.kv_value_bytes_max, bytes_max=settings.kv_bytes_max,
+        )
         self.handlers = Handlers(self.routes, key_values, RuntimeConfig(settings))
         self.connections: dict[int, Connection] = {}
+        self.memory = Memory(settings.connection_memory_bytes)
         self.numbers = itertools.count(1)
         self.refused_count = 0
+        self._turns = Turns()
+        self._working = False
+
+    def add(self, connection: int, job: Job) -> None:
+        """Work of a connection, which gets its turns."""
+        self._turns.add(connection, lambda: job)
+        self._work_soon()
+
+    def _work_soon(self) -> None:
+        if not self._working:
+            self._working = True
+            asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        self._working = False
+        until_s = time.perf_counter() + _STRETCH_S
+        while self._turns.waits() and time.perf_counter() < until_s:
+            self._turns.step()
+        if self._turns.waits():
+            self._work_soon()
 
     def scan(self) -> None:
         """Drop silent brokers and idle connections; the server calls it every scan interval."""
@@ -72,10 +103,11 @@ class NameServer:
                         self.settings.connection_count_max)
             self.refused_count = 0
 
-    def answer(self, request: Command, connection: int) -> Command:
+    def answer(self, request: Command, connection: int) -> Generator[None, None, Command]:
         """The response to a request; our own mistakes are logged and answered with code 1."""
         try:
-            return self.handlers.handle(request, connection, self.now_ms())
+            outcome = self.handlers.begin(request, connection, self.now_ms())
+            return (yield from outcome) if isinstance(outcome, Generator) else outcome
         except Exception as error:      # the connection boundary: one peer's request, one answer
             log.exception("request %d failed", request.code)
             return response(request, ResponseCode.SYSTEM_ERROR, f"internal error: {error!r}")
@@ -89,9 +121,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._input = bytearray()
         self._paused = False
+        self._working = False        # its frames wait for their turn
         self._peer = "?"
         self.number = next(server.numbers)
-        self.active_ms = server.now_ms()
+        self.active_ms = self.held_since_ms = server.now_ms()
+        self.held_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -107,8 +141,13 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._input.clear()
         self._server.connections.pop(self.number, None)
+        self._tell_memory()
+        if not self._working:            # else what it sent before it went is handled first
+            self._drop_brokers()
+
+    def _drop_brokers(self) -> None:
+        self._input = bytearray()
         for address in self._server.routes.connection_closed(self.number):
             log.warning("broker %s is dropped: its connection ended", address)
 
@@ -120,48 +159,79 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._work()
-        if self._transport is not None and not self._paused:
-            self._transport.resume_reading()
+        self.held_since_ms = self._server.now_ms()
+        if not self._working:
+            self._work_soon()
 
     def data_received(self, data: bytes) -> None:
         self.active_ms = self._server.now_ms()
         self._input += data
-        self._work()
+        if self._working:            # what it has sent is enough for now
+            if self._transport is not None:
+                self._transport.pause_reading()
+        elif self._frame_end(0) is not None:
+            self._work_soon()
+        self._tell_memory()
+
+    def _work_soon(self) -> None:
+        self._working = True
+        self._server.add(self.number, self._work())
 
     def close(self, reason: str) -> None:
         """End this connection alone."""
         if self._transport is not None and not self._transport.is_closing():
             log.info("connection %s closed: %s", self._peer, reason)
             self._transport.abort()
+            self._input = bytearray()
 
-    def _work(self) -> None:
+    def measure(self) -> int:
+        """The bytes that it holds: of an unfinished request, and of answers that are not read."""
+        if self._transport is None or self._transport.is_closing():
+            return 0
+        return sys.getsizeof(self._input) + self._transport.get_write_buffer_size()
+
+    def _tell_memory(self) -> None:
+        if self.held_bytes == 0:
+            self.held_since_ms = self._server.now_ms()
+        self._server.memory.changed(self, self._server.connections.values(), self._server.now_ms())
+
+    def _work(self) -> Job:
         """Answer the whole frames in the input, as far as the peer takes the answers."""
         answers: list[bytes] = []
         answers_size = 0
         start = 0
-        while not self._paused and self._transport is not None:
+        while not self._paused or self._transport is None:
             end = self._frame_end(start)
             if end is None:
                 break
-            answer = self._answer(bytes(self._input[start + LENGTH_WORD_SIZE:end]))
+            frame = bytes(self._input[start + LENGTH_WORD_SIZE:end])
             start = end
+            answer = yield from self._answer(frame)
             if answer is not None:
                 answers.append(answer)
                 answers_size += len(answer)
             if answers_size >= _BATCH_BYTES:
                 self._write(answers)
                 answers, answers_size = [], 0
+            yield                        # also after what needs no answer
         if answers:
             self._write(answers)
+        if start and not self._paused:
+            self.held_since_ms = self._server.now_ms()
         del self._input[:start]
+        self._tell_memory()
+        self._working = False
+        if self._transport is None:
+            self._drop_brokers()
+        elif not self._paused:
+            self._transport.resume_reading()
 
     def _frame_end(self, start: int) -> int | None:
         """Where the frame at `start` ends; None when it is not all there or not acceptable."""
         available = len(self._input) - start
-        if available < LENGTH_WORD_SIZE or self._transport is None:
+        if available < LENGTH_WORD_SIZE:
             return None
-        if self._transport.is_closing():
+        if self._transport is not None and self._transport.is_closing():
             return None
         length = int.from_bytes(self._input[start:start + LENGTH_WORD_SIZE], "big", signed=True)
         length_max = self._server.settings.frame_size_max_bytes - LENGTH_WORD_SIZE
@@ -171,7 +241,7 @@ class Connection(asyncio.Protocol):
         end = start + LENGTH_WORD_SIZE + length
         return end if end <= len(self._input) else None
 
-    def _answer(self, frame: bytes) -> bytes | None:
+    def _answer(self, frame: bytes) -> Generator[None, None, bytes | None]:
         try:
             request = decode(frame)
         except FrameError as error:
@@ -179,7 +249,7 @@ class Connection(asyncio.Protocol):
             return None
         if request.is_response:
             return None
-        answer = self._server.answer(request, self.number)
+        answer = yield from self._server.answer(request, self.number)
         if request.is_oneway:
             return None
         try:

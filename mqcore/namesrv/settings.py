@@ -16,6 +16,8 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict
 
 MIB = 1 << 20
+SHOWN_MAX = 120                  # characters of a wrong value in a message
+IDLE_DIGITS_MAX = 9
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
 
 _STOCK_KEYS = {
@@ -54,9 +56,13 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
     connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     connection_output_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = MIB
     frame_size_max_bytes: Annotated[int, Meta(ge=65_536, le=16 * MIB)] = 16 * MIB
+    connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB
     topic_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
     broker_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    route_count_max: Annotated[int, Meta(ge=1, le=100_000_000)] = 1_000_000
     kv_entry_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
+    kv_value_bytes_max: Annotated[int, Meta(ge=1, le=4 * MIB)] = 65_536
+    kv_bytes_max: Annotated[int, Meta(ge=65_536, le=12 * MIB)] = 4 * MIB
 
     @property
     def kv_file(self) -> Path:
@@ -86,11 +92,13 @@ def load(path: Path | None = None) -> tuple[NamesrvSettings, list[str]]:
 def _from_toml(text: str, source: str) -> NamesrvSettings:
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise SettingsError(f"{source}: not TOML of ours: its lists are too deep") from None
+    except ValueError as error:          # also numbers of thousands of digits
         raise SettingsError(f"{source}: not TOML: {error}") from error
     for section in document:
         if section != "namesrv":
-            raise SettingsError(f"{source}: {section}: expected only the section [namesrv]")
+            raise SettingsError(f"{source}: {_name(section)}: expected only the section [namesrv]")
     values = document.get("namesrv", {})
     if not isinstance(values, dict):
         raise SettingsError(f"{source}: namesrv: expected a section")
@@ -104,12 +112,28 @@ def _checked(
     fields: dict[str, Any] = {}
     for key, value in values.items():
         if key not in NamesrvSettings.__struct_fields__:
-            raise SettingsError(f"{source}: namesrv.{key} = {value!r}: expected a known key")
+            raise SettingsError(f"{source}: namesrv.{_name(key)}: expected a known key")
         try:
             fields[key] = convert(value, types[key], strict=strict)
         except ValidationError as error:
-            raise SettingsError(f"{source}: namesrv.{key} = {value!r}: {error}") from error
+            raise SettingsError(
+                f"{source}: namesrv.{key} = {_shown(value)}: {error}") from error
+        text = fields[key]
+        if isinstance(text, str) and any(ord(one) < 32 or one == "\x7f" for one in text):
+            raise SettingsError(f"{source}: namesrv.{key} = {_shown(value)}: expected text of one "
+                                "line, without control characters")
     return NamesrvSettings(**fields)
+
+
+def _shown(value: Any) -> str:
+    """A wrong value in a message, which is one line of some length."""
+    text = ascii(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(text)} characters)"
+
+
+def _name(key: str) -> str:
+    """The same of a key, without quotes."""
+    return ascii(key[:SHOWN_MAX])[1:-1]
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -138,8 +162,8 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
     ignored = []
     for key, value in stock.items():
         if key == _STOCK_IDLE:
-            if not value.isascii() or not value.isdigit():
-                raise SettingsError(f"{source}: {key} = {value!r}: expected seconds")
+            if not value.isascii() or not value.isdigit() or len(value) > IDLE_DIGITS_MAX:
+                raise SettingsError(f"{source}: {key} = {_shown(value)}: expected seconds")
             mapped["connection_idle_ms"] = int(value) * 1000
         elif key in _STOCK_KEYS:
             mapped[_STOCK_KEYS[key]] = value

@@ -7,8 +7,12 @@
 #       record that is dispatched was looked at.
 #   B4  At most FLIGHTS copies are on their way, and PACE_PER_MS a millisecond are made: a round over
 #       a million takes its turn among the sends.
+#   B5  How long a half message has waited is counted on the steady clock from its store time on (T9),
+#       whatever the wall clock is set to meanwhile. What its born time adds is how old it was when it
+#       was stored, by the wall clock of that moment.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.layout cimport StoreClock
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.queue.half_queue cimport HalfQueue
@@ -40,6 +44,7 @@ cdef struct Flight:
 
 cdef struct Checker:
     Shm* shm
+    StoreClock clock                   # our copy of the run's
     HalfQueue halves
     Ring appends
     Ring results
@@ -49,7 +54,7 @@ cdef struct Checker:
     int64_t check_max                  # transactionCheckMax
     int64_t reserved_ms                # fileReservedTime
     # the round
-    int64_t started_ms                 # wall clock
+    int64_t started_ms                 # steady clock
     int64_t cursor                     # half offset
     int64_t end                        # of the half queue when it began
     bint over                          # nothing more is looked at, flights land
@@ -76,6 +81,7 @@ cdef enum Landing:
     LANDING_NO_ROOM = 1                # for the check about it, in the coordinator's ring
     LANDING_NOT_YET = 2                # its bytes are still in the transient pool
 
+# now_ms: on the steady clock.
 cdef void round_begin(Checker* k, int64_t now_ms) noexcept nogil
 cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil                     # Step
 # How far both queues are settled, to shared memory; what is on its way stays to be seen.

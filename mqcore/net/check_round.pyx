@@ -43,6 +43,7 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
+from mqcore.shm.store_clock cimport store_clock_look, store_clock_steady_of, store_clock_wall_of
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.queue.half_queue cimport (
     HALF_FOUND,
@@ -59,7 +60,14 @@ from mqcore.store.queue.half_queue cimport (
     half_record,
     half_settle,
 )
-from mqcore.store.record cimport RecordHead, RecordView, record_begin, record_end, record_place
+from mqcore.store.record cimport (
+    RecordHead,
+    RecordView,
+    record_begin,
+    record_end,
+    record_head,
+    record_place,
+)
 from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH
 
 cdef const char* GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -154,7 +162,7 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     at = <uint8_t*>head + sizeof(CheckHead)
     memcpy(at, notes.group.value, notes.group.value_length)
     frame = at + notes.group.value_length
-    copy_head(&record, bytes, &copied)
+    record_head(&record, bytes, &copied)       # of what was looked at: its flag, its reconsume times
     k.opaque = (k.opaque + 1) & 0x7FFFFFFF
     at = put_check_header(frame + 8, &notes, &copied, result, k.opaque)
     header_length = <int32_t>(at - frame - 8)
@@ -259,7 +267,9 @@ cdef int take_results(Checker* k) noexcept nogil:
 cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
                 int64_t now_ms) noexcept nogil:
     """Action for an undecided half message (5.4 d to g); 0: neither it nor what follows is due."""
-    cdef int64_t age = now_ms - record.born_time_ms
+    cdef int64_t stored_ms = store_clock_steady_of(&k.clock, record.store_time_ms)
+    cdef int64_t age = (now_ms - stored_ms                                # B5
+                        + store_clock_wall_of(&k.clock, record.store_time_ms) - record.born_time_ms)
     cdef int64_t immune_ms = k.timeout_ms
     flight.check_times = 1 if notes.check_times < 0 else notes.check_times + 1
     if notes.check_times >= k.check_max:
@@ -267,7 +277,7 @@ cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* 
         return ACTION_GIVE_UP
     if age > k.reserved_ms:
         return ACTION_GIVE_UP
-    if record.store_time_ms >= k.started_ms:
+    if stored_ms >= k.started_ms:
         return 0
     if notes.immune_ms != NOT_SAID:
         if notes.immune_ms >= 0:
@@ -366,6 +376,7 @@ cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil:
 cdef void round_begin(Checker* k, int64_t now_ms) noexcept nogil:
     half_pass_expired(&k.halves)
     round_advance(k)
+    store_clock_look(k.shm.clock, &k.clock)
     k.started_ms = now_ms
     k.cursor = k.halves.half_offset
     k.end = half_queue_end(&k.halves)
@@ -381,6 +392,7 @@ cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil:
         elif half_ops_wait(&k.halves):
             round_advance(k)
             return STEP_MORE
+    store_clock_look(k.shm.clock, &k.clock)
     k.landing = take_results(k)
     if k.landing != LANDED:
         return STEP_WAIT

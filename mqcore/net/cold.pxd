@@ -19,7 +19,7 @@ cdef enum:
     COLD_PATH_MAX = 4096
     COLD_READ_BYTES = 512 << 10        # one job
     COLD_CHUNK_BYTES = 256 << 10
-    COLD_BEHIND_BYTES = 16 << 20       # records nearer to the log's end are in memory, unasked
+    COLD_BEHIND_BYTES = 16 << 20       # nearer to the end, this run's records are in memory
 
 cdef struct ColdJob:
     int64_t base                       # of a commit log segment in the folders `path`; -1: a file

@@ -14,8 +14,12 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
 cdef void forget_forwarding(Server* s, Connection* c) noexcept nogil
 cdef void forward_closed(Server* s, Connection* c) noexcept nogil
 cdef void forward_reads(Server* s, Connection* c) noexcept nogil      # N6: it reads again
+cdef bint forward_words(Server* s) noexcept nogil     # N14: what waits; False: some still does
+# This process is new: the coordinator looks at its incarnation, by which it knows (N4).
 cdef void forward_hello(Server* s) noexcept nogil
-# To a coordinator that started anew: who is connected here, by the heartbeats they sent last.
+# The coordinator started anew: it is told who is connected here, by the heartbeats they sent last;
+# what finds no room goes with the next calls of the second.
+cdef void coordinator_is_new(Server* s) noexcept nogil
 cdef void forward_heartbeats(Server* s) noexcept nogil
 cdef void forward_commits(Server* s) noexcept nogil
 cdef void note_commit(Server* s, const uint8_t* group, int32_t group_length, const uint8_t* topic,

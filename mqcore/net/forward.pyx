@@ -1,19 +1,19 @@
 """Sends frames to the coordinator and carries out its answers."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
-from libc.stdlib cimport realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
 
-from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     ANSWER_CLOSE,
     ANSWER_FRAME,
     ANSWER_OFFER,
     ANSWER_REDO,
+    ANSWER_TAKEN,
     FIGURE_FORWARDED,
     FORWARD_CLOSED,
     FORWARD_COMMITS,
     FORWARD_FRAME,
-    FORWARD_HELLO,
+    FORWARD_PART_SHARE,
     FORWARD_READS,
     FORWARD_REPEATED,
     FORWARD_UNREAD,
@@ -26,15 +26,19 @@ from mqcore.layout cimport (
     ForwardHead,
     OffsetCommit,
 )
-from mqcore.net.parked cimport PARK_NOT, drop_parked, park_frame
+from mqcore.net.memory cimport memory_give, memory_take
+from mqcore.net.parked cimport PARK_NOT, drop_parked, may_park, park_frame
 from mqcore.net.reply cimport reply_plain
 from mqcore.net.requests cimport redo_request
 from mqcore.net.server cimport (
+    ALL_FORWARD_BYTES,
+    ALL_FORWARDS_MAX,
     CLOSE_ASKED,
     CLOSE_HEADER,
     CLOSE_UNREAD,
     COMMITS_MAX,
     FORWARD_BYTES_MAX,
+    FORWARD_SHARE_BYTES,
     FORWARDS_MAX,
     HANDLE_CLOSE,
     HANDLE_STALL,
@@ -42,14 +46,16 @@ from mqcore.net.server cimport (
     HANDLED,
     LONG_HEADER_MAX,
     LONG_PART_BYTES,
-    LONG_PART_SHARE,
     OUT_HIGH_BYTES,
     OUT_MAX_BYTES,
     OUT_OFFER_BYTES,
     PARKED_COUNT_MAX,
+    SMALL_FRAME_BYTES,
+    URGENT_BYTES,
     Connection,
     ParkedRequest,
     Server,
+    Word,
     connection_close,
     connection_find,
     output_flush,
@@ -71,10 +77,15 @@ cdef enum:
     CODE_SYSTEM_ERROR = 1
     CODE_SYSTEM_BUSY = 2
     CODE_MESSAGE_ILLEGAL = 13
+    CODE_COMMIT_OFFSET = 15
     CODE_HEART_BEAT = 34
+    CODE_UNREGISTER = 35
+    CODE_LOCK = 41
+    CODE_UNLOCK = 42
     CODE_SEND_REPLY = 324
     CODE_SEND_REPLY_V2 = 325
     HEARTBEAT_BYTES_MAX = 64 << 10
+    ANSWER_KEEP_BYTES = 1 << 20
     RESPONSE_BIT = 1
     ONEWAY_BIT = 2
 
@@ -92,16 +103,45 @@ cdef void publish(Server* s) noexcept nogil:
         doorbell_ring(&s.shm.slots[SLOT_COORDINATOR])
 
 
-cdef bint too_many_wait(Server* s, Connection* c) noexcept nogil:
-    """Whether a connection's frames fill its share of `requests` (N5)."""
-    if c.forwards < FORWARDS_MAX:
+cdef inline bint is_urgent(int32_t code) noexcept nogil:
+    """Whether others wait for it: the coordinator takes these first, too."""
+    return (code == CODE_HEART_BEAT or code == CODE_UNREGISTER or code == CODE_LOCK
+            or code == CODE_UNLOCK or code == CODE_COMMIT_OFFSET)
+
+
+cdef bint too_much_waits(Server* s, Connection* c, const Header* header,
+                         int64_t length) noexcept nogil:
+    """Whether one more frame of a connection, of `length` bytes, has to wait (N5)."""
+    cdef bint urgent = is_urgent(header.code)
+    if c.forwards >= FORWARDS_MAX:
+        return True
+    if c.forward_bytes > 0 and c.forward_bytes + length > FORWARD_SHARE_BYTES:
+        return True
+    if c.forwards > 0 and s.forwards >= ALL_FORWARDS_MAX and not urgent:
+        return True
+    if c.forwards == 0 and length <= SMALL_FRAME_BYTES:
         return False
-    if load_i64_acquire(&s.requests.cursors.head) < c.forwards_end:
-        ring_wait_for_room(&s.requests)          # the coordinator rings when it has taken some
-        if load_i64_acquire(&s.requests.cursors.head) < c.forwards_end:
-            return True
-    c.forwards = 0
-    return False
+    return s.forward_bytes > 0 and s.forward_bytes + length > ALL_FORWARD_BYTES + (
+        URGENT_BYTES if urgent else 0)
+
+
+cdef inline void count_forwarded(Server* s, Connection* c, int32_t shares,
+                                 int32_t length) noexcept nogil:
+    c.forwards += shares
+    c.forward_bytes += length
+    s.forwards += shares
+    s.forward_bytes += length
+    c.known = True
+
+
+cdef void count_taken(Server* s, uint64_t connection, int32_t shares, int64_t length) noexcept nogil:
+    """The coordinator has done them; what its predecessor had was forgotten."""
+    cdef Connection* c = connection_find(s, connection)
+    s.forwards = max(s.forwards - shares, 0)
+    s.forward_bytes = max(s.forward_bytes - length, 0)
+    if c != NULL:
+        c.forwards = max(c.forwards - shares, 0)
+        c.forward_bytes = max(c.forward_bytes - length, 0)
 
 
 cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
@@ -115,15 +155,16 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
         if not header.has_opaque:      # nothing that could be answered
             connection_close(s, c, CLOSE_HEADER, header_length)
             return HANDLE_CLOSE
-        if park == PARK_NOT and is_reply(header) and not header.flag & RESPONSE_BIT:
+        if park == PARK_NOT:
             return forward_long(s, c, frame, length, header_length, header)
-        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):      # a response that is late is lost
+        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
             reply_plain(s, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
-                        "the request is too large: more than 393216 bytes for this code")
+                        "the request's header is too large: more than 393216 bytes")
         return HANDLED
-    if too_many_wait(s, c):
+    if too_much_waits(s, c, header, sent) or (park != PARK_NOT and not may_park(s, c, length)):
         return HANDLE_WAIT
-    forward_commits(s)                 # offsets that came before it go before it
+    if not forward_words(s):           # N14; and offsets that came before it go before it
+        return HANDLE_STALL
     place = claim(s, sizeof(ForwardHead) + sent)
     if place == NULL:
         return HANDLE_STALL
@@ -141,11 +182,9 @@ cdef int forward_frame(Server* s, Connection* c, const uint8_t* frame, int32_t l
     memcpy(place + sizeof(ForwardHead), frame, sent)
     ring_commit(&s.requests, FORWARD_FRAME, sizeof(ForwardHead) + sent)
     publish(s)
-    c.forwards += 1
-    c.forwards_end = s.requests.position
-    c.known = True
+    count_forwarded(s, c, 1, sent)
     if header.code == CODE_HEART_BEAT:
-        keep_heartbeat(c, frame, length)
+        keep_heartbeat(s, c, frame, length)
     s.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
@@ -155,13 +194,26 @@ cdef bint is_reply(const Header* header) noexcept nogil:
 
 
 cdef bint take_long_place(Server* s, Connection* c) noexcept nogil:
-    cdef int32_t i
+    """N15. Tickets below the lowest that waits are done, so that one is always within reach."""
+    cdef int32_t i, free = 0, place = -1
+    if c.long_ticket == 0:
+        s.long_tickets += 1
+        c.long_ticket = s.long_tickets
     for i in range(LONG_FRAMES_MAX):
         if not s.long_frames[i]:
-            s.long_frames[i] = True
-            c.long_place = i + 1
-            return True
-    return False
+            free += 1
+            place = i
+    if place < 0 or c.long_ticket > s.long_tickets_done + free:
+        return False
+    s.long_frames[place] = True
+    c.long_place = place + 1
+    end_ticket(s, c)
+    return True
+
+
+cdef void end_ticket(Server* s, Connection* c) noexcept nogil:
+    s.long_tickets_done += 1
+    c.long_ticket = 0
 
 
 cdef void end_long(Server* s, Connection* c) noexcept nogil:
@@ -173,6 +225,8 @@ cdef void end_long(Server* s, Connection* c) noexcept nogil:
 cdef void forget_forwarding(Server* s, Connection* c) noexcept nogil:
     if c.long_place:
         end_long(s, c)
+    if c.long_ticket:
+        end_ticket(s, c)
 
 
 cdef int forward_long(Server* s, Connection* c, const uint8_t* frame, int32_t length,
@@ -183,18 +237,22 @@ cdef int forward_long(Server* s, Connection* c, const uint8_t* frame, int32_t le
     """
     cdef ForwardHead* head
     cdef int32_t size
-    if length - FRAME_HEADER_WORD - header_length > s.body_max or (
-            header_length > LONG_HEADER_MAX):
-        if not header.flag & ONEWAY_BIT:
+    if is_reply(header) and (length - FRAME_HEADER_WORD - header_length > s.body_max
+                             or header_length > LONG_HEADER_MAX):
+        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
             reply_plain(s, c, header.binary, header.opaque, CODE_MESSAGE_ILLEGAL, s.illegal)
         return HANDLED
     if c.long_place == 0 and not take_long_place(s, c):
         ring_wait_for_room(&s.requests)      # who has a place goes on, and ends, when it is rung
         return HANDLE_WAIT
+    if c.long_sent == 0 and too_much_waits(s, c, header, length):
+        end_long(s, c)
+        return HANDLE_WAIT
     while c.long_sent < length:
-        if too_many_wait(s, c):
+        if c.forwards >= FORWARDS_MAX:
             return HANDLE_WAIT
-        forward_commits(s)
+        if not forward_words(s):
+            return HANDLE_STALL
         size = min(LONG_PART_BYTES, length - c.long_sent)
         head = <ForwardHead*>claim(s, sizeof(ForwardHead) + size)
         if head == NULL:
@@ -207,45 +265,65 @@ cdef int forward_long(Server* s, Connection* c, const uint8_t* frame, int32_t le
         ring_commit(&s.requests, FORWARD_FRAME, <int32_t>sizeof(ForwardHead) + size)
         publish(s)
         c.long_sent += size
-        c.forwards += LONG_PART_SHARE
-        c.forwards_end = s.requests.position
-        c.known = True
+        count_forwarded(s, c, FORWARD_PART_SHARE, size)
     end_long(s, c)
     s.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
 
-cdef void keep_heartbeat(Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
+cdef void keep_heartbeat(Server* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
     """The connection's newest heartbeat, for forward_heartbeats; without memory it is not kept."""
     cdef uint8_t* copy
     if length > HEARTBEAT_BYTES_MAX:
         return
-    copy = <uint8_t*>realloc(c.heartbeat, length)
-    if copy == NULL:
-        return
-    memcpy(copy, frame, length)
-    c.heartbeat = copy
+    if length > c.heartbeat_capacity:
+        if not memory_take(s, c, length - c.heartbeat_capacity):
+            return
+        copy = <uint8_t*>realloc(c.heartbeat, length)
+        if copy == NULL:
+            memory_give(s, c, length - c.heartbeat_capacity)
+            return
+        c.heartbeat = copy
+        c.heartbeat_capacity = length
+    memcpy(c.heartbeat, frame, length)
     c.heartbeat_length = length
 
 
-cdef void forward_heartbeats(Server* s) noexcept nogil:
+cdef void coordinator_is_new(Server* s) noexcept nogil:
     cdef int32_t i
+    s.forwards = 0                     # what its predecessor had taken is lost
+    s.forward_bytes = 0
+    for i in range(s.connection_max):
+        if s.connections[i] != NULL:
+            s.connections[i].forwards = 0
+            s.connections[i].forward_bytes = 0
+            s.connections[i].told_unread = False
+    s.repeat_at = 0
+    forward_heartbeats(s)
+
+
+cdef void forward_heartbeats(Server* s) noexcept nogil:
+    """Those that are left, as far as there is room; the rest when there is more."""
     cdef Connection* c
     cdef ForwardHead* head
-    for i in range(s.connection_max):
-        c = s.connections[i]
-        if c == NULL:
+    while 0 <= s.repeat_at < s.connection_max:
+        c = s.connections[s.repeat_at]
+        s.repeat_at += 1
+        if c == NULL or c.heartbeat == NULL:
             continue
-        c.told_unread = False          # this coordinator was not told
-        if c.heartbeat == NULL:
-            continue
-        head = <ForwardHead*>claim(s, sizeof(ForwardHead) + c.heartbeat_length)
-        if head == NULL:               # the rest are known again with their next one, in 30 s
-            break
+        head = NULL
+        if s.forward_bytes < ALL_FORWARD_BYTES and forward_words(s):
+            head = <ForwardHead*>claim(s, sizeof(ForwardHead) + c.heartbeat_length)
+        if head == NULL:
+            s.repeat_at -= 1
+            publish(s)
+            return
         fill_head(head, c)
+        count_forwarded(s, c, 1, c.heartbeat_length)
         memcpy(<uint8_t*>head + sizeof(ForwardHead), c.heartbeat, c.heartbeat_length)
         ring_commit(&s.requests, FORWARD_REPEATED,
                     <int32_t>sizeof(ForwardHead) + c.heartbeat_length)
+    s.repeat_at = -1
     publish(s)
 
 
@@ -260,7 +338,7 @@ cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:
 
 cdef bint forward_word(Server* s, int32_t kind, uint64_t connection) noexcept nogil:
     cdef ForwardHead* head = <ForwardHead*>claim(s, sizeof(ForwardHead))
-    if head == NULL:                   # the coordinator drops silent clients by time as well
+    if head == NULL:
         return False
     memset(head, 0, sizeof(ForwardHead))
     head.connection = connection
@@ -269,17 +347,43 @@ cdef bint forward_word(Server* s, int32_t kind, uint64_t connection) noexcept no
     return True
 
 
+cdef bint forward_words(Server* s) noexcept nogil:
+    """Offsets, then the words that wait (N14); False: some still do."""
+    cdef int32_t sent = 0
+    forward_commits(s)
+    if s.word_count == 0:
+        return True
+    if s.commit_count > 0:             # others take over its queues where it has left them
+        return False
+    while sent < s.word_count and forward_word(s, s.words[sent].kind, s.words[sent].connection):
+        sent += 1
+    s.word_count -= sent
+    memmove(s.words, s.words + sent, s.word_count * sizeof(Word))
+    return s.word_count == 0
+
+
+cdef void put_word(Server* s, int32_t kind, uint64_t connection) noexcept nogil:
+    """
+    Now or when there is room. There is a place for it: while one waits, no connection becomes known
+    to the coordinator, so that each has one end and one READS here at most.
+    """
+    s.words[s.word_count].kind = kind
+    s.words[s.word_count].connection = connection
+    s.word_count += 1
+    forward_words(s)
+
+
 cdef void forward_closed(Server* s, Connection* c) noexcept nogil:
-    forward_commits(s)                 # others take over its queues where it has left them
-    forward_word(s, FORWARD_CLOSED, c.id)
+    put_word(s, FORWARD_CLOSED, c.id)
 
 
 cdef void forward_reads(Server* s, Connection* c) noexcept nogil:
-    c.told_unread = not forward_word(s, FORWARD_READS, c.id)      # no room: with its next output
+    c.told_unread = False
+    put_word(s, FORWARD_READS, c.id)
 
 
 cdef void forward_hello(Server* s) noexcept nogil:
-    forward_word(s, FORWARD_HELLO, <uint64_t>s.index << 48)
+    doorbell_ring(&s.shm.slots[SLOT_COORDINATOR])
 
 
 cdef void forward_commits(Server* s) noexcept nogil:
@@ -361,7 +465,7 @@ cdef void write_offer(Server* s, Connection* c, const uint8_t* frame, int64_t le
         if c == NULL:
             return
         if c.output_end - c.output_start >= OUT_HIGH_BYTES:
-            c.told_unread = forward_word(s, FORWARD_UNREAD, id)
+            c.told_unread = s.word_count == 0 and forward_word(s, FORWARD_UNREAD, id)
     if c.output_end - c.output_start + length <= OUT_OFFER_BYTES:
         write_frame(s, c, frame, length)
 
@@ -383,8 +487,12 @@ cdef void redo(Server* s, ParkedRequest* parked, const uint8_t* header, int32_t 
 
 cdef void one_answer(Server* s, const ForwardHead* head, int32_t kind, const uint8_t* payload,
                      int64_t length) noexcept nogil:
-    cdef Connection* c = connection_find(s, head.connection)
+    cdef Connection* c
     cdef ParkedRequest* parked = NULL
+    if kind == ANSWER_TAKEN:
+        count_taken(s, head.connection, head.parked, head.body_size)
+        return
+    c = connection_find(s, head.connection)
     if 0 < head.parked <= PARKED_COUNT_MAX and s.parked[head.parked - 1].id == head.parked and (
             s.parked[head.parked - 1].connection == head.connection):
         parked = &s.parked[head.parked - 1]
@@ -421,6 +529,10 @@ cdef void take_answers(Server* s) noexcept nogil:
                 continue
             one_answer(s, head, kind, s.answer, s.answer_length)
             s.answer_length = 0
+            if s.answer_capacity > ANSWER_KEEP_BYTES:
+                free(s.answer)
+                s.answer = NULL
+                s.answer_capacity = 0
             continue
         one_answer(s, head, kind, record, length)
     if ring_release(&s.answers):

@@ -14,5 +14,8 @@ cdef enum Park:
 cdef ParkedRequest* park_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
                                int32_t header_length, const Header* header,
                                int park) noexcept nogil
+# False: the connection has its share of the places, or of the bytes: half of what is free to one that
+# has some already. It waits (N3) until there are fewer.
+cdef bint may_park(const Server* s, const Connection* c, int32_t length) noexcept nogil
 cdef void drop_parked(Server* s, ParkedRequest* parked) noexcept nogil
 cdef void drop_old_parked(Server* s) noexcept nogil

@@ -31,12 +31,22 @@ cdef int32_t bucket_of(const Header* header, int park) noexcept nogil:
     return <int32_t>(name_hash(topic, length, 0) % ASKED_BUCKETS)
 
 
+cdef inline int64_t bytes_max(const Server* s) noexcept nogil:
+    return min(<int64_t>PARKED_BYTES_MAX, s.memory_max // 4)
+
+
+cdef bint may_park(const Server* s, const Connection* c, int32_t length) noexcept nogil:
+    return c.parked_count == 0 or (
+        c.parked_count < (PARKED_COUNT_MAX - s.parked_count) // 2
+        and c.parked_bytes + length <= (bytes_max(s) - s.parked_bytes) // 2)
+
+
 cdef ParkedRequest* park_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length,
                                int32_t header_length, const Header* header,
                                int park) noexcept nogil:
     cdef ParkedRequest* place
     cdef int32_t i
-    if s.parked_count == PARKED_COUNT_MAX or s.parked_bytes + length > PARKED_BYTES_MAX:
+    if s.parked_count == PARKED_COUNT_MAX or s.parked_bytes + length > bytes_max(s):
         return NULL
     for i in range(PARKED_COUNT_MAX):
         s.parked_next = (s.parked_next + 1) & (PARKED_COUNT_MAX - 1)
@@ -57,18 +67,25 @@ cdef ParkedRequest* park_frame(Server* s, Connection* c, const uint8_t* frame, i
     if place.bucket >= 0:
         c.asked[place.bucket] += 1
         c.asked_count += 1
+    c.parked_count += 1
+    c.parked_bytes += length
     s.parked_count += 1
     s.parked_bytes += length
+    s.memory_used += length            # N11
     return place
 
 
 cdef void drop_parked(Server* s, ParkedRequest* parked) noexcept nogil:
-    cdef Connection* c = connection_find(s, parked.connection) if parked.bucket >= 0 else NULL
+    cdef Connection* c = connection_find(s, parked.connection)
     if c != NULL:
-        c.asked[parked.bucket] -= 1
-        c.asked_count -= 1
+        c.parked_count -= 1
+        c.parked_bytes -= parked.length
+        if parked.bucket >= 0:
+            c.asked[parked.bucket] -= 1
+            c.asked_count -= 1
     s.parked_count -= 1
     s.parked_bytes -= parked.length
+    s.memory_used -= parked.length
     free(parked.frame)
     parked.frame = NULL
     parked.id = 0

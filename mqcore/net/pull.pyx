@@ -10,7 +10,7 @@ from mqcore.layout cimport (
     TOPIC_LENGTH_MAX,
 )
 from mqcore.net.forward cimport note_commit
-from mqcore.net.held cimport PullPlace, hold, hold_cold
+from mqcore.net.held cimport PullPlace, cold_share, hold, hold_cold
 from mqcore.net.reply cimport reply_plain
 from mqcore.net.scan cimport (
     CODE_FOUND,
@@ -26,6 +26,7 @@ from mqcore.net.scan cimport (
 )
 from mqcore.net.server cimport (
     HANDLE_FORWARD,
+    HANDLE_WAIT,
     HANDLED,
     NAME_MAX,
     PULL_RANGES_MAX,
@@ -228,6 +229,8 @@ cdef int handle_pull(Server* s, Connection* c, const Header* header, bint settle
             reply_plain(s, c, header.binary, header.opaque, CODE_NOT_SUPPORTED,
                         " request type 11 not supported")
         return HANDLED
+    if c.cold_count and not settled and c.cold_count >= cold_share(s):
+        return HANDLE_WAIT                                               # H8
     asker.binary = header.binary
     asker.opaque = header.opaque
     asker.since_ms = s.steady_ms

@@ -1,11 +1,12 @@
 """Cuts a connection's bytes into frames and hands each to who serves it (remoting.md 1.1, 2.4)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
 from mqcore.net.forward cimport forward_frame
+from mqcore.net.memory cimport connection_doom, memory_give, memory_take
 from mqcore.net.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
 from mqcore.net.pull cimport handle_pull
 from mqcore.net.reply cimport reply_plain
@@ -22,15 +23,17 @@ from mqcore.net.server cimport (
     HANDLE_STALL,
     HANDLE_WAIT,
     HANDLED,
-    OUT_HIGH_BYTES,
     Connection,
     Server,
     connection_close,
     connection_stall,
+    connection_watch,
 )
 from mqcore.net.transaction cimport handle_end_transaction
+from mqcore.net.work cimport FRAME_WORK, work_charge, work_is_over, work_later
 from mqcore.wire.header cimport (
     CODE_END_TRANSACTION,
+    CODE_LITE_PULL,
     CODE_PULL,
     CODE_SEND,
     CODE_SEND_BATCH,
@@ -54,8 +57,12 @@ cdef inline bint is_send(int32_t code) noexcept nogil:
     return code == CODE_SEND or code == CODE_SEND_V2 or code == CODE_SEND_BATCH
 
 
+cdef inline bint is_pull(int32_t code) noexcept nogil:
+    return code == CODE_PULL or code == CODE_LITE_PULL
+
+
 cdef inline bint is_native(int32_t code) noexcept nogil:
-    return is_send(code) or code == CODE_PULL or code == CODE_END_TRANSACTION
+    return is_send(code) or is_pull(code) or code == CODE_END_TRANSACTION
 
 
 cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
@@ -68,7 +75,7 @@ cdef int handle_natively(Server* s, Connection* c, const Header* header, const u
                          int32_t body_length, bint settled) noexcept nogil:
     if is_send(header.code):
         return handle_send(s, c, header, body, body_length, settled)
-    if header.code == CODE_PULL:
+    if is_pull(header.code):
         return handle_pull(s, c, header, settled)
     return handle_end_transaction(s, c, header)
 
@@ -125,14 +132,14 @@ cdef void redo_request(Server* s, Connection* c, const uint8_t* header, int32_t 
                     "the request cannot be served: its topic, group or queue changed meanwhile")
 
 
-cdef bint keep(Connection* c, const uint8_t* rest, int64_t length) noexcept nogil:
+cdef bint keep(Server* s, Connection* c, const uint8_t* rest, int64_t length) noexcept nogil:
     """Keep the start of a frame in the connection's own buffer; False: no memory."""
     cdef uint8_t* bigger
-    cdef int64_t capacity = c.input_capacity
     if length == 0:
         c.input_length = 0
         if c.input_capacity > INPUT_KEEP_BYTES:
             free(c.input)
+            memory_give(s, c, c.input_capacity)
             c.input = NULL
             c.input_capacity = 0
         return True
@@ -141,9 +148,12 @@ cdef bint keep(Connection* c, const uint8_t* rest, int64_t length) noexcept nogi
             memmove(c.input, rest, length)
         c.input_length = <int32_t>length
         return True
-    if length > capacity:
+    if length > c.input_capacity:
+        if not memory_take(s, c, length - c.input_capacity):
+            return False
         bigger = <uint8_t*>realloc(c.input, length)
         if bigger == NULL:
+            memory_give(s, c, length - c.input_capacity)
             return False
         c.input = bigger
         c.input_capacity = <int32_t>length
@@ -152,28 +162,56 @@ cdef bint keep(Connection* c, const uint8_t* rest, int64_t length) noexcept nogi
     return True
 
 
-cdef void handle_input(Server* s, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
-    """data: all bytes not handled yet, in the scratch buffer or in the connection's own."""
-    cdef int64_t at = 0
+cdef int64_t cut_frames(Server* s, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
+    """Handle whole frames as far as the rules let it; where it ended, -1: the connection is gone."""
+    cdef int64_t at = 0, began = s.work
     cdef int32_t frame_length
     cdef int result
     while length - at >= FRAME_LENGTH_SIZE:
         frame_length = load_i32(data + at)
         if frame_length < FRAME_HEADER_WORD or frame_length > FRAME_LENGTH_MAX:
             connection_close(s, c, CLOSE_FRAME_LENGTH, frame_length)
-            return
+            return -1
         if length - at - FRAME_LENGTH_SIZE < frame_length:
             break
-        if c.output_end - c.output_start >= OUT_HIGH_BYTES and c.long_place == 0:
+        if c.output_end - c.output_start >= s.out_high and c.long_place == 0:
             c.held_back = True                                           # N2
             break
+        if at > 0 and work_is_over(s, c):                                # N9
+            c.yielded = True
+            work_later(s, c)
+            break
+        s.work += FRAME_WORK + (frame_length >> 2)
         result = handle_frame(s, c, data + at + FRAME_LENGTH_SIZE, frame_length)
         if result == HANDLE_CLOSE:
-            return
+            return -1
+        work_charge(s, c, began)
+        began = s.work
+        if c.doomed:
+            break
         if result == HANDLE_STALL or result == HANDLE_WAIT:
             c.waits = result == HANDLE_WAIT
             connection_stall(s, c)
             break
         at += FRAME_LENGTH_SIZE + frame_length
-    if not keep(c, data + at, length - at):
-        connection_close(s, c, CLOSE_MEMORY, length - at)
+    return at
+
+
+cdef void handle_input(Server* s, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
+    """data: all bytes not handled yet, in the scratch buffer or in the connection's own."""
+    cdef uint64_t before = s.handled
+    cdef bint began = c.input_length == 0
+    cdef int64_t at
+    if c.doomed:
+        return
+    s.handled = c.id
+    at = cut_frames(s, c, data, length)
+    s.handled = before
+    if at < 0:
+        return
+    if at > 0 or began:
+        c.input_since_ms = s.steady_ms
+    if not keep(s, c, data + at, length - at) and not c.doomed:
+        connection_doom(s, c, CLOSE_MEMORY, length - at)
+    if c.held_back:                    # it may have been read because memory was not short (N13)
+        connection_watch(s, c)

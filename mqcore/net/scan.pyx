@@ -35,6 +35,7 @@ from mqcore.net.cold cimport (
 )
 from mqcore.net.reply cimport Reply, reply_begin, reply_body, reply_end, reply_number
 from mqcore.net.server cimport PULL_RANGES_MAX, SCAN_ENTRIES_MAX
+from mqcore.net.work cimport ENTRY_WORK, RECORD_WORK, work_allowance
 from mqcore.shm.filters cimport FilterView
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
 from mqcore.shm.tables cimport name_hash, subscription_number
@@ -128,7 +129,7 @@ cdef bint origin_passes(Server* s, int32_t queue, const RecordView* view) noexce
     filter = filter_take(&s.filters, s.shm, number, &found)
     if filter == NULL:
         return True
-    passes = filter_passes(filter, view.properties, view.properties_length)
+    passes = filter_passes(filter, view.properties, view.properties_length, &s.work)
     filter_drop(&s.filters, filter)
     return passes
 
@@ -137,11 +138,12 @@ cdef bint record_wanted(Server* s, int32_t queue, const uint8_t* record, int32_t
                         const Match* match) noexcept nogil:
     """What a message's properties say."""
     cdef RecordView view
+    s.work += RECORD_WORK
     if record_parse(record, size, &view) != PARSE_RECORD:
         return False
     if match.by_origin:
         return origin_passes(s, queue, &view)
-    return filter_passes(match.filter, view.properties, view.properties_length)
+    return filter_passes(match.filter, view.properties, view.properties_length, &s.work)
 
 
 cdef inline bint batch_is_full(Server* s, const Found* found, int32_t size, bint on_disk,
@@ -200,11 +202,12 @@ cdef int32_t read_entries(Server* s, int32_t queue, int64_t offset, int32_t coun
 
 cdef bint is_whole(Server* s, int32_t queue, int64_t offset, const QueueItem* item,
                    const uint8_t* record) noexcept nogil:
-    """Whether a message from before this run is as it was, and the one that its entry means."""
+    """Whether a message from the disk is as it was, and the one that its entry means."""
     cdef const QueueEntry* q = &s.shm.queues[queue]
     cdef RecordView view
     cdef PropertyItem named
     cdef const uint8_t* at
+    s.work += RECORD_WORK + item.record_size
     if log_record(&s.log, record, item.record_size, item.log_position, &view) != PARSE_RECORD or (
             view.size != item.record_size):
         return False
@@ -243,13 +246,15 @@ cdef bint take_record(Server* s, int32_t queue, int64_t offset, const QueueItem*
         found.gone = True
         skip_until[0] = (item.log_position // s.log.segment_size + 1) * s.log.segment_size
         return True
-    if (patient and log_end - item.log_position > COLD_BEHIND_BYTES
+    if (patient and (log_end - item.log_position > COLD_BEHIND_BYTES
+                     or item.log_position < s.shm.log.begun)
             and not cold_resident(s.cold_reader, record, item.log_position, item.record_size,
                                   s.log.segment_size, s.steady_ms)):
         found.cold_job = ask_for_log(s, item.log_position)
         if found.cold_job or found.count:
             return False
-    if item.log_position < s.shm.log.begun and not is_whole(s, queue, offset, item, record):
+    if (item.log_position < s.shm.log.begun or log_end - item.log_position > COLD_BEHIND_BYTES) and (
+            not is_whole(s, queue, offset, item, record)):
         found.damaged = item.log_position
         return False
     if (match.kind == SUBSCRIPTION_OTHER or match.by_origin) and not record_wanted(
@@ -269,6 +274,7 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
     cdef int64_t log_end = load_i64_acquire(&s.shm.log.published)
     cdef int64_t limit = min(<int64_t>max(SCAN_LEAST, count_max), end - offset)
     cdef int64_t skip_until = 0
+    cdef int64_t work_end = s.work + work_allowance(s)                   # N10
     cdef int32_t got, i, part = SCAN_ENTRIES_MAX
     cdef QueueItem item
     found.queue = queue
@@ -288,6 +294,9 @@ cdef void scan(Server* s, int32_t queue, int64_t offset, int64_t end, int32_t co
         got = read_entries(s, queue, offset + found.examined, part,
                            patient and end - offset > COLD_BEHIND_ENTRIES, found)
         for i in range(got):
+            if s.work >= work_end and found.examined > 0:
+                return
+            s.work += ENTRY_WORK
             item = entry_decode(s.entries + i * CQ_ENTRY_SIZE)
             found.far = log_end - item.log_position > s.memory_bytes
             if item.log_position >= skip_until:
@@ -339,6 +348,7 @@ cdef void answer_pull(Server* s, Connection* c, const Asker* asker, int32_t code
         for i in range(found.count):
             memcpy(body, found.records[i], found.sizes[i])
             body += found.sizes[i]
+        s.work += bytes >> 3
         if found.count > 0:
             count_pull(s, asker, found)
     reply_end(s, &r, <int32_t>bytes)

@@ -44,6 +44,7 @@ from mqcore.layout cimport (
     AppendHead,
     AppendResult,
 )
+from mqcore.names cimport is_topic_name
 from mqcore.net.properties cimport (
     DETOUR_DELAY,
     DETOUR_HALF,
@@ -142,9 +143,12 @@ cdef int read_fields(Server* s, const Header* header, bint settled, SendFields* 
     f.topic_length = text_copy(&header.fields[SEND_TOPIC], f.topic, TOPIC_LENGTH_MAX)
     if f.topic_length < 1:
         return HANDLE_FORWARD
+    if s.now_ms < s.accept_sends_from_ms and not settled:
+        return HANDLE_FORWARD
     f.topic_hash = name_hash(f.topic, f.topic_length, 0)
     if not topic_find(s.shm, f.topic, f.topic_length, f.topic_hash, &topic):
-        if not s.light_queues or not is_light_name(f.topic, f.topic_length):
+        if not s.light_queues or not is_light_name(f.topic, f.topic_length) or not (
+                is_topic_name(f.topic, f.topic_length)):
             return HANDLE_FORWARD
         topic.flags = 0                # a light topic needs no configuration (store.md 2.11)
         topic.write_queues = topic.read_queues = 1
@@ -230,6 +234,9 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
             snprintf(disk_full_remark, sizeof(disk_full_remark), "service not available now: the disk "
                      "of the store is %d %% full", load_i32_acquire(&s.shm.log.disk_full_percent))
             remark[0] = disk_full_remark
+        elif load_i32_acquire(&s.shm.log.unreadable):
+            remark[0] = ("service not available now: what is stored cannot be made readable, the "
+                         "dispatcher is behind")
         elif (load_i32_acquire(&s.shm.log.refusal) == REFUSAL_DISK_FULL
                 or load_i32_acquire(&s.shm.log.queue_error) == ENOSPC):
             remark[0] = "service not available now: the disk of the store is full"
@@ -245,7 +252,9 @@ cdef int32_t put_code(Server* s, int32_t status, const char** remark) noexcept n
         remark[0] = "[REJECTREQUEST]broker busy: the transient pool has no room, the disk is behind"
         return CODE_SYSTEM_BUSY
     if status == PUT_QUEUE_TABLE_FULL:
-        remark[0] = "no room for another queue: raise processes.queue_count_max"
+        remark[0] = ("no room for another queue: raise processes.queue_count_max"
+                     if s.shm.head.queue_count >= s.shm.head.queue_capacity
+                     else "no room for another queue: /dev/shm is full")
     elif status == PUT_LIGHT_QUEUES_FULL:
         remark[0] = ("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]no more light queues than "
                      "store.light_queue_count_max")
@@ -424,9 +433,8 @@ cdef int send_batch(Server* s, Connection* c, const Header* header, SendFields* 
         return refuse_batch(s, c, header)
     envelope_length = write_properties(s, &header.fields[SEND_PROPERTIES], envelope,
                                        PROPERTIES_LENGTH_MAX, DETOUR_NONE, &notes)
-    if envelope_length == PROPERTIES_ASK or (
-            envelope_length >= 0 and detour_of(f, &notes) != DETOUR_NONE):
-        return HANDLE_FORWARD
+    if envelope_length == PROPERTIES_ASK or (envelope_length >= 0 and notes.delay_level > 0):
+        return HANDLE_FORWARD          # to be refused; TRAN_MSG means nothing in a batch
     if envelope_length < 0:
         return answer_now(s, c, header, PUT_MESSAGE_ILLEGAL)
     most = <int64_t>sizeof(AppendHead) + body_length + <int64_t>count * (
@@ -495,7 +503,8 @@ cdef int handle_send(Server* s, Connection* c, const Header* header, const uint8
         return HANDLE_WAIT             # N7
     if (load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE
             or load_i32_acquire(&s.shm.log.queue_error) != 0
-            or load_i32_acquire(&s.shm.log.disk_full_percent)):
+            or load_i32_acquire(&s.shm.log.disk_full_percent)
+            or load_i32_acquire(&s.shm.log.unreadable)):
         return answer_now(s, c, header, PUT_SERVICE_NOT_AVAILABLE)
     if f.batch:
         return send_batch(s, c, header, &f, body, body_length)

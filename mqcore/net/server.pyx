@@ -6,6 +6,9 @@ from libc.string cimport memcpy, memmove
 
 from mqcore.endian cimport store_i32
 from mqcore.layout cimport (
+    CONNECTION_LIFE_MASK,
+    CONNECTION_LIFE_SHIFT,
+    CONNECTION_SERVING_SHIFT,
     FIGURE_BAD_FRAMES,
     FIGURE_BYTES_OUT,
     FIGURE_CONNECTIONS,
@@ -13,7 +16,11 @@ from mqcore.layout cimport (
     HOST_V6_SIZE,
 )
 from mqcore.net.forward cimport forget_forwarding, forward_closed, forward_reads
+from mqcore.net.held_lists cimport held_forget
+from mqcore.net.memory cimport connection_doom, memory_give, memory_take
 from mqcore.net.requests cimport handle_input
+from mqcore.net.slots cimport slots_add, slots_remove, slots_take
+from mqcore.net.work cimport work_charge, work_is_over, work_later
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
@@ -101,7 +108,9 @@ cdef Connection* connection_add(Server* s, int fd, bint fast_port) noexcept nogi
     c.slot = s.free_slots[s.free_count]
     s.generation = (s.generation + 1) & 0xFFFFFF
     c.fd = fd
-    c.id = (<uint64_t>s.index << 48) | (<uint64_t>s.generation << 24) | <uint64_t>c.slot
+    c.id = (<uint64_t>(s.incarnation & CONNECTION_LIFE_MASK) << CONNECTION_LIFE_SHIFT) | (
+        <uint64_t>s.index << CONNECTION_SERVING_SHIFT) | (
+        <uint64_t>s.generation << 24) | <uint64_t>c.slot
     c.fast_port = fast_port
     c.active_ms = s.steady_ms
     c.host_size = HOST_V6_SIZE if c.address_is_v6 else HOST_V4_SIZE
@@ -138,24 +147,17 @@ cdef void note_close(Server* s, Connection* c, int reason, int64_t detail) noexc
     event.port = c.port
 
 
-cdef void forget_from(int32_t* slots, int32_t* count, int32_t slot) noexcept nogil:
-    cdef int32_t i
-    for i in range(count[0]):
-        if slots[i] == slot:
-            count[0] -= 1
-            slots[i] = slots[count[0]]
-            return
-
-
 cdef void connection_close(Server* s, Connection* c, int reason, int64_t detail) noexcept nogil:
     note_close(s, c, reason, detail)
     forget_forwarding(s, c)
     if c.known:
         forward_closed(s, c)
-    if c.dirty:
-        forget_from(s.dirty, &s.dirty_count, c.slot)
-    if c.stalled:
-        forget_from(s.stalled, &s.stalled_count, c.slot)
+    held_forget(s, c)
+    slots_remove(&s.dirty, c.slot)
+    slots_remove(&s.stalled, c.slot)
+    slots_remove(&s.late, c.slot)
+    slots_remove(&s.doomed, c.slot)
+    memory_give(s, c, c.memory)
     close(c.fd)                        # epoll forgets it with its last descriptor
     s.connections[c.slot] = NULL
     s.free_slots[s.free_count] = c.slot
@@ -176,7 +178,7 @@ cdef void connection_watch(Server* s, Connection* c) noexcept nogil:
     cdef uint32_t wanted = 0
     if c.hung_up:
         return
-    if not c.stalled and c.output_end - c.output_start < OUT_HIGH_BYTES:
+    if not c.stalled and not c.late and c.output_end - c.output_start < s.out_high:
         wanted |= EPOLLIN
     if c.output_end > c.output_start and not c.dirty:
         wanted |= EPOLLOUT
@@ -191,8 +193,7 @@ cdef void connection_watch(Server* s, Connection* c) noexcept nogil:
 cdef void connection_stall(Server* s, Connection* c) noexcept nogil:
     if not c.stalled:
         c.stalled = True
-        s.stalled[s.stalled_count] = c.slot
-        s.stalled_count += 1
+        slots_add(&s.stalled, c.slot)
     connection_watch(s, c)
 
 
@@ -212,6 +213,15 @@ cdef void connection_hang_up(Server* s, Connection* c) noexcept nogil:
     connection_stall(s, c)
 
 
+cdef inline int64_t grown(int64_t capacity, int64_t needed) noexcept nogil:
+    capacity = max(capacity * 2, 4096)
+    while capacity < min(needed, <int64_t>OUTPUT_KEEP_BYTES):
+        capacity *= 2
+    if capacity < needed:              # no more than is needed: it counts (N11)
+        capacity = (needed + OUTPUT_KEEP_BYTES - 1) // OUTPUT_KEEP_BYTES * OUTPUT_KEEP_BYTES
+    return capacity
+
+
 cdef uint8_t* output_room(Server* s, Connection* c, int64_t size) noexcept nogil:
     cdef int64_t capacity = c.output_capacity
     cdef uint8_t* bigger
@@ -220,11 +230,13 @@ cdef uint8_t* output_room(Server* s, Connection* c, int64_t size) noexcept nogil
         c.output_end -= c.output_start
         c.output_start = 0
     if c.output_end + size > capacity:
-        capacity = max(capacity * 2, 4096)
-        while capacity < c.output_end + size:
-            capacity *= 2
+        capacity = grown(capacity, c.output_end + size)
+        if not memory_take(s, c, capacity - c.output_capacity):
+            return NULL
         bigger = <uint8_t*>realloc(c.output, capacity)
-        if bigger == NULL:
+        if bigger == NULL:             # what it asked for would never be answered
+            memory_give(s, c, capacity - c.output_capacity)
+            connection_doom(s, c, CLOSE_MEMORY, capacity)
             return NULL
         c.output = bigger
         c.output_capacity = capacity
@@ -232,18 +244,21 @@ cdef uint8_t* output_room(Server* s, Connection* c, int64_t size) noexcept nogil
 
 
 cdef void output_used(Server* s, Connection* c, int64_t size) noexcept nogil:
+    if c.output_start == c.output_end:
+        c.output_since_ms = s.steady_ms
     c.output_end += size
     if not c.dirty:
         c.dirty = True
-        s.dirty[s.dirty_count] = c.slot
-        s.dirty_count += 1
+        slots_add(&s.dirty, c.slot)
 
 
 cdef void output_flush(Server* s, Connection* c) noexcept nogil:
     """Send what waits; may find that its peer is gone (N8)."""
     cdef ssize_t sent
     cdef uint64_t id
-    if c.hung_up:
+    cdef int64_t began = s.work
+    cdef int64_t waited = c.output_end - c.output_start
+    if c.hung_up or c.doomed:
         c.output_start = c.output_end = 0
         return
     while c.output_start < c.output_end:
@@ -263,11 +278,22 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil:
         c.output_end = 0
         if c.output_capacity > OUTPUT_KEEP_BYTES:
             free(c.output)
+            memory_give(s, c, c.output_capacity)
             c.output = NULL
             c.output_capacity = 0
-    if c.held_back and c.output_end - c.output_start < OUT_HIGH_BYTES:
+    elif c.output_end - c.output_start < waited:       # as much younger as has gone (N12)
+        c.output_since_ms = s.steady_ms - (s.steady_ms - c.output_since_ms) * (
+            c.output_end - c.output_start) // waited
+    s.work += (waited - (c.output_end - c.output_start)) >> 3
+    work_charge(s, c, began)
+    if c.due and c.output_end - c.output_start < s.out_high:
+        work_later(s, c)
+    if c.held_back and c.output_end - c.output_start < s.out_high:
         c.held_back = False
-        if not c.stalled:              # else it is looked at with the stalled ones (N3)
+        if work_is_over(s, c):         # N9
+            c.yielded = True
+            work_later(s, c)
+        elif not c.stalled:            # else it is looked at with the stalled ones (N3)
             id = c.id
             handle_input(s, c, c.input, c.input_length)
             c = connection_find(s, id)
@@ -280,8 +306,9 @@ cdef void output_flush(Server* s, Connection* c) noexcept nogil:
 
 cdef void output_flush_all(Server* s) noexcept nogil:
     cdef Connection* c
-    while s.dirty_count > 0:
-        s.dirty_count -= 1
-        c = s.connections[s.dirty[s.dirty_count]]
+    cdef int32_t slot = slots_take(&s.dirty)
+    while slot >= 0:
+        c = s.connections[slot]
         c.dirty = False
         output_flush(s, c)
+        slot = slots_take(&s.dirty)

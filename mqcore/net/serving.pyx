@@ -1,16 +1,15 @@
 """The serving process: the native loop over sockets and rings, and its thin Python shell."""
 import socket
 
-from libc.errno cimport EAGAIN, EINTR, EMFILE, ENFILE, errno
+from libc.errno cimport EMFILE, ENFILE, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, malloc
 from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
-    FIGURE_BYTES_IN,
     PROPERTIES_LENGTH_MAX,
     SLOT_COORDINATOR,
     SLOT_DISPATCHER,
@@ -21,38 +20,51 @@ from mqcore.layout cimport (
 )
 from mqcore.filter.loaded cimport filter_cache_clear
 from mqcore.net.forward cimport (
+    coordinator_is_new,
     forward_commits,
     forward_heartbeats,
     forward_hello,
+    forward_words,
     take_answers,
 )
 from mqcore.net.cold cimport cold_close, cold_open
-from mqcore.net.held cimport held_clear, held_init, look_at_held, take_arrivals, take_cold
+from mqcore.net.held cimport (
+    held_clear,
+    held_init,
+    held_take_memory,
+    look_at_held,
+    settle_due,
+    take_arrivals,
+    take_cold,
+)
+from mqcore.net.input cimport handle_rest, read_some
+from mqcore.net.memory cimport close_doomed, memory_look, memory_open
 from mqcore.net.parked cimport drop_old_parked
 from mqcore.net.requests cimport handle_input
 from mqcore.net.send cimport take_results
 from mqcore.net.server cimport (
     CLOSE_IDLE,
-    CLOSE_MEMORY,
     CLOSE_PEER,
+    CLOSE_SLOW,
     COMMITS_MAX,
     PARKED_COUNT_MAX,
     READ_BYTES,
     SCAN_ENTRIES_MAX,
     CloseEvent,
     Connection,
-    HeldPull,
     ParkedRequest,
     Server,
+    Word,
     connection_add,
     connection_close,
     connection_find,
     connection_hang_up,
     connection_watch,
-    forget_from,
     output_flush,
     output_flush_all,
 )
+from mqcore.net.slots cimport slots_open, slots_take
+from mqcore.net.work cimport work_begin_turn, work_late
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty, ring_publish
 from mqcore.shm.segment cimport (
@@ -69,6 +81,7 @@ from mqcore.store.queue.consume_queue cimport (
     queue_files_forget,
     queue_files_open,
 )
+from mqcore.store.log.named cimport named_close, named_open
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
 from mqcore.store.queue.extension cimport extension_close, extension_let_go, extension_open
 
@@ -92,7 +105,6 @@ cdef extern from "<sys/epoll.h>" nogil:
         epoll_data_t data
 
 cdef extern from "<unistd.h>" nogil:
-    ssize_t sys_read "read"(int fd, void* data, size_t size)
     int close(int fd)
 
 cdef extern from *:
@@ -130,7 +142,8 @@ cdef enum:
     TICK_MS = 100                      # timers, while there is something to time
     HELD_LOOK_MS = 1000                # every held pull, in case an arrival found no room
     IDLE_LOOK_MS = 10000
-    KEPT_COPY_MAX = 16 << 10           # a longer start of a frame stays where it is
+    RETRIES_AT_ONCE = 256
+    SLOW_BYTES_A_S = 1024              # of a frame that takes longer than a connection may be idle
     BELL_KEY = 0xFFFFFFFFFFFFFFFF
     LISTENER_KEY = 0xFFFFFFFFFFFFFF00  # + index of the listener
     DRAIN_MS = 2000                    # for answers on their way when the process stops
@@ -149,93 +162,21 @@ cdef void accept_some(Server* s, int listener) noexcept nogil:
             s.events_lost += 1
 
 
-cdef ssize_t receive(Server* s, Connection* c, uint8_t* into) noexcept nogil:
-    """One read of up to READ_BYTES; 0: nothing came, or the connection is closed now."""
-    cdef ssize_t got = sys_read(c.fd, into, READ_BYTES)
-    if got > 0:
-        c.active_ms = s.steady_ms
-        s.slot.figures[FIGURE_BYTES_IN] += got
-        return got
-    if got == 0 or (errno != EAGAIN and errno != EINTR):
-        connection_close(s, c, CLOSE_PEER, 0)
-    return 0
-
-
-cdef ssize_t read_some(Server* s, Connection* c) noexcept nogil:
-    """One read, and all whole frames of it; 0: nothing came."""
-    cdef ssize_t got
-    cdef int64_t kept = c.input_length
-    if kept > KEPT_COPY_MAX:
-        return read_more(s, c)
-    if kept > 0:
-        memcpy(s.scratch, c.input, kept)
-    got = receive(s, c, s.scratch + kept)
-    if got > 0:
-        handle_input(s, c, s.scratch, kept + got)
-    return got
-
-
-cdef ssize_t read_more(Server* s, Connection* c) noexcept nogil:
-    """A frame larger than one read: it grows in the connection's own buffer (N1)."""
-    cdef ssize_t got
-    cdef uint8_t* bigger
-    cdef int64_t capacity = c.input_capacity
-    if capacity - c.input_length < READ_BYTES:
-        capacity = max(2 * capacity, <int64_t>c.input_length + READ_BYTES)
-        bigger = <uint8_t*>realloc(c.input, capacity)
-        if bigger == NULL:
-            connection_close(s, c, CLOSE_MEMORY, capacity)
-            return 0
-        c.input = bigger
-        c.input_capacity = <int32_t>capacity
-    got = receive(s, c, c.input + c.input_length)
-    if got > 0:
-        c.input_length += <int32_t>got
-        handle_input(s, c, c.input, c.input_length)
-    return got
-
-
-cdef void finish(Server* s, Connection* c) noexcept nogil:
-    """All that a peer sent before it went, then its end (N8); a full ring stops it for now."""
-    cdef uint64_t id = c.id
-    cdef ssize_t got
-    while True:
-        c.held_back = False
-        handle_input(s, c, c.input, c.input_length)
-        c = connection_find(s, id)
-        if c == NULL or c.stalled:
-            return
-        c.output_start = c.output_end = 0        # nobody gets it
-        if c.held_back:
-            continue
-        got = read_some(s, c)
-        c = connection_find(s, id)
-        if c == NULL or c.stalled:
-            return
-        if got <= 0:
-            connection_close(s, c, CLOSE_PEER, 0)
-            return
-        c.output_start = c.output_end = 0
-
-
 cdef void retry_stalled(Server* s) noexcept nogil:
-    cdef int32_t i, count = s.stalled_count
+    """By turns: who still cannot go on is the last one again."""
+    cdef int32_t i, slot
     cdef Connection* c
-    cdef int32_t[256] slots
-    count = min(count, 256)
-    for i in range(count):
-        slots[i] = s.stalled[i]
-    for i in range(count):
-        c = s.connections[slots[i]]
-        if c == NULL or not c.stalled:
-            continue
+    for i in range(min(s.stalled.count, RETRIES_AT_ONCE)):
+        slot = slots_take(&s.stalled)
+        c = s.connections[slot]
         c.stalled = False
-        forget_from(s.stalled, &s.stalled_count, c.slot)
-        if c.hung_up:
-            finish(s, c)
+        if c.late:                     # then it is its turn (N9)
+            c.yielded = True
+        elif c.hung_up:
+            handle_rest(s, c)
         else:
             handle_input(s, c, c.input, c.input_length)
-        c = s.connections[slots[i]]
+        c = s.connections[slot]
         if c != NULL:
             connection_watch(s, c)
             if c.stalled and not c.waits:
@@ -250,11 +191,19 @@ cdef void push_appends(Server* s) noexcept nogil:
 cdef void take_rings(Server* s) noexcept nogil:
     take_results(s)
     take_arrivals(s)
+    if s.due_count:
+        settle_due(s)
     if s.cold:
         take_cold(s)
     take_answers(s)
-    if s.stalled_count:
+    if s.word_count:
+        forward_words(s)
+    if s.repeat_at >= 0:
+        forward_heartbeats(s)
+    if s.stalled.count:
         retry_stalled(s)
+    if s.late.count:
+        work_late(s)
     push_appends(s)
 
 
@@ -263,10 +212,17 @@ cdef bint rings_are_empty(Server* s) noexcept nogil:
             and ring_is_empty(&s.answers))
 
 
+cdef bint has_more(Server* s) noexcept nogil:
+    """Whether something was left for this turn (N9, H7)."""
+    return s.late.count > 0 or s.due_count > 0 or s.held_walk < s.held_used
+
+
 cdef void tick(Server* s) noexcept nogil:
     s.tick_ms = s.steady_ms
     look_at_others(s)
-    look_at_held(s, s.steady_ms - s.held_look_ms >= HELD_LOOK_MS)
+    memory_look(s)
+    if s.held_walk >= s.held_used:
+        s.held_walk = 0
     if s.steady_ms - s.held_look_ms >= HELD_LOOK_MS:
         s.held_look_ms = s.steady_ms
         if s.trim:
@@ -284,7 +240,7 @@ cdef void look_at_others(Server* s) noexcept nogil:
     cdef int32_t incarnation = load_i32_acquire(&s.shm.slots[SLOT_DISPATCHER].incarnation)
     if incarnation != s.dispatcher_incarnation:
         s.dispatcher_incarnation = incarnation
-        s.held_look_ms = 0             # it may have died between growing a queue and telling us
+        s.held_look_ms = s.steady_ms   # it may have died between growing a queue and telling us
     incarnation = load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
     if incarnation != s.writer_incarnation:
         s.writer_incarnation = incarnation
@@ -293,14 +249,24 @@ cdef void look_at_others(Server* s) noexcept nogil:
             and load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].state) == WORKER_RUNNING):
         s.coordinator_incarnation = s.shm.slots[SLOT_COORDINATOR].incarnation
         s.coordinator_since_ms = s.steady_ms
-        forward_heartbeats(s)
+        coordinator_is_new(s)
 
 
 cdef void close_idle(Server* s) noexcept nogil:
+    """Who says nothing; and whose frame comes so slowly that it never ends."""
     cdef int32_t i
+    cdef int64_t age_ms
+    cdef Connection* c
     for i in range(s.connection_max):
-        if s.connections[i] != NULL and s.steady_ms - s.connections[i].active_ms > s.idle_ms_max:
-            connection_close(s, s.connections[i], CLOSE_IDLE, 0)
+        c = s.connections[i]
+        if c == NULL:
+            continue
+        age_ms = s.steady_ms - c.input_since_ms
+        if s.steady_ms - c.active_ms > s.idle_ms_max:
+            connection_close(s, c, CLOSE_IDLE, 0)
+        elif (c.input_length > 0 and age_ms > s.idle_ms_max and not c.stalled and not c.late
+                and not c.held_back and c.input_length < age_ms * SLOW_BYTES_A_S // 1000):
+            connection_close(s, c, CLOSE_SLOW, age_ms)
 
 
 cdef void one_event(Server* s, uint64_t key, unsigned int events) noexcept nogil:
@@ -320,7 +286,7 @@ cdef void one_event(Server* s, uint64_t key, unsigned int events) noexcept nogil
         if c == NULL:
             return
     if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
-        if events & EPOLLIN and not c.stalled:
+        if events & EPOLLIN and not c.stalled and not c.late:
             read_some(s, c)
             push_appends(s)            # the writer begins while we read on
         elif events & (EPOLLHUP | EPOLLERR):
@@ -332,25 +298,31 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     cdef epoll_event events[EVENTS_AT_ONCE]
     cdef int count, i
     doorbell_arm(s.slot)
-    if s.hung_up or not rings_are_empty(s):
+    if s.hung_up or has_more(s) or not rings_are_empty(s):
         timeout_ms = 0
     s.hung_up = False
     count = epoll_wait(s.epoll, events, EVENTS_AT_ONCE, timeout_ms)
     doorbell_disarm(s.slot)
     s.steady_ms = steady_ms()
     s.now_ms = wall_ms()
+    work_begin_turn(s)
     for i in range(count):
         one_event(s, events[i].data.u64, events[i].events)
     take_rings(s)
     output_flush_all(s)
     if s.steady_ms - s.tick_ms >= TICK_MS:
         tick(s)
+    if s.held_walk < s.held_used:
+        look_at_held(s)
         output_flush_all(s)
+    if s.doomed.count:
+        close_doomed(s)
 
 
 cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
     cdef int64_t left = until_ms - s.steady_ms
-    if (s.held_count or s.commit_count or s.parked_count) and left > TICK_MS:
+    if ((s.held_count or s.commit_count or s.parked_count or s.word_count or s.stalled.count)
+            and left > TICK_MS):
         left = TICK_MS
     return <int>max(left, 0)
 
@@ -361,7 +333,8 @@ cdef class ServingLoop:
 
     segment: the run's shared memory; index: which serving process this is; listeners: (socket,
     is the fast port) each; log_folder, queue_folder: where the files are; store_address: (ip, port)
-    that records and message ids carry. Sizes in bytes, times in ms. Raises OSError.
+    that records and message ids carry; live: what `configure` takes. Sizes in bytes, times in ms.
+    Raises OSError.
     """
     cdef Segment segment
     cdef Server* s
@@ -369,14 +342,12 @@ cdef class ServingLoop:
     cdef int32_t trims_seen
 
     def __cinit__(self, Segment segment not None, int index, list listeners, bytes log_folder,
-                  bytes queue_folder, *, tuple store_address, str cluster, str region, bint trace_on,
-                  int64_t file_entries, int connection_max, int held_max, int64_t idle_ms_max,
-                  int body_bytes_max, int64_t memory_bytes, int memory_count_max,
-                  int memory_bytes_max, int disk_count_max, int disk_bytes_max, bint long_polling,
-                  int64_t short_polling_ms, uint64_t seed, int delay_level_count=18,
-                  bint transactions_refused=False, bytes extension_folder=b"",
-                  int64_t extension_file_bytes=50331648, bint light_queues=False,
-                  bint filters_enabled=False, bint filter_retry=False, bint slave_read=False):
+                  bytes queue_folder, *, tuple store_address, str cluster, int64_t file_entries,
+                  int connection_max, int held_max, int body_bytes_max, uint64_t seed,
+                  bytes extension_folder=b"", int64_t extension_file_bytes=50331648,
+                  bint light_queues=False, int32_t queue_files_max=4096,
+                  int32_t extension_files_max=1024, int64_t connection_memory_bytes=1 << 28,
+                  **live):
         cdef Shm* shm = &segment.shm
         cdef Server* s
         self.segment = segment
@@ -391,34 +362,25 @@ cdef class ServingLoop:
         s.generation = <uint64_t>s.incarnation * 65537 & 0xFFFFFF
         s.random = seed | 1
         s.connection_max = connection_max
-        s.idle_ms_max = idle_ms_max
         s.body_max = body_bytes_max
-        s.delay_level_count = delay_level_count
-        s.transactions_refused = transactions_refused
-        s.memory_bytes = memory_bytes
-        s.memory_count_max = memory_count_max
-        s.memory_bytes_max = memory_bytes_max
-        s.disk_count_max = disk_count_max
-        s.disk_bytes_max = disk_bytes_max
-        s.long_polling = long_polling
-        s.short_polling_ms = short_polling_ms
         s.held_capacity = held_max
-        s.trace_on = trace_on
-        self.name_broker(store_address, cluster, region)
+        self.configure(**live)
+        self.name_broker(store_address, cluster)
         self.take_memory()
         held_init(s)
+        memory_open(s, connection_memory_bytes)
         log_view_open(&s.log, shm.log, log_folder, shm.head.segment_size)
         if queue_files_open(&s.queues, shm.queues, shm.head.queue_capacity, queue_folder,
-                            file_entries, 4096, False):
+                            file_entries, queue_files_max, False):
             raise MemoryError
         if extension_open(&s.extension, shm.queues, shm.head.queue_capacity, extension_folder,
-                          queue_folder, file_entries, extension_file_bytes, 1024, False):
+                          queue_folder, file_entries, extension_file_bytes, extension_files_max,
+                          False):
             raise MemoryError
+        named_open(&s.named, shm, &s.log, &s.queues)
         s.light_queues = light_queues
-        s.filters_enabled = filters_enabled
-        s.filter_retry = filter_retry
-        s.slave_read = slave_read
         s.cold_reader = cold_open(s.slot.bell)
+        s.log.read_ahead = s.cold_reader == NULL                             # L3
         shm_producer(shm, &shm.head.appends[index], &s.appends)
         shm_consumer(shm, &shm.head.append_results[index], &s.results)
         shm_consumer(shm, &shm.head.arrivals[index], &s.arrivals)
@@ -432,7 +394,36 @@ cdef class ServingLoop:
         s.now_ms = wall_ms()
         self.watch(listeners)
 
-    cdef name_broker(self, tuple store_address, str cluster, str region):
+    def configure(self, *, str region, bint trace_on, int64_t idle_ms_max, int64_t memory_bytes,
+                  int memory_count_max, int memory_bytes_max, int disk_count_max,
+                  int disk_bytes_max, bint long_polling, int64_t short_polling_ms,
+                  int delay_level_count=18, bint transactions_refused=False,
+                  bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
+                  int64_t accept_sends_from_ms=0) -> None:
+        """What can change while it runs, between two calls of `run`. Raises ValueError."""
+        cdef Server* s = self.s
+        cdef bytes raw = region.encode()
+        if len(raw) > <int>sizeof(s.region):
+            raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most 256")
+        s.region_length = <int32_t>len(raw)
+        memcpy(s.region, <const char*>raw, len(raw))
+        s.trace_on = trace_on
+        s.idle_ms_max = idle_ms_max
+        s.memory_bytes = memory_bytes
+        s.memory_count_max = memory_count_max
+        s.memory_bytes_max = memory_bytes_max
+        s.disk_count_max = disk_count_max
+        s.disk_bytes_max = disk_bytes_max
+        s.long_polling = long_polling
+        s.short_polling_ms = short_polling_ms
+        s.delay_level_count = delay_level_count
+        s.transactions_refused = transactions_refused
+        s.filters_enabled = filters_enabled
+        s.filter_retry = filter_retry
+        s.slave_read = slave_read
+        s.accept_sends_from_ms = accept_sends_from_ms
+
+    cdef name_broker(self, tuple store_address, str cluster):
         cdef Server* s = self.s
         ip, port = store_address
         raw = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
@@ -448,28 +439,25 @@ cdef class ServingLoop:
                f"(store.message_size_max_bytes), or its properties are longer than "
                f"{PROPERTIES_LENGTH_MAX} bytes").encode()
         memcpy(s.illegal, <const char*>raw, len(raw) + 1)
-        raw = region.encode()
-        if len(raw) > <int>sizeof(s.region):
-            raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most 256")
-        s.region_length = <int32_t>len(raw)
-        memcpy(s.region, <const char*>raw, len(raw))
 
     cdef take_memory(self):
         cdef Server* s = self.s
         cdef int32_t i
         s.connections = <Connection**>calloc(s.connection_max, sizeof(void*))
         s.free_slots = <int32_t*>malloc(s.connection_max * sizeof(int32_t))
-        s.dirty = <int32_t*>malloc(s.connection_max * sizeof(int32_t))
-        s.stalled = <int32_t*>malloc(s.connection_max * sizeof(int32_t))
         s.scratch = <uint8_t*>malloc(2 * READ_BYTES)
         s.entries = <uint8_t*>malloc(SCAN_ENTRIES_MAX * CQ_ENTRY_SIZE)
-        s.held = <HeldPull*>calloc(s.held_capacity, sizeof(HeldPull))
-        s.held_of_queue = <int32_t*>calloc(s.shm.head.queue_capacity, sizeof(int32_t))
         s.parked = <ParkedRequest*>calloc(PARKED_COUNT_MAX, sizeof(ParkedRequest))
         s.commits = <OffsetCommit*>calloc(COMMITS_MAX, sizeof(OffsetCommit))
-        if (s.connections == NULL or s.free_slots == NULL or s.dirty == NULL or s.stalled == NULL
-                or s.scratch == NULL or s.entries == NULL or s.held == NULL
-                or s.held_of_queue == NULL or s.parked == NULL or s.commits == NULL):
+        s.words = <Word*>calloc(2 * s.connection_max, sizeof(Word))
+        s.repeat_at = -1
+        if (s.connections == NULL or s.free_slots == NULL or s.scratch == NULL
+                or s.entries == NULL or s.parked == NULL or s.commits == NULL or s.words == NULL
+                or not held_take_memory(s)):
+            raise MemoryError
+        if not (slots_open(&s.dirty, s.connection_max) and slots_open(&s.stalled, s.connection_max)
+                and slots_open(&s.late, s.connection_max)
+                and slots_open(&s.doomed, s.connection_max)):
             raise MemoryError
         for i in range(s.connection_max):
             s.free_slots[i] = s.connection_max - 1 - i
@@ -526,14 +514,18 @@ cdef class ServingLoop:
         for i in range(s.listener_count):
             epoll_ctl(s.epoll, EPOLL_CTL_DEL, s.listeners[i], NULL)
         with nogil:
-            look_at_held(s, True)      # who waits hears it now, not when its own patience ends
+            s.held_walk = 0            # who waits hears it now, not when its own patience ends
+            while s.held_walk < s.held_used:
+                look_at_held(s)
             output_flush_all(s)
             while s.in_flight > 0 and steady_ms() < end_ms:
                 turn(s, 20)
-            forward_commits(s)
             for i in range(s.connection_max):
                 if s.connections[i] != NULL:
                     connection_close(s, s.connections[i], CLOSE_PEER, 0)
+            while not forward_words(s) and steady_ms() < end_ms:
+                turn(s, 20)
+        named_close(&s.named)
         log_view_close(&s.log)
         queue_files_close(&s.queues)
         extension_close(&s.extension)

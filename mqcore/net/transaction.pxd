@@ -3,8 +3,9 @@
 #
 #   E1  The op record is stored only if the final message is: it follows in the same ring and says
 #       REQUEST_AFTER_PREVIOUS, and the log keeps their order over any crash.
-#   E2  Only a record of the half topic is ended, where the request says that it lies; what a peer
-#       names is checked before it is believed.
+#   E2  Only a half message is ended: one that the half queue's entry at tranStateTableOffset points
+#       to, or that the log leads to while it has none yet (mqcore/store/log/named.pxd, O6). Bytes of
+#       a body that look like one are refused, and so is a real topic that no queue can have.
 from mqcore.layout cimport AppendResult
 from mqcore.net.server cimport Connection, Server
 from mqcore.wire.header cimport Header

@@ -2,15 +2,12 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset
 
-from mqcore.atomics cimport load_i64_acquire
-from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     APPEND_RECORDS,
     FIGURE_SENDS,
     GROUP_LENGTH_MAX,
     HOST_V6_EXTRA,
     RECORD_FIXED_SIZE,
-    RECORD_SIZE,
     REQUEST_AFTER_PREVIOUS,
     REQUEST_BINARY,
     REQUEST_ONEWAY,
@@ -26,7 +23,14 @@ from mqcore.layout cimport (
 )
 from mqcore.net.reply cimport put_number, reply_plain
 from mqcore.net.send cimport put_code
-from mqcore.net.server cimport HANDLE_FORWARD, HANDLE_STALL, HANDLED, Connection, Server
+from mqcore.net.server cimport (
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    HANDLE_WAIT,
+    HANDLED,
+    Connection,
+    Server,
+)
 from mqcore.shm.ring cimport (
     ring_claim,
     ring_commit,
@@ -35,9 +39,14 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.tables cimport name_hash, queue_hash
-from mqcore.store.log.view cimport log_at, log_next_use, log_record
+from mqcore.store.log.named cimport (
+    NAMED_FALSE,
+    NAMED_LATER,
+    NAMED_NOTHING,
+    named_record,
+)
+from mqcore.store.queue.place cimport queue_id_of_late
 from mqcore.store.record cimport (
-    PARSE_RECORD,
     PropertyItem,
     RecordHead,
     RecordView,
@@ -82,27 +91,20 @@ cdef int refuse(Server* s, Connection* c, const Header* header, const char* rema
     return HANDLED
 
 
-cdef const char* find_half(Server* s, int64_t position, HalfMessage* half) noexcept nogil:
-    """The half message at a log position; what is wrong with it, or NULL."""
-    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
-    cdef const uint8_t* bytes
-    cdef int32_t size
-    log_next_use(&s.log)
-    bytes = log_at(&s.log, position, RECORD_FIXED_SIZE, published)
-    if bytes == NULL:
-        return "the half message is not in the commit log"
-    size = load_i32(bytes + RECORD_SIZE)
-    if size < RECORD_FIXED_SIZE:
-        return "there is no message at commitLogOffset"
-    half.bytes = bytes = log_at(&s.log, position, size, published)
-    if bytes == NULL or log_record(&s.log, bytes, size, position, &half.record) != PARSE_RECORD:
-        return "there is no message at commitLogOffset"
-    if not is_half_topic(half.record.topic, half.record.topic_length):
-        return "the message at commitLogOffset is no half message"
-    return NULL
+cdef int find_half(Server* s, int64_t position, HalfMessage* half,
+                   const char** trouble) noexcept nogil:
+    """The half message at a log position: NamedResult, and what is wrong with it, or NULL."""
+    cdef int found = named_record(&s.named, position, &half.record, &half.bytes)
+    trouble[0] = NULL
+    if found == NAMED_NOTHING or found == NAMED_FALSE:
+        trouble[0] = "there is no message at commitLogOffset"
+    elif not is_half_topic(half.record.topic, half.record.topic_length) or half.record.queue_id:
+        trouble[0] = "the message at commitLogOffset is no half message"
+    return found
 
 
-cdef const char* check_half(const Header* header, int64_t half_offset, HalfMessage* half) noexcept nogil:
+cdef const char* check_half(Server* s, const Header* header, int64_t half_offset,
+                            HalfMessage* half) noexcept nogil:
     """Whether it is the one that the request means, and says where it belongs (broker.md 5.2)."""
     cdef uint8_t group[GROUP_LENGTH_MAX + 1]
     cdef int32_t group_length = text_copy(&header.fields[END_GROUP], group, GROUP_LENGTH_MAX)
@@ -128,10 +130,11 @@ cdef const char* check_half(const Header* header, int64_t half_offset, HalfMessa
         return "producerGroup is not the group of the half message"
     if half.record.queue_offset != half_offset:
         return "tranStateTableOffset is not the queue offset of the half message"
-    if number < 0 or number != <int32_t>number or not (
-            1 <= half.real_topic.value_length <= TOPIC_LENGTH_MAX):
+    half.real_queue_id = queue_id_of_late(
+        s.shm, half.real_topic.value, half.real_topic.value_length,
+        <int32_t>number if number == <int32_t>number else -1)
+    if half.real_queue_id < 0:
         return "the half message does not say where it belongs"
-    half.real_queue_id = <int32_t>number
     return NULL
 
 
@@ -231,11 +234,15 @@ cdef int handle_end_transaction(Server* s, Connection* c, const Header* header) 
             and text_i64(&header.fields[END_HALF_OFFSET], &half_offset)
             and text_i64(&header.fields[END_LOG_POSITION], &position)):
         return HANDLE_FORWARD
-    if decision != SYS_FLAG_COMMIT and decision != SYS_FLAG_ROLLBACK:
+    if decision == 0:
         return HANDLED                                       # unknown: to be asked again later
-    trouble = find_half(s, position, &half)
+    if decision != SYS_FLAG_COMMIT and decision != SYS_FLAG_ROLLBACK:
+        return HANDLE_FORWARD                                # refused
+    if find_half(s, position, &half, &trouble) == NAMED_LATER:
+        s.hung_up = True               # looked at again in the next turn, which does not sleep
+        return HANDLE_WAIT
     if trouble == NULL:
-        trouble = check_half(header, half_offset, &half)
+        trouble = check_half(s, header, half_offset, &half)
     if trouble != NULL:
         return refuse(s, c, header, trouble)
     if both_size(&half) > ring_length_max(&s.appends):       # of a store with larger messages

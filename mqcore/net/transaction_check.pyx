@@ -4,7 +4,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
-from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.clock cimport steady_ms
 from mqcore.layout cimport (
     CHECK_PROGRESS,
     PRODUCER_TRANSACTION_CHECK,
@@ -79,9 +79,7 @@ cdef class TransactionCheck:
             raise MemoryError
         self.k.shm = &segment.shm
         self.k.incarnation = segment.shm.slots[SLOT_TRANSACTION_CHECK].incarnation
-        self.k.timeout_ms = timeout_ms
-        self.k.check_max = check_max
-        self.k.reserved_ms = reserved_ms
+        self.configure(timeout_ms=timeout_ms, check_max=check_max, reserved_ms=reserved_ms)
         self.k.oldest_copy = -1
         error = half_queue_open(&self.k.halves, &segment.shm, log_folder, queue_folder, file_entries)
         if error:
@@ -102,6 +100,12 @@ cdef class TransactionCheck:
             free(self.k)
         if self.waits:
             waiter_close(&self.waiter)
+
+    def configure(self, *, int64_t timeout_ms, int64_t check_max, int64_t reserved_ms) -> None:
+        """Other times from now on, see the class."""
+        self.k.timeout_ms = timeout_ms
+        self.k.check_max = check_max
+        self.k.reserved_ms = reserved_ms
 
     def seek(self, int64_t half_offset, int64_t op_offset) -> None:
         """Where the last round of an earlier process left off; see `known` for one of this run."""
@@ -196,7 +200,7 @@ cdef class TransactionCheck:
         return self.k.halves.half_offset, self.k.halves.op_offset
 
     cdef int64_t now_ms(self) noexcept nogil:
-        return wall_ms() + self.ahead_ms
+        return steady_ms() + self.ahead_ms
 
     cdef void finish(self, bint over=True):
         round_advance(self.k)

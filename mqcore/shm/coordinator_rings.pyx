@@ -12,10 +12,14 @@ from mqcore.layout cimport (
     ANSWER_FRAME,
     ANSWER_OFFER,
     ANSWER_REDO,
+    ANSWER_TAKEN,
+    CONNECTION_LIFE_MASK,
+    CONNECTION_LIFE_SHIFT,
+    CONNECTION_SERVING_SHIFT,
     FORWARD_CLOSED,
     FORWARD_COMMITS,
     FORWARD_FRAME,
-    FORWARD_HELLO,
+    FORWARD_PART_SHARE,
     FORWARD_READS,
     FORWARD_REPEATED,
     FORWARD_UNREAD,
@@ -54,6 +58,8 @@ class Forwarded(NamedTuple):
     fast_port: bool
     frame: bytes
     repeated: bool             # an earlier coordinator has answered it: no answer
+    shares: int                # for `taken`, when it is done
+    size: int
 
 
 class Closed(NamedTuple):
@@ -67,12 +73,6 @@ class Reading(NamedTuple):
 
     connection: int
     reads: bool
-
-
-class Hello(NamedTuple):
-    """A serving process began: connections of its predecessor are gone."""
-
-    serving: int
 
 
 class Commit(NamedTuple):
@@ -92,6 +92,8 @@ cdef class CoordinatorRings:
     cdef list waiting                 # per serving process: answers that found no room
     cdef list waiting_bytes
     cdef dict begun                   # (serving, place): connection and parts of a frame, not whole yet
+    cdef dict done                    # connection: shares and bytes that are done and not said (N5)
+    cdef list lives                   # incarnation of each serving process
     cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
     cdef readonly int64_t sent_bytes  # of answers, since the start
 
@@ -100,6 +102,8 @@ cdef class CoordinatorRings:
         self.waiting = []
         self.waiting_bytes = []
         self.begun = {}
+        self.done = {}
+        self.lives = [self.life(i) for i in range(segment.shm.head.serving_count)]
         for i in range(segment.shm.head.serving_count):
             shm_consumer(&segment.shm, &segment.shm.head.requests[i], &self.requests[i])
             shm_producer(&segment.shm, &segment.shm.head.answers[i], &self.answers[i])
@@ -107,7 +111,7 @@ cdef class CoordinatorRings:
             self.waiting_bytes.append(0)
 
     def receive(self, int limit) -> list:
-        """Up to `limit` items from each ring: Forwarded, Closed, Reading, Hello, Commit. Each is given once."""
+        """Up to `limit` items from each ring: Forwarded, Closed, Reading, Commit. Each is given once."""
         cdef uint8_t* record
         cdef int32_t kind, length
         cdef int i, count
@@ -134,24 +138,23 @@ cdef class CoordinatorRings:
     cdef object item(self, int serving, ForwardHead* head, int32_t kind, const uint8_t* payload,
                      int32_t length):
         if kind == FORWARD_CLOSED:
-            self.give_up(-1, head.connection)
+            self.give_up(head.connection)
             return Closed(head.connection)
         if kind in (FORWARD_UNREAD, FORWARD_READS):
             return Reading(head.connection, kind == FORWARD_READS)
-        if kind == FORWARD_HELLO:
-            self.give_up(serving, 0)
-            return Hello(head.connection >> 48 & 0xFF)
+        shares, size = FORWARD_PART_SHARE if head.part else 1, length
         frame = (<const char*>payload)[:length]
         if head.part:
             frame = self.join(serving, head, frame)
             if frame is None:
                 return None
-        size = 16 if head.address_is_v6 else 4
+            size = len(frame)
+        address_size = 16 if head.address_is_v6 else 4
         address = socket.inet_ntop(socket.AF_INET6 if head.address_is_v6 else socket.AF_INET,
-                                   (<const char*>head.address)[:size])
+                                   (<const char*>head.address)[:address_size])
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
-                         bool(head.fast_port), frame, kind == FORWARD_REPEATED)
+                         bool(head.fast_port), frame, kind == FORWARD_REPEATED, shares, size)
 
     cdef object join(self, int serving, ForwardHead* head, bytes part):
         """The whole frame with its last part; None before, and when it began with an earlier coordinator."""
@@ -160,18 +163,46 @@ cdef class CoordinatorRings:
             self.begun[key] = (head.connection, [])
         connection, parts = self.begun.get(key, (None, None))
         if connection != head.connection:
+            self.taken(head.connection, FORWARD_PART_SHARE, len(part))
             return None
         parts.append(part)
         if head.part & PART_MORE:
+            self.taken(head.connection, FORWARD_PART_SHARE, 0)
             return None
         del self.begun[key]
         return b"".join(parts)
 
-    cdef void give_up(self, int serving, uint64_t connection):
-        """Frames whose other parts will not come: of a serving process that is gone, of a connection."""
-        if self.begun:
+    cdef void give_up(self, uint64_t connection):
+        """Frames of a connection that is gone: their other parts will not come."""
+        for key in [key for key, frame in self.begun.items() if frame[0] == connection]:
+            _, parts = self.begun.pop(key)
+            self.taken(connection, 0, sum(map(len, parts)))
+
+    cdef int life(self, int serving):
+        return self.segment.shm.slots[SLOT_SERVING + serving].incarnation & CONNECTION_LIFE_MASK
+
+    def is_stale(self, uint64_t connection) -> bool:
+        """Whether a connection was one of a serving process that has ended (N4)."""
+        cdef int serving = <int>(connection >> CONNECTION_SERVING_SHIFT & 0xFF)
+        return (serving >= self.segment.shm.head.serving_count
+                or <int>(connection >> CONNECTION_LIFE_SHIFT) != self.life(serving))
+
+    def lost(self) -> bool:
+        """
+        Whether a serving process was started anew since the last call; what waited for connections
+        of its predecessor is dropped.
+        """
+        lives = [self.life(i) for i in range(self.segment.shm.head.serving_count)]
+        changed = [i for i, life in enumerate(lives) if life != self.lives[i]]
+        self.lives = lives
+        for i in changed:
+            self.waiting[i] = deque(one for one in self.waiting[i] if not self.is_stale(one[0]))
+            self.waiting_bytes[i] = sum(len(one[4]) for one in self.waiting[i])
+        if changed:
             self.begun = {key: frame for key, frame in self.begun.items()
-                          if key[0] != serving and frame[0] != connection}
+                          if not self.is_stale(frame[0])}
+            self.done = {one: done for one, done in self.done.items() if not self.is_stale(one)}
+        return bool(changed)
 
     cdef void add_commits(self, list items, const uint8_t* record, int32_t length):
         cdef const OffsetCommit* commit
@@ -190,6 +221,24 @@ cdef class CoordinatorRings:
             if not ring_is_empty(&self.requests[i]):
                 return True
         return False
+
+    def taken(self, uint64_t connection, int shares, int64_t size) -> None:
+        """So much of a connection's is done (N5); it hears so with the next answer, or `say_taken`."""
+        before = self.done.get(connection, (0, 0))
+        self.done[connection] = (before[0] + shares, before[1] + size)
+
+    def say_taken(self) -> None:
+        """Tell every connection what is done of its frames."""
+        cdef set servings = set()
+        for connection, (shares, size) in self.done.items():
+            if self.is_stale(connection):
+                continue
+            serving = connection >> CONNECTION_SERVING_SHIFT & 0xFF
+            self.waiting[serving].append((connection, ANSWER_TAKEN, shares, 0, b"", size))
+            servings.add(serving)
+        self.done.clear()
+        for serving in servings:
+            self.push(serving)
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -214,19 +263,27 @@ cdef class CoordinatorRings:
         self.put(connection, ANSWER_CLOSE, b"", 0)
 
     cdef void put(self, uint64_t connection, int32_t kind, bytes payload, int32_t parked):
-        cdef int serving = <int>(connection >> 48 & 0xFF)
-        if serving >= self.segment.shm.head.serving_count:
+        cdef int serving = <int>(connection >> CONNECTION_SERVING_SHIFT & 0xFF)
+        if self.is_stale(connection):
             return
         self.sent_bytes += len(payload)
         if self.waiting_bytes[serving] + len(payload) > WAITING_BYTES_MAX:
             self.dropped += 1
-            return
+            if kind == ANSWER_OFFER:
+                return
+            if parked:                 # never to be answered: its place is free again
+                self.waiting[serving].append((connection, ANSWER_DROP, parked, 0, b"", 0))
+            kind, parked, payload = ANSWER_CLOSE, 0, b""
+        done = self.done.pop(connection, None)
+        if done is not None:
+            self.waiting[serving].append((connection, ANSWER_TAKEN, done[0], 0, b"", done[1]))
         start = 0
         while True:
             part = payload[start:start + PART_BYTES_MAX]
             start += len(part)
             more = start < len(payload)
-            self.waiting[serving].append((connection, kind, parked, PART_MORE if more else 0, part))
+            self.waiting[serving].append(
+                (connection, kind, parked, PART_MORE if more else 0, part, 0))
             self.waiting_bytes[serving] += len(part)
             if not more:
                 break
@@ -248,6 +305,7 @@ cdef class CoordinatorRings:
         head.connection = answer[0]
         head.parked = answer[2]
         head.part = answer[3]
+        head.body_size = <int32_t>min(answer[5], 0x7FFFFFFF)
         memcpy(place + sizeof(ForwardHead), <const char*>payload, len(payload))
         ring_commit(ring, answer[1], size)
         return True
@@ -265,8 +323,3 @@ cdef class CoordinatorRings:
             if self.waiting[i]:
                 self.push(i)
         return any(self.waiting)
-
-    def forget(self, int serving) -> None:
-        """A serving process began anew: what waited for its predecessor is for nobody."""
-        self.waiting[serving].clear()
-        self.waiting_bytes[serving] = 0

@@ -22,6 +22,7 @@ from mqcore.layout cimport (
     FILTER_REQUEST_WAYS,
     FilterEntry,
 )
+from mqcore.shm.reserve cimport shm_reserve
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport Look, look_begin, look_holds, name_hash, subscription_place
 
@@ -181,6 +182,9 @@ cdef class FilterWriter:
         cdef int32_t old_kind = entry.kind
         cdef int64_t old = entry.chunk_start
         cdef int64_t start = self.arena.allocate(len(chunk) + len(text))
+        if not shm_reserve(self.shm, self.shm.filter_arena + start, len(chunk) + len(text)):
+            self.arena.free(start)
+            raise TableFullError("no room for another filter expression: /dev/shm is full")
         memcpy(self.shm.filter_arena + start, <const char*>chunk, len(chunk))
         memcpy(self.shm.filter_arena + start + len(chunk), <const char*>text, len(text))
         self.open(entry)

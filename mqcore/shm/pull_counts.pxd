@@ -13,6 +13,7 @@ from mqcore.shm.segment cimport Shm
 
 
 cdef struct PullCounts:
+    Shm* shm
     PullCountsHead* head
     int32_t* index
     PullCount* entries

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release
 from mqcore.layout cimport GroupEntry, PullCount, PullCountsHead
+from mqcore.shm.reserve cimport shm_grow
 from mqcore.shm.segment cimport Segment, Shm
 
 cdef enum:
@@ -12,6 +13,7 @@ cdef enum:
 cdef void pull_counts_open(PullCounts* counts, Shm* shm, int serving) noexcept nogil:
     cdef uint8_t* start = (shm.base + shm.head.pull_counts_start
                            + serving * shm.head.pull_counts_size)
+    counts.shm = shm
     counts.capacity = shm.head.pull_count_capacity
     counts.head = <PullCountsHead*>start
     counts.index = <int32_t*>(start + sizeof(PullCountsHead))
@@ -34,7 +36,8 @@ cdef PullCount* pull_count_place(PullCounts* counts, int32_t queue, int32_t grou
             return entry
         at = (at + 1) & mask
     number = counts.head.count
-    if number >= counts.capacity:
+    if (number >= counts.capacity
+            or not shm_grow(counts.shm, counts.entries, sizeof(PullCount), number)):
         counts.head.missed += 1                                          # Z3
         return NULL
     entry = &counts.entries[number]

@@ -18,7 +18,7 @@ outlives the run in a file (mqcore/store/removals.py), so that no recovery bring
 """
 from dataclasses import dataclass
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.atomics cimport (
     load_i32_acquire,
@@ -106,6 +106,24 @@ cdef class QueueLives:
         cdef const uint8_t* name = raw
         return queue_find(self.shm, name, <int32_t>len(raw), queue_id,
                           queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id))
+
+    def numbers(self, queues) -> list[int]:
+        """The places of queues given as (topic, queue id); those without one are left out. Anybody."""
+        cdef int32_t number, queue_id, length = 0
+        cdef const uint8_t* name = NULL
+        cdef uint64_t hash = 0
+        cdef bytes raw
+        last = None
+        result = []
+        for topic, queue_id in queues:
+            if topic is not last and topic != last:
+                raw = topic.encode()
+                last, name, length = topic, raw, <int32_t>len(raw)
+                hash = name_hash(name, length, 0)
+            number = queue_find(self.shm, name, length, queue_id, queue_hash(hash, queue_id))
+            if number >= 0:
+                result.append(number)
+        return result
 
     # -- the coordinator ---------------------------------------------------------------------------
 

@@ -1,17 +1,19 @@
 # The one shared memory segment of a run: who finds what where.
 #
 # The supervisor creates and unlinks it; every other process inherits the mapping by fork, or attaches
-# read-only by name (tools). Nothing in it is trusted further than its owner (layout.pxd names them).
+# by name (tools). Where its memory lies: memory.py; how its tables get their pages: reserve.pxd. Nothing in it is trusted further than its owner (layout.pxd names them).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport (
     FilterEntry,
     GroupEntry,
+    LiveSettings,
     LogState,
     QueueEntry,
     RingPlace,
     ScheduleState,
     ShmHead,
+    StoreClock,
     SubscriptionEntry,
     TopicEntry,
     TransactionState,
@@ -25,6 +27,7 @@ cdef struct Shm:                  # resolved addresses in one process
     ShmHead* head
     WorkerSlot* slots
     LogState* log
+    StoreClock* clock
     TopicEntry* topics
     int32_t* topic_index
     GroupEntry* groups
@@ -36,8 +39,10 @@ cdef struct Shm:                  # resolved addresses in one process
     uint8_t* interest
     ScheduleState* schedule
     TransactionState* transactions
+    LiveSettings* live_settings
     FilterEntry* filters
     uint8_t* filter_arena
+    int memory                    # descriptor of named memory, whose pages are asked for; else -1
 
 
 cdef class Segment:
@@ -45,6 +50,8 @@ cdef class Segment:
     cdef object mapping
     cdef readonly str name
     cdef readonly bint owner
+    cdef readonly bint named          # in /dev/shm; else in a memfd (memory.py)
+    cdef int descriptor               # of the memory; -1: closed
     cdef int bells_of                 # the process that made the bells closes its copies; 0: nobody
     cdef int bells[24]                # SLOT_COUNT
 

@@ -2,7 +2,7 @@
 import mmap
 import os
 
-import posix_ipc
+from mqcore.shm import memory
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
@@ -15,6 +15,7 @@ from mqcore.atomics cimport (
     store_i32_release,
     store_i64_release,
 )
+from mqcore.clock cimport clocks_ms, steady_ms
 from mqcore.layout cimport (
     ARRIVALS_SCHEDULER,
     CACHE_LINE_PAIR,
@@ -30,6 +31,7 @@ from mqcore.layout cimport (
     SLOT_COUNT,
     FilterEntry,
     GroupEntry,
+    LiveSettings,
     LogState,
     PullCount,
     PullCountsHead,
@@ -38,12 +40,14 @@ from mqcore.layout cimport (
     RingPlace,
     ScheduleState,
     ShmHead,
+    StoreClock,
     SubscriptionEntry,
     TopicEntry,
     TransactionState,
     WorkerSlot,
 )
 from mqcore.shm.ring cimport Ring, ring_open_consumer, ring_open_producer
+from mqcore.shm.store_clock cimport store_clock_at, store_clock_begin, store_clock_look
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t sys_write "write"(int fd, const void* data, size_t size)
@@ -65,6 +69,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.head = head
     shm.slots = <WorkerSlot*>(base + head.slots_start)
     shm.log = <LogState*>(base + head.log_state_start)
+    shm.clock = <StoreClock*>(base + head.store_clock_start)
     shm.topics = <TopicEntry*>(base + head.topics_start)
     shm.topic_index = <int32_t*>(base + head.topic_index_start)
     shm.groups = <GroupEntry*>(base + head.groups_start)
@@ -76,8 +81,10 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.interest = base + head.interest_start
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
+    shm.live_settings = <LiveSettings*>(base + head.live_settings_start)
     shm.filters = <FilterEntry*>(base + head.filters_start)
     shm.filter_arena = base + head.filter_arena_start
+    shm.memory = -1
 
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:
@@ -134,28 +141,36 @@ cdef class Segment:
     @staticmethod
     def create(str name, *, int64_t run_id, int serving_count, int64_t segment_size,
                int64_t message_bytes_max, int64_t topics=16384, int64_t groups=16384,
-               int64_t subscriptions=32768, int64_t queues=262144) -> Segment:
+               int64_t subscriptions=32768, int64_t queues=262144,
+               str kind="auto") -> Segment:
         """
-        Create the segment `name` (a leading slash, no other) and lay it out.
+        Create the segment `name` (a leading slash, no other) and lay it out; kind: memory.KINDS.
 
-        Raises posix_ipc.ExistentialError when the name is taken, OSError when memory is refused.
+        Raises posix_ipc.ExistentialError when the name is taken, memory.SharedMemoryError and
+        OSError when memory is refused.
         """
         cdef Segment segment = Segment.__new__(Segment)
         cdef ShmHead head
+        cdef int64_t wall, steady
         memset(&head, 0, sizeof(head))
         plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues)
         head.run_id = run_id
         head.segment_size = segment_size
         head.message_size_max = <int32_t>message_bytes_max
-        memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=head.total_size)
-        try:
-            segment.map(memory.fd, head.total_size, mmap.PROT_READ | mmap.PROT_WRITE)
-        finally:
-            memory.close_fd()
+        segment.descriptor, segment.named = memory.make(
+            name, head.total_size, kind, not_growing(&head))
         segment.name = name
         segment.owner = True
+        try:
+            segment.map(segment.descriptor, head.total_size, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError:
+            segment.unlink()
+            raise
         (<ShmHead*>segment.shm.base)[0] = head
         resolve(&segment.shm, segment.shm.base)
+        segment.shm.memory = segment.descriptor if segment.named else -1
+        clocks_ms(&wall, &steady)
+        store_clock_begin(segment.shm.clock, wall, steady, 0)
         return segment
 
     @staticmethod
@@ -165,13 +180,11 @@ cdef class Segment:
         LayoutError when it was made by another version.
         """
         cdef Segment segment = Segment.__new__(Segment)
-        memory = posix_ipc.SharedMemory(name)
-        try:
-            if memory.size < <int64_t>sizeof(ShmHead):
-                raise LayoutError(f"{name}: {memory.size} bytes are no segment")
-            segment.map(memory.fd, memory.size, mmap.PROT_READ | mmap.PROT_WRITE)
-        finally:
-            memory.close_fd()
+        segment.descriptor = memory.open_existing(name)
+        cdef int64_t size = os.fstat(segment.descriptor).st_size
+        if size < <int64_t>sizeof(ShmHead):
+            raise LayoutError(f"{name}: {size} bytes are no segment")
+        segment.map(segment.descriptor, size, mmap.PROT_READ | mmap.PROT_WRITE)
         cdef ShmHead* head = <ShmHead*>segment.shm.base
         if (head.magic != SHM_MAGIC or head.layout_version != SHM_LAYOUT_VERSION
                 or head.head_size != <int32_t>sizeof(ShmHead)
@@ -189,8 +202,9 @@ cdef class Segment:
         self.shm.base = &view[0]
 
     def unlink(self) -> None:
-        """Remove the name; who has it mapped keeps it until its end."""
-        posix_ipc.unlink_shared_memory(self.name)
+        """Remove the name, if it has one; who has it mapped keeps it until its end."""
+        if self.named:
+            memory.unlink(self.name)
 
     # -- worker slots, for the supervisor and for tools --------------------------------------------
 
@@ -201,7 +215,12 @@ cdef class Segment:
             self.shm.slots[slot].bell = self.bells[slot]
         self.bells_of = getpid()
 
+    def __cinit__(self):
+        self.descriptor = -1
+
     def __dealloc__(self):
+        if self.descriptor >= 0:
+            sys_close(self.descriptor)
         if self.bells_of == getpid():
             for slot in range(SLOT_COUNT):
                 sys_close(self.bells[slot])
@@ -251,6 +270,15 @@ cdef class Segment:
         store_i32_release(&self.shm.slots[slot].stop_requested, 1)
         sys_write(self.shm.slots[slot].bell, &one, 8)
 
+    def hurry_stop(self, int slot) -> None:
+        """Ask the process of `slot` to stop now, whatever it would lose, and wake it."""
+        cdef int64_t one = 1
+        store_i32_release(&self.shm.slots[slot].stop_requested, 2)
+        sys_write(self.shm.slots[slot].bell, &one, 8)
+
+    def stop_hurried(self, int slot) -> bool:
+        return load_i32_acquire(&self.shm.slots[slot].stop_requested) == 2
+
     def stop_requested(self, int slot) -> bool:
         return load_i32_acquire(&self.shm.slots[slot].stop_requested) != 0
 
@@ -269,7 +297,7 @@ cdef class Segment:
     # -- positions and queues, for Python parts ----------------------------------------------------
 
     def log_state(self) -> dict[str, int]:
-        """published, flushed, first, dispatched: positions in bytes; refusal, queue_error: codes."""
+        """published, flushed, first, dispatched: positions in bytes; the others: codes."""
         return {
             "published": load_i64_acquire(&self.shm.log.published),
             "flushed": load_i64_acquire(&self.shm.log.flushed),
@@ -277,7 +305,15 @@ cdef class Segment:
             "dispatched": load_i64_acquire(&self.shm.log.dispatched),
             "flushed_store_time_ms": load_i64_acquire(&self.shm.log.flushed_store_time_ms),
             "refusal": self.shm.log.refusal, "queue_error": self.shm.log.queue_error,
+            "unreadable": load_i32_acquire(&self.shm.log.unreadable),
         }
+
+    def store_time_ms(self) -> int:
+        """The store clock now, epoch ms: what the writer would stamp on a record."""
+        cdef StoreClock view
+        view.count = 0
+        store_clock_look(self.shm.clock, &view)
+        return store_clock_at(&view, steady_ms())
 
     def set_dispatched(self, int64_t position, int64_t store_time_ms) -> None:
         """Recovery's word, before the dispatcher is there: where it begins."""
@@ -287,6 +323,10 @@ cdef class Segment:
     def set_begun(self, int64_t position) -> None:
         """Recovery's word: what lies below was not written by this run, and is checked when read."""
         store_i64_release(&self.shm.log.begun, position)
+
+    def set_unreadable(self, bint unreadable) -> None:
+        """The writer's word: whether writes are refused until the dispatcher has caught up."""
+        store_i32_release(&self.shm.log.unreadable, unreadable)
 
     def publish_for_test(self, int64_t position) -> None:
         """Show readers a log that ends at `position`, where a test has no writer."""
@@ -302,8 +342,12 @@ cdef class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of address space; memory is taken only where something was written."""
+        """Bytes of address space."""
         return self.shm.head.total_size
+
+    def growing(self) -> list[tuple[int, int]]:
+        """(start, end) of the tables, whose memory is taken as they fill; for tests."""
+        return growing(self.shm.head)
 
 
 cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t topics,
@@ -328,6 +372,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.queue_capacity = power_of_two(queues)
     head.slots_start = place(&end, SLOT_COUNT * sizeof(WorkerSlot))
     head.log_state_start = place(&end, sizeof(LogState))
+    head.store_clock_start = place(&end, sizeof(StoreClock))
     head.topics_start = place(&end, head.topic_capacity * <int64_t>sizeof(TopicEntry))
     head.topic_index_start = place(&end, head.topic_capacity * 8)
     head.groups_start = place(&end, head.group_capacity * <int64_t>sizeof(GroupEntry))
@@ -340,6 +385,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.interest_start = place(&end, (serving_count + 1) * <int64_t>head.queue_capacity)
     head.schedule_start = place(&end, sizeof(ScheduleState))
     head.transactions_start = place(&end, sizeof(TransactionState))
+    head.live_settings_start = place(&end, sizeof(LiveSettings))
     head.filters_start = place(&end, (2 * <int64_t>head.subscription_capacity
                                       + FILTER_REQUEST_COUNT) * <int64_t>sizeof(FilterEntry))
     head.filter_arena_size = FILTER_ARENA_BYTES
@@ -365,6 +411,35 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.total_size = (end + 4095) // 4096 * 4096
 
 
+cdef list growing(const ShmHead* head):
+    """(start, end) of what is allocated as it fills (reserve.pxd), in the order of their places."""
+    cdef int i
+    cdef int64_t start
+    ranges = [
+        (head.topics_start, head.topic_capacity * <int64_t>sizeof(TopicEntry)),
+        (head.groups_start, head.group_capacity * <int64_t>sizeof(GroupEntry)),
+        (head.subscriptions_start,
+         head.subscription_capacity * <int64_t>sizeof(SubscriptionEntry)),
+        (head.queues_start, head.queue_capacity * <int64_t>sizeof(QueueEntry)),
+        (head.filters_start, 2 * <int64_t>head.subscription_capacity * <int64_t>sizeof(FilterEntry)),
+        (head.filter_arena_start, head.filter_arena_size),
+    ]
+    for i in range(head.serving_count):
+        start = (head.pull_counts_start + i * head.pull_counts_size + <int64_t>sizeof(PullCountsHead)
+                 + 2 * <int64_t>head.pull_count_capacity * <int64_t>sizeof(int32_t))
+        ranges.append((start, head.pull_count_capacity * <int64_t>sizeof(PullCount)))
+    return [(start, start + size) for start, size in ranges]
+
+
+cdef list not_growing(const ShmHead* head):
+    """(start, end) of what every run uses: all that lies between the tables that grow."""
+    ranges, at = [], 0
+    for start, end in growing(head):
+        ranges.append((at, start))
+        at = end
+    return [*ranges, (at, head.total_size)]
+
+
 def stale_segments(str prefix) -> list[str]:
-    """Names (with slash) of the segments in /dev/shm that start with `prefix` (without slash)."""
-    return [f"/{name}" for name in sorted(os.listdir("/dev/shm")) if name.startswith(prefix)]
+    """Names (with slash) of the segments that start with `prefix` (without slash)."""
+    return memory.names(prefix)

@@ -100,5 +100,9 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
                             SubscriptionView* view) noexcept nogil
 cdef int32_t queue_find(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
                         uint64_t hash) noexcept nogil                       # entry number, or -1
+# Writer only. QUEUES_FULL; QUEUE_REFUSED: no queue may be called so, or have that number (names.pxd, O3)
+cdef enum:
+    QUEUES_FULL = -1
+    QUEUE_REFUSED = -2
 cdef int32_t queue_find_or_add(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
-                               uint64_t hash) noexcept nogil                # writer only; -1: full
+                               uint64_t hash) noexcept nogil

@@ -20,11 +20,14 @@ from mqcore.layout cimport (
     TOPIC_LENGTH_MAX,
     TOPIC_MULTI_TAG,
     TOPIC_SEND_ASKS,
+    FilterEntry,
     GroupEntry,
     QueueEntry,
     SubscriptionEntry,
     TopicEntry,
 )
+from mqcore.names cimport is_queue_place
+from mqcore.shm.reserve cimport shm_grow
 from mqcore.shm.segment cimport Segment, Shm
 
 
@@ -193,9 +196,12 @@ cdef int32_t queue_find_or_add(Shm* shm, const uint8_t* topic, int32_t length, i
     cdef QueueEntry* entry
     if number >= 0:
         return number
-    if shm.head.queue_count >= shm.head.queue_capacity:
-        return -1
+    if not is_queue_place(topic, length, queue_id):
+        return QUEUE_REFUSED
     number = shm.head.queue_count
+    if (number >= shm.head.queue_capacity
+            or not shm_grow(shm, shm.queues, sizeof(QueueEntry), number)):
+        return QUEUES_FULL
     entry = &shm.queues[number]
     entry.hash = hash
     entry.queue_id = queue_id
@@ -246,6 +252,13 @@ cdef int32_t free_place(int32_t count, int32_t capacity, str what) except -1:
     return count
 
 
+cdef int32_t granted(bint room, int32_t number, str what) except -1:
+    """`number`, if its entry has memory. Raises TableFullError."""
+    if not room:
+        raise TableFullError(f"no room for another {what}: /dev/shm is full")
+    return number
+
+
 cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1:
     raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
     raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
@@ -256,6 +269,10 @@ cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1:
         return number
     number = free_place(shm.head.subscription_count, shm.head.subscription_capacity,
                         "subscription")
+    granted(shm_grow(shm, shm.subscriptions, sizeof(SubscriptionEntry), number)
+            and shm_grow(shm, shm.filters, sizeof(FilterEntry), number)
+            and shm_grow(shm, shm.filters + shm.head.subscription_capacity, sizeof(FilterEntry),
+                         number), number, "subscription")
     entry = &shm.subscriptions[number]
     entry.hash = key.hash
     entry.group_length = <uint8_t>key.name_length
@@ -287,6 +304,8 @@ cdef class TableWriter:
         if fresh:
             number = free_place(self.shm.head.topic_count, self.shm.head.topic_capacity,
                                 "topic")
+            granted(shm_grow(self.shm, self.shm.topics, sizeof(TopicEntry), number), number,
+                    "topic")
         cdef TopicEntry* entry = &self.shm.topics[number]
         open_entry(&entry.sequence)
         entry.hash = key.hash
@@ -325,6 +344,8 @@ cdef class TableWriter:
         if fresh:
             number = free_place(self.shm.head.group_count, self.shm.head.group_capacity,
                                 "group")
+            granted(shm_grow(self.shm, self.shm.groups, sizeof(GroupEntry), number), number,
+                    "group")
         cdef GroupEntry* entry = &self.shm.groups[number]
         entry.hash = key.hash
         entry.name_length = <uint8_t>key.name_length

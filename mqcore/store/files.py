@@ -8,6 +8,8 @@ own business (PEP 475).
 """
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +72,16 @@ def opened(path: Path, flags: int) -> Iterator[int]:
             yield fd
         finally:
             calls.close(fd)
+
+
+def error_text(error: int, folder: Path) -> str:
+    """What an errno of a write below `folder` says; a disk is also full when no inode is free."""
+    if error == errno.ENOSPC:
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(folder)
+            if disk.f_files and not disk.f_favail:
+                return "no inode is free on the store's file system"
+    return os.strerror(error)
 
 
 def read(path: Path) -> bytes:
@@ -135,16 +147,6 @@ def make_folders(folder: Path) -> None:
 def unlink(path: Path) -> None:
     """Take a file's name away."""
     calls.unlink(path)
-
-
-def remove_tree(folder: Path) -> None:
-    """A folder with all that is in it; links are removed, not followed."""
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(Path(entry.path))
-        else:
-            calls.unlink(entry.path)
-    calls.remove_folder(folder)
 
 
 def sync_file(path: Path) -> None:

@@ -7,14 +7,17 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, long offset)
     ssize_t pread(int fd, void* data, size_t size, long offset)
     int fdatasync(int fd)
+    int syncfs(int fd)
     int ftruncate(int fd, long size)
     int close(int fd)
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char* path, int flags, ...)
     int fallocate(int fd, int mode, long offset, long length)
+    int sync_file_range(int fd, long offset, long length, unsigned int flags)
 
 cdef enum:
+    WAIT_WRITE_WAIT = 7               # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
     PUNCH_HOLE_KEEP_SIZE = 3          # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
     ZEROS = 4096
 
@@ -35,6 +38,14 @@ cdef int real_sync(int fd) noexcept nogil:
     return fdatasync(fd)
 
 
+cdef int real_sync_all(int fd) noexcept nogil:
+    return syncfs(fd)
+
+
+cdef int real_push(int fd, int64_t offset, int64_t size) noexcept nogil:
+    return sync_file_range(fd, offset, size, WAIT_WRITE_WAIT)
+
+
 cdef int real_truncate(int fd, int64_t size) noexcept nogil:
     return ftruncate(fd, size)
 
@@ -48,6 +59,8 @@ real_io.open_file = real_open
 real_io.write_at = real_write
 real_io.read_at = real_read
 real_io.sync_data = real_sync
+real_io.sync_all = real_sync_all
+real_io.push_data = real_push
 real_io.truncate = real_truncate
 real_io.close_file = real_close
 

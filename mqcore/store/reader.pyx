@@ -23,6 +23,14 @@ from mqcore.store.queue.consume_queue cimport (
     queue_files_open,
     queue_read,
 )
+from mqcore.store.log.named cimport (
+    NAMED_LATER,
+    NAMED_RECORD,
+    NamedRecords,
+    named_close,
+    named_open,
+    named_record,
+)
 from mqcore.store.log.view cimport (
     LogView,
     log_at,
@@ -37,6 +45,7 @@ from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 
 cdef enum:
     WALK_ENTRIES = 800                # read at a time
+    LOOKS_MAX = 64                    # at a record that is not dispatched yet: some milliseconds
 
 
 cdef class StoreReader:
@@ -49,11 +58,12 @@ cdef class StoreReader:
     cdef Shm* shm
     cdef LogView* log
     cdef QueueFiles queues
-    cdef int64_t memory_bytes
+    cdef NamedRecords named
+    cdef public int64_t memory_bytes
     cdef int32_t trims_seen
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder, *,
-                  int64_t file_entries, int64_t memory_bytes):
+                  int64_t file_entries, int64_t memory_bytes, int32_t open_files_max=1024):
         self.segment = segment
         self.shm = &segment.shm
         self.memory_bytes = memory_bytes
@@ -62,10 +72,12 @@ cdef class StoreReader:
             raise MemoryError
         log_view_open(self.log, self.shm.log, log_folder, self.shm.head.segment_size)
         if queue_files_open(&self.queues, self.shm.queues, self.shm.head.queue_capacity,
-                            queue_folder, file_entries, 1024, False):
+                            queue_folder, file_entries, open_files_max, False):
             raise MemoryError
+        named_open(&self.named, self.shm, self.log, &self.queues)
 
     def __dealloc__(self):
+        named_close(&self.named)
         if self.log != NULL:
             log_view_close(self.log)
             free(self.log)
@@ -162,6 +174,22 @@ cdef class StoreReader:
         if log_record(self.log, at, available - position, position, &view) != PARSE_RECORD:
             return None
         return (<const char*>at)[:view.size]
+
+    def named_record(self, int64_t position):
+        """
+        The same where a peer names the position: None also for what only looks like a record, and
+        for one that its queue no longer has (mqcore/store/log/named.pxd).
+        """
+        cdef const uint8_t* at = NULL
+        cdef RecordView view
+        cdef int i
+        cdef int found = NAMED_LATER
+        with nogil:
+            for i in range(LOOKS_MAX):
+                found = named_record(&self.named, position, &view, &at)
+                if found != NAMED_LATER:
+                    break
+        return (<const char*>at)[:view.size] if found == NAMED_RECORD else None
 
     cdef int64_t time_of(self, int64_t position):
         cdef int64_t end = load_i64_acquire(&self.shm.log.published)

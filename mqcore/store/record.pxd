@@ -27,11 +27,12 @@ cdef enum ParseResult:
     PARSE_BAD_SIZE = -2            # the sizes do not fit each other, or what is there
     PARSE_BAD_CRC = -3
     PARSE_BAD_POSITION = -4        # the record says that it lies elsewhere
-    PARSE_TORN = -5                # topic or properties never reached the disk, in whole or in part
+    PARSE_BAD_CHECKSUM = -5        # other bytes than those of which there is a checksum
+    PARSE_NO_CHECKSUM = -6         # none, where each record of ours has one: it was never answered
 
 cdef int record_parse(const uint8_t* at, int64_t available, RecordView* view) noexcept nogil
-# With what recovery asks for besides: position, body CRC, and that topic and properties, which no
-# CRC covers, hold no sector of zeros and no control characters in the topic
+# With position and body CRC besides. Nothing else in a record says whether it is whole: whatever
+# topic and properties hold, a client may have put there.
 cdef int record_check(const uint8_t* at, int64_t available, int64_t position,
                       RecordView* view) noexcept nogil
 

@@ -34,10 +34,6 @@ from mqcore.store.crc32 cimport body_crc
 from mqcore.wire.header cimport Text, text_i64
 
 
-cdef enum:
-    SECTOR = 512                       # what a disk writes whole
-
-
 cdef inline int32_t host_size(int32_t sys_flag, int32_t bit) noexcept nogil:
     return HOST_V6_SIZE if sys_flag & bit else HOST_V4_SIZE
 
@@ -103,29 +99,7 @@ cdef int record_check(const uint8_t* at, int64_t available, int64_t position,
         return PARSE_BAD_POSITION
     if body_crc(view.body, view.body_length) != view.body_crc:
         return PARSE_BAD_CRC
-    return PARSE_TORN if is_torn(at, position, view) else PARSE_RECORD
-
-
-cdef bint is_torn(const uint8_t* at, int64_t position, const RecordView* view) noexcept nogil:
-    """
-    Whether the topic is none, or a part of topic and properties is missing: a disk writes whole sectors, so what did not
-    get through is zero from one sector's start to its end, or from somewhere to the record's end.
-    """
-    cdef int64_t start = view.topic - at, end = view.size, stop, i
-    for i in range(view.topic_length):
-        if view.topic[i] < 33 or view.topic[i] > 126 or view.topic[i] == 47:    # a folder's name
-            return True
-    if view.properties_length > 0 and at[end - 1] == 0:
-        return True
-    while start < end:
-        stop = min(end, start + SECTOR - (position + start) % SECTOR)
-        i = start
-        while i < stop and at[i] == 0:
-            i += 1
-        if i == stop and stop - start > 2:      # two zeros may be the length of no properties
-            return True
-        start = stop
-    return False
+    return PARSE_RECORD
 
 
 cdef void record_head(const RecordView* view, const uint8_t* at, RecordHead* head) noexcept nogil:
@@ -277,7 +251,7 @@ def parse(const uint8_t[::1] data, int64_t position=-1) -> dict:
         return {"blank": True, "size": view.size}
     if result != PARSE_RECORD:
         names = {PARSE_BAD_MAGIC: "magic", PARSE_BAD_SIZE: "sizes", PARSE_BAD_CRC: "body CRC",
-                 PARSE_BAD_POSITION: "position", PARSE_TORN: "topic or properties: zeros"}
+                 PARSE_BAD_POSITION: "position"}
         raise ValueError(f"record: wrong {names[result]}")
     return {
         "size": view.size, "queueId": view.queue_id, "flag": view.flag,
@@ -285,7 +259,7 @@ def parse(const uint8_t[::1] data, int64_t position=-1) -> dict:
         "sysFlag": view.sys_flag, "bornTimestamp": view.born_time_ms,
         "storeTimestamp": view.store_time_ms, "preparedTransactionOffset": view.prepared_position,
         "body": (<const char*>view.body)[:view.body_length],
-        "topic": (<const char*>view.topic)[:view.topic_length].decode(),
+        "topic": (<const char*>view.topic)[:view.topic_length].decode("utf-8", "surrogateescape"),
         "properties": (<const char*>view.properties)[:view.properties_length],
     }
 

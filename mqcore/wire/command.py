@@ -21,12 +21,14 @@ from mqcore.wire.codes import (
     VERSION_4_9_8,
     LanguageCode,
 )
+from mqcore.wire.numbers import whole_number
 
 Buffer = bytes | bytearray | memoryview
 Ext = dict[str, str | None]
 
 _HEADER_LENGTH_MASK: Final = 0x00FF_FFFF
 _HEADER_VALUES_MAX: Final = 100_000     # commas and brackets in a JSON header, also inside strings
+_RELAXED_HEADER_MAX: Final = 64 << 10   # bytes of a header that is not strict JSON
 _FIXED = struct.Struct(">hbhiii")       # code, language, version, opaque, flag, remark length
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
@@ -137,7 +139,8 @@ def decode(frame: Buffer) -> Command:
 
 def _decode_json(header: bytes) -> Command:
     try:
-        fields = fastjson.loads(header, count_max=_HEADER_VALUES_MAX)
+        fields = fastjson.loads(
+            header, count_max=_HEADER_VALUES_MAX, relaxed_size_max=_RELAXED_HEADER_MAX)
     except fastjson.JsonError as error:
         raise FrameError(f"JSON header: {error}") from error
     if not isinstance(fields, dict):
@@ -172,10 +175,7 @@ def _integer(value: Any, name: str) -> int:
     if value is None:
         return 0
     if isinstance(value, str):
-        try:
-            value = int(value) if len(value) <= 16 else None
-        except ValueError:
-            value = None
+        value = whole_number(value)
     elif isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or not _I32_MIN <= value <= _I32_MAX:

@@ -6,17 +6,26 @@ unquoted names and trailing commas (5.2). Everything is bounded: size, depth and
 """
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 import msgspec
 
-SIZE_MAX: Final = 16 * 1024 * 1024      # bytes of text; no frame is larger
+from mqcore.turns import finished
+from mqcore.wire.bare_keys import quoted
+
+SIZE_MAX: Final = 16 * 1024 * 1024      # bytes of text that a peer sends; no frame is larger
 DEPTH_MAX: Final = 64                   # containers in containers
 COUNT_MAX: Final = 2_000_000            # values in one text: bounds memory, not only time
+_PARTS_A_TURN: Final = 2_000            # pieces of text that are written between two pauses ...
+_VALUES_A_TURN: Final = 200             # values that are read
+_KEYS_A_TURN: Final = 500               # ... and keys that are sorted
 
 _DECODER = msgspec.json.Decoder()
+_MARK = 0x7F                            # before the digits of a bare key: strings begin otherwise
+_MARKED = "\x7f"
 _SPACE = re.compile(r"[ \t\r\n\f\b\ufeff]*")
 _NUMBER = re.compile(r"-?(?:[0-9]{1,400})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 _NUMBER_STARTS = "-0123456789"
@@ -58,22 +67,78 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
 # -- reading --------------------------------------------------------------------------------------
 
 
-def loads(text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_MAX) -> Any:
+def loads(
+    text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_MAX,
+    size_max: int = SIZE_MAX, relaxed_size_max: int | None = None,
+) -> Any:
     """Read one JSON value, strict or in Java's relaxed forms (remoting.md 5.1, 5.2).
 
-    `count_max` bounds the values. Bare integer keys become int, bare object keys ObjectKey.
-    Lone surrogates become `?`, as in Java. Raises JsonError.
+    `count_max` bounds the values, `size_max` the bytes; `relaxed_size_max` those of a text in other
+    forms than bare integer keys, which takes a hundred times as long. Bare integer keys become int,
+    bare object keys ObjectKey. Lone surrogates become `?`, as in Java. Raises JsonError.
     """
+    return finished(
+        loads_in_turns(text, count_max=count_max, size_max=size_max,
+                       relaxed_size_max=relaxed_size_max))
+
+
+
+def loads_in_turns(
+    text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_MAX,
+    size_max: int = SIZE_MAX, relaxed_size_max: int | None = None,
+) -> Generator[None, None, Any]:
+    """`loads`; a relaxed form, which takes 100 times as long as a strict one, has pauses."""
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
-    if len(raw) > SIZE_MAX:
-        raise JsonError(f"text of {len(raw)} bytes, expected at most {SIZE_MAX}")
+    if len(raw) > size_max:
+        raise JsonError(f"text of {len(raw)} bytes, expected at most {size_max}")
     # Separators bound the number of values, and counting them costs nothing beside parsing.
     if len(raw) > count_max and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > count_max:
         raise JsonError(f"more than {count_max} values")
     try:
         return _DECODER.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Reader(raw.decode("utf-8", "replace"), count_max).document()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        _raise_if_cut(raw, error)
+    found = _with_bare_keys(raw)
+    if found is not None:
+        return found
+    if relaxed_size_max is not None and len(raw) > relaxed_size_max:
+        raise JsonError(
+            f"{len(raw)} bytes that are not strict JSON: expected at most {relaxed_size_max}")
+    return (yield from _Reader(raw.decode("utf-8", "replace"), count_max).document())
+
+
+def _raise_if_cut(raw: bytes, error: Exception) -> None:
+    """A JSON text without its end is none in a relaxed form either: seconds are saved for MiB."""
+    if str(error) == "Input data was truncated" and raw.rstrip()[-1:] not in (b"}", b"]", b""):
+        raise JsonError(f"the text ends too early, after {len(raw)} bytes") from error
+
+
+def _with_bare_keys(raw: bytes) -> Any:
+    """A text that is strict but for bare integer keys; None: it is something else."""
+    if b"\x7f" in raw or b"\\u007" in raw:
+        return None
+    try:
+        value = _DECODER.decode(quoted(raw, _MARK))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        _raise_if_cut(raw, error)
+        return None
+    return _bare(value, 0)
+
+
+def _bare(value: Any, depth: int) -> Any:
+    """The value with its marked keys as int again."""
+    if depth > DEPTH_MAX:
+        raise JsonError(f"containers nested deeper than {DEPTH_MAX}")
+    if isinstance(value, dict):
+        return {
+            int(key[1:]) if key[:1] == _MARKED else key:
+            _bare(item, depth + 1) if isinstance(item, dict | list) else item
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_bare(item, depth + 1) if isinstance(item, dict | list) else item
+                for item in value]
+    return value
 
 
 class _Reader:
@@ -84,8 +149,8 @@ class _Reader:
         self._position = 0
         self._count_left = count_max
 
-    def document(self) -> Any:
-        value = self._value(0)
+    def document(self) -> Generator[None, None, Any]:
+        value = yield from self._value(0)
         self._skip_space()
         if self._position != len(self._text):
             raise self._error("the end of the text")
@@ -105,17 +170,19 @@ class _Reader:
         self._skip_space()
         return self._text[self._position:self._position + 1]
 
-    def _value(self, depth: int) -> Any:
+    def _value(self, depth: int) -> Generator[None, None, Any]:
         self._count_left -= 1
+        if self._count_left % _VALUES_A_TURN == 0:
+            yield
         if self._count_left < 0:
             raise JsonError("too many values")
         if depth > DEPTH_MAX:
             raise JsonError(f"containers nested deeper than {DEPTH_MAX}")
         first = self._peek()
         if first == "{":
-            return self._object(depth + 1)
+            return (yield from self._object(depth + 1))
         if first == "[":
-            return self._array(depth + 1)
+            return (yield from self._array(depth + 1))
         if first in ('"', "'") and first:
             return self._string(first)
         if first and first in _NUMBER_STARTS:
@@ -126,7 +193,7 @@ class _Reader:
             return _WORDS[match.group()]
         raise self._error("a value")
 
-    def _array(self, depth: int) -> list[Any]:
+    def _array(self, depth: int) -> Generator[None, None, list[Any]]:
         self._position += 1
         items: list[Any] = []
         while True:
@@ -134,21 +201,21 @@ class _Reader:
             if first == "]":
                 self._position += 1
                 return items
-            items.append(self._value(depth))
+            items.append((yield from self._value(depth)))
             self._separator("]")
 
-    def _object(self, depth: int) -> dict[Any, Any]:
+    def _object(self, depth: int) -> Generator[None, None, dict[Any, Any]]:
         self._position += 1
         members: dict[Any, Any] = {}
         while True:
             if self._peek() == "}":
                 self._position += 1
                 return members
-            key = self._key(depth)
+            key = yield from self._key(depth)
             if self._peek() != ":":
                 raise self._error("':'")
             self._position += 1
-            members[key] = self._value(depth)
+            members[key] = yield from self._value(depth)
             self._separator("}")
 
     def _separator(self, end: str) -> None:
@@ -159,14 +226,14 @@ class _Reader:
         elif following != end:
             raise self._error(f"',' or {end!r}")
 
-    def _key(self, depth: int) -> Any:
+    def _key(self, depth: int) -> Generator[None, None, Any]:
         first = self._peek()
         if first in ('"', "'") and first:
             return self._string(first)
         if first == "{":
             if depth >= DEPTH_MAX:
                 raise JsonError(f"containers nested deeper than {DEPTH_MAX}")
-            return ObjectKey.from_dict(self._object(depth + 1))
+            return ObjectKey.from_dict((yield from self._object(depth + 1)))
         if first and first in _NUMBER_STARTS:
             return self._number()
         match = _NAME.match(self._text, self._position)
@@ -291,6 +358,90 @@ def _write(
         raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def dumps_in_turns(value: Any, *, strict: bool = False) -> Generator[None, None, bytes]:
+    """`dumps`, with a pause every millisecond or so: for values of any size, and live ones.
+
+    A value that has `as_json` is asked for its form when it is written. What a container lost while
+    it is written is left out, what it gained may be. Raises JsonError beyond SIZE_MAX.
+    """
+    text = _Text(strict)
+    yield from text.write(value, 0)
+    return text.bytes()
+
+
+class _Text:
+    """A text that grows in turns."""
+
+    def __init__(self, strict: bool) -> None:
+        self._strict, self._quoted = strict, quote_ascii if strict else quote
+        self._parts: list[str] = []
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def bytes(self) -> bytes:
+        self._gather()
+        return b"".join(self._chunks)
+
+    def write(self, value: Any, depth: int) -> Generator[None, None, None]:
+        form = getattr(value, "as_json", None)
+        if form is not None:
+            value = form()
+        if isinstance(value, dict):
+            yield from self._object(value, depth)
+        elif isinstance(value, list | tuple) and not isinstance(value, ObjectKey):
+            yield from self._array(value, depth)
+        else:
+            _write(value, self._parts.append, self._quoted, self._strict, depth)
+
+    def _array(self, items: list[Any] | tuple[Any, ...],
+               depth: int) -> Generator[None, None, None]:
+        self._parts.append("[")
+        for number, item in enumerate(items):
+            if number:
+                self._parts.append(",")
+            yield from self.write(item, depth + 1)
+            if len(self._parts) >= _PARTS_A_TURN:
+                self._gather()
+                yield
+        self._parts.append("]")
+
+    def _object(self, members: dict[Any, Any], depth: int) -> Generator[None, None, None]:
+        first = True
+        self._parts.append("{")
+        for key in (yield from _in_order(list(members))):
+            value = members.get(key)
+            if value is None:
+                continue
+            if not first:
+                self._parts.append(",")
+            first = False
+            _write_key(key, self._parts.append, self._quoted, self._strict, depth)
+            self._parts.append(":")
+            yield from self.write(value, depth + 1)
+            if len(self._parts) >= _PARTS_A_TURN:
+                self._gather()
+                yield
+        self._parts.append("}")
+
+    def _gather(self) -> None:
+        self._chunks.append("".join(self._parts).encode("utf-8"))
+        self._size += len(self._chunks[-1])
+        self._parts.clear()
+        if self._size > SIZE_MAX:
+            raise JsonError(f"a text of more than {SIZE_MAX} bytes")
+
+
+def _in_order(keys: list[Any]) -> Generator[None, None, Iterable[Any]]:
+    """The keys sorted: in runs, which are merged while they are written."""
+    if len(keys) <= _KEYS_A_TURN:
+        return sorted(keys, key=_key_order)
+    runs = []
+    for start in range(0, len(keys), _KEYS_A_TURN):
+        runs.append(sorted(keys[start:start + _KEYS_A_TURN], key=_key_order))
+        yield
+    return heapq.merge(*runs, key=_key_order)
+
+
 def _write_array(
     items: Iterable[Any], put: Callable[[str], None], quoted: Callable[[str], str], strict: bool,
     depth: int,
@@ -312,18 +463,24 @@ def _write_object(
         if members[key] is None:
             continue
         put(separator)
-        if isinstance(key, str):
-            put(quoted(key))
-        elif isinstance(key, int) and not isinstance(key, bool):
-            put(f'"{int(key)}"' if strict else str(int(key)))
-        elif isinstance(key, ObjectKey) and not strict:
-            _write_object(key.as_dict(), put, quoted, strict, depth + 1)
-        else:
-            raise TypeError(f"key of type {type(key).__name__} has no JSON form here")
+        _write_key(key, put, quoted, strict, depth)
         put(":")
         _write(members[key], put, quoted, strict, depth + 1)
         separator = ","
     put("{}" if separator == "{" else "}")
+
+
+def _write_key(
+    key: Any, put: Callable[[str], None], quoted: Callable[[str], str], strict: bool, depth: int
+) -> None:
+    if isinstance(key, str):
+        put(quoted(key))
+    elif isinstance(key, int) and not isinstance(key, bool):
+        put(f'"{int(key)}"' if strict else str(int(key)))
+    elif isinstance(key, ObjectKey) and not strict:
+        _write_object(key.as_dict(), put, quoted, strict, depth + 1)
+    else:
+        raise TypeError(f"key of type {type(key).__name__} has no JSON form here")
 
 
 def _key_order(key: Any) -> tuple[str, Any]:

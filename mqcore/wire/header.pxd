@@ -16,6 +16,7 @@ cdef enum RequestCodes:
     CODE_END_TRANSACTION = 37
     CODE_SEND_V2 = 310
     CODE_SEND_BATCH = 320
+    CODE_LITE_PULL = 361               # of 5.x clients: a pull under another code
 
 # Fields of sends, in the order of V2's letters a to n
 cdef enum:

@@ -77,7 +77,7 @@ cdef inline int end_field(const uint8_t* key, int32_t length) noexcept nogil:
 
 
 cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexcept nogil:
-    if code == CODE_PULL:
+    if code == CODE_PULL or code == CODE_LITE_PULL:
         return pull_field(key, length)
     if code == CODE_SEND_V2 or code == CODE_SEND_BATCH:
         return key[0] - 97 if length == 1 and 97 <= key[0] <= 110 else -1

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqcore.turns import finished
 from mqcore.wire import fastjson
+from mqcore.wire.numbers import whole_number
 
 SINGLE_TAG = "SINGLE_TAG"
 MULTI_TAG = "MULTI_TAG"
@@ -17,6 +20,7 @@ SYS_FLAG_UNIT_SUB = 0x2
 _FILTER_TYPES = (SINGLE_TAG, MULTI_TAG)
 _INFLATED_SIZE_MAX = 64 * 1024 * 1024
 _TOPIC_COUNT_MAX = 1_000_000
+_TOPICS_A_TURN = 200                    # that are read between two pauses
 _INT = struct.Struct(">i")
 
 
@@ -97,11 +101,8 @@ def _members(value: Any, where: str) -> dict[Any, Any]:
 def _number(value: Any, where: str, missing: int = 0) -> int:
     if value is None:
         return missing
-    if isinstance(value, str) and len(value) <= 20:
-        try:
-            return int(value)
-        except ValueError:
-            value = None
+    if isinstance(value, str):
+        value = whole_number(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or not -(2**63) <= value < 2**63:
@@ -127,13 +128,19 @@ class TopicTable:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> TopicTable:
-        """Read TopicConfigSerializeWrapper; raises BodyError."""
+    def from_json(
+        cls, value: Any, topic_count_max: int = _TOPIC_COUNT_MAX
+    ) -> Generator[None, None, TopicTable]:
+        """Read TopicConfigSerializeWrapper, with pauses; raises BodyError."""
         members = _members(value, "topicConfigSerializeWrapper")
         table = _members(members.get("topicConfigTable"), "topicConfigTable")
-        if len(table) > _TOPIC_COUNT_MAX:
-            raise BodyError(f"topicConfigTable: more than {_TOPIC_COUNT_MAX} topics")
-        topics = {str(name): TopicConfig.from_json(str(name), item) for name, item in table.items()}
+        if len(table) > topic_count_max:
+            raise BodyError(f"topicConfigTable: more than {topic_count_max} topics")
+        topics = {}
+        for number, (name, item) in enumerate(table.items(), 1):
+            topics[str(name)] = TopicConfig.from_json(str(name), item)
+            if number % _TOPICS_A_TURN == 0:
+                yield
         return cls(DataVersion.from_json(members.get("dataVersion")), topics)
 
 
@@ -156,23 +163,35 @@ def _sized(text: bytes) -> bytes:
     return _INT.pack(len(text)) + text
 
 
-def decode_registration(body: bytes, *, compressed: bool, bare: bool = False) -> TopicTable:
+def decode_registration(
+    body: bytes, *, compressed: bool, bare: bool = False, topic_count_max: int = _TOPIC_COUNT_MAX,
+) -> TopicTable:
     """Read the body of REGISTER_BROKER; `bare` is the form of senders before 3.0.11.
 
     No body is an empty table with version 0/0. Raises BodyError.
     """
+    return finished(decode_registration_in_turns(
+        body, compressed=compressed, bare=bare, topic_count_max=topic_count_max))
+
+
+def decode_registration_in_turns(
+    body: bytes, *, compressed: bool, bare: bool = False,
+    topic_count_max: int = _TOPIC_COUNT_MAX,
+) -> Generator[None, None, TopicTable]:
+    """`decode_registration`, with pauses."""
     if not body:
         return TopicTable()
     if compressed:
-        return _decode_compressed(_inflated(body))
+        return (yield from _decode_compressed(_inflated(body), topic_count_max))
     try:
-        document = fastjson.loads(body)
+        document = yield from fastjson.loads_in_turns(body)
     except fastjson.JsonError as error:
         raise BodyError(f"registration body: {error}") from error
     if bare:
-        return TopicTable.from_json(document)
+        return (yield from TopicTable.from_json(document, topic_count_max))
     members = _members(document, "registration body")
-    return TopicTable.from_json(members.get("topicConfigSerializeWrapper"))
+    return (yield from TopicTable.from_json(
+        members.get("topicConfigSerializeWrapper"), topic_count_max))
 
 
 def _inflated(body: bytes) -> bytes:
@@ -210,17 +229,21 @@ class _Parts:
         return piece.decode("utf-8", "replace")
 
 
-def _decode_compressed(plain: bytes) -> TopicTable:
+def _decode_compressed(
+    plain: bytes, topic_count_max: int
+) -> Generator[None, None, TopicTable]:
     parts = _Parts(plain)
     try:
         version = DataVersion.from_json(fastjson.loads(parts.text()))
     except fastjson.JsonError as error:
         raise BodyError(f"compressed registration body: dataVersion: {error}") from error
     count = parts.number()
-    if not 0 <= count <= _TOPIC_COUNT_MAX:
+    if not 0 <= count <= topic_count_max:
         raise BodyError(f"compressed registration body: topic count {count}")
     topics = {}
-    for _ in range(count):
+    for number in range(count):
+        if number % _TOPICS_A_TURN == 0:
+            yield
         text = parts.text()
         tokens = text.split(" ")
         if len(tokens) != 5:
@@ -280,11 +303,13 @@ class TopicRoute:
 
     def encode(self, *, strict: bool) -> bytes:
         """The body of the answer to 105, in one of its two styles (remoting.md 4.7.2)."""
-        return fastjson.dumps({
-            "brokerDatas": [broker.as_json() for broker in self.brokers],
-            "filterServerTable": {},
-            "orderTopicConf": self.order_conf,
-            "queueDatas": [queue.as_json() for queue in self.queues],
+        return finished(self.encode_in_turns(strict=strict))
+
+    def encode_in_turns(self, *, strict: bool) -> Generator[None, None, bytes]:
+        """`encode`, with pauses: a topic may be on thousands of brokers."""
+        return fastjson.dumps_in_turns({
+            "brokerDatas": self.brokers, "filterServerTable": {},
+            "orderTopicConf": self.order_conf, "queueDatas": self.queues,
         }, strict=strict)
 
 

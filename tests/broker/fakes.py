@@ -1,11 +1,12 @@
 """In-memory stand-ins for the ports, and short ways to make a broker and its requests."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Ports
 from mqcore.broker.filters import FilterData
@@ -57,6 +58,9 @@ class FakeStore:
     def record(self, position: int) -> bytes | None:
         return self.records.get(position)
 
+    def named_record(self, position: int) -> bytes | None:
+        return self.records.get(position)
+
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         return self.store_times.get((topic, queue_id, offset), -1)
 
@@ -92,6 +96,9 @@ class FakeQueues:
 
     def all(self) -> list[tuple[str, int, int]]:
         return [(topic, queue_id, end) for (topic, queue_id), end in self.queues.items()]
+
+    def some(self) -> Iterator[list[tuple[str, int, int]]]:
+        yield self.all()
 
     def remove(self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]) -> None:
         self.removed += sorted(queues)
@@ -130,6 +137,10 @@ class FakeTables:
     topic_count_max: int = 1_000_000
     filter_count_max: int = 1_000_000
     permission: tuple[bool, bool] | None = None
+    settings: Settings | None = None
+
+    def publish_settings(self, settings: Settings) -> None:
+        self.settings = settings
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         self.permission = readable, writable
@@ -330,15 +341,19 @@ def settings_in(folder: Path, *overrides: str) -> Settings:
 
 
 def make_bench(
-    settings: Settings, queues: dict[tuple[str, int], int] | None = None
+    settings: Settings, queues: dict[tuple[str, int], int] | None = None,
+    changes: ChangedSettings | None = None,
 ) -> Bench:
-    """A broker that has loaded what lies in its store folder; queues: those that it has."""
+    """
+    A broker that has loaded what lies in its store folder; queues: those that it has. changes: of
+    a run that began with `settings`.
+    """
     Path(settings.store.path).mkdir(parents=True, exist_ok=True)
     store, tables, connections = FakeStore(), FakeTables(), FakeConnections()
     appender, registrar, figures = FakeAppender(), FakeRegistrar(), FakeFigures()
     fake_queues, pulls = FakeQueues(queues or {}), FakePulls()
     broker = Broker(settings, Ports(
-        store, tables, connections, appender, registrar, figures, fake_queues, pulls))
+        store, tables, connections, appender, registrar, figures, fake_queues, pulls), changes)
     broker.load(NOW_MS)
     return Bench(
         broker, store, tables, connections, appender, registrar, figures, fake_queues, pulls)

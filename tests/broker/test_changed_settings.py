@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.changed_settings import FILE_NAME, LIVE
+from mqcore.broker.changed_settings import FILE_NAME, KEPT, ChangedSettings
+from mqcore.broker.live_settings import value_of
 from mqcore.store import files
 from mqcore.wire import fastjson
 from tests.broker.fakes import Bench, make_bench, settings_in
@@ -111,7 +112,8 @@ def test_a_change_that_cannot_be_kept_is_refused_and_has_no_effect(tmp_path: Pat
     ('"broker.permission":null', "broker.permission"),
     ('"broker.permission":{}', "broker.permission"),
     ('"store.query_count_max":"5000"', "store.query_count_max"),
-    ('"store.flush":"sync"', "store.flush: expected a setting that requests can change"),
+    ('"store.path":"/etc"', "store.path: expected a setting that requests can change"),
+    ('"store.segment_size_bytes":"8192"', "expected a setting that requests can change"),
     ('"broker.gone":"1"', "broker.gone: expected a setting that requests can change"),
     ('"":""', "expected a setting that requests can change"),
 ])
@@ -156,17 +158,62 @@ def test_a_file_that_cannot_be_used_is_reported_and_stops_no_start(
 
 def test_every_setting_that_can_change_is_kept(tmp_path: Path) -> None:
     bench = make_bench(settings_in(tmp_path))
-    before = {key: shown_of(bench, key) for key in LIVE}
-    others = {"true": "false", "false": "true", "6": "4"}
+    before = {key: value_of(bench.broker.core.settings, key) for key in KEPT}
     for key, value in before.items():
-        assert change(bench, f"{key}={others.get(value) or int(value) // 2}") == 0, key
-    changed = {key: shown_of(bench, key) for key in LIVE}
+        assert change(bench, f"{key}={OTHERS.get(key) or other(value)}") == 0, key
+    changed = {key: value_of(bench.broker.core.changes.wanted, key) for key in KEPT}
     again = make_bench(settings_in(tmp_path))
 
-    assert all(changed[key] != before[key] for key in LIVE)
-    assert {key: shown_of(again, key) for key in LIVE} == changed
+    assert [key for key in KEPT if changed[key] == before[key]] == []
+    assert {key: value_of(again.broker.core.settings, key) for key in KEPT} == changed
 
 
-def shown_of(bench: Bench, key: str) -> str:
-    section, _, name = key.partition(".")
-    return str(getattr(getattr(bench.broker.core.settings, section), name)).lower()
+OTHERS = {
+    "broker.region_id": "Elsewhere", "broker.message_delay_levels": "1s 2s", "log.level": "debug",
+    "broker.name": "broker-b", "broker.cluster": "Other", "broker.advertised_ip": "127.0.0.9",
+    "broker.advertised_host": "elsewhere",
+    "broker.namesrv_addrs": "a:1;b:2", "broker.trace_topic_name": "Traces", "store.flush": "sync",
+    "broker.accept_sends_from_ms": "5", "broker.id": "7",
+}
+
+
+def other(value: str) -> str:
+    """Another value that is allowed wherever this one is."""
+    switches = {"true": "false", "false": "true", "6": "4"}
+    return switches.get(value) or str(max(int(value) // 2, 1))
+
+
+def test_what_needs_a_start_is_kept_and_shown_but_not_running_yet(tmp_path: Path) -> None:
+    bench = make_bench(settings_in(tmp_path))
+    answer = bench.ask(25, None, b"flushDiskType=SYNC_FLUSH\nlistenPort=40999\ntraceOn=false")
+
+    assert (answer.code, answer.remark) == (
+        0, "kept for the next start: flushDiskType, listenPort")
+    assert (shown(bench, "flushDiskType"), shown(bench, "listenPort")) == ("SYNC_FLUSH", "40999")
+    running = bench.broker.core.settings
+    assert (running.store.flush, running.broker.listen_port, running.broker.trace_on) == (
+        "async", 40911, False)
+    after = make_bench(settings_in(tmp_path)).broker.core.settings
+    assert (after.store.flush, after.broker.listen_port) == ("sync", 40999)
+
+
+def test_a_coordinator_that_begins_anew_takes_only_what_is_honoured_at_once(
+    tmp_path: Path
+) -> None:
+    started = settings_in(tmp_path)
+    bench = make_bench(started)
+    assert change(bench, "listenPort=40999\ndeleteWhen=05") == 0
+
+    again = make_bench(started, changes=ChangedSettings(started)).broker.core
+    assert (again.settings.broker.listen_port, again.settings.store.delete_when_hours) == (
+        40911, (5,))
+    assert again.changes.wanted.broker.listen_port == 40999
+
+
+def test_the_two_halves_of_the_flush_mode_come_in_any_order(tmp_path: Path) -> None:
+    bench = make_bench(settings_in(tmp_path))
+    for change_text, mode in (("transientStorePoolEnable=true", "transient-pool"),
+                              ("flushDiskType=SYNC_FLUSH", "sync"),
+                              ("flushDiskType=ASYNC_FLUSH", "async")):
+        assert change(bench, change_text) == 0
+        assert value_of(bench.broker.core.changes.wanted, "store.flush") == mode

@@ -120,7 +120,7 @@ def test_the_broker_hands_answers_ticks_and_ends_of_connections_on(bench: Bench)
     bench.broker.tick(NOW_MS + 5_000)
     bench.broker.connection_closed(3)
     lost = ask(calls, 3 << 48 | 1, 60_000)
-    bench.broker.connections_lost(3)
+    bench.broker.connection_closed(3 << 48 | 1)
 
     assert lost == [CallEnd.CLOSED]
     assert (answered, timed_out, closed) == ([answer], [CallEnd.TIMEOUT], [CallEnd.CLOSED])
@@ -209,3 +209,39 @@ def test_an_answer_to_a_call_that_was_not_sent_is_nobody_s(
         **{name: getattr(guessed, name) for name in guessed.__dataclass_fields__},
         "opaque": guessed.opaque + 2}))
     assert ended == [[], [], []]
+
+
+def test_one_connection_has_a_share_of_all_calls(calls: ClientCalls) -> None:
+    deaf = [ask(calls, connection=1) for _ in range(client_calls.SHARE_COUNT_MAX + 1)]
+
+    assert [len(ended) for ended in deaf] == [0] * client_calls.SHARE_COUNT_MAX + [1]
+    assert deaf[-1] == [CallEnd.REFUSED]
+    assert ask(calls, connection=2) == []
+
+
+def test_the_newest_call_to_who_is_asked_most_makes_room_for_others(
+    calls: ClientCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_calls, "CALL_COUNT_MAX", 6)
+    many = [ask(calls, connection=1) for _ in range(4)]
+    few = [ask(calls, connection=2) for _ in range(2)]
+
+    assert ask(calls, connection=3) == []
+    assert many == [[], [], [], [CallEnd.REFUSED]]
+    assert ask(calls, connection=1) == [CallEnd.REFUSED]
+    assert [ask(calls, connection=number) for number in (4, 5, 6)] == [[], [], []]
+    assert ask(calls, connection=7) == [CallEnd.REFUSED]         # nobody has more than one now
+    assert few == [[], [CallEnd.REFUSED]]
+    assert len(calls) == 6
+
+
+def test_bytes_belong_to_all_as_well(
+    calls: ClientCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(calls, connection=9)
+    size = calls._bytes
+    monkeypatch.setattr(client_calls, "CALL_BYTES_MAX", 4 * size)
+    many = [ask(calls, connection=1) for _ in range(3)]
+
+    assert ask(calls, connection=2) == []
+    assert many == [[], [], [CallEnd.REFUSED]]

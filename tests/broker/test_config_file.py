@@ -70,5 +70,5 @@ def test_a_broken_file_without_a_usable_backup_is_named(tmp_path: Path) -> None:
 
 
 def test_an_entry_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigFileError, match=r"x\.json: entry T: "):
+    with pytest.raises(ConfigFileError, match=r"x\.json: entry 'T': "):
         config_file.entries(tmp_path / "x.json", {"T": "many"}, lambda name, value: int(value))

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from mqcore.broker import stock_conf
-from mqcore.broker.changed_settings import LIVE
 from mqcore.broker.config_requests import shown
+from mqcore.broker.live_settings import (
+    AT_START,
+    FILE_SIZES,
+    LIVE,
+    PATHS,
+    applied,
+    lines,
+    live_part,
+)
 from mqcore.broker.settings import SECTIONS, load
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, settings_in
@@ -18,12 +26,12 @@ def change(bench: Bench, text: str) -> Any:
     return bench.ask(25, None, text.encode())
 
 
-def lines(bench: Bench) -> dict[str, str]:
+def table(bench: Bench) -> dict[str, str]:
     return dict(line.split("=", 1) for line in bench.ask(26).body.decode().splitlines())
 
 
 def test_settings_are_shown_under_their_stock_names_and_values(bench: Bench) -> None:
-    found = lines(bench)
+    found = table(bench)
 
     assert (found["brokerName"], found["listenPort"], found["brokerPermission"]) == (
         "broker-a", "40911", "6")
@@ -67,7 +75,7 @@ def test_switches_take_effect_at_once(bench: Bench) -> None:
     assert core.topics.create_from_template("T", "TBW102", 4, False, NOW_MS) is None
     assert core.groups.find_or_create("G", NOW_MS) is None
     assert core.locks.expiry_ms == 7000
-    assert lines(bench)["autoCreateTopicEnable"] == "false"
+    assert table(bench)["autoCreateTopicEnable"] == "false"
 
 
 def test_a_new_permission_reaches_serving_processes_and_name_servers(bench: Bench) -> None:
@@ -83,22 +91,37 @@ def test_a_new_permission_reaches_serving_processes_and_name_servers(bench: Benc
 
 @pytest.mark.parametrize(("text", "code", "reason"), [
     ("brokerConfigPath=/x", 16, "brokerConfigPath cannot be changed"),
-    ("deleteWhen=05", 1, "set store.delete_when_hours in the settings file and restart"),
-    ("store.flush=sync", 1, "store.flush is read at a start only"),
-    ("flushDiskType=SYNC_FLUSH", 1, "flushDiskType is read at a start only"),
-    ("sendMessageThreadPoolNums=4", 1, "has no effect on this broker"),
+    ("rocketmqHome=/x", 16, "rocketmqHome cannot be changed"),
+    ("storePathRootDir=/x", 16, "storePathRootDir is a path"),
+    ("store.path=/x", 16, "store.path is a path"),
+    ("storePathCommitLog=/x", 16, "storePathCommitLog is a path"),
+    ("readOnlyCommitLogStorePaths=/x", 16, "readOnlyCommitLogStorePaths is a path"),
+    ("storePathDLedgerCommitLog=/x", 16, "storePathDLedgerCommitLog is a path"),
+    ("messageStorePlugIn=x.Y", 16, "messageStorePlugIn is a path"),
+    ("log.file=/x", 16, "log.file is a path"),
+    ("mappedFileSizeCommitLog=8192", 16, "the size of files that this store has"),
+    ("maxIndexNum=100", 16, "the size of files that this store has"),
+    ("processes.serving_count=2", 1, "processes.serving_count is read at a start only"),
+    ("aclEnable=true", 1, "access control is not supported yet"),
     ("nonsense=1", 1, "nonsense is not a setting of this broker"),
+    ("deleteWhen=25", 1, "deleteWhen"),
+    ("deleteWhen=1_0", 1, "expected a whole number"),
+    ("fileReservedTime=-1", 1, "fileReservedTime"),
+    ("flushIntervalCommitLog=0", 1, "flushIntervalCommitLog"),
+    ("messageDelayLevel=1s 2x", 1, "level 2"),
+    ("regionId=" + "x" * 5000, 1, "5000 characters, expected at most 4096"),
+    ("log.level=loud", 1, "log.level"),
     ("brokerPermission=5", 1, "2 (write), 4 (read) or 6 (both)"),
     ("autoCreateTopicEnable=perhaps", 1, "autoCreateTopicEnable"),
 ])
 def test_what_cannot_be_changed_is_refused_by_name_and_nothing_changes(
     bench: Bench, text: str, code: int, reason: str
 ) -> None:
-    before = lines(bench)
+    before = table(bench)
     answer = change(bench, f"notifyConsumerIdsChangedEnable=false\n{text}")
 
     assert (answer.code, reason in answer.remark) == (code, True), answer.remark
-    assert lines(bench) == before
+    assert table(bench) == before
 
 
 def test_the_live_settings_are_settings() -> None:
@@ -106,4 +129,51 @@ def test_the_live_settings_are_settings() -> None:
              for key in kind.__struct_fields__}
 
     assert known >= LIVE
-    assert not LIVE & {target for target, _ in stock_conf.CONVERTED.values()}
+    assert known >= AT_START | PATHS | FILE_SIZES
+    stock = {*stock_conf.RENAMED.values(), *(target for target, _ in stock_conf.CONVERTED.values())}
+    assert stock <= LIVE | AT_START | PATHS | FILE_SIZES
+
+
+@pytest.mark.parametrize(("value", "address"), [
+    ("10.0.0.7", "10.0.0.7:40911"), ("broker.example", "broker.example:40911"),
+])
+def test_the_advertised_address_may_be_a_name(bench: Bench, value: str, address: str) -> None:
+    assert change(bench, "brokerIP1=first.example").code == 0
+    answer = change(bench, f"brokerIP1={value}")
+
+    assert (answer.code, answer.remark) == (0, "kept for the next start: brokerIP1")
+    assert bench.broker.core.changes.wanted.advertised_addr == address
+    assert table(bench)["brokerIP1"] == value
+
+
+def test_what_is_honoured_at_once_is_told_to_every_process(bench: Bench) -> None:
+    assert change(bench, "deleteWhen=05;17\nfileReservedTime=48\nmaxMessageSize=4096\n").code == 0
+
+    told = bench.tables.settings
+    assert told is not None
+    assert (told.store.delete_when_hours, told.store.reserved_hours) == ((5, 17), 48)
+    assert told.store.message_size_max_bytes == 4 << 20
+
+
+def test_known_keys_without_effect_are_taken_and_the_remark_says_so(bench: Bench) -> None:
+    answer = change(bench, "sendMessageThreadPoolNums=4\nfileReservedTime=24\naclEnable=false\n"
+                           "listenPort=40912\n")
+
+    assert (answer.code, answer.remark) == (
+        0, "kept for the next start: listenPort; without effect on this broker: "
+           "sendMessageThreadPoolNums, aclEnable")
+
+
+def test_what_one_process_tells_makes_the_same_settings_in_another(tmp_path: Path) -> None:
+    started = settings_in(tmp_path)
+    now = settings_in(
+        tmp_path, "broker.region_id=a=b c=d", "store.delete_when_hours=1,2", "log.level=debug",
+        "broker.message_delay_levels=1s  5s", "store.flush_interval_ms=7",
+        "broker.listen_port=40912")
+    again = applied(started, lines(now, started))
+
+    assert again == live_part(started, now)
+    assert again.broker.region_id == "a=b c=d"
+    assert again.broker.message_delay_levels == "1s  5s"
+    assert (again.log.level, again.broker.listen_port) == ("debug", 40911)
+    assert lines(started, started) == b""

@@ -46,7 +46,8 @@ def test_what_a_request_leaves_out_is_default_not_what_it_was(bench: Bench) -> N
 @pytest.mark.parametrize(("change", "reason"), [
     ({"groupName": None}, "groupName is missing"),
     ({"groupName": " "}, "groupName is missing"),
-    ({"groupName": "x" * 256}, "at most 255 bytes"),
+    ({"groupName": "x" * 121}, "at most 120"),
+    ({"groupName": "a/b"}, "the character '/'"),
     ({"retryQueueNums": 65_536}, "retryQueueNums is 65536: expected a whole number"),
     ({"retryMaxTimes": "many"}, "retryMaxTimes is 'many': expected a whole number"),
     ({"retryMaxTimes": [1]}, "retryMaxTimes is [1]"),
@@ -65,7 +66,7 @@ def test_a_disk_that_refuses_is_said(bench: Bench, monkeypatch: pytest.MonkeyPat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(config_file, "save", full)
+    monkeypatch.setattr(config_file, "save_text", full)
     assert "No space left" in bench.ask(200, None, BODY).remark
 
 

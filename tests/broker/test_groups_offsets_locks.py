@@ -8,7 +8,7 @@ import pytest
 from mqcore.broker import config_file
 from mqcore.broker.groups import BUILT_IN, GroupConfig, GroupTable
 from mqcore.broker.locks import LockTable, Queue
-from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.offsets import OFFSET_BYTES, PAIR_BYTES, OffsetTable
 from tests.broker.fakes import NOW_MS, Bench, FakeStore, FakeTables, settings_in
 
 
@@ -119,15 +119,28 @@ def test_the_offsets_of_one_group_are_removed_alone(tmp_path: Path) -> None:
     assert offsets.committed("xG", "T", 0) == 2
 
 
-def test_a_full_offset_table_takes_known_queues_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mqcore.broker.offsets.KEY_COUNT_MAX", 1)
-    offsets = OffsetTable(tmp_path / "o.json")
+def test_a_full_offset_table_takes_known_queues_only(tmp_path: Path) -> None:
+    offsets = OffsetTable(tmp_path / "o.json", PAIR_BYTES + OFFSET_BYTES + 8)
 
     assert offsets.commit("G", "T", 0, 1)
     assert not offsets.commit("H", "T", 0, 1)
+    assert not offsets.commit("G", "T", 1, 1)
     assert offsets.commit("G", "T", 0, 2)
+    offsets.remove_group("G")
+    assert offsets.commit("H", "T", 0, 1)
+
+
+def test_one_address_gets_half_of_the_room_that_it_finds(tmp_path: Path) -> None:
+    offsets = OffsetTable(tmp_path / "o.json", 1 << 20)
+    taken = [next(count for count in range(10_000)
+                  if not offsets.commit(f"{source}{count}", "T", 0, 1, source))
+             for source in ("10.0.0.1", "10.0.0.2", "10.0.0.3")]
+
+    assert 1_000 < taken[0] < 1_200
+    assert abs(taken[0] - 2 * taken[1]) < 9
+    assert abs(taken[1] - 2 * taken[2]) < 9
+    assert offsets.commit("10.0.0.10", "T", 0, 2, "10.0.0.1")
+    assert offsets.commit("own", "T", 0, 1)
 
 
 def test_offsets_are_asked_and_committed_by_request(bench: Bench) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import offsets as offsets_module
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, response
 from mqcore.wire.topics import TopicConfig
@@ -203,7 +202,7 @@ def test_a_group_gets_anothers_offsets(moved: Bench) -> None:
     moved.broker.commit_offset("new", "T", 0, 41)
     assert offsets.of_queues("G", "T") == {0: 40, 1: 60}
     moved.ask(314, clone | {"topic": ""})
-    assert offsets.topics_of("new") == {"T", "U"}   # of a topic without config there is nothing
+    assert offsets.topics_of("new") == {"T", "U"}     # not X, which has no config
 
 
 def test_topics_that_a_connected_group_does_not_read_are_cloned_only_as_if_it_were_not(
@@ -221,9 +220,10 @@ def test_topics_that_a_connected_group_does_not_read_are_cloned_only_as_if_it_we
 
 
 def test_a_full_table_takes_no_clone(moved: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_module, "KEY_COUNT_MAX", 1)
+    monkeypatch.setattr(moved.broker.core.offsets, "_bytes_max", 1)
+    answer = moved.ask(314, {"srcGroup": "G", "destGroup": "new", "topic": "T"})
 
-    assert moved.ask(314, {"srcGroup": "G", "destGroup": "new", "topic": "T"}).code == 1
+    assert (answer.code, "broker.consumer_offsets_bytes_max" in answer.remark) == (1, True)
 
 
 def test_offsets_beyond_the_data_are_taken_back_at_the_start(tmp_path: Path) -> None:

@@ -99,6 +99,20 @@ def test_what_is_empty_is_filled_in() -> None:
     assert settings.fast_port == 10909
 
 
+def test_clients_are_told_a_name_and_messages_carry_its_address() -> None:
+    settings = load(None, {}, ["broker.advertised_host=localhost"])
+
+    assert settings.advertised_addr == "localhost:10911"
+    assert settings.store_addr == "127.0.0.1:10911"
+    both = load(None, {}, ["broker.advertised_host=no.invalid", "broker.advertised_ip=10.0.0.7"])
+    assert (both.advertised_addr, both.store_addr) == ("no.invalid:10911", "10.0.0.7:10911")
+
+
+def test_a_name_without_an_address_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.invalid.*has no IPv4 address"):
+        load(None, {}, ["broker.advertised_host=nowhere.invalid"])
+
+
 @pytest.mark.parametrize(("override", "text"), [
     ("store.flush=fast", 'store.flush = "fast": expected one of "async", "sync", "transient-pool"'),
     ("broker.listen_port=0", 'listen_port = "0": expected a whole number from 1 to 65535'),
@@ -107,6 +121,10 @@ def test_what_is_empty_is_filled_in() -> None:
     ("broker.permission=3", "permission = 3: expected 2 (write), 4 (read) or 6 (both)"),
     ("broker.namesrv_addrs=a:1;b", "expected host:port in each entry"),
     ("broker.advertised_ip=here", 'advertised_ip = "here": expected an IPv4 address'),
+    ("broker.advertised_host=a b", 'advertised_host = "a b": expected a host name or an IPv4'),
+    ("broker.advertised_host=x/y", "expected a host name or an IPv4 address"),
+    ("broker.accept_sends_from_ms=1" + "0" * 30, "a whole number from 0 to 9007199254740992"),
+    ("broker.transaction_timeout_ms=1" + "0" * 30, "a whole number from 0 to 9007199254740992"),
     ("store.segment_size_bytes=4096", "expected more than 4259848"),
     ("store.segment_size_bytes=1073741825", "expected a multiple of 4096"),
     ("namesrv.listen_port=10911", "namesrv.listen_port = 10911"),

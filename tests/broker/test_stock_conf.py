@@ -50,6 +50,12 @@ def test_stock_keys_set_their_counterparts(tmp_path: Path) -> None:
     assert settings.store.reserved_hours == 48
 
 
+def test_the_advertised_address_may_be_a_name(tmp_path: Path) -> None:
+    settings = read(tmp_path, "brokerIP1=localhost\nlistenPort=20911\n")
+
+    assert (settings.advertised_addr, settings.store_addr) == ("localhost:20911", "127.0.0.1:20911")
+
+
 def test_unknown_keys_and_keys_without_effect_make_one_warning(tmp_path: Path) -> None:
     settings = read(tmp_path, STOCK)
 

@@ -141,7 +141,7 @@ def test_a_topic_of_the_file_that_is_too_long_is_left_out(tmp_path: Path) -> Non
 def test_a_file_with_nonsense_in_a_field_is_named(tmp_path: Path) -> None:
     config_file.save(tmp_path / "topics.json", {"topicConfigTable": {"T": {"perm": "much"}}})
 
-    with pytest.raises(ConfigFileError, match=r"topics\.json: entry T: .*perm"):
+    with pytest.raises(ConfigFileError, match=r"topics\.json: entry 'T': .*perm"):
         table(tmp_path)
 
 

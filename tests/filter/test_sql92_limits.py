@@ -40,11 +40,13 @@ EVALUATE_S_MAX = 0.5
     ("a = 1" + " = TRUE" * CHAIN_MAX, "a = 1" + " = TRUE" * (CHAIN_MAX + 1)),
     ("a IN (" + ",".join(f"'{i}'" for i in range(IN_LIST_MAX)) + ")",
      "a IN (" + ",".join(f"'{i}'" for i in range(IN_LIST_MAX + 1)) + ")"),
+    ("a IN (" + ",".join(["'x'"] * 1_000) + ") OR b IN (" + ",".join(["'x'"] * 500) + ")",
+     "a IN (" + ",".join(["'x'"] * 1_000) + ") OR b IN (" + ",".join(["'x'"] * 600) + ")"),
     (" OR ".join(f"n{i} = 1" for i in range(NAMES_MAX)),
      " OR ".join(f"n{i} = 1" for i in range(NAMES_MAX + 1))),
     ("a OR " * (INSTRUCTIONS_MAX // 3) + "a", "a OR " * (INSTRUCTIONS_MAX // 3 + 1) + "a"),
     ("a = '" + "x" * (EXPRESSION_BYTES_MAX - 6) + "'", "a = '" + "x" * EXPRESSION_BYTES_MAX + "'"),
-], ids=["parentheses", "not", "minus", "chain", "list", "names", "steps", "length"])
+], ids=["parentheses", "not", "minus", "chain", "list", "words", "names", "steps", "length"])
 def test_a_limit_is_reached_but_not_passed(inside: str, outside: str) -> None:
     assert Filter.compile(inside).evaluate(b"a\x011") in Truth
     with pytest.raises(SqlError, match="at most"):
@@ -56,6 +58,8 @@ def test_a_limit_is_reached_but_not_passed(inside: str, outside: str) -> None:
     "NOT " * 8_000,
     "-" * EXPRESSION_BYTES_MAX,
     "a = 1 OR " * 3_600 + "a = 1",
+    " OR ".join("p > " + "-" * 60 + "5" for _ in range(400)),
+    " OR ".join("(" * 60 + "a = b" + ")" * 60 for _ in range(250)),
     "a IN (" + "'x'," * 8_000 + "'x')",
     "/*" * 16_000,
     "--" * 16_000,

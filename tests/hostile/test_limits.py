@@ -157,11 +157,13 @@ def test_a_bad_request_is_refused_with_field_and_limit(
     assert honest.queue_end(topic, 0) == end          # nothing was stored
 
 
-def test_a_heartbeat_with_names_that_nothing_can_have_is_taken(
+def test_a_heartbeat_with_names_that_nothing_can_have_is_refused_and_harms_nobody(
     watch: Watch, honest: State
 ) -> None:
-    for group, topic in (("G" * 300, "T"), ("G", "t" * 222), ("\ud800", "\U0001f600")):
-        honest.consumer(group, topic)
+    for group, topic in (("G" * 300, "T"), ("G", "t" * 222), ("a/b", "T"), ("G", "..")):
+        with pytest.raises(AssertionError, match=r"may be called|topic"):
+            honest.consumer(group, topic)
+    honest.consumer("G-lawful", "T")
 
 
 def test_the_largest_body_and_the_longest_topic_and_properties_are_taken(

@@ -2,6 +2,7 @@
 import pytest
 
 from mqcore.namesrv.routes import BrokerIdentity, RouteTables, TableFull
+from mqcore.turns import finished
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable
 
 A = BrokerIdentity("C", "broker-a", "10.0.0.1:10911", 0)
@@ -16,7 +17,7 @@ def table(*names, counter=1, **fields):
 def registered(*brokers):
     routes = RouteTables()
     for connection, (who, topics) in enumerate(brokers, 1):
-        routes.register(who, who.address + "2", topics, connection, 0)
+        finished(routes.register(who, who.address + "2", topics, connection, 0))
     return routes
 
 
@@ -34,7 +35,7 @@ def test_a_registration_with_the_same_version_changes_no_topic():
 
 def test_a_slave_brings_no_topics_and_learns_its_master():
     routes = registered((A, table("T")))
-    master = routes.register(A_SLAVE, "", table("X"), 2, 0)
+    master = finished(routes.register(A_SLAVE, "", table("X"), 2, 0))
 
     assert routes.route("X") is None
     assert (master.address, master.ha_address) == (A.address, A.address + "2")
@@ -44,7 +45,7 @@ def test_a_slave_brings_no_topics_and_learns_its_master():
 def test_a_broker_that_changes_its_role_leaves_its_old_id():
     routes = registered((A, table("T")), (A_SLAVE, table()))
     promoted = BrokerIdentity("C", "broker-a", A_SLAVE.address, 0)
-    routes.register(promoted, "", table(counter=2), 3, 0)
+    finished(routes.register(promoted, "", table(counter=2), 3, 0))
 
     assert routes.route("T").brokers[0].addresses == {0: A_SLAVE.address}
 
@@ -96,13 +97,13 @@ def test_unregistering_the_last_address_removes_the_name():
 def test_write_permission_is_wiped_and_added_until_the_next_changed_registration():
     routes = registered((A, table("T", perm=7)))
 
-    assert routes.set_writable("broker-a", writable=False) == 1
+    assert finished(routes.set_writable("broker-a", writable=False)) == 1
     assert routes.route("T").queues[0].perm == 5
-    assert routes.set_writable("broker-a", writable=True) == 1
+    assert finished(routes.set_writable("broker-a", writable=True)) == 1
     assert routes.route("T").queues[0].perm == 6
-    routes.register(A, "", table("T", perm=7, counter=2), 1, 0)
+    finished(routes.register(A, "", table("T", perm=7, counter=2), 1, 0))
     assert routes.route("T").queues[0].perm == 7
-    assert routes.set_writable("broker-z", writable=True) == 0
+    assert finished(routes.set_writable("broker-z", writable=True)) == 0
 
 
 def test_a_topic_is_deleted_in_one_cluster_or_everywhere():
@@ -111,7 +112,7 @@ def test_a_topic_is_deleted_in_one_cluster_or_everywhere():
 
     routes.delete_topic("T", "C")
     assert [queue.broker_name for queue in routes.route("T").queues] == ["broker-d"]
-    assert routes.topics_of_cluster("C") == []
+    assert list(routes.topics_of_cluster("C")) == []
     routes.delete_topic("T")
     assert routes.topic_names() == []
 
@@ -123,14 +124,14 @@ def test_unit_lists_go_by_the_flags_of_the_topic(unit, subscribed, names):
     topics = {f"t{flags}": TopicConfig(f"t{flags}", sys_flag=flags) for flags in range(4)}
     routes = registered((A, TopicTable(DataVersion(1, 1), topics)))
 
-    assert routes.unit_topics(unit=unit, subscribed=subscribed) == names
+    assert list(routes.unit_topics(unit=unit, subscribed=subscribed)) == names
 
 
 def test_a_registration_beyond_a_limit_changes_nothing():
     routes = RouteTables(topic_count_max=1, broker_count_max=1)
     with pytest.raises(TableFull, match="topics"):
-        routes.register(A, "", table("T", "U"), 1, 0)
+        finished(routes.register(A, "", table("T", "U"), 1, 0))
     assert routes.system_names() == ([], None)
-    routes.register(A, "", table("T"), 1, 0)
+    finished(routes.register(A, "", table("T"), 1, 0))
     with pytest.raises(TableFull, match="brokers"):
-        routes.register(B, "", table(), 2, 0)
+        finished(routes.register(B, "", table(), 2, 0))

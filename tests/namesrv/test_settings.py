@@ -118,3 +118,32 @@ def test_the_process_says_when_it_is_ready_and_stops_on_sigterm(tmp_path):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.parametrize("key", NamesrvSettings.__struct_fields__)
+def test_nonsense_in_a_file_is_taken_or_one_short_line(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.toml"
+    for literal in ('""', '"x"', "-1", "0", "9223372036854775808", "1" + 30 * "0", "nan", "1.5",
+                    "true", "[]", "{}", "1979-05-27", '"\\u0000"', '"a\\nb"',
+                    '"' + 100_000 * "x" + '"', "[" * 5000, "9" * 5000):
+        file.write_text(f"[namesrv]\n{key} = {literal}\n")
+        is_taken_or_one_line(file)
+
+
+@pytest.mark.parametrize("key", ["listenPort", "orderMessageEnable", "productEnvName", "unknown",
+                                 "serverChannelMaxIdleTimeSeconds"])
+def test_nonsense_in_a_stock_file_is_taken_or_one_short_line(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    for text in ("", "-1", "0", 100_000 * "x", 5000 * "9", "\0", "NaN", "1e400"):
+        file.write_text(f"{key}={text}\n")
+        is_taken_or_one_line(file)
+
+
+def is_taken_or_one_line(file: Path) -> None:
+    said = ""
+    try:
+        load(file)
+    except SettingsError as error:
+        said = str(error)
+    assert said == "" or said.isprintable(), ascii(said)
+    assert len(said) < 1000

@@ -115,7 +115,8 @@ def test_a_subscription_whose_expression_does_not_compile_has_no_filter(
 
 
 def test_where_sql92_is_not_enabled_expressions_are_refused(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path) as broker, Puller(broker.broker_addr) as one:
+    off: dict[str, object] = {"broker.property_filter_enable": False}
+    with mqcore_up(tmp_path, off) as broker, Puller(broker.broker_addr) as one:
         one.topic("T", 1)
         one.batch("T", numbered(2))
         assert one.sql("T", "n > 0").code == 1

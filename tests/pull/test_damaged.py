@@ -18,7 +18,8 @@ from tests.wire_live.state import State, until
 TOPIC = "Damaged"
 # What is flipped, from the start of the record; the topic and the body from its end (2.1).
 FIELDS = {"size": 3, "magic": 4, "body CRC": 8, "queue id": 15, "queue offset": 27, "position": 35,
-          "body": 88, "topic": -1}
+          "body": 88, "topic": -1, "flag": 19, "sys flag": 39, "born time": 47, "store time": 63,
+          "properties": -2}
 
 
 def store_messages(folder: Path) -> dict[str, int]:
@@ -39,8 +40,10 @@ def flip(folder: Path, positions: dict[str, int]) -> None:
         for name, at in FIELDS.items():
             log.seek(positions[name])
             record = log.read(400)
-            if at < 0:
+            if at == FIELDS["topic"]:
                 at = record.index(TOPIC.encode())
+            elif at == FIELDS["properties"]:
+                at = int.from_bytes(record[:4]) - 3
             log.seek(positions[name] + at)
             log.write(bytes([record[at] ^ 1]))
 

@@ -167,6 +167,7 @@ def test_a_pull_that_waits_while_its_group_is_forbidden_is_the_last_that_is_serv
     puller: Puller, topic: str
 ) -> None:
     """Stock looks at the group again when a message comes, and refuses this one already."""
+    puller.pull(topic, consumerGroup="forbidden")      # the group is known: the next one is held
     waiting = wait(puller, topic, consumerGroup="forbidden")
     puller.group("forbidden", consumeEnable=False)
     puller.put_later(topic, {}, b"last")

@@ -107,6 +107,17 @@ def test_delayed_messages_reach_the_light_queue_when_they_are_delivered(peer):
     assert bodies(pull(peer, "%LMQ%late")) == [b"late"]
 
 
+@pytest.mark.parametrize("names", [
+    "%LMQ%../../up", ".", "%LMQ%fine2,a/b", ",".join(f"%LMQ%toomany{n}" for n in range(60))],
+    ids=["a path", "a dot", "one of two", "too many"])
+def test_a_delayed_message_that_names_what_cannot_be_comes_to_its_own_queue(peer, names):  # M4
+    start = int(peer.ask(MAX_OFFSET, {"topic": PARENT, "queueId": "1"}).ext["offset"])
+    properties = f"INNER_MULTI_DISPATCH\x01{names}\x02DELAY\x011"
+    assert peer.ask(SEND, send_fields(PARENT, queue_id=1, properties=properties), b"x").code == 0
+    assert bodies(pull(peer, PARENT, start, queue=1, group="plain")) == [b"x"]
+    assert send(peer, "%LMQ%after", b"on it goes", queue=1).code == 0
+
+
 def test_a_batch_is_in_its_own_queue_only(peer):
     item = b"body"
     properties = b"INNER_MULTI_DISPATCH\x01%LMQ%batch"

@@ -12,9 +12,9 @@ from mqcore.broker.config_file import ConfigFileError
 from mqcore.broker.queue_restarts import RestartFile
 from mqcore.shm.retention import QueueLives
 from mqcore.store.log.append_loop import AppendLoop
+from mqcore.store.paths import remove_queue
 from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.store.queue.dispatch import DispatchLoop
-from mqcore.store.queue.trim import delete_queue
 from mqcore.store.reader import StoreReader
 from tests.store.harness import Run
 
@@ -71,7 +71,7 @@ class Store:
         begun = self.dispatcher.removals_begun()
         for queue in self.lives.begun():
             self.dispatcher.forget_queue(queue.number)
-            delete_queue(self.run.queue_folder / queue.topic / str(queue.queue_id))
+            assert remove_queue(self.run.queue_folder, queue.topic, queue.queue_id, 200) == []
             self.lives.finish(queue.number)
         self.dispatcher.removals_done(begun)
 
@@ -265,5 +265,5 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str) -> No
     path = tmp_path / "queueRestarts.json"
     path.write_text(content)
 
-    with pytest.raises(ConfigFileError, match=r"queueRestarts\.json: entry t"):
+    with pytest.raises(ConfigFileError, match=r"queueRestarts\.json: entry 't"):
         RestartFile(path, tmp_path).load()

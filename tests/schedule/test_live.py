@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.admin.bench_control import find_target
-from mqcore.admin.bench_load import ProduceOptions, Span, produce
 from mqcore.admin.status import delayed
+from mqcore.bench.control import find_target
+from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.shm.allocations import figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment

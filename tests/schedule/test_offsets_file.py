@@ -55,7 +55,7 @@ def test_an_unusable_file_is_named(tmp_path: Path, text: str) -> None:
 def test_a_broker_does_not_start_over_an_unusable_file(tmp_path: Path) -> None:
     (tmp_path / "store" / "config").mkdir(parents=True)
     (tmp_path / "store" / "config" / "delayOffset.json").write_text('{"offsetTable":{0:1}}')
-    refusal = r"mqcore: .*delayOffset\.json: entry 0: expected a level"
+    refusal = r"mqcore: .*delayOffset\.json: entry '0': expected a level"
     with pytest.raises(MqcoreError, match=refusal), mqcore_up(tmp_path):
         pytest.fail("it did")
 

@@ -13,10 +13,11 @@ import pytest
 
 from mqcore.layout import numbers
 from mqcore.shm.ring import RingEnd, consume_numbered, produce_numbered
+from tests.support.mqcore_process import die_with_parent
 
 CAPACITY = 64
 HEADER = 8                           # length and kind before every record
-SPINS_MAX = 1 << 62                  # the deadline of a test ends a loop, not this
+SPINS_MAX = 1 << 62                  # the end of the test's process ends a loop, not this
 DEADLINE_S = 30.0
 
 
@@ -195,6 +196,7 @@ def start(work: Callable[[], object]) -> int:
         return pid
     code = 1
     try:
+        die_with_parent(signal.SIGKILL)        # it may turn in native code, for ever
         work()
         code = 0
     finally:

@@ -35,6 +35,7 @@ from mqcore.workers import last_run
 from mqcore.workers import writer as writer_module
 from mqcore.workers.dispatcher import Dispatcher, DispatchError
 from mqcore.workers.layout import StoreFiles
+from mqcore.workers.stopping import UnfinishedStop
 from mqcore.workers.writer import Writer
 from tests.store.harness import log_records, new_segment, read_entries
 
@@ -48,7 +49,7 @@ REMOVED = ("gone", 0)
 ROUNDS, SENDS = 7, 6
 ANY_AGE = Reason("the test asks", any_age=True)
 # What may end a process: each says in one sentence what went wrong.
-CLEAR = (OSError, DamagedStoreError, ConfigFileError, DispatchError)
+CLEAR = (OSError, DamagedStoreError, ConfigFileError, DispatchError, UnfinishedStop)
 
 
 class QuietThread(threading.Thread):
@@ -68,7 +69,8 @@ def small_settings(root: Path, mode: str) -> Settings:
     """Settings of a store with small files; the flush service works when it is told to stop."""
     settings = broker_settings.load(environment={}, overrides=[
         "broker.advertised_ip=127.0.0.1", "broker.name=small", f"store.path={root}",
-        f"store.flush={mode}", "store.flush_interval_ms=60000", "store.commit_interval_ms=1"])
+        f"store.flush={mode}", "store.flush_interval_ms=60000", "store.commit_interval_ms=1",
+        "processes.stop_timeout_ms=1000"])
     return replace(settings, store=replace(
         settings.store, segment_size_bytes=SEGMENT, message_size_max_bytes=1024,
         queue_file_entry_count=FILE_ENTRIES, index_slot_count=INDEX_SLOTS,
@@ -213,7 +215,7 @@ class Life:
 def live_twice(root: Path, mode: str, notes: TextIO) -> None:
     """The scenario; raises one of CLEAR when the disk does not let it go on."""
     threading.Thread = QuietThread          # type: ignore[misc]
-    dispatcher_module.WRITER_WAIT_S = writer_module.PRODUCERS_WAIT_S = STOP_WAIT_S
+    dispatcher_module.REFUSED_S_MAX = writer_module.PRODUCERS_WAIT_S = STOP_WAIT_S
     dispatcher_module.RETRY_S = STOP_WAIT_S / 10
     first = Life(root, mode, notes)
     first.start()

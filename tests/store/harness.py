@@ -54,7 +54,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.segment = new_segment(segment_size=self.segment_size, queues=self.queues)
-        for folder in (self.log_folder, self.queue_folder, self.index_folder):
+        for folder in (self.log_folder, self.root / "checksums", self.queue_folder,
+                       self.index_folder):
             folder.mkdir(parents=True, exist_ok=True)
 
     @property

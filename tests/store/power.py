@@ -16,6 +16,7 @@ class File:
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes]] = field(default_factory=list)
+    pushed: list[tuple[int, int]] = field(default_factory=list)
     size: int = 0
 
     def settle(self) -> None:
@@ -23,6 +24,23 @@ class File:
         for offset, data in self.pending:
             self.durable[offset:offset + len(data)] = data
         self.pending.clear()
+        self.pushed.clear()
+
+    def empty_cache(self) -> None:
+        """
+        A sync of another file on the same disk: what was handed to it is there. Of bytes behind the
+        end that a sync has seen nothing is: their blocks are recorded nowhere.
+        """
+        rest = []
+        for offset, data in self.pending:
+            covered = any(start <= offset and offset + len(data) <= end
+                          for start, end in self.pushed)
+            if covered and offset + len(data) <= len(self.durable):
+                self.durable[offset:offset + len(data)] = data
+            else:
+                rest.append((offset, data))
+        self.pending = rest
+        self.pushed.clear()
 
     def grow(self, content: bytearray) -> None:
         if len(content) < self.size:
@@ -43,8 +61,13 @@ class Disk:
         elif kind == "truncate":
             file = self.files.setdefault(path, File())
             file.size = max(file.size, number)
+        elif kind == "push":
+            assert isinstance(data, int)
+            self.files.setdefault(path, File()).pushed.append((number, number + data))
         elif path in self.files:
             self.files[path].settle()
+            for other in self.files.values():
+                other.empty_cache()
 
     def image(
         self, root: Path, target: Path, survive: Callable[[bytes], Iterator[tuple[int, bytes]]],

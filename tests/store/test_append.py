@@ -12,6 +12,7 @@ from tests.store.harness import Run
 PUT_OK, PUT_CREATE_FILE_FAILED, PUT_MESSAGE_ILLEGAL, PUT_NOT_AVAILABLE = 0, 2, 3, 4
 PUT_WRITER_RESTARTED, PUT_QUEUE_TABLE_FULL = 6, 7
 REFUSAL_NONE, REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED, REFUSAL_WRITE_FAILED = range(4)
+WRITE_TRIES = 3
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 SEGMENT = 8192
 TURN_MS = 1000                    # ends at once when nothing waits
@@ -376,7 +377,7 @@ def test_a_failed_write_gives_the_offsets_back_and_refuses(
     assert probe.send("topic", 0, [b"before"], opaque=0)
     loop.run(TURN_MS)
     end = published(run)
-    disk.fail("write", error, first_bytes=first_bytes)
+    disk.fail("write", error, first_bytes=first_bytes, times=WRITE_TRIES)
     for number in range(1, 5):
         assert probe.send("topic", number % 2, [b"lost"], opaque=number)
     assert probe.send("topic", 0, [b"lost", b"too"], opaque=5)
@@ -387,6 +388,22 @@ def test_a_failed_write_gives_the_offsets_back_and_refuses(
     assert published(run) == end
     data = max(run.log_folder.iterdir()).read_bytes()
     assert set(data[end:]) == {0}                       # nothing of it is left to be found
+
+
+@pytest.mark.parametrize("first_bytes", [0, 5, 250])
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_a_write_that_fails_once_is_tried_again_and_nobody_is_refused(
+    run, disk, mode, first_bytes
+):
+    loop, probe = run.writer(mode, 0), run.probe()
+    disk.fail("write", errno.EIO, first_bytes=first_bytes, times=WRITE_TRIES - 2)
+    for number in range(5):
+        assert probe.send("topic", 0, [b"whole"], opaque=number)
+    loop.run(TURN_MS)
+    assert statuses(probe.take()) == [PUT_OK] * 5
+    assert bodies(run) == [b"whole"] * 5
+    assert refusal(run) == REFUSAL_NONE
+    assert loop.failed_writes()[0] >= 1
 
 
 def test_when_the_disk_has_room_again_numbering_goes_on_where_it_stopped(run, disk):

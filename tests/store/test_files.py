@@ -14,7 +14,7 @@ from mqcore.broker import config_file
 from mqcore.store import checkpoint, files
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.log import retention
-from mqcore.store.queue import trim
+from mqcore.store.paths import remove_queue
 from mqcore.store.recovery import queue_ends
 
 ROOT = Path(files.__file__).parents[2]
@@ -132,29 +132,16 @@ def test_a_replacement_is_synced_before_its_name_and_the_folder_after_it(tmp_pat
     assert order == ["write", "sync", "rename", "sync"]
 
 
-def test_a_tree_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "file").write_bytes(b"stays")
-    tree = tmp_path / "tree" / "0"
-    tree.mkdir(parents=True)
-    (tree / "file").write_bytes(b"goes")
-    (tree / "link").symlink_to(outside)
-    files.remove_tree(tmp_path / "tree")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"]
-    assert (outside / "file").read_bytes() == b"stays"
-
-
 def test_housekeeping_uses_the_door(tmp_path: Path) -> None:
     """Each of them fails when the door is closed."""
     queue = tmp_path / "queue" / "0"
     queue.mkdir(parents=True)
-    (queue / "file").write_bytes(b"")
+    (queue / f"{0:020d}").write_bytes(b"")
     closed = {name: failing(errno.EROFS) for name in ("open", "unlink", "remove_folder")}
     attempts: list[Callable[[], object]] = [
         lambda: checkpoint.write(tmp_path / "checkpoint", Checkpoint()),
         lambda: config_file.save(tmp_path / "topics.json", {}),
-        lambda: trim.delete_queue(queue),
+        lambda: remove_queue(tmp_path, "queue", 0, None),
         lambda: retention.sync_folder(tmp_path),
         lambda: queue_ends.write(tmp_path / "ends", queue_ends.QueueEnds(0, 0), 1),
     ]

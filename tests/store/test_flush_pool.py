@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.admin.bench_control import Target, create_topic
-from mqcore.admin.bench_load import ProduceOptions, Span, produce
+from mqcore.bench.control import Target, create_topic
+from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
 from mqcore.store.probes.append_probe import AppendProbe
@@ -292,10 +292,15 @@ def test_a_full_disk_keeps_what_is_acknowledged_and_refuses_more(run: Run, disk:
 
 def test_a_stop_on_a_full_disk_ends_and_says_what_is_lost(run: Run, disk: Any) -> None:
     loop, probe = writer(run), run.probe()
-    disk.fail("write", errno.ENOSPC, times=1000)
+    disk.fail("write", errno.ENOSPC, times=1_000_000)
     with served(loop):
         send(probe, range(2))
         loop.run(TURN_MS)
+        loop.finish()
+        loop.stop_service()
+        wait_for(lambda: loop.refusal() == (REFUSAL_DISK_FULL, errno.ENOSPC), "a failed write")
+        assert loop.pool_bytes_waiting() == 2 * RECORD      # tried until somebody gives up
+        loop.give_up()
     assert loop.pool_bytes_waiting() == 2 * RECORD
     assert published(run) == 0
 

@@ -26,6 +26,7 @@ from tests.store.test_power_cut import (
     TURN_MS,
     images_of,
     memory,
+    properties_of,
 )
 from tests.workers.processes import wait_for
 
@@ -57,7 +58,8 @@ def record_lives(root: Path, mode: str, dice: random.Random) -> tuple[list[Event
             sent: dict[int, bytes] = {}
             for opaque in range(ROUNDS * dice.randrange(1, 9)):
                 sent[opaque] = dice.randbytes(dice.randrange(1, 700))
-                assert probe.send("topic", dice.randrange(3), [sent[opaque]], opaque=opaque)
+                assert probe.send("topic", dice.randrange(3), [sent[opaque]], opaque=opaque,
+                                  properties=properties_of(sent[opaque]))
                 if dice.random() < 0.3:
                     loop.run(TURN_MS)
                     assert dispatcher.run(TURN_MS) == 0

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { CALLS_MAX = 16384, PATH_BYTES = 120, ROOT_BYTES = 256 };
-enum { ONCE, SHORT, TORN, STICKY };
+enum { ONCE, SHORT, TORN, STICKY, WRITES, SYNCS, SLOW };
 enum { OPEN, READ, WRITE, TRUNCATE, ALLOCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR };
 
 struct call {
@@ -70,7 +70,14 @@ static int wrong(int kind, const char *path, int64_t size, int flags) {
         snprintf(call->path, PATH_BYTES, "%s", path + plan->root_length);
     }
     int64_t at = plan->at;
-    int hit = at >= 0 && (plan->kind == STICKY ? number >= at && changes(kind, flags)
+    if (plan->kind == SLOW) {
+        if (kind != WRITE || at < 0 || number < at) return 0;
+        __atomic_fetch_add(&plan->fired, 1, __ATOMIC_ACQ_REL);
+        for (int left = plan->error; left > 0 && plan->kind == SLOW; left -= 10) usleep(10000);
+        return 0;
+    }
+    int hit = plan->kind == WRITES || plan->kind == SYNCS
+        ? kind == (plan->kind == WRITES ? WRITE : SYNC) && at >= 0 && number >= at : at >= 0 && (plan->kind == STICKY ? number >= at && changes(kind, flags)
                                                : number == at);
     if ((plan->kind == SHORT || plan->kind == TORN) && (kind != WRITE || size < 2)) hit = 0;
     if (hit) __atomic_fetch_add(&plan->fired, 1, __ATOMIC_ACQ_REL);

@@ -7,8 +7,9 @@ A disk that fails when told, beneath any process: C and Python, parents and chil
     disk.arm(at=17, error=errno.EIO)
 
 Kinds of trouble: "once" (call number `at` fails), "short" (it writes half and says so), "torn" (it
-writes half and fails), "sticky" (from it on every call that changes something fails). Short and
-torn concern writes of at least two bytes.
+writes half and fails), "sticky" (from it on every call that changes something fails), "writes" and
+"syncs" (from it on every one of these fails), "slow" (from it on every write takes `error` ms
+longer). Short and torn concern writes of at least two bytes.
 """
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SOURCE = Path(__file__).with_name("failing_disk.c")
 HEAD = struct.Struct("=qqqiiii256s")
 CALL = struct.Struct("=ii120s")
 CALLS_MAX = 16384
-KINDS = ("once", "short", "torn", "sticky")
+KINDS = ("once", "short", "torn", "sticky", "writes", "syncs", "slow")
 CALLS = ("open", "read", "write", "truncate", "allocate", "sync", "rename", "unlink", "mkdir",
          "rmdir")
 

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,12 +119,14 @@ class MqcoreProcess:
 @contextlib.contextmanager
 def mqcore_up(
     folder: Path, settings: Mapping[str, object] | None = None, *, namesrv_addr: str | None = None,
+    within: Sequence[str] = (),
 ) -> Iterator[MqcoreProcess]:
     """
     Run `mqcore up`: a broker, with its own name server unless `namesrv_addr` names another one.
 
     settings: `section.key` to value, as for --set, on top of free ports, 127.0.0.1, a store at
-    `folder/store` and SMALL_STORE. Raises MqcoreError.
+    `folder/store` and SMALL_STORE. within: a command that runs another one, put before it
+    (`prlimit --nofile=256`). Raises MqcoreError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     broker_port = free_broker_port()
@@ -145,7 +147,7 @@ def mqcore_up(
     given.update(settings or {})
     config = folder / "broker.toml"
     config.write_text(_toml(given), encoding="utf-8")
-    started = start(["up", "-c", str(config)], folder)
+    started = start(["up", "-c", str(config)], folder, within)
     started.broker_addr = f"127.0.0.1:{given['broker.listen_port']}"
     started.namesrv_addr = namesrv_addr or f"127.0.0.1:{given['namesrv.listen_port']}"
     with _running(started):
@@ -168,13 +170,17 @@ def mqcore_namesrv(folder: Path) -> Iterator[MqcoreProcess]:
         yield started
 
 
-def start(arguments: list[str], folder: Path) -> MqcoreProcess:
-    """Start the `mqcore` command with `arguments`; its output goes to `folder/mqcore.out`."""
+def start(arguments: list[str], folder: Path, within: Sequence[str] = ()) -> MqcoreProcess:
+    """
+    Start the `mqcore` command with `arguments`, run by the command `within` if there is one; its
+    output goes to `folder/mqcore.out`.
+    """
     output = folder / "mqcore.out"
     with output.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mqcore.admin.cli", *arguments], stdin=subprocess.DEVNULL,
-            stdout=sink, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent,
+            [*within, sys.executable, "-m", "mqcore.admin.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=sink, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
     return MqcoreProcess(process, folder, output)
@@ -256,6 +262,6 @@ def _toml_value(value: object) -> str:
     return f'"{text}"'
 
 
-def _die_with_parent() -> None:
-    """A test run that is killed must not leave a broker behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def die_with_parent(by: signal.Signals = signal.SIGTERM) -> None:
+    """A test run that is killed must not leave a broker, or a child that turns for ever."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.admin.bench_control import find_target
-from mqcore.admin.bench_load import ProduceOptions, Span, produce
+from mqcore.bench.control import find_target
+from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
 from tests.hostile.watch import Watch

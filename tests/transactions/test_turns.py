@@ -96,6 +96,6 @@ def test_what_is_known_of_the_connections_of_a_lost_serving_process_is_forgotten
     join(bench, "P", 7, ON_SERVING_1 | 7, 8)
     checks.reading(7, reads=False)
     checks.reading(ON_SERVING_1 | 7, reads=False)
-    checks.connections_lost(1)
+    checks.forget(lambda connection: connection >> 48 == 1)
 
     assert asked(bench, checks, 4) == [ON_SERVING_1 | 7, 8, ON_SERVING_1 | 7, 8]

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mqcore.admin.bench_frames import pull_template, send_template
+from mqcore.bench.templates import pull_template, send_template
 from mqcore.wire.command import Codec, Command, FrameError, decode, encode
 from mqcore.wire.header import read
 from tests.support import recorded
 
 READ, UNUSUAL, BROKEN = 0, 1, 2
-SEND, PULL, END_TRANSACTION, SEND_V2, SEND_BATCH = 10, 11, 37, 310, 320
+SEND, PULL, END_TRANSACTION, SEND_V2, SEND_BATCH, LITE_PULL = 10, 11, 37, 310, 320, 361
 V1_NAMES = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
             "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
             "maxReconsumeTimes", "batch", "bname")
@@ -25,7 +25,8 @@ PULL_NAMES = ("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", 
               "expressionType")
 END_NAMES = ("producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback")
 NAMES = {SEND: V1_NAMES, PULL: PULL_NAMES, END_TRANSACTION: END_NAMES,
-         SEND_V2: tuple("abcdefghijklmn"), SEND_BATCH: tuple("abcdefghijklmn")}
+         SEND_V2: tuple("abcdefghijklmn"), SEND_BATCH: tuple("abcdefghijklmn"),
+         LITE_PULL: PULL_NAMES}
 
 
 def header_of(payload):

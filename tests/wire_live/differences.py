@@ -46,13 +46,45 @@ NAME_SERVER = (
         " installation", "they are left out", "nothing in mqcore reads them",
     ),
 )
+NAMES = (
+    Difference(
+        "names of consumer groups", "never checked: retry topic and dead letter queue become"
+        " folders of any name, those of a group over 120 bytes cannot be stored", "any name that"
+        " such a folder can have: no /, NUL, 0x01 or 0x02, not . or .., at most 120 bytes; the"
+        " first request that brings another one is answered 1", "a folder lies in the store, and a"
+        " group whose retries would be lost hears it at once",
+        1, "no consumer group may be called",
+    ),
+    Difference(
+        "names of brokers and clusters", "a name server registers any", "103 with quotes, slashes,"
+        " a backslash or control characters in a name or address: 1, with the field; such a name of"
+        " a broker's own ends its start", "they stand in the tables of all clients",
+        1, "header field brokerName",
+    ),
+    Difference(
+        "positions in the log", "33, 36, 37, 309 and 323 believe a record wherever one can be read,"
+        " inside a body too", "only where its queue's entry points, or where the log leads before"
+        " there is one: else 1; also for records of a queue that was removed; 323 takes half"
+        " messages alone", "a client can put whole records into a body",
+        1, "there is no message at",
+    ),
+    Difference(
+        "late messages of a topic that shrank", "a delayed message, or the end of a transaction,"
+        " goes to the queue that it was sent to", "to one that the topic still has, if that queue"
+        " never held a message", "consumers find it",
+    ),
+    Difference(
+        "delayed messages for too many light queues", "their delivery fails again and again",
+        "delivered to their own queue alone", "other delayed messages go on",
+    ),
+)
 ADMIN = (
     Difference(
         "settings changed while a broker runs", "25: any key is taken, those of 4.9.8 or not, and"
-        " written to the settings file; few have an effect before a restart", "the keys that have"
-        " an effect at once are taken, and kept in `config/changedSettings.json`; others: 1, the"
-        " remark says why",
-        "an answer 0 means that it is so", 1, "is read at a start only",
+        " written to the settings file; paths, and values that no start can use, too", "keys of"
+        " 4.9.8 are taken; what is not honoured at once is kept for the next start, and the remark"
+        " says so; paths and sizes of the store's files: 16; unknown keys and bad values: 1",
+        "a peer is not to move files, nor to make a start impossible",
     ),
     Difference(
         "fixed setting of the broker", "25 of a setting in its black list: 16 without its name",
@@ -107,9 +139,38 @@ TABLE = (
         "stored as they came", "clients replace them when they read; the bytes are kept",
     ),
     Difference(
-        "large requests", "any request may have 16 MiB", "sends and replies may, up to the largest"
-        " message; requests of other codes above 393,216 bytes are answered 1",
-        "no client sends one; memory for all of them is bounded",
+        "versions of access control", "52 without `aclEnable`: no answer at all",
+        "1, with a remark", "the tool need not wait for its time-out",
+    ),
+    Difference(
+        "codes of 5.x", "343, 345, 351, 352: 3", "answered as a 5.x broker does",
+        "its tools and dashboards read them",
+    ),
+    Difference(
+        "figures of the running broker", "28: how long puts and gets took, and how full thread"
+        " pools are", "these keys are there and say 0; `brokerActive` and `getTransferredTps` of"
+        " 5.x besides", "there are no thread pools; tools read the keys without asking for them",
+    ),
+    Difference(
+        "pulls of 5.x lite consumers", "361 is no code of 4.9.8: 3", "served as 11",
+        "a DefaultLitePullConsumer of 5.x gets its messages",
+    ),
+    Difference(
+        "SQL92 expressions by default", "`enablePropertyFilter` is false", "true",
+        "evaluation is native and bounded",
+    ),
+    Difference(
+        "large requests", "any request may have 16 MiB", "so it may, four of a serving process at"
+        " a time, others wait; above 393,216 bytes the JSON of a body has to be strict",
+        "memory is bounded; Java's relaxed JSON takes a hundred times as long to read",
+    ),
+    Difference(
+        "consumer offsets", "as many as the heap holds, written whole every 5 s",
+        "as many as `broker.consumer_offsets_bytes_max` holds, at most half of the free room for"
+        " one address, beyond that 1; a large table is written whole every few minutes, and a"
+        " journal in between",
+        "commits name any group and topic; a rewrite of 60 MB every 5 s costs more than the"
+        " messages",
     ),
     Difference(
         "many messages in one batch", "only the body's size counts (13 above 4 MiB)",
@@ -137,6 +198,7 @@ TABLE = (
         "a pull that waits knows what it wants, not for whom",
     ),
     *ADMIN,
+    *NAMES,
     Difference(
         "clients that fall silent", "dropped without a word: other members of their groups notice"
         " with their next own rebalance", "the other members are told at once (40)",

@@ -92,3 +92,101 @@ def test_changes_outlive_the_coordinator_and_the_broker(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, settings) as third, State(third.broker_addr) as state:
         assert state.ask(Code.PULL_MESSAGE, pull_fields("Kept")).code == 0
         assert "changed by request" not in third.tail()
+
+
+# -- each process hears of it ----------------------------------------------------------------------
+
+
+def test_serving_processes_hear_of_it(live: MqcoreProcess, state: State) -> None:
+    state.topic("Region", 1)
+    before = state.ask(Code.SEND_MESSAGE_V2, send_fields("Region"), b"body").ext or {}
+    assert before["MSG_REGION"] == "DefaultRegion"
+
+    def answered(region: str, trace_on: str) -> bool:
+        ext = state.ask(Code.SEND_MESSAGE_V2, send_fields("Region"), b"body").ext
+        return ext is not None and (ext["MSG_REGION"], ext["TRACE_ON"]) == (region, trace_on)
+
+    with changed(state, "regionId", "Else where", before="DefaultRegion"), \
+            changed(state, "traceOn", "false", before="true"):
+        until(lambda: answered("Else where", "false"), "the new region in answers")
+    until(lambda: answered("DefaultRegion", "true"), "the old region again")
+
+
+def test_messages_are_refused_until_the_time_that_was_set(
+    live: MqcoreProcess, state: State
+) -> None:
+    state.topic("Later", 1)
+    with changed(state, "startAcceptSendRequestTimeStamp", "4000000000000", before="0"):
+        until(lambda: send(state, "Later") == 1, "the refusal")
+        refusal = state.ask(Code.SEND_MESSAGE_V2, send_fields("Later"), b"body")
+        assert refusal.remark == "no messages are accepted before 2096-10-02 07:06:40 UTC"
+    until(lambda: send(state, "Later") == 0, "messages are taken again")
+
+
+def test_a_pull_returns_no_more_than_was_set(live: MqcoreProcess, state: State) -> None:
+    state.topic("Few", 1)
+    for _ in range(4):
+        state.message("Few")
+    until(lambda: state.queue_end("Few", 0) == 4, "the messages in their queue")
+
+    def got() -> int:
+        ext = state.ask(Code.PULL_MESSAGE, pull_fields("Few")).ext
+        return int((ext or {})["nextBeginOffset"] or 0)
+
+    assert got() == 4
+    with changed(state, "maxTransferCountOnMessageInMemory", "2", before="32"):
+        until(lambda: got() == 2, "two messages")
+    until(lambda: got() == 4, "all messages again")
+
+
+def test_a_new_delay_level_delivers(live: MqcoreProcess, state: State) -> None:
+    state.topic("Delayed", 1)
+    levels = settings_of(state)["messageDelayLevel"]
+    count = len(levels.split())
+    with changed(state, "messageDelayLevel", f"{levels} 1s", before=levels):
+
+        def delivered() -> bool:
+            fields = send_fields("Delayed", properties=f"DELAY\x01{count + 1}")
+            assert state.ask(Code.SEND_MESSAGE_V2, fields, b"late").code == 0
+            return state.queue_end("SCHEDULE_TOPIC_XXXX", count) > 0
+
+        until(delivered, "a message in the new level's queue")
+        until(lambda: state.queue_end("Delayed", 0) > 0, "its delivery")
+
+
+def settings_of(state: State) -> dict[str, str]:
+    lines = state.ask(Code.GET_BROKER_CONFIG).body.decode().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def flushed(state: State) -> bool:
+    table = fastjson.loads(state.ask(Code.GET_BROKER_RUNTIME_INFO).body)["table"]
+    return bool(table["remainHowManyDataToFlush"] == "0 B")
+
+
+def test_the_log_level_and_the_writers_intervals_change(tmp_path: Path) -> None:
+    settings = {"broker.name": "broker-a", "store.flush_interval_ms": 3_600_000,
+                "store.flush_least_pages": 0}
+    with mqcore_up(tmp_path, settings) as broker, State(broker.broker_addr) as state:
+        state.topic("Flushed", 1)
+        state.message("Flushed")
+        assert not flushed(state)
+        answer = state.ask(Code.UPDATE_BROKER_CONFIG, None,
+                           b"flushIntervalCommitLog=10\nlog.level=debug")
+        assert (answer.code, answer.remark) == (0, None)
+        until(lambda: flushed(state), "the flush, an hour early")
+        kill(broker, "dispatcher")
+        until(lambda: "DEBUG   mqcore.dispatcher: running" in broker.tail(),
+              "a line of the new dispatcher, which began with the new level")
+
+
+def test_a_process_that_begins_anew_has_the_changed_settings(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path, {"broker.name": "broker-a"}) as broker, \
+            State(broker.broker_addr) as state:
+        state.topic("Again", 1)
+        state.message("Again")
+        assert state.ask(Code.UPDATE_BROKER_CONFIG, None, b"regionId=New").code == 0
+        kill(broker, "pull-serving-0")
+        with State(broker.broker_addr) as again:
+            ext = again.ask(Code.SEND_MESSAGE_V2, send_fields("Again"), b"body").ext or {}
+            assert ext["MSG_REGION"] == "New"

@@ -99,8 +99,8 @@ def test_a_recorded_end_of_a_transaction_does_what_it_says(
 @pytest.mark.parametrize(("fields", "remark"), [
     ({"producerGroup": "Other"}, "producerGroup is not the group of the half message"),
     ({"tranStateTableOffset": "999999"}, "tranStateTableOffset is not the queue offset"),
-    ({"commitLogOffset": "999999999999"}, "the half message is not in the commit log"),
-    ({"commitLogOffset": "-1"}, "the half message is not in the commit log"),
+    ({"commitLogOffset": "999999999999"}, "there is no message at commitLogOffset"),
+    ({"commitLogOffset": "-1"}, "there is no message at commitLogOffset"),
     ({"commitLogOffset": "x"}, "commitLogOffset is 'x': expected a whole number"),
     ({"commitOrRollback": "commit"}, "commitOrRollback is 'commit'"),
 ])

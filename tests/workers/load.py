@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from mqcore.admin.bench_control import find_target
+from mqcore.bench.control import find_target
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.records import Record, decode_records

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.workers.coordinator import Coordinator
 from tests.broker.fakes import make_bench, settings_in
 
@@ -49,7 +50,7 @@ class Quiet:
     def no(self, *_: object) -> bool:
         return False
 
-    has_work = has_results = push_waiting = push = tick = forget_deleted = no
+    has_work = has_results = push_waiting = push = tick = forget_deleted = lost = say_taken = no
 
     async def register_now(self, _: object) -> int:
         return 0
@@ -74,6 +75,7 @@ class Bench(Coordinator):
         self._checks: Any = Quiet()
         self._registrar: Any = Quiet()
         self._broker = make_bench(self._settings).broker
+        self._registrar.settings = self._broker.core.settings
 
     def _take_checks(self) -> None: ...
 
@@ -81,7 +83,8 @@ class Bench(Coordinator):
 @pytest.mark.parametrize("where", ["_rings", "_queues"])
 def test_a_failure_outside_a_request_ends_the_process(tmp_path: Path, where: str) -> None:
     segment: Any = FakeSegment()
-    coordinator = Bench(settings_in(tmp_path), segment)
+    settings = settings_in(tmp_path)
+    coordinator = Bench(settings, segment, ChangedSettings(settings))
 
     def break_it() -> None:
         setattr(coordinator, where, Failing())

@@ -1,6 +1,7 @@
 """A dispatcher that is told to stop waits for what it cannot hurry, and takes no core for it."""
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,15 @@ class CountedLoop:
 def test_a_stop_that_has_to_wait_pauses_between_its_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int, has_work: bool,
 ) -> None:
-    monkeypatch.setattr(dispatcher_module, "WRITER_WAIT_S", WAIT_S)
+    monkeypatch.setattr(dispatcher_module, "REFUSED_S_MAX", WAIT_S)
     monkeypatch.setattr(dispatcher_module, "RETRY_S", PAUSE_S)
     monkeypatch.setattr(dispatcher_module, "WRITER_LOOK_S", PAUSE_S)
     segment = new_segment(segment_size=SEGMENT, message_bytes_max=1024)
     dispatcher = Dispatcher(small_settings(tmp_path, "async"), segment)
     dispatcher.start()
     loop = dispatcher._loop = CountedLoop(dispatcher._loop, failure, has_work)
+    dispatcher._stop_timeout_s = WAIT_S
+    segment.started(SLOT_WRITER, os.getpid(), 0)
     segment.set_state(SLOT_WRITER, STATE_RUNNING)
 
     dispatcher.stop()

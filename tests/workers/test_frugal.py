@@ -4,13 +4,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from mqcore.admin.bench_control import Target, find_target
-from mqcore.admin.bench_load import ConsumeOptions, ProduceOptions, Span, consume, produce
+from mqcore.bench.control import Target, find_target
+from mqcore.bench.load import ConsumeOptions, ProduceOptions, Span, consume, produce
 from mqcore.shm.allocations import figures
 from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_SERVING, SLOT_WRITER
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
@@ -26,7 +28,8 @@ IDLE_S = 5.0
 IDLE_SHARE_MAX = 0.01              # of one core, all processes together
 IDLE_PRIVATE_BYTES_MAX = 150 << 20
 GROWTH_BYTES_MAX = 8 << 20
-START_S_MAX = 0.8
+START_S_MAX = 0.8                  # of a machine that has nothing else to do; of another ...
+START_IMPORTS_MAX = 2.0            # ... as many times as long as it takes to load the code
 STARTS = 5
 
 
@@ -136,6 +139,17 @@ def seconds_to_first_connection(folder: Path) -> float:
         process.process.wait(5)
 
 
+def seconds_to_load_the_code() -> float:
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import mqcore.admin.cli, mqcore.workers.supervisor"],
+                   check=True)
+    return time.monotonic() - began
+
+
 def test_an_empty_broker_is_ready_soon(tmp_path: Path) -> None:
-    fastest = min(seconds_to_first_connection(tmp_path / str(n)) for n in range(STARTS))
-    assert fastest <= START_S_MAX
+    loads, starts = [], []
+    for number in range(STARTS):
+        loads.append(seconds_to_load_the_code())
+        starts.append(seconds_to_first_connection(tmp_path / str(number)))
+    print(f"the code is loaded in {min(loads):.3f} s")
+    assert min(starts) <= max(START_S_MAX, START_IMPORTS_MAX * min(loads))

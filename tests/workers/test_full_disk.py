@@ -16,14 +16,16 @@ import pytest
 
 from mqcore.wire.codes import ResponseCode
 from mqcore.workers.layout import SLOT_DISPATCHER
+from mqcore.workers.stopping import EXIT_UNFINISHED
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
 from tests.workers.processes import by_role, wait_for_async
-from tests.workers.test_end import own_settings, refused, segment_of, set_all
+from tests.workers.test_end import own_settings, refused, segment_of, set_all, update_offset
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 DISK = 12 << 20
 RESUME_S_MAX = 1.0
+STOP_S = 60.0
 REFUSED = int(ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
@@ -125,6 +127,34 @@ def test_a_broker_starts_on_a_full_disk_and_takes_writes_when_there_is_space(
                 broker.kill()
         with mqcore_up(tmp_path) as broker:
             asyncio.run(on_the_full_disk(promised))
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_stop_on_a_full_disk_is_an_error_only_if_something_is_lost(
+    tmp_path: Path, committed: bool
+) -> None:
+    """An offset that a consumer committed when there was no space left is something."""
+    async def until_full() -> Promises:
+        async with load(broker.broker_addr, SEED) as running:
+            await running.acknowledged(500)
+            promises = await running.stop()
+            fill(disk)
+            return promises
+
+    with mounted(tmp_path / "store", f"size={DISK}") as disk:
+        with mqcore_up(tmp_path) as broker:
+            promises = asyncio.run(until_full())
+            if committed:
+                with Asker(broker.broker_addr) as asker:
+                    update_offset(asker, 0, 1)
+            broker.process.terminate()
+            assert broker.process.wait(STOP_S) == (EXIT_UNFINISHED if committed else 0)
+        said = broker.output.read_text()
+        assert ("are lost of offsets of 1 groups and topics" in said) == committed
+        assert "Traceback" not in said
+        (disk / "filler").unlink()
+        with mqcore_up(tmp_path) as broker:
+            audit(broker.broker_addr, promises)
 
 
 def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Path) -> None:

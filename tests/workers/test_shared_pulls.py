@@ -36,39 +36,39 @@ def test_the_first_look_finds_everything_at_rest(segment: Segment) -> None:
     PullCountPen(segment, 0).add(0, 0, messages=5)
     pulls = SharedPulls(segment)
 
-    assert pulls.advances() == []
-    assert pulls.advances() == []
+    assert list(pulls.advances()) == []
+    assert list(pulls.advances()) == []
 
 
 def test_pulls_are_told_by_queue_and_group(segment: Segment) -> None:
     pulls, pen = SharedPulls(segment), PullCountPen(segment, 0)
-    pulls.advances()
+    list(pulls.advances())
     pen.add(0, 0, messages=5, size=500, took_ms=2)
     pen.add(0, 0, messages=1, size=100)
     pen.add(1, 1, messages=7, size=700, took_ms=1)
 
-    assert pulls.advances() == [
+    assert list(pulls.advances()) == [
         PullAdvance("T", 0, "G", 2, 6, 600, 2), PullAdvance("T", 1, "H", 1, 7, 700, 1)]
     pen.add(0, 0, messages=2, size=9)
-    assert pulls.advances() == [PullAdvance("T", 0, "G", 1, 2, 9, 0)]
+    assert list(pulls.advances()) == [PullAdvance("T", 0, "G", 1, 2, 9, 0)]
 
 
 def test_what_several_serving_processes_handed_out_is_added_up(segment: Segment) -> None:
     pulls = SharedPulls(segment)
-    pulls.advances()
+    list(pulls.advances())
     for serving in (0, 1):
         PullCountPen(segment, serving).add(0, 1, messages=4, size=10, took_ms=3)
 
-    assert pulls.advances() == [PullAdvance("T", 0, "H", 2, 8, 20, 6)]
+    assert list(pulls.advances()) == [PullAdvance("T", 0, "H", 2, 8, 20, 6)]
 
 
 def test_a_new_serving_process_goes_on_where_the_last_one_was(segment: Segment) -> None:   # Z1
     pulls = SharedPulls(segment)
     PullCountPen(segment, 0).add(0, 0, messages=1_000)
-    pulls.advances()
+    list(pulls.advances())
     PullCountPen(segment, 0).add(0, 0, messages=3)
 
-    assert [advance.messages for advance in pulls.advances()] == [3]
+    assert [advance.messages for advance in list(pulls.advances())] == [3]
     assert len(PullCountReader(segment).rows(0)) == 9 * 8
 
 
@@ -89,9 +89,10 @@ def test_the_newest_pull_of_all_serving_processes_counts(segment: Segment) -> No
     PullCountPen(segment, 1).add(1, 0, messages=1, behind_bytes=300, behind_ms=3, at_ms=10)
     pulls = SharedPulls(segment)
 
-    assert pulls.last() == [LastPull("T", 0, "G", 900, 9, 20), LastPull("T", 1, "G", 300, 3, 10)]
+    assert list(pulls.last()) == [
+        LastPull("T", 0, "G", 900, 9, 20), LastPull("T", 1, "G", 300, 3, 10)]
     PullCountPen(segment, 1).add(0, 0, messages=1, behind_bytes=0, behind_ms=0, at_ms=21)
-    assert pulls.last(0) == [LastPull("T", 1, "G", 300, 3, 10)]
+    assert list(pulls.last(0)) == [LastPull("T", 1, "G", 300, 3, 10)]
 
 
 def test_a_full_table_takes_no_new_pairs_and_says_so_once(
@@ -101,7 +102,7 @@ def test_a_full_table_takes_no_new_pairs_and_says_so_once(
     for number in range(GROUPS):
         writer.publish_group(f"G{number}")
     pulls, pen = SharedPulls(segment), PullCountPen(segment, 0)
-    pulls.advances()
+    list(pulls.advances())
     room = [pen.add(queue, group, messages=1) for group in range(GROUPS) for queue in (0, 1)]
     assert room == [True] * CAPACITY + [False] * 2
     assert pen.add(0, 0, messages=1)
@@ -109,6 +110,6 @@ def test_a_full_table_takes_no_new_pairs_and_says_so_once(
     reader = PullCountReader(segment)
     assert (reader.missed(0), reader.missed(1)) == (2, 0)
     with caplog.at_level(logging.WARNING):
-        assert len(pulls.advances()) == CAPACITY
-        pulls.advances()
+        assert len(list(pulls.advances())) == CAPACITY
+        list(pulls.advances())
     assert caplog.text.count("processes.subscription_count_max") == 1

@@ -11,15 +11,19 @@
 #   A2  `published` moves over whole records only, after they are in the file (sync mode: on disk,
 #       unless shows_unflushed), and never back.
 #   A3  A batch lies in one segment. Every segment ends with a blank record of at least eight bytes.
-#   A4  When a write fails, the queue offsets it had used are given back, its results say so, and what
-#       did get into the file is wiped: recovery must not find whole records behind a later end.
-#   A5  A sync that failed is final: it is never asked for again, and nothing overrules its refusal.
+#   A4  A write that fails is tried again at once: nobody knows of its bytes. When it goes on failing,
+#       the queue offsets it had used are given back, its results say so, and what did get into the
+#       file is wiped: recovery must not find whole records behind a later end. Requests are refused
+#       until the place can be wiped and written; that is tried every PROBE_INTERVAL_MS.
+#   A5  A sync that failed is final: it is never asked for again, and nothing overrules its refusal. The
+#       kernel may have dropped what it could not write, and a second sync would say that all is well.
 #   A6  A request with REQUEST_AFTER_PREVIOUS is stored only if the one before it in its ring was.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport RingPlace
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.store.log.checksums cimport ChecksumFile
 from mqcore.store.log.flush cimport FlushService
 from mqcore.store.log.group_commit cimport GroupCommit
 from mqcore.store.queue.multi_dispatch cimport MultiDispatch
@@ -50,6 +54,7 @@ cdef struct Appender:
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet
     int folder_fd                     # sync mode: its folder until the name is on disk, else -1
+    ChecksumFile checksums            # of that segment
     int64_t base                      # where that segment starts
     int64_t position                  # end of what is in the file
     uint8_t* staging
@@ -58,7 +63,10 @@ cdef struct Appender:
     int64_t pool_wanted               # transient-pool: where a request ends that has no room, or 0 ...
     int64_t pool_full_ms              # ... and since when (steady clock)
     int64_t last_store_time_ms
-    int64_t probe_ms                  # when a full disk is looked at again
+    int64_t probe_ms                  # when a disk that refused is looked at again
+    int64_t unwiped                   # behind position, up to here, a failed write may have left bytes
+    int64_t failed_writes             # that were tried again
+    int failed_write                  # errno of the last of them
     UsedOffset* used
     int32_t used_count
     int32_t used_capacity
@@ -81,9 +89,9 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
                        TransientPool* pool, const char* folders, int flush_mode,
                        int64_t end) noexcept nogil                     # 0 or errno
 cdef void appender_close(Appender* a) noexcept nogil                    # lets go of it, writes nothing
-cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil  # records taken
+cdef int64_t appender_turn(Appender* a) noexcept nogil                  # records taken
 cdef bint appender_has_work(Appender* a) noexcept nogil
 # What came before is in the file, between two turns; False: it is not, the file refuses it.
 cdef bint appender_settle(Appender* a) noexcept nogil
-cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil   # writes and syncs the rest
+cdef void appender_finish(Appender* a) noexcept nogil                   # writes and syncs the rest
 cdef void appender_drop_requests(Appender* a) noexcept nogil            # after a writer that died

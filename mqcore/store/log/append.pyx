@@ -1,11 +1,11 @@
 """The append service (append.pxd has its rules)."""
-from libc.errno cimport EAGAIN, ENOSPC, errno
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strdup
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
-from mqcore.clock cimport steady_ms
+from mqcore.clock cimport clocks_ms, steady_ms
 from mqcore.endian cimport load_i32, store_i32, store_i64
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
@@ -44,12 +44,27 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
-from mqcore.shm.tables cimport queue_find_or_add
-from mqcore.store.log.flush cimport FlushService, flush_hand_over, refusal_set
+from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
+from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
+from mqcore.store.log.checksums cimport (
+    ChecksumFile,
+    checksums_close,
+    checksums_open,
+    checksums_put,
+    checksums_replace,
+)
+from mqcore.store.log.flush cimport FlushService, flush_hand_over
 from mqcore.store.log.group_commit cimport group_sync
-from mqcore.store.io cimport store_io, wipe, write_all_at
+from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.log.failed_write cimport (
+    disk_probe,
+    disk_refuses,
+    leftovers_wipe,
+    staged_write,
+)
 from mqcore.store.log.log_folders cimport log_create, log_folder_open
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
+from mqcore.store.queue.place cimport queue_may_open
 from mqcore.store.log.prepare cimport prepare_give_way
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_publish
 from mqcore.store.record cimport record_place, record_store_time
@@ -62,20 +77,9 @@ from mqcore.store.log.transient_pool cimport (
     pool_settle,
 )
 
-cdef extern from "<fcntl.h>" nogil:
-    int fallocate(int fd, int mode, long offset, long length)
-
-cdef extern from "<unistd.h>" nogil:
-    int dup(int fd)
-
-cdef extern from "<errno.h>" nogil:
-    int EDQUOT
 
 cdef enum:
     RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
-    PROBE_INTERVAL_MS = 200
-    PROBE_BYTES = 1 << 20
-    KEEP_SIZE = 1                     # FALLOC_FL_KEEP_SIZE
     USED_CAPACITY = 65536
     POOL_WAIT_MS = 200                # requests wait so long for room in the pool
     SETTLE_MS_MAX = 1000
@@ -85,6 +89,7 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
                        TransientPool* pool, const char* folders, int flush_mode,
                        int64_t end) noexcept nogil:
     cdef int i
+    cdef int64_t wall, steady
     memset(a, 0, sizeof(Appender))
     a.shm = shm
     a.service = service
@@ -92,10 +97,12 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
     a.pool = pool
     a.flush_mode = flush_mode
     a.segment_size = shm.head.segment_size
-    a.fd = a.folder_fd = -1
+    a.fd = a.folder_fd = a.checksums.fd = a.checksums.folder_fd = -1
     a.base = -1
     a.position = end
     a.last_store_time_ms = shm.log.last_store_time_ms
+    clocks_ms(&wall, &steady)
+    store_clock_begin(shm.clock, wall, steady, a.last_store_time_ms)
     a.staging_capacity = 2 * TURN_BYTES_MAX + 2 * <int64_t>shm.head.message_size_max
     a.staging = <uint8_t*>malloc(a.staging_capacity if pool == NULL else 1)
     a.used_capacity = USED_CAPACITY
@@ -124,6 +131,7 @@ cdef void appender_close(Appender* a) noexcept nogil:
         store_io().close_file(a.fd)
     if a.folder_fd >= 0:
         store_io().close_file(a.folder_fd)
+    checksums_close(&a.checksums)
     free(a.staging)
     free(a.used)
     free(a.folders)
@@ -131,23 +139,27 @@ cdef void appender_close(Appender* a) noexcept nogil:
 
 cdef int open_segment(Appender* a, int64_t base) noexcept nogil:
     """Make or open the segment at base and write there from now on; 0 or errno."""
-    cdef int copy, error = 0, folder = -1
+    cdef int error = 0, folder = -1
+    cdef ChecksumFile checksums
     cdef int fd = log_create(a.folders, base, a.segment_size)
     if fd < 0:
         return errno
+    checksums.fd = checksums.folder_fd = -1
     if a.flush_mode == FLUSH_SYNC:
         folder = log_folder_open(a.folders, base)
         error = errno if folder < 0 else 0
+    if error == 0:
+        error = checksums_open(&checksums, a.folders, base, a.segment_size, max(a.position, base),
+                               a.flush_mode == FLUSH_SYNC)
     if error == 0 and a.service != NULL:
-        copy = dup(fd)
-        if copy < 0:
-            error = errno
-        elif not flush_hand_over(a.service, copy, base):
-            store_io().close_file(copy)
-            error = EAGAIN                                       # the disk is far behind
+        error = flush_hand_over(a.service, fd, checksums.fd, base)
     if error:
+        checksums_close(&checksums)
+        if folder >= 0:
+            store_io().close_file(folder)
         store_io().close_file(fd)
         return error
+    checksums_replace(&a.checksums, &checksums)
     if a.fd >= 0:
         store_io().close_file(a.fd)
     a.fd = fd
@@ -160,12 +172,12 @@ cdef int sync_segment(Appender* a) noexcept nogil:
     """Sync mode: what is in the segment reaches the disk, a new one's name too; 0 or errno."""
     cdef int error
     if a.folder_fd >= 0:
-        error = group_sync(a.group, a.folder_fd)
+        error = group_sync(a.group, a.folder_fd, NULL)
         if error:
             return error
         store_io().close_file(a.folder_fd)
         a.folder_fd = -1
-    return group_sync(a.group, a.fd)
+    return group_sync(a.group, a.fd, &a.checksums)
 
 
 cdef void fail_results(Appender* a, int status) noexcept nogil:
@@ -184,15 +196,6 @@ cdef void give_back_offsets(Appender* a) noexcept nogil:
                           a.used[a.used_count].offset)
 
 
-cdef void refuse(Appender* a, int error, int otherwise) noexcept nogil:
-    a.failure = error
-    if (error == ENOSPC or error == EDQUOT) and otherwise != REFUSAL_FLUSH_FAILED:
-        a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
-        refusal_set(a.shm.log, a.service, REFUSAL_DISK_FULL)
-    else:
-        refusal_set(a.shm.log, a.service, otherwise)
-
-
 cdef bint commit(Appender* a) noexcept nogil:
     """Write what is staged. On failure the staged records of this turn never were."""
     cdef int error, p
@@ -205,12 +208,11 @@ cdef bint commit(Appender* a) noexcept nogil:
         return True
     if a.prepare != NULL:
         prepare_give_way(a.prepare, a.position + a.staged)
-    error = write_all_at(a.fd, a.staging, a.staged, a.position - a.base)
+    error = staged_write(a)
     if error:
-        refuse(a, error, REFUSAL_WRITE_FAILED)
-        error = wipe(a.fd, a.position - a.base, a.staged)
-        if error:                            # it stays behind the end: take nothing more
-            refusal_set(a.shm.log, a.service, REFUSAL_WRITE_FAILED)
+        disk_refuses(a, error, REFUSAL_WRITE_FAILED)
+        a.unwiped = max(a.unwiped, a.position + a.staged)
+        leftovers_wipe(a)
         give_back_offsets(a)
         fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
         a.staged = 0
@@ -282,18 +284,20 @@ cdef bint roll(Appender* a) noexcept nogil:
             store_i32(blank + 4, MAGIC_BLANK)
             if a.prepare != NULL:
                 prepare_give_way(a.prepare, a.base + a.segment_size)
-            error = write_all_at(a.fd, blank, BLANK_SIZE_MIN, a.position - a.base)
+            error = checksums_put(&a.checksums, blank, BLANK_SIZE_MIN, a.position)
+            if error == 0:
+                error = write_all_at(a.fd, blank, BLANK_SIZE_MIN, a.position - a.base)
             if error == 0 and a.flush_mode == FLUSH_SYNC:
                 error = sync_segment(a)
                 if error:
-                    refuse(a, error, REFUSAL_FLUSH_FAILED)
+                    disk_refuses(a, error, REFUSAL_FLUSH_FAILED)
                     return False
     if error == 0:
         error = open_segment(a, a.base + a.segment_size if a.fd >= 0
                              else a.position // a.segment_size * a.segment_size)
     if error:
         if error != EAGAIN:                  # the flush service has to catch up: ask again
-            refuse(a, error, REFUSAL_WRITE_FAILED)
+            disk_refuses(a, error, REFUSAL_WRITE_FAILED)
         return False
     a.position = a.base if a.position < a.base else a.position
     return True
@@ -311,6 +315,17 @@ cdef inline void use_offset(Appender* a, int32_t queue, int64_t next_offset) noe
     store_i64_release(&entry.next_offset, next_offset)
 
 
+cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
+                             const uint8_t* topic) noexcept nogil:
+    """The number of the queue that a request is for; below 0: it can have none (O3, O5)."""
+    cdef int32_t queue = queue_find(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
+    if queue >= 0:
+        return queue
+    if not queue_may_open(a.shm, topic, head.topic_length, head.queue_id):
+        return QUEUE_REFUSED
+    return queue_find_or_add(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
+
+
 cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, AppendResult* result,
                int64_t* positions) noexcept nogil:
     """Give the records of one request their places; PutStatus."""
@@ -320,7 +335,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef QueueEntry* entry
     cdef int status
     if (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
-            or load_i32_acquire(&a.shm.log.disk_full_percent)):
+            or load_i32_acquire(&a.shm.log.disk_full_percent)
+            or load_i32_acquire(&a.shm.log.unreadable)):
         return PUT_SERVICE_NOT_AVAILABLE
     if a.multi != NULL:
         status = multi_prepare(a.multi, &head, &records)
@@ -334,10 +350,9 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     if not fits_segment(a, head.bytes_total) and not roll(a):
         return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
                 in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
-    queue = queue_find_or_add(a.shm, records + head.topic_start, head.topic_length, head.queue_id,
-                              head.queue_hash)
+    queue = queue_of(a, head, records + head.topic_start)
     if queue < 0:
-        return PUT_QUEUE_TABLE_FULL
+        return PUT_MESSAGE_ILLEGAL if queue == QUEUE_REFUSED else PUT_QUEUE_TABLE_FULL
     entry = &a.shm.queues[queue]
     target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, a.position + a.staged)
     memcpy(target, records, head.bytes_total)
@@ -435,7 +450,7 @@ cdef bint make_durable(Appender* a) noexcept nogil:
     if not failed:
         error = sync_segment(a)
         if error:
-            refuse(a, error, REFUSAL_FLUSH_FAILED)
+            disk_refuses(a, error, REFUSAL_FLUSH_FAILED)
             failed = True
     if failed:
         for p in range(a.producers):
@@ -460,15 +475,16 @@ cdef void publish(Appender* a) noexcept nogil:
         store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)   # F3
 
 
-cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
+cdef int64_t appender_turn(Appender* a) noexcept nogil:
     cdef int p
-    cdef int64_t taken = 0, position = a.position
+    cdef int64_t taken = 0, position = a.position, wall, steady
     a.waiting = 0
-    if now_ms > a.last_store_time_ms:
-        a.last_store_time_ms = now_ms                        # never back, as store.md 2.7 has it
-    if (a.pool == NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
-            and steady_ms() >= a.probe_ms):
-        probe_disk(a)
+    clocks_ms(&wall, &steady)
+    a.last_store_time_ms = max(a.last_store_time_ms,         # never back, as store.md 2.7 has it
+                               store_clock_turn(a.shm.clock, wall, steady))
+    if (a.pool == NULL and load_i32_acquire(&a.shm.log.refusal) in (
+            REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED) and steady_ms() >= a.probe_ms):
+        disk_probe(a)
     for p in range(a.producers):
         taken += take(a, p)
     commit(a)
@@ -493,16 +509,6 @@ cdef int64_t appender_turn(Appender* a, int64_t now_ms) noexcept nogil:
     return taken
 
 
-cdef void probe_disk(Appender* a) noexcept nogil:
-    """After a full disk: is there room for the next megabyte? Then take writes again."""
-    cdef int64_t at = a.position - a.base
-    a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
-    if a.fd >= 0 and fallocate(a.fd, KEEP_SIZE, at, min(PROBE_BYTES, a.segment_size - at)) != 0:
-        if errno == ENOSPC or errno == EDQUOT:
-            return
-    refusal_set(a.shm.log, a.service, REFUSAL_NONE)
-
-
 cdef bint appender_settle(Appender* a) noexcept nogil:
     return commit(a) and (a.pool == NULL or pool_settle(a.pool, SETTLE_MS_MAX))
 
@@ -520,7 +526,7 @@ cdef bint appender_has_work(Appender* a) noexcept nogil:
     return False
 
 
-cdef void appender_finish(Appender* a, int64_t now_ms) noexcept nogil:
+cdef void appender_finish(Appender* a) noexcept nogil:
     cdef int64_t position = a.position
     commit(a)
     if a.fd >= 0 and a.position != position and a.flush_mode == FLUSH_SYNC:

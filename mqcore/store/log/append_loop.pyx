@@ -35,6 +35,7 @@ from mqcore.store.log.append cimport (
 )
 from mqcore.store.log.flush cimport (
     FlushService,
+    flush_configure,
     flush_run,
     flush_service_close,
     flush_service_open,
@@ -44,6 +45,7 @@ from mqcore.store.log.group_commit cimport (
     GroupCommit,
     group_commit_close,
     group_commit_open,
+    group_configure,
     group_stop,
     group_watch,
 )
@@ -52,6 +54,8 @@ from mqcore.store.log.prepare cimport PrepareService, prepare_close, prepare_ope
 from mqcore.store.log.transient_pool cimport (
     TransientPool,
     pool_close,
+    pool_configure,
+    pool_give_up,
     pool_open,
     pool_run,
     pool_stop,
@@ -59,6 +63,7 @@ from mqcore.store.log.transient_pool cimport (
 
 cdef enum:
     POOL_LOOK_MS = 10                 # while a request waits for room in the pool
+    REFUSAL_LOOK_MS = 200             # whether the disk takes writes again
 
 MODES = {"async": FLUSH_ASYNC, "sync": FLUSH_SYNC, "transient-pool": FLUSH_TRANSIENT_POOL}
 
@@ -99,7 +104,7 @@ cdef class AppendLoop:
         self.a = <Appender*>calloc(1, sizeof(Appender))
         if self.a == NULL:
             raise MemoryError
-        self.a.fd = self.a.folder_fd = -1
+        self.a.fd = self.a.folder_fd = self.a.checksums.fd = self.a.checksums.folder_fd = -1
         if flush_mode == FLUSH_SYNC:
             self.group = <GroupCommit*>calloc(1, sizeof(GroupCommit))
             if self.group == NULL:
@@ -179,6 +184,20 @@ cdef class AppendLoop:
             raise MemoryError
         self.a.multi = self.multi
 
+    def configure(self, *, int64_t flush_interval_ms, int64_t flush_least_bytes,
+                  int64_t flush_thorough_interval_ms, int64_t sync_timeout_ms,
+                  int64_t commit_interval_ms, int64_t commit_least_bytes,
+                  int64_t commit_thorough_interval_ms) -> None:
+        """Other intervals and sizes from now on; the services look at them when they wake."""
+        if self.service != NULL:
+            flush_configure(self.service, flush_interval_ms, flush_least_bytes,
+                            flush_thorough_interval_ms)
+        if self.group != NULL:
+            group_configure(self.group, sync_timeout_ms)
+        if self.pool != NULL:
+            pool_configure(self.pool, commit_interval_ms, commit_least_bytes,
+                           commit_thorough_interval_ms)
+
     @property
     def pool_locked(self) -> bool:
         """Whether the transient pool's memory can never be swapped; True where there is none."""
@@ -203,7 +222,7 @@ cdef class AppendLoop:
         cdef int64_t taken, timeout_ms
         with nogil:
             while True:
-                taken = appender_turn(self.a, wall_ms())
+                taken = appender_turn(self.a)
                 self.report(slot)
                 if steady_ms() >= end_ms or self.removals_wait():
                     break
@@ -214,6 +233,8 @@ cdef class AppendLoop:
                 timeout_ms = end_ms - steady_ms()
                 if self.a.pool_wanted and timeout_ms > POOL_LOOK_MS:
                     timeout_ms = POOL_LOOK_MS
+                if load_i32_acquire(&self.segment.shm.log.refusal) and timeout_ms > REFUSAL_LOOK_MS:
+                    timeout_ms = REFUSAL_LOOK_MS
                 doorbell_arm(slot)
                 if not appender_has_work(self.a) and not self.removals_wait():
                     waiter_sleep(&self.waiter, <int>timeout_ms)
@@ -260,7 +281,7 @@ cdef class AppendLoop:
     def finish(self) -> None:
         """Write what is staged; in sync mode also to disk. For the end, when no producer is left."""
         with nogil:
-            appender_finish(self.a, wall_ms())
+            appender_finish(self.a)
 
     def refusal(self) -> tuple[int, int]:
         """(Refusal, errno of what failed last)."""
@@ -268,6 +289,18 @@ cdef class AppendLoop:
         if self.service != NULL and refusal == REFUSAL_FLUSH_FAILED:
             return refusal, self.service.failure
         return refusal, self.a.failure if self.pool == NULL else load_i32_acquire(&self.pool.failure)
+
+    def failed_writes(self) -> tuple[int, int]:
+        """(how many writes of the log failed and were tried again, errno of the last)."""
+        if self.pool != NULL:
+            return (load_i64_acquire(&self.pool.failed_writes),
+                    load_i32_acquire(&self.pool.failure))
+        return (self.a.failed_writes, self.a.failed_write)
+
+    def give_up(self) -> None:
+        """After `stop_service`: what is in no file yet need not get there any more."""
+        if self.pool != NULL:
+            pool_give_up(self.pool)
 
     def pool_bytes_waiting(self) -> int:
         """Bytes of acknowledged records in the transient pool that are not in a file yet."""

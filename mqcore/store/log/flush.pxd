@@ -1,7 +1,8 @@
 # The flush service of the async modes: one thread of the writer process that brings the commit log
 # to disk behind the appends.
 #
-#   F1  The appender hands over a descriptor for each segment it begins, in order; the service closes it.
+#   F1  The appender hands over descriptors for each segment it begins and for its checksums, in order;
+#       the service closes them. The checksums reach the disk before the segment (checksums.pxd, O3).
 #   F2  `flushed` only follows a successful sync of every byte below it. A failed sync is final:
 #       the log refuses writes from then on, and nothing is retried (store.md 7, architecture 5.3).
 #   F3  Store times never run ahead of the positions they belong to: who publishes stores `published`
@@ -17,6 +18,7 @@ cdef enum:
 
 cdef struct Handover:
     int fd
+    int checksums_fd
     int64_t base
 
 cdef struct FlushService:
@@ -41,7 +43,11 @@ cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) n
 cdef void flush_service_open(FlushService* service, LogState* state, const char* folders,
                              int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
                              int64_t thorough_interval_ms) noexcept nogil
-cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil
+# Copies of both descriptors are handed over. 0, EAGAIN: no room, the disk is far behind; or errno.
+cdef int flush_hand_over(FlushService* service, int fd, int checksums_fd,
+                         int64_t base) noexcept nogil
 cdef void flush_run(FlushService* service) noexcept nogil           # until stop; then a last sync
+cdef void flush_configure(FlushService* service, int64_t interval_ms, int64_t least_bytes,
+                          int64_t thorough_interval_ms) noexcept nogil      # while it runs
 cdef void flush_stop(FlushService* service) noexcept nogil
 cdef void flush_service_close(FlushService* service) noexcept nogil  # nothing of it runs any more

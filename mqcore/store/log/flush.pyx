@@ -1,5 +1,5 @@
 """The async flush service."""
-from libc.errno cimport errno
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport strdup
@@ -16,6 +16,10 @@ from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
 from mqcore.store.log.log_folders cimport log_create
+
+cdef extern from "<unistd.h>" nogil:
+    int dup(int fd)
+
 
 cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil:
     if load_i32_acquire(&state.refusal) == REFUSAL_FLUSH_FAILED:
@@ -47,22 +51,36 @@ cdef void flush_service_open(FlushService* service, LogState* state, const char*
 
 cdef void flush_service_close(FlushService* service) noexcept nogil:
     while service.taken < service.handed:
-        store_io().close_file(service.segments[service.taken % HANDOVER_PLACES].fd)
+        close_both(&service.segments[service.taken % HANDOVER_PLACES])
         service.taken += 1
     bell_close(service.bell)
     free(service.folders)
 
 
-cdef bint flush_hand_over(FlushService* service, int fd, int64_t base) noexcept nogil:
+cdef void close_both(Handover* segment) noexcept nogil:
+    store_io().close_file(segment.checksums_fd)
+    store_io().close_file(segment.fd)
+
+
+cdef int flush_hand_over(FlushService* service, int fd, int checksums_fd,
+                         int64_t base) noexcept nogil:
     cdef Handover* place = &service.segments[service.handed % HANDOVER_PLACES]
+    cdef int error
     if service.handed - load_i32_acquire(&service.taken) >= HANDOVER_PLACES:
         store_i32_release(&service.hurry, 1)
         bell_ring(service.bell)
-        return False
-    place.fd = fd
+        return EAGAIN
+    place.fd = dup(fd)
+    if place.fd < 0:
+        return errno
+    place.checksums_fd = dup(checksums_fd)
+    if place.checksums_fd < 0:
+        error = errno
+        store_io().close_file(place.fd)
+        return error
     place.base = base
     store_i32_release(&service.handed, service.handed + 1)               # F1
-    return True
+    return 0
 
 
 cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
@@ -73,13 +91,14 @@ cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
         if segment.base >= target:
             return True
         service.flushes += 1
-        if store_io().sync_data(segment.fd) != 0:
+        if (store_io().sync_data(segment.checksums_fd) != 0              # F1
+                or store_io().sync_data(segment.fd) != 0):
             service.failure = errno
             store_i32_release(&service.state.refusal, REFUSAL_FLUSH_FAILED)   # F2
             return False
         if target < segment.base + service.segment_size:
             return True
-        store_io().close_file(segment.fd)
+        close_both(segment)
         store_i32_release(&service.taken, service.taken + 1)
     return True
 
@@ -105,17 +124,26 @@ cdef void flush_stop(FlushService* service) noexcept nogil:
     bell_ring(service.bell)
 
 
+cdef void flush_configure(FlushService* service, int64_t interval_ms, int64_t least_bytes,
+                          int64_t thorough_interval_ms) noexcept nogil:
+    store_i64_release(&service.interval_ms, interval_ms)
+    store_i64_release(&service.least_bytes, least_bytes)
+    store_i64_release(&service.thorough_interval_ms, thorough_interval_ms)
+    bell_ring(service.bell)            # it may sleep for as long as the old interval
+
+
 cdef void flush_run(FlushService* service) noexcept nogil:
     cdef int64_t last_ms = steady_ms()
     cdef int64_t thorough_ms = last_ms
-    cdef int64_t now_ms, target, target_time_ms
+    cdef int64_t now_ms, interval_ms, target, target_time_ms
     cdef bint stopping = False, hurry
     while not stopping:
         stopping = load_i32_acquire(&service.stop) != 0
         now_ms = steady_ms()
         hurry = stopping or load_i32_acquire(&service.hurry) != 0
-        if not hurry and now_ms - last_ms < service.interval_ms:
-            bell_wait(service.bell, service.interval_ms - (now_ms - last_ms))
+        interval_ms = load_i64_acquire(&service.interval_ms)
+        if not hurry and now_ms - last_ms < interval_ms:
+            bell_wait(service.bell, interval_ms - (now_ms - last_ms))
             continue
         store_i32_release(&service.hurry, 0)
         if not stopping:
@@ -125,8 +153,8 @@ cdef void flush_run(FlushService* service) noexcept nogil:
         target = load_i64_acquire(&service.state.published)
         if target == service.state.flushed:
             continue
-        if (not hurry and target - service.state.flushed < service.least_bytes
-                and now_ms - thorough_ms < service.thorough_interval_ms):
+        if (not hurry and target - service.state.flushed < load_i64_acquire(&service.least_bytes)
+                and now_ms - thorough_ms < load_i64_acquire(&service.thorough_interval_ms)):
             continue
         if not sync_up_to(service, target):
             return

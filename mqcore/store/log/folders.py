@@ -11,10 +11,24 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.store.files import make_folders
+from mqcore.store.files import make_folders, unlink
 
 FOLDERS_MAX = 64                 # LOG_FOLDERS_MAX and LOG_PATH_MAX of the native side
 TEXT_BYTES_MAX = 4095
+PATH_BYTES_MAX = 4000            # of one folder: the name of a segment follows
+CHECKSUMS = "checksums"          # beside a folder of the log (log_checksums_folder)
+
+
+def checksums_of(segment: Path) -> Path:
+    """Where the checksums of a segment are, if there are any."""
+    return segment.parent.parent / CHECKSUMS / segment.name
+
+
+def remove_checksums(segment: Path) -> None:
+    """Those of a segment that goes; before it does. Raises OSError."""
+    path = checksums_of(segment)
+    if path.exists():
+        unlink(path)
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,9 @@ class LogFolders:
         text = b"\n".join(mark + path for path, mark in lines)
         if len(lines) > FOLDERS_MAX or len(text) > TEXT_BYTES_MAX:
             raise ValueError(f"at most {FOLDERS_MAX} paths of {TEXT_BYTES_MAX} bytes together")
+        longest = max(len(path) for path, _ in lines)
+        if longest > PATH_BYTES_MAX:
+            raise ValueError(f"paths of at most {PATH_BYTES_MAX} bytes, not {longest}")
         return text
 
     def all(self) -> list[Path]:
@@ -46,10 +63,11 @@ class LogFolders:
         return list(dict.fromkeys((*self.writable, *self.read_only)))
 
     def make(self) -> None:
-        """Make the folders that take new segments. Raises OSError."""
+        """Make the folders that take new segments, and those of checksums. Raises OSError."""
         for folder in self.writable:
             if folder not in self.read_only:
                 make_folders(folder)
+                make_folders(folder.parent / CHECKSUMS)
 
     def entries(self) -> list[os.DirEntry[str]]:
         """Everything that lies in the folders, by name. Raises OSError."""
@@ -60,6 +78,13 @@ class LogFolders:
         """(log position of its first byte, file) of each segment, ascending. Raises OSError."""
         return [(int(entry.name), Path(entry.path)) for entry in self.entries()
                 if entry.name.isdigit()]
+
+    def checksums(self) -> list[Path]:
+        """The files of checksums that there are, by name. Raises OSError."""
+        folders = dict.fromkeys(folder.parent / CHECKSUMS for folder in self.all())
+        return sorted((path for folder in folders if folder.is_dir() for path in folder.iterdir()
+                       if path.name.isdigit() and len(path.name) == 20),
+                      key=lambda path: path.name)
 
     def path(self, start: int) -> Path:
         """The segment that begins at `start`. Raises FileNotFoundError: no folder has it."""

@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.store.log.checksums cimport ChecksumFile
 
 cdef struct GroupCommit:
     Shm* shm
@@ -30,6 +31,8 @@ cdef struct GroupCommit:
 cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const int* producer,
                             int producers, int64_t timeout_ms) noexcept nogil
 cdef void group_commit_close(GroupCommit* group) noexcept nogil        # its watcher has ended
-cdef int group_sync(GroupCommit* group, int fd) noexcept nogil       # 0 or errno
+# checksums: those of the segment `fd`, on the disk with it (checksums.pxd, O4); NULL: none. 0 or errno.
+cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcept nogil
 cdef void group_watch(GroupCommit* group) noexcept nogil             # the watcher's life, until stop
+cdef void group_configure(GroupCommit* group, int64_t timeout_ms) noexcept nogil   # while it runs
 cdef void group_stop(GroupCommit* group) noexcept nogil

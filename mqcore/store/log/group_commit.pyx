@@ -15,6 +15,7 @@ from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
+from mqcore.store.log.checksums cimport ChecksumFile, checksums_push
 from mqcore.store.log.put_results cimport results_mark, results_publish
 
 cdef extern from "<unistd.h>" nogil:
@@ -47,13 +48,15 @@ cdef void group_commit_close(GroupCommit* group) noexcept nogil:
     bell_close(group.bell)
 
 
-cdef int group_sync(GroupCommit* group, int fd) noexcept nogil:
+cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcept nogil:
     cdef int64_t syncing = group.phase + SYNCING
     cdef int64_t idle = group.phase + PHASES
     cdef int error = 0
     store_i64_release(&group.deadline_ms, steady_ms() + group.timeout_ms)
     store_i64_release(&group.phase, syncing)
-    if store_io().sync_data(fd) != 0:
+    if checksums != NULL:
+        error = checksums_push(checksums)
+    if error == 0 and store_io().sync_data(fd) != 0:
         error = errno
     if not swap_i64(&group.phase, syncing, idle):                        # G1: the watcher has it
         while load_i64_acquire(&group.phase) % PHASES != ANSWERED:       # G2
@@ -86,6 +89,11 @@ cdef void group_watch(GroupCommit* group) noexcept nogil:
                     store_i64_release(&group.phase, seen - SYNCING + ANSWERED)
                 continue
         bell_wait(group.bell, wait_ms)
+
+
+cdef void group_configure(GroupCommit* group, int64_t timeout_ms) noexcept nogil:
+    store_i64_release(&group.timeout_ms, timeout_ms)
+    bell_ring(group.bell)              # G4: the watcher looks in time for the next sync's deadline
 
 
 cdef void group_stop(GroupCommit* group) noexcept nogil:

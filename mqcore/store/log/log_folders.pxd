@@ -18,4 +18,10 @@ cdef int log_open(const char* folders, int64_t base, int flags) noexcept nogil
 cdef int log_create(const char* folders, int64_t base, int64_t size) noexcept nogil
 # The folder of a segment that is there: a file descriptor for a sync of its name, or -1 and errno.
 cdef int log_folder_open(const char* folders, int64_t base) noexcept nogil
+# The folder for checksums beside the one that has the segment (checksums.pxd), and that one; False:
+# no folder has it. Both of FOLDER_PATH_MAX bytes.
+cdef bint log_checksums_folder(const char* folders, int64_t base, char* checksums,
+                               char* folder) noexcept nogil
+# Of the checksums of a segment: a file descriptor, or -1 and errno.
+cdef int log_checksums_open(const char* folders, int64_t base, int flags) noexcept nogil
 cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil

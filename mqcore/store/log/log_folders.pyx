@@ -2,7 +2,7 @@
 from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, strchr, strlen
+from libc.string cimport memcpy, strchr, strcpy, strlen
 
 from mqcore.store.io cimport store_io
 
@@ -136,6 +136,35 @@ cdef int log_folder_open(const char* folders, int64_t base) noexcept nogil:
         return -1
     store_io().close_file(fd)
     return store_io().open_file(folder.path, O_RDONLY | O_CLOEXEC, 0)
+
+
+cdef bint log_checksums_folder(const char* folders, int64_t base, char* checksums,
+                               char* folder) noexcept nogil:
+    cdef Folder found
+    cdef int fd = find(folders, base, O_RDONLY | O_CLOEXEC, &found)
+    cdef int64_t length
+    if fd < 0:
+        return False
+    store_io().close_file(fd)
+    strcpy(folder, found.path)
+    length = strlen(found.path)
+    while length > 1 and found.path[length - 1] == 47:
+        length -= 1
+    while length > 0 and found.path[length - 1] != 47:
+        length -= 1
+    found.path[length] = 0
+    snprintf(checksums, FOLDER_PATH_MAX, "%schecksums", found.path)
+    return True
+
+
+cdef int log_checksums_open(const char* folders, int64_t base, int flags) noexcept nogil:
+    cdef char checksums[FOLDER_PATH_MAX]
+    cdef char folder[FOLDER_PATH_MAX]
+    cdef char path[FOLDER_PATH_MAX]
+    if not log_checksums_folder(folders, base, checksums, folder):
+        return fail_with(ENOENT)
+    segment_path(path, checksums, base)
+    return store_io().open_file(path, flags, 0)
 
 
 # -- for Python ------------------------------------------------------------------------------------

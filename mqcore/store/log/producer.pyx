@@ -126,7 +126,8 @@ cdef class LogProducer:
         """
         return (load_i32_acquire(&self.segment.shm.log.refusal) != REFUSAL_NONE
                 or load_i32_acquire(&self.segment.shm.log.queue_error) != 0
-                or load_i32_acquire(&self.segment.shm.log.disk_full_percent) != 0)
+                or load_i32_acquire(&self.segment.shm.log.disk_full_percent) != 0
+                or load_i32_acquire(&self.segment.shm.log.unreadable) != 0)
 
     def has_results(self) -> bool:
         """Whether take_results has something: to be asked again before the process sleeps."""

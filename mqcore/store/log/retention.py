@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mqcore.store.files import sync_folder, unlink
-from mqcore.store.log.folders import LogFolders
+from mqcore.store.log.folders import LogFolders, remove_checksums
 
 FILES_AT_ONCE = 10               # deleted in one pass
 UNKNOWN_PERCENT = -1             # of a folder that is not there: deletes, as 4.9.8 does
@@ -79,7 +79,7 @@ class LogCleaner:
     ) -> None:
         self._folders = folders if isinstance(folders, LogFolders) else LogFolders((folders,))
         self._segment_size = segment_size
-        self._policy = policy
+        self.policy = policy                 # may be replaced any time
         self._words = words
         self._other_folders = tuple(other_folders)
         self._usage = usage
@@ -87,20 +87,20 @@ class LogCleaner:
     def disk_full_percent(self) -> int:
         """How full the log's disk is when that is too full for writes, else 0."""
         percent, _ = self._log_usage()
-        return percent if percent > self._policy.refuse_percent else 0
+        return percent if percent > self.policy.refuse_percent else 0
 
     def reason(self, now_ms: int, *, manual: bool) -> Reason | None:
         """Why files may go now; None: they may not. manual: somebody asked for it."""
         usage = [self._log_usage()]
         usage += [(self._usage(folder), folder) for folder in self._other_folders]
         percent, folder = max(usage, key=lambda pair: pair[0])
-        any_age = self._policy.clean_enable and percent > self._policy.clean_percent
-        if any_age or percent > self._policy.used_max_percent:
+        any_age = self.policy.clean_enable and percent > self.policy.clean_percent
+        if any_age or percent > self.policy.used_max_percent:
             return Reason(f"the disk of {folder} is {percent} % full", any_age)
         if min(usage)[0] < 0:
             return Reason(f"how full the disk of {min(usage)[1]} is, is not known", any_age=False)
         hour = time.localtime(now_ms / 1000).tm_hour
-        if hour in self._policy.delete_when_hours:
+        if hour in self.policy.delete_when_hours:
             return Reason(f"the hour is {hour}", any_age=False)
         return Reason("it was asked for", any_age=False) if manual else None
 
@@ -128,10 +128,11 @@ class LogCleaner:
             if end >= self._words.dispatched or not self._is_due(path, now_ms, reason):
                 return None
             self._words.raise_first(found[1][0])
+        remove_checksums(path)
         unlink(path)
         sync_folder(path.parent)             # in order: a gap would be damage to the next start
         return path
 
     def _is_due(self, path: Path, now_ms: int, reason: Reason) -> bool:
         age_ms = now_ms - path.stat().st_mtime_ns // 1_000_000
-        return reason.any_age or age_ms >= self._policy.reserved_ms
+        return reason.any_age or age_ms >= self.policy.reserved_ms

@@ -10,6 +10,7 @@
 #   K3  The commit thread moves `published` after the write, over whole records only. Until then nobody
 #       reads them: what was not committed when the process is killed is lost.
 #   K4  A write that failed is repeated, its bytes stay in the pool; meanwhile the log refuses new ones.
+#       At a stop too, until it succeeds or the process says that it gives up.
 #   K5  The commit thread is the only one that opens segments in this mode and hands them to the flush
 #       service (F1). At a stop it ends after the last commit, then lets the flush service end.
 #   K6  It writes when least_bytes wait, or anything if the last commit is thorough_interval_ms ago
@@ -17,11 +18,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.segment cimport Shm
+from mqcore.store.log.checksums cimport ChecksumFile
 from mqcore.store.log.flush cimport FlushService
 from mqcore.store.log.prepare cimport PrepareService
 
 cdef enum:
     POOL_ENDS = 64
+    STOP_ASKED = 1                    # when all is in the files
+    STOP_NOW = 2
 
 cdef struct SegmentEnd:
     int64_t base
@@ -51,13 +55,16 @@ cdef struct TransientPool:
     int32_t ends_taken
     int32_t failure                   # errno of the last write or open that failed, 0: none since
     int64_t commits
-    uint8_t commit_pad[104]
+    int64_t failed_writes             # that were repeated
+    uint8_t commit_pad[96]
     int64_t wanted                    # it sleeps: ring when `written` reaches this. Who takes it rings
     int32_t appender_waits            # for room; who takes it rings the writer's bell
-    int32_t stop                      # the process
+    int32_t stop                      # STOP_ASKED, STOP_NOW; the process
     int bell
     int fd
     int64_t base                      # of the segment that is open; -1: none
+    ChecksumFile checksums            # of that segment
+    int64_t summed                    # its checksums are written below it, behind whole records
 
 # Memory and words; a capacity that holds at least two of the longest requests. 0 or errno.
 cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const char* folders,
@@ -74,4 +81,7 @@ cdef bint pool_settle(TransientPool* pool, int64_t wait_ms) noexcept nogil      
 
 # -- the commit thread -----------------------------------------------------------------------------
 cdef void pool_run(TransientPool* pool) noexcept nogil                          # until stop
+cdef void pool_configure(TransientPool* pool, int64_t interval_ms, int64_t least_bytes,
+                         int64_t thorough_interval_ms) noexcept nogil       # while it runs
 cdef void pool_stop(TransientPool* pool) noexcept nogil
+cdef void pool_give_up(TransientPool* pool) noexcept nogil       # ends without what no write takes

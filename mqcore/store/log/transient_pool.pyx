@@ -1,5 +1,5 @@
 """The transient pool and its commit thread (transient_pool.pxd has the rules)."""
-from libc.errno cimport EAGAIN, ENOSPC, errno
+from libc.errno cimport EAGAIN, EINTR, ENOSPC, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset, strdup
@@ -24,6 +24,13 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
+from mqcore.store.log.checksums cimport (
+    ChecksumFile,
+    checksums_close,
+    checksums_open,
+    checksums_put,
+    checksums_replace,
+)
 from mqcore.store.log.flush cimport FlushService, flush_hand_over, flush_stop, refusal_set
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.log_folders cimport log_create
@@ -46,7 +53,6 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef extern from "<unistd.h>" nogil:
     int ftruncate(int fd, long size)
     int close(int fd)
-    int dup(int fd)
     int usleep(unsigned int microseconds)
 
 cdef extern from "<errno.h>" nogil:
@@ -60,7 +66,6 @@ cdef enum:
     RETRY_MS = 200                    # after a write that failed
     BEHIND_MS = 5                     # while the flush service has no room for another segment
     STOP_RETRY_MS = 100
-    STOP_TRIES = 10
     SETTLE_US = 200
 
 cdef int64_t AWAKE = (<int64_t>1 << 62)
@@ -92,7 +97,7 @@ cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const c
                    int64_t capacity, int64_t end) noexcept nogil:
     cdef int i
     memset(pool, 0, sizeof(TransientPool))
-    pool.fd = pool.bell = -1
+    pool.fd = pool.bell = pool.checksums.fd = pool.checksums.folder_fd = -1
     for i in range(PRODUCER_COUNT):                    # half a ring is the longest request there is
         capacity = max(capacity, shm.head.appends[i].capacity + REQUEST_SLACK)
     pool.capacity = (capacity + PAGE - 1) // PAGE * PAGE
@@ -104,7 +109,7 @@ cdef int pool_open(TransientPool* pool, Shm* shm, FlushService* service, const c
     pool.shm = shm
     pool.service = service
     pool.segment_size = shm.head.segment_size
-    pool.written = pool.committed = end
+    pool.written = pool.committed = pool.summed = end
     pool.store_time_ms = shm.log.last_store_time_ms
     pool.wanted = AWAKE
     pool.bell = bell_make()
@@ -117,6 +122,7 @@ cdef void pool_close(TransientPool* pool) noexcept nogil:
         munmap(pool.bytes, 2 * pool.capacity)
     if pool.fd >= 0:
         store_io().close_file(pool.fd)
+    checksums_close(&pool.checksums)
     bell_close(pool.bell)
     free(pool.folders)
 
@@ -173,19 +179,20 @@ cdef bint pool_settle(TransientPool* pool, int64_t wait_ms) noexcept nogil:
 
 cdef int open_next(TransientPool* pool, int64_t base) noexcept nogil:
     """The segment that is written from now on (K5); 0 or errno."""
-    cdef int copy, error
+    cdef int error
+    cdef ChecksumFile checksums
     cdef int fd = log_create(pool.folders, base, pool.segment_size)
     if fd < 0:
         return errno
-    copy = dup(fd)
-    if copy < 0:
-        error = errno
+    error = checksums_open(&checksums, pool.folders, base, pool.segment_size, pool.committed, False)
+    if error == 0:
+        error = flush_hand_over(pool.service, fd, checksums.fd, base)
+    if error:
+        checksums_close(&checksums)
         store_io().close_file(fd)
         return error
-    if not flush_hand_over(pool.service, copy, base):
-        store_io().close_file(copy)
-        store_io().close_file(fd)
-        return EAGAIN                                  # the disk is far behind
+    checksums_replace(&pool.checksums, &checksums)
+    pool.summed = pool.committed
     if pool.fd >= 0:
         store_io().close_file(pool.fd)
     pool.fd = fd
@@ -218,7 +225,15 @@ cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
                 left = NULL
             else:
                 end = left.end                                                     # K2
+        if pool.summed < end:                                      # checksums.pxd, O2
+            error = checksums_put(&pool.checksums, pool_at(pool, pool.summed), end - pool.summed,
+                                  pool.summed)
+            if error:
+                return error
+            pool.summed = end
         while pool.committed < end:
+            if load_i32_acquire(&pool.stop) == STOP_NOW:
+                return EINTR
             size = min(<int64_t>CHUNK_BYTES, end - pool.committed)
             if pool.prepare != NULL:
                 prepare_give_way(pool.prepare, pool.committed + size)
@@ -240,12 +255,16 @@ cdef int commit(TransientPool* pool) noexcept nogil:
     cdef int64_t target = load_i64_acquire(&pool.written)
     cdef int error = commit_up_to(pool, target)
     if error:
+        if error == EINTR:
+            return error
         if error != EAGAIN:
-            pool.failure = error
+            store_i32_release(&pool.failure, error)
+            if error != ENOSPC and error != EDQUOT:
+                store_i64_release(&pool.failed_writes, pool.failed_writes + 1)
             refusal_set(pool.shm.log, pool.service, REFUSAL_DISK_FULL
                         if error == ENOSPC or error == EDQUOT else REFUSAL_WRITE_FAILED)
         return error
-    if load_i32_acquire(&pool.shm.log.refusal) == REFUSAL_DISK_FULL:
+    if load_i32_acquire(&pool.shm.log.refusal) in (REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED):
         refusal_set(pool.shm.log, pool.service, REFUSAL_NONE)
     pool.commits += 1
     store_i64_release(&pool.shm.log.published, target)                             # K3
@@ -272,7 +291,7 @@ cdef bint is_due(TransientPool* pool, int64_t pending, int64_t since_ms) noexcep
 
 cdef void pool_run(TransientPool* pool) noexcept nogil:
     cdef int64_t last_ms = 0, now_ms, pending, wait_ms
-    cdef int error, tries = 0
+    cdef int error
     cdef bint stopping = False
     while True:
         stopping = load_i32_acquire(&pool.stop) != 0
@@ -281,14 +300,12 @@ cdef void pool_run(TransientPool* pool) noexcept nogil:
         if is_due(pool, pending, now_ms - last_ms):
             error = commit(pool)
             if error == 0:
-                tries = 0
                 store_i32_release(&pool.hurry, 0)
                 last_ms = steady_ms()
                 if not stopping and pending < pool.capacity // 2:
                     bell_wait(pool.bell, GATHER_MS)
             elif stopping:
-                tries += 1
-                if tries >= STOP_TRIES:
+                if load_i32_acquire(&pool.stop) == STOP_NOW:
                     break
                 usleep(1000 * STOP_RETRY_MS)
             else:
@@ -304,6 +321,20 @@ cdef void pool_run(TransientPool* pool) noexcept nogil:
     flush_stop(pool.service)                                                       # K5
 
 
+cdef void pool_configure(TransientPool* pool, int64_t interval_ms, int64_t least_bytes,
+                         int64_t thorough_interval_ms) noexcept nogil:
+    store_i64_release(&pool.interval_ms, interval_ms)
+    store_i64_release(&pool.least_bytes, least_bytes)
+    store_i64_release(&pool.thorough_interval_ms, thorough_interval_ms)
+    bell_ring(pool.bell)               # it may sleep for as long as the old interval
+
+
 cdef void pool_stop(TransientPool* pool) noexcept nogil:
-    store_i32_release(&pool.stop, 1)
+    if load_i32_acquire(&pool.stop) == 0:              # who has given up does not begin to wait again
+        store_i32_release(&pool.stop, STOP_ASKED)
+    bell_ring(pool.bell)
+
+
+cdef void pool_give_up(TransientPool* pool) noexcept nogil:
+    store_i32_release(&pool.stop, STOP_NOW)
     bell_ring(pool.bell)

@@ -24,6 +24,13 @@ from mqcore.store.record cimport RecordHead, record_begin, record_end
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
+    ssize_t readlink(const char* path, char* buffer, size_t size)
+
+cdef extern from "<stdio.h>" nogil:
+    int snprintf(char* buffer, size_t size, const char* format, ...)
+
+cdef extern from "<string.h>" nogil:
+    char* strstr(const char* text, const char* part)
 
 cdef extern from *:
     """
@@ -175,14 +182,19 @@ cdef class AppendProbe:
 
 # -- the disk ---------------------------------------------------------------------------------------
 cdef enum:
-    EVENTS_MAX = 4096
+    EVENTS_MAX = 8192
+    PATH_BYTES = 1024
     CALL_OPEN = 0
     CALL_WRITE = 1
     CALL_SYNC = 2
     CALL_TRUNCATE = 3
-    CALL_COUNT = 4
+    CALL_OF_CHECKSUMS = 4              # the same calls on files of checksums; theirs are told apart
+    CALL_PUSH = 8
+    CALL_COUNT = 9
 
-CALLS = ("open", "write", "sync", "truncate")
+CALLS = ("open", "write", "sync", "truncate", "checksums open", "checksums write", "checksums sync",
+         "checksums truncate", "checksums push")
+LOG_CALLS = CALL_OF_CHECKSUMS
 
 cdef struct Event:
     int call
@@ -225,33 +237,55 @@ cdef bint goes_wrong(int call, int64_t offset, int64_t size) noexcept nogil:
     return True
 
 
+cdef int kind_of(int call, int fd) noexcept nogil:
+    cdef char link[64]
+    cdef char path[PATH_BYTES]
+    cdef ssize_t length
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
+    length = readlink(link, path, PATH_BYTES - 1)
+    path[length if length > 0 else 0] = 0
+    return call + (CALL_OF_CHECKSUMS if strstr(path, "/checksums") != NULL else 0)
+
+
 cdef int probe_open(const char* path, int flags, int mode) noexcept nogil:
-    if goes_wrong(CALL_OPEN, 0, 0):
-        set_errno(plans[CALL_OPEN].error)
+    cdef int call = CALL_OPEN
+    if strstr(path, "/checksums") != NULL:
+        call += CALL_OF_CHECKSUMS
+    if goes_wrong(call, 0, 0):
+        set_errno(plans[call].error)
         return -1
     return real.open_file(path, flags, mode)
 
 
 cdef ssize_t probe_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
-    cdef ssize_t first = min(<ssize_t>plans[CALL_WRITE].first_bytes, <ssize_t>size)
-    if goes_wrong(CALL_WRITE, offset, size):
+    cdef int call = kind_of(CALL_WRITE, fd)
+    cdef ssize_t first = min(<ssize_t>plans[call].first_bytes, <ssize_t>size)
+    if goes_wrong(call, offset, size):
         if first > 0:
-            plans[CALL_WRITE].first_bytes = 0
-            if plans[CALL_WRITE].error:
-                plans[CALL_WRITE].times += 1         # what is left of it fails
+            plans[call].first_bytes = 0
+            if plans[call].error:
+                plans[call].times += 1               # what is left of it fails
             return real.write_at(fd, data, first, offset)
-        set_errno(plans[CALL_WRITE].error)
+        set_errno(plans[call].error)
         return -1
     return real.write_at(fd, data, size, offset)
 
 
 cdef int probe_sync(int fd) noexcept nogil:
+    cdef int call = kind_of(CALL_SYNC, fd)
     if sync_takes_us > 0:
         usleep(sync_takes_us)
-    if goes_wrong(CALL_SYNC, 0, 0):
-        set_errno(plans[CALL_SYNC].error)
+    if goes_wrong(call, 0, 0):
+        set_errno(plans[call].error)
         return -1
     return real.sync_data(fd)
+
+
+cdef int probe_push(int fd, int64_t offset, int64_t size) noexcept nogil:
+    if goes_wrong(CALL_PUSH, offset, size):
+        set_errno(plans[CALL_PUSH].error)
+        return -1
+    return real.push_data(fd, offset, size)
 
 
 cdef int probe_truncate(int fd, int64_t size) noexcept nogil:
@@ -274,6 +308,7 @@ def watch(Segment segment not None, int producer=0) -> None:
     probing.open_file = probe_open
     probing.write_at = probe_write
     probing.sync_data = probe_sync
+    probing.push_data = probe_push
     probing.truncate = probe_truncate
     io_replace(&probing)
 
@@ -298,10 +333,13 @@ def hang(str call, int64_t took_ms) -> None:
     sync_takes_us = <unsigned int>(took_ms * 1000)
 
 
-def events() -> list[tuple[str, int, int, int]]:
-    """(call, tail of the watched results, offset, size) of each call so far."""
+def events(*, bint checksums=False) -> list[tuple[str, int, int, int]]:
+    """
+    (call, tail of the watched results, offset, size) of each call so far on others than the files
+    of checksums; checksums: on these instead.
+    """
     return [(CALLS[recorded[i].call], recorded[i].results_tail, recorded[i].offset, recorded[i].size)
-            for i in range(recorded_count)]
+            for i in range(recorded_count) if (recorded[i].call >= LOG_CALLS) == checksums]
 
 
 def unwatch() -> None:

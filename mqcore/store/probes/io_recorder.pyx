@@ -20,6 +20,7 @@ cdef enum:
     KIND_WRITE = 1
     KIND_SYNC = 2
     KIND_TRUNCATE = 3
+    KIND_PUSH = 4
 
 cdef struct RecordedEvent:
     int kind
@@ -74,6 +75,17 @@ cdef int record_sync(int fd) noexcept nogil:
     return result
 
 
+cdef int record_push(int fd, int64_t offset, int64_t size) noexcept nogil:
+    cdef int result = real.push_data(fd, offset, size)
+    cdef RecordedEvent* event
+    if result == 0:
+        event = note(KIND_PUSH, fd)
+        if event != NULL:
+            event.offset = offset
+            event.size = size
+    return result
+
+
 cdef int record_truncate(int fd, int64_t size) noexcept nogil:
     cdef int result = real.truncate(fd, size)
     cdef RecordedEvent* event
@@ -97,6 +109,7 @@ def start() -> None:
     recording = real[0]
     recording.write_at = record_write
     recording.sync_data = record_sync
+    recording.push_data = record_push
     recording.truncate = record_truncate
     io_replace(&recording)
 
@@ -110,19 +123,22 @@ def count() -> int:
 
 def stop() -> list[tuple[str, str, int, bytes | int]]:
     """
-    The recording: ("write", path, offset, bytes), ("truncate", path, size, 0), ("sync", path, 0, 0).
+    The recording: ("write", path, offset, bytes), ("truncate", path, size, 0), ("sync", path, 0, 0),
+    ("push", path, offset, size).
     The real disk is back.
     """
     global real, taken
     cdef RecordedEvent* event
     cdef int64_t i
-    names = {KIND_WRITE: "write", KIND_SYNC: "sync", KIND_TRUNCATE: "truncate"}
+    names = {KIND_PUSH: "push", KIND_WRITE: "write", KIND_SYNC: "sync", KIND_TRUNCATE: "truncate"}
     events = []
     for i in range(count()):
         event = &taken[i]
         path = (<bytes>event.path).decode()
         if event.kind == KIND_WRITE:
             events.append(("write", path, event.offset, (<const char*>event.data)[:event.size]))
+        elif event.kind == KIND_PUSH:
+            events.append(("push", path, event.offset, event.size))
         else:
             events.append((names[event.kind], path, event.size, 0))
         free(event.data)

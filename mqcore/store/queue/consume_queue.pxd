@@ -60,7 +60,8 @@ cdef void queue_forget(QueueFiles* q, int32_t queue) noexcept nogil
 cdef void queue_files_forget(QueueFiles* q) noexcept nogil
 # What an earlier process wrote up to queue offset `end` counts as not synced.
 cdef void queue_distrust(QueueFiles* q, int32_t queue, int64_t end) noexcept nogil
-cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil          # of what is dirty; 0 or errno
+# Of what is dirty in the queues below `count`; 0 or errno.
+cdef int queue_files_sync(QueueFiles* q, int32_t count, bint together) noexcept nogil
 cdef inline void queue_file_path(char* path, const char* folder, const QueueEntry* entry,
                                  int64_t first) noexcept nogil:
     open_file_path(path, folder, entry, first * CQ_ENTRY_SIZE)

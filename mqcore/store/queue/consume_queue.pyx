@@ -11,10 +11,10 @@ from mqcore.store.queue.open_files cimport (
     open_file_close,
     open_file_distrust,
     open_file_forget,
-    open_file_sync,
     open_file_write,
     open_files_begin,
     open_files_end,
+    open_files_sync,
 )
 
 cdef enum:
@@ -105,5 +105,5 @@ cdef void queue_distrust(QueueFiles* q, int32_t queue, int64_t end) noexcept nog
                        (end - 1) // q.file_entries * q.file_entries * CQ_ENTRY_SIZE)
 
 
-cdef int queue_sync(QueueFiles* q, int32_t queue) noexcept nogil:
-    return open_file_sync(&q.open, queue)
+cdef int queue_files_sync(QueueFiles* q, int32_t count, bint together) noexcept nogil:
+    return open_files_sync(&q.open, count, together)

@@ -47,6 +47,9 @@ cdef struct Dispatcher:
     int64_t batch_store_time_ms       # of the last record of this batch
     int64_t last_store_time_ms        # of the last record whose entries are written: for checkpoints
     int64_t records_count
+    int64_t odd_count                 # O3: records without a queue ...
+    int64_t odd_position              # ... where the first of them lies ...
+    int64_t odd_end                   # ... and where the last one ends
     int failure
     int failure_detail
     int64_t failure_position

@@ -1,4 +1,6 @@
 """Dispatch (dispatch.pxd has its rules), and the process's native loop around it."""
+import os
+
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -26,6 +28,7 @@ from mqcore.layout cimport (
     SYS_FLAG_TRANSACTION_MASK,
     Arrival,
 )
+from mqcore.names cimport is_queue_place
 from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
@@ -37,7 +40,7 @@ from mqcore.shm.segment cimport (
 )
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.queue.bit_source cimport BitSource
-from mqcore.store.queue.consume_queue cimport queue_distrust, queue_forget, queue_sync
+from mqcore.store.queue.consume_queue cimport queue_distrust, queue_files_sync, queue_forget
 from mqcore.store.schedule.delivery_time cimport delay_levels_set, delivery_time_ms
 from mqcore.store.queue.dispatch_queues cimport (
     BATCH_RECORDS_MAX,
@@ -173,6 +176,16 @@ cdef void named_queues(Dispatcher* d, RecordView* record, int64_t tags) noexcept
             batch_note_at(&d.batch, record, d.named[i].queue, d.named[i].offset, tags)
 
 
+cdef void note_odd(Dispatcher* d, const RecordView* record) noexcept nogil:
+    """O3: whoever wrote it, it can have no queue; a turn that is repeated counts it once."""
+    if record.log_position < d.odd_end:
+        return
+    if d.odd_count == 0:
+        d.odd_position = record.log_position
+    d.odd_count += 1
+    d.odd_end = record.log_position + record.size
+
+
 cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
     """Keys at once, the queue entry noted; 0 or a DispatchFailure."""
     cdef PropertyItem item, unique, keys, delay
@@ -202,8 +215,10 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
         if d.bits != NULL:
             bits = d.bits.of_record(d.bits.context, record, &bits_length)
         if not batch_note(&d.batch, record, tags, bits, bits_length):
-            d.failure_position = record.log_position
-            return DISPATCH_UNKNOWN_QUEUE
+            if is_queue_place(record.topic, record.topic_length, record.queue_id):
+                d.failure_position = record.log_position
+                return DISPATCH_UNKNOWN_QUEUE
+            note_odd(d, record)
         if d.named != NULL:
             named_queues(d, record, tags)
     if d.index_enabled:
@@ -266,6 +281,10 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
 cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
     return (load_i64_acquire(&d.shm.log.published) > d.position
             or load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen)
+
+
+# Linux tells the caller of syncfs what went wrong since 5.8.
+SYNCFS_REPORTS = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (5, 8)
 
 
 cdef class DispatchLoop:
@@ -334,6 +353,10 @@ cdef class DispatchLoop:
             raise OSError(error, "epoll")
         self.opened = True
 
+    def set_delays(self, delay_levels_ms) -> None:
+        """Other delay levels from now on: what is dispatched later is delivered by them."""
+        delay_levels_set(&self.d.delays, delay_levels_ms)
+
     def __dealloc__(self):
         if self.opened:
             self.let_go()
@@ -395,6 +418,10 @@ cdef class DispatchLoop:
         """(DispatchFailure, detail, position in bytes) of the last run."""
         return (self.d.failure, self.d.failure_detail, self.d.failure_position)
 
+    def odd(self) -> tuple[int, int]:
+        """Records of this process's life that can have no queue: how many, where the first lies."""
+        return (self.d.odd_count, self.d.odd_position)
+
     def removals_begun(self) -> int:
         """How often the writer has called for a removal; to be given to `removals_done`."""
         return load_i32_acquire(&self.d.shm.log.removals_begun)
@@ -420,19 +447,24 @@ cdef class DispatchLoop:
         """
         cdef int64_t position = load_i64_acquire(&self.d.shm.log.dispatched)
         cdef int64_t time_ms = load_i64_acquire(&self.d.last_store_time_ms)
-        cdef int32_t queue, count = load_i32_acquire(&self.d.shm.head.queue_count)
+        cdef int32_t count = load_i32_acquire(&self.d.shm.head.queue_count)
         cdef int error = 0
+        cdef bint together = SYNCFS_REPORTS
         with nogil:
-            for queue in range(count):
-                if self.d.batch.extension != NULL:
-                    error = extension_sync(&self.d.extension, queue)
-                if error == 0:
-                    error = queue_sync(&self.d.batch.files, queue)
-                if error:
-                    break
+            if self.d.batch.extension != NULL:
+                error = extension_sync(&self.d.extension, count, together)
+            if error == 0:
+                error = queue_files_sync(&self.d.batch.files, count, together)
         if error:
-            raise OSError(error, "sync of a consume queue failed")
+            raise OSError(error, os.strerror(error) + (
+                ": a sync of consume queues has failed, which is final: the queues are written again "
+                "from the log at the next start" if self.sync_failed() else ""))
         return (position, time_ms)
+
+    def sync_failed(self) -> bool:
+        """Whether a sync of queue files has failed: no checkpoint may be written any more."""
+        return self.d.batch.files.open.sync_failure != 0 or (
+            self.d.batch.extension != NULL and self.d.extension.open.sync_failure != 0)
 
     def close(self) -> None:
         """Sync the index and let go of all files."""

@@ -78,7 +78,8 @@ cdef int extension_append(QueueExtension* e, const ExtensionUnit* unit,
 cdef int extension_flush(QueueExtension* e) noexcept nogil                            # 0 or errno
 cdef void extension_keep(QueueExtension* e) noexcept nogil
 cdef void extension_forget(QueueExtension* e, int32_t queue) noexcept nogil
-cdef int extension_sync(QueueExtension* e, int32_t queue) noexcept nogil              # 0 or errno
+# Of the queues below `count`; 0 or errno.
+cdef int extension_sync(QueueExtension* e, int32_t count, bint together) noexcept nogil
 
 # -- readers: fresh before each walk over a queue, then the units behind its entries --------------
 cdef void extension_fresh(QueueExtension* e) noexcept nogil

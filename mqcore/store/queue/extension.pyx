@@ -17,10 +17,10 @@ from mqcore.store.queue.open_files cimport (
     open_file_folder,
     open_file_forget,
     open_file_path,
-    open_file_sync,
     open_file_write,
     open_files_begin,
     open_files_end,
+    open_files_sync,
 )
 
 cdef extern from "<fcntl.h>" nogil:
@@ -247,8 +247,8 @@ cdef void extension_forget(QueueExtension* e, int32_t queue) noexcept nogil:
     e.ends[queue].known = 0
 
 
-cdef int extension_sync(QueueExtension* e, int32_t queue) noexcept nogil:
-    return open_file_sync(&e.open, queue)
+cdef int extension_sync(QueueExtension* e, int32_t count, bint together) noexcept nogil:
+    return open_files_sync(&e.open, count, together)
 
 
 # -- reading --------------------------------------------------------------------------------------

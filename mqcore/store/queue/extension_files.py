@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.store.files import unlink
+from mqcore.store.paths import FILE_NAME, queue_folder
 from mqcore.store.recovery.errors import DamagedStoreError
 
 ADDRESS_BASE = -(1 << 63)
@@ -46,7 +47,8 @@ def read_unit(
     place = address - ADDRESS_BASE
     first = place // file_bytes * file_bytes
     try:
-        with (folder / topic / str(queue_id) / f"{first:020d}").open("rb", buffering=0) as file:
+        path = queue_folder(folder, topic, queue_id) / f"{first:020d}"
+        with path.open("rb", buffering=0) as file:
             head = os.pread(file.fileno(), HEAD.size, place - first)
             if len(head) < HEAD.size:
                 return None
@@ -64,7 +66,7 @@ def check_sizes(folder: Path, file_bytes: int) -> None:
     if not folder.is_dir():
         return
     for path in folder.glob("*/*/*"):
-        if path.name.isdigit() and path.stat().st_size not in (0, file_bytes):
+        if FILE_NAME.fullmatch(path.name) and path.stat().st_size not in (0, file_bytes):
             raise DamagedStoreError(
                 f"{path}: {path.stat().st_size} bytes, expected {file_bytes} "
                 "(store.queue_extension_file_bytes)")
@@ -80,7 +82,8 @@ def trim(folder: Path, file_bytes: int, queue_folder: Path, queue_file_entries: 
     """
     if not folder.is_dir():
         return 0
-    starts = sorted(int(entry.name) for entry in os.scandir(folder) if entry.name.isdigit())
+    starts = sorted(int(entry.name) for entry in os.scandir(folder)
+                    if FILE_NAME.fullmatch(entry.name))
     if len(starts) < 2:
         return 0
     file_first = first_offset // queue_file_entries * queue_file_entries

@@ -9,6 +9,8 @@
 #   M3  What waits somewhere first (delayed and half messages, copies for retries, dead letters) is
 #       in its own queue only: the message that comes of it is put into the named ones. Batches too
 #       are in their own queue only.
+#   M4  A delayed message is acknowledged before it is put into named queues. If that cannot be (a
+#       name that no queue can have, no room for one more), it is delivered to its own queue alone.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead

@@ -13,18 +13,25 @@ from mqcore.layout cimport (
     PUT_QUEUE_TABLE_FULL,
     PUT_UNKNOWN_ERROR,
     SYS_FLAG_COMMIT,
-    TOPIC_LENGTH_MAX,
     AppendHead,
     QueueEntry,
 )
+from mqcore.names cimport is_folder_name
 from mqcore.shm.segment cimport Shm
-from mqcore.shm.tables cimport name_hash, queue_find, queue_find_or_add, queue_hash
+from mqcore.shm.tables cimport (
+    QUEUE_REFUSED,
+    name_hash,
+    queue_find,
+    queue_find_or_add,
+    queue_hash,
+)
 from mqcore.store.record cimport (
     PARSE_RECORD,
     PropertyItem,
     RecordView,
     item_is,
     property_next,
+    property_number,
     record_end,
     record_parse,
 )
@@ -79,18 +86,6 @@ cdef void count_light(MultiDispatch* m) noexcept nogil:
 
 # -- names ----------------------------------------------------------------------------------------
 
-cdef bint is_name(const uint8_t* name, int32_t length) noexcept nogil:
-    """Whether a queue may be called so: it becomes a folder."""
-    cdef int32_t i
-    if not 1 <= length <= TOPIC_LENGTH_MAX or (
-            length <= 2 and name[0] == 46 and name[length - 1] == 46):        # "." and ".."
-        return False
-    for i in range(length):
-        if name[i] < 32 or name[i] == 127 or name[i] == 47:          # control characters, "/"
-            return False
-    return True
-
-
 cdef inline int32_t queue_id_of(bint light_queues, const uint8_t* name, int32_t length,
                                 int32_t own_id) noexcept nogil:
     return 0 if light_queues and is_light_name(name, length) else own_id
@@ -101,7 +96,7 @@ cdef int check_name(MultiDispatch* m, const uint8_t* name, int32_t length,
     """Whether a record may be put into a queue of that name; counts new light ones. PutStatus."""
     cdef int32_t queue_id = queue_id_of(m.light_queues, name, length, own_id)
     cdef int32_t number
-    if not is_name(name, length):
+    if not is_folder_name(name, length) or is_for_other_messages(name, length):
         return PUT_MESSAGE_ILLEGAL
     if not m.light_queues or not is_light_name(name, length):
         return PUT_OK
@@ -125,7 +120,7 @@ cdef int name_queue(MultiDispatch* m, const uint8_t* name, int32_t length,
     cdef int32_t queue = queue_find_or_add(m.shm, name, length, queue_id,
                                            queue_hash(name_hash(name, length, 0), queue_id))
     if queue < 0:
-        return PUT_QUEUE_TABLE_FULL
+        return PUT_MESSAGE_ILLEGAL if queue == QUEUE_REFUSED else PUT_QUEUE_TABLE_FULL
     m.named[m.named_count].queue = queue
     m.named[m.named_count].offset = m.shm.queues[queue].next_offset
     m.named_count += 1
@@ -134,13 +129,33 @@ cdef int name_queue(MultiDispatch* m, const uint8_t* name, int32_t length,
 
 cdef bint waits_elsewhere(const RecordView* record) noexcept nogil:
     """Topics of messages that come out of them later, or came out of another (M3)."""
-    return (starts(record, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH) or starts(record, b"RMQ_SYS_", 8)
-            or starts(record, b"rmq_sys_", 8) or starts(record, b"%RETRY%", 7)
-            or starts(record, b"%DLQ%", 5))
+    return is_for_other_messages(record.topic, record.topic_length)
 
 
-cdef inline bint starts(const RecordView* record, const char* text, int32_t length) noexcept nogil:
-    return record.topic_length >= length and memcmp(record.topic, text, length) == 0
+cdef bint is_for_other_messages(const uint8_t* name, int32_t length) noexcept nogil:
+    """
+    Queues whose messages the broker acts upon, or takes for those of one group: no message may name
+    them beside its own, or it would be delivered for ever, or settle others' transactions.
+    """
+    return (starts(name, length, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
+            or starts(name, length, b"RMQ_SYS_", 8) or starts(name, length, b"rmq_sys_", 8)
+            or starts(name, length, b"%RETRY%", 7) or starts(name, length, b"%DLQ%", 5))
+
+
+cdef inline bint starts(const uint8_t* name, int32_t length, const char* text,
+                        int32_t text_length) noexcept nogil:
+    return length >= text_length and memcmp(name, text, text_length) == 0
+
+
+cdef bint is_delivery(const RecordView* record) noexcept nogil:
+    """Whether it was acknowledged before, in the delay topic: sends with a delay go only there."""
+    cdef const uint8_t* at = record.properties
+    cdef PropertyItem item
+    cdef int64_t level
+    while property_next(&at, record.properties + record.properties_length, &item):
+        if item_is(&item, "DELAY", 5) and property_number(&item, &level) and level > 0:
+            return True
+    return False
 
 
 cdef bint is_blank(const PropertyItem* item) noexcept nogil:
@@ -240,8 +255,10 @@ cdef int rewrite(MultiDispatch* m, const uint8_t* at, const RecordView* record, 
             names = item
     if names.value_length and not is_blank(&names) and not waits_elsewhere(record):
         status = take_names(m, record, &names)
-        if status != PUT_OK:
+        if status != PUT_OK and not is_delivery(record):
             return status
+        if status != PUT_OK:                         # M4
+            m.named_count = 0
     memcpy(target, at, before)
     from_ = record.properties
     while property_next(&from_, end, &item):
@@ -252,7 +269,10 @@ cdef int rewrite(MultiDispatch* m, const uint8_t* at, const RecordView* record, 
     if m.named_count:
         to = put_offsets(m, to, start)
     if to - start > PROPERTIES_LENGTH_MAX:
-        return PUT_MESSAGE_ILLEGAL
+        if m.named_count == 0 or not is_delivery(record):
+            return PUT_MESSAGE_ILLEGAL
+        m.named_count = 0                            # M4
+        return rewrite(m, at, record, False, target, size)
     size[0] = record_end(target, start - 2, <int32_t>(to - start))
     return PUT_OK
 
@@ -352,7 +372,7 @@ cdef int32_t pair_up(Shm* shm, bint light_queues, const RecordView* record, bint
         while digits < digits_end and 48 <= digits[0] <= 57 and offset < (<int64_t>1 << 58):
             offset = offset * 10 + digits[0] - 48
             digits += 1
-        if (digits < digits_end and digits[0] != COMMA) or not is_name(name, length):
+        if (digits < digits_end and digits[0] != COMMA) or not is_folder_name(name, length):
             break
         digits += 1
         queue_id = queue_id_of(light_queues, name, length, record.queue_id)

@@ -24,6 +24,7 @@ cdef struct OpenFiles:
     int64_t file_size                 # bytes
     int64_t use
     int failure                       # errno of the last call that failed
+    int sync_failure                  # errno of a sync that failed: final, see open_file_sync
     char folder[4096]
 
 cdef int open_files_begin(OpenFiles* f, QueueEntry* queues, int32_t capacity, const char* folder,
@@ -40,9 +41,14 @@ cdef void open_file_close(OpenFiles* f, int32_t queue) noexcept nogil
 cdef void open_file_forget(OpenFiles* f, int32_t queue) noexcept nogil
 # The file at `first` counts as written since the last sync, whoever did it.
 cdef void open_file_distrust(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil
-# Brings the queue's newest file to disk if it is dirty; for a thread beside too; 0 or errno.
+# Brings the queue's newest file to disk if it is dirty; for a thread beside too; 0 or errno. A sync that
+# failed is final, as A5 has it: from then on nothing counts as on disk, and every call says so. What
+# is written is written all the same: the log has it, and a start after a crash writes it again.
 cdef int open_file_sync(OpenFiles* f, int32_t queue) noexcept nogil
-# The queue's folder; returns its length.
+# The same for all queues below `count`; many dirty files at once, with all others of the file system.
+cdef int open_files_sync(OpenFiles* f, int32_t count, bint together) noexcept nogil
+# The queue's folder, in LOG_PATH_MAX bytes (names.pxd, O4); returns its length. Empty, and 0: there
+# is none that lies below `folder`.
 cdef int open_file_folder(char* path, const char* folder, const QueueEntry* entry) noexcept nogil
 cdef void open_file_path(char* path, const char* folder, const QueueEntry* entry,
                          int64_t first) noexcept nogil

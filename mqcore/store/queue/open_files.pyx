@@ -1,12 +1,13 @@
 """Opens, makes, syncs and closes the files of queues (open_files.pxd)."""
-from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.errno cimport EEXIST, EINVAL, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset, strncpy
+from libc.string cimport memset, strlen, strncpy
 
-from mqcore.atomics cimport exchange_i32, load_i32_acquire, store_i32_release
+from mqcore.atomics cimport exchange_i32, full_fence, load_i32_acquire, store_i32_release
 from mqcore.layout cimport QueueEntry
+from mqcore.names cimport is_queue_place
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.view cimport LOG_PATH_MAX
 
@@ -19,8 +20,14 @@ cdef extern from "<fcntl.h>" nogil:
 cdef extern from "<sys/stat.h>" nogil:
     int mkdir(const char* path, unsigned int mode)
 
+cdef extern from "<unistd.h>" nogil:
+    int unlink(const char* path)
+
 cdef enum:
     NAMES_ROOM = 256                  # of a path: topic, queue id and place behind the folder
+    FILE_ROOM = 24                    # ... place and end
+    TAKEN = 2                         # of a dirty word: written before the sync that is under way
+    TOGETHER_MIN = 1024               # dirty files: fewer are synced one by one
 
 
 cdef int open_files_begin(OpenFiles* f, QueueEntry* queues, int32_t capacity, const char* folder,
@@ -48,24 +55,43 @@ cdef void open_files_end(OpenFiles* f) noexcept nogil:
 
 
 cdef int open_file_folder(char* path, const char* folder, const QueueEntry* entry) noexcept nogil:
-    return snprintf(path, LOG_PATH_MAX, "%s/%.*s/%d", folder, <int>entry.topic_length,
-                    <const char*>entry.topic, <int>entry.queue_id)
+    cdef int length
+    path[0] = 0
+    if not is_queue_place(entry.topic, entry.topic_length, entry.queue_id):
+        return 0
+    length = snprintf(path, LOG_PATH_MAX, "%s/%.*s/%d", folder, <int>entry.topic_length,
+                      <const char*>entry.topic, <int>entry.queue_id)
+    if length >= LOG_PATH_MAX - FILE_ROOM:
+        path[0] = 0
+        return 0
+    return length
 
 
 cdef void open_file_path(char* path, const char* folder, const QueueEntry* entry,
                          int64_t first) noexcept nogil:
     cdef int length = open_file_folder(path, folder, entry)
-    snprintf(path + length, LOG_PATH_MAX - length, "/%020lld", <long long>first)
+    if length > 0:                     # else the empty path, which no call opens
+        snprintf(path + length, LOG_PATH_MAX - length, "/%020lld", <long long>first)
 
 
-cdef void make_folders(const OpenFiles* f, const QueueEntry* entry) noexcept nogil:
+cdef int make_folder(const char* path) noexcept nogil:
+    return errno if mkdir(path, 0o755) != 0 and errno != EEXIST else 0
+
+
+cdef int make_folders(const OpenFiles* f, const QueueEntry* entry) noexcept nogil:
+    """Those of the queue's files, as far as they are missing; 0 or errno."""
     cdef char path[LOG_PATH_MAX]
-    mkdir(f.folder, 0o755)             # what is missing shows when the file is opened
-    snprintf(path, LOG_PATH_MAX, "%s/%.*s", f.folder, <int>entry.topic_length,
-             <const char*>entry.topic)
-    mkdir(path, 0o755)
-    open_file_folder(path, f.folder, entry)
-    mkdir(path, 0o755)
+    cdef int length = open_file_folder(path, f.folder, entry)
+    cdef int topic_end = <int>strlen(f.folder) + 1 + entry.topic_length
+    cdef int error
+    if length <= topic_end:
+        return EINVAL
+    error = make_folder(f.folder)
+    path[topic_end] = 0
+    if error == 0:
+        error = make_folder(path)
+    path[topic_end] = 47
+    return make_folder(path) if error == 0 else error
 
 
 cdef void open_file_close(OpenFiles* f, int32_t queue) noexcept nogil:
@@ -91,9 +117,13 @@ cdef void close_coldest(OpenFiles* f) noexcept nogil:
 cdef int sync_left(OpenFiles* f, int32_t queue) noexcept nogil:
     """Bring the file that the queue wrote so far to disk, be it open or not; 0 or errno."""
     cdef OpenFile* file = &f.files[queue]
+    cdef int error
     if not file.fd_plus_one:
-        return open_file_sync(f, queue)
-    return errno if store_io().sync_data(file.fd_plus_one - 1) != 0 else 0
+        error = open_file_sync(f, queue)
+        return error if not f.sync_failure else 0
+    if store_io().sync_data(file.fd_plus_one - 1) != 0:
+        f.sync_failure = errno
+    return 0
 
 
 cdef int opened(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil:
@@ -103,11 +133,14 @@ cdef int opened(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil:
     open_file_path(path, f.folder, &f.queues[queue], first)
     fd = store_io().open_file(path, (O_RDWR if f.writes else O_RDONLY) | O_CLOEXEC, 0)
     if fd < 0 and errno == ENOENT and f.writes:
-        make_folders(f, &f.queues[queue])
+        f.failure = make_folders(f, &f.queues[queue])
+        if f.failure:
+            return -1
         fd = store_io().open_file(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o644)
         if fd >= 0 and store_io().truncate(fd, f.file_size) != 0:
             f.failure = errno
             store_io().close_file(fd)
+            unlink(path)               # the next try makes it anew, in its whole size
             return -1
     if fd < 0:
         f.failure = errno
@@ -169,13 +202,62 @@ cdef int open_file_sync(OpenFiles* f, int32_t queue) noexcept nogil:
     # called by the sync thread: uses a descriptor of its own, those above are the dispatcher's
     cdef char path[LOG_PATH_MAX]
     cdef int fd, error = 0
+    if f.sync_failure:
+        return f.sync_failure
     if not exchange_i32(&f.files[queue].dirty, 0):
         return 0
     open_file_path(path, f.folder, &f.queues[queue], f.files[queue].first)
     fd = store_io().open_file(path, O_RDWR | O_CLOEXEC, 0)
     if fd < 0:
-        return errno if errno != ENOENT else 0         # the queue was removed meanwhile
-    if store_io().sync_data(fd) != 0:
         error = errno
+        if error == ENOENT:                            # the queue was removed meanwhile
+            return 0
+        store_i32_release(&f.files[queue].dirty, 1)
+        return error
+    if store_io().sync_data(fd) != 0:
+        f.sync_failure = error = errno
     store_io().close_file(fd)
     return error
+
+
+cdef bint are_many_dirty(const OpenFiles* f, int32_t count) noexcept nogil:
+    cdef int32_t queue, dirty = 0
+    for queue in range(count):
+        dirty += f.files[queue].dirty != 0
+    return dirty >= TOGETHER_MIN
+
+
+cdef bint sync_together(OpenFiles* f, int32_t count) noexcept nogil:
+    """
+    One sync for all: each alone would wait for a record of the file system's journal. False: it
+    failed, or was not possible: each file says for itself what is wrong with it.
+    """
+    cdef int32_t queue
+    cdef int fd = store_io().open_file(f.folder, O_RDONLY | O_CLOEXEC, 0)
+    cdef bint synced
+    if fd < 0:
+        return False
+    for queue in range(count):
+        if f.files[queue].dirty:
+            store_i32_release(&f.files[queue].dirty, TAKEN)
+    full_fence()
+    synced = store_io().sync_all(fd) == 0
+    store_io().close_file(fd)
+    for queue in range(count):                         # what was written meanwhile is dirty still
+        if synced and exchange_i32(&f.files[queue].dirty, 0) == 1:
+            store_i32_release(&f.files[queue].dirty, 1)
+    return synced
+
+
+cdef int open_files_sync(OpenFiles* f, int32_t count, bint together) noexcept nogil:
+    cdef int32_t queue
+    cdef int error
+    if f.sync_failure:
+        return f.sync_failure
+    if together and are_many_dirty(f, count):
+        sync_together(f, count)
+    for queue in range(count):
+        error = open_file_sync(f, queue)
+        if error:
+            return error
+    return 0

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.shm.retention import QueueLives, QueueState
-from mqcore.store.files import named, remove_tree, sync_folder, unlink
+from mqcore.store.files import named, unlink
+from mqcore.store.paths import FILE_NAME, queue_folder
 
 ENTRY = struct.Struct(">qiq")
 FILLER_RECORD_SIZE = 0x7FFFFFFF
@@ -47,11 +48,11 @@ class QueueTrimmer:
         Delete the queue's files whose last entry lies below `first`, the log's beginning in bytes,
         never the last file; then raise its min_offset (3.4). Returns how many. Raises OSError.
         """
-        folder = self._queue_folder / queue.topic / str(queue.queue_id)
+        folder = queue_folder(self._queue_folder, queue.topic, queue.queue_id)
         if queue.max_offset == 0 or not folder.is_dir():
             return 0
         starts = sorted(int(entry.name) // ENTRY.size for entry in os.scandir(folder)
-                        if entry.name.isdigit())
+                        if FILE_NAME.fullmatch(entry.name))
         deleted = 0
         while len(starts) > 1 and self._entry(folder, starts[0], self._file_entries - 1) < first:
             # the min_offset moves before the file goes: nobody begins to read there any more
@@ -130,7 +131,7 @@ def trim_all(
 
 def first_position(folder: Path) -> int | None:
     """Log position of a queue's first entry that is no filler; None: it has none."""
-    for path in sorted(entry for entry in folder.glob("*") if entry.name.isdigit()):
+    for path in sorted(entry for entry in folder.glob("*") if FILE_NAME.fullmatch(entry.name)):
         with named(path), path.open("rb") as file:
             while raw := file.read(LOOK_ENTRIES * ENTRY.size):
                 for at in range(0, len(raw) - ENTRY.size + 1, ENTRY.size):
@@ -140,10 +141,3 @@ def first_position(folder: Path) -> int | None:
                     if size != FILLER_RECORD_SIZE:
                         return int(position)
     return None
-
-
-def delete_queue(folder: Path) -> None:
-    """Delete a queue's folder; the topic's stays, as in 4.9.8. Raises OSError."""
-    if folder.is_dir():
-        remove_tree(folder)
-        sync_folder(folder.parent)

@@ -15,6 +15,7 @@ from mqcore.layout cimport (
     SYS_FLAG_TRANSACTION_MASK,
     QueueEntry,
 )
+from mqcore.names cimport is_queue_place
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_file_path
@@ -72,12 +73,16 @@ cdef class QueueComparison(QueueCutting):
         cdef const int64_t[::1] least = memoryview(ends.min_offsets).cast("q")
         cdef const int64_t[::1] most = memoryview(ends.max_offsets).cast("q")
         cdef list names = ends.topics
+        cdef bytes name
         self.known_first = ends.first
         self.known_end = ends.end
         cdef Py_ssize_t i
         cdef int32_t number
         for i in range(ids.shape[0]):
-            number = <int32_t>(self.enter(names[topics[i]], ids[i]) - self.shm.queues)
+            name = names[topics[i]]
+            if not is_queue_place(<const uint8_t*><const char*>name, <int32_t>len(name), ids[i]):
+                continue               # an earlier version may have had such a one
+            number = <int32_t>(self.enter(name, ids[i]) - self.shm.queues)
             self.found[number].known_min = least[i]
             self.found[number].known_max = most[i]
 
@@ -319,8 +324,8 @@ cdef class QueueComparison(QueueCutting):
         number = queue_find(self.shm, record.topic, record.topic_length, record.queue_id,
                             queue_hash(name_hash(record.topic, record.topic_length, 0),
                                        record.queue_id))
-        if number < 0:
-            return False
+        if number < 0:                     # O3: a record without a queue misses none
+            return not is_queue_place(record.topic, record.topic_length, record.queue_id)
         found = &self.found[number]
         queue = &self.shm.queues[number]
         if position < queue.restart_position:

@@ -7,6 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.atomics cimport store_i64_release
 from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE, QueueEntry
 from mqcore.store import files as disk
+from mqcore.store.paths import FILE_NAME, remove_queue
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode
 from mqcore.store.recovery.queues cimport FoundQueue, QueueRecovery
 
@@ -18,11 +19,10 @@ cdef class QueueCutting(QueueRecovery):
     """The consume queues at a start, as far as something of them has to go."""
 
     def remove(self, int32_t number) -> None:
-        """Delete a queue's files: dispatch writes them anew (Y3)."""
+        """Delete a queue's files, whatever their length: dispatch writes them anew (Y3)."""
         cdef FoundQueue* found = &self.found[number]
-        path = self.path(number)
-        if os.path.isdir(path):
-            disk.remove_tree(Path(path))
+        topic, queue_id = self.name(number)
+        remove_queue(Path(self.folder), topic, queue_id, None)
         found.first_file = found.first_position = -1
         found.last_end = 0
         store_i64_release(&self.shm.queues[number].max_offset, 0)
@@ -40,7 +40,7 @@ cdef class QueueCutting(QueueRecovery):
             return
         first = (end - 1) // self.file_entries * self.file_entries
         for file in os.scandir(path):
-            start = int(file.name) // CQ_ENTRY_SIZE if file.name.isdigit() else 0
+            start = int(file.name) // CQ_ENTRY_SIZE if FILE_NAME.fullmatch(file.name) else -1
             if start > first:
                 disk.unlink(file.path)
             elif start == first:

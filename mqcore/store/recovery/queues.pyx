@@ -12,12 +12,12 @@ from mqcore.atomics cimport store_i64_release
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     CQ_FILLER_RECORD_SIZE,
-    TOPIC_LENGTH_MAX,
     QueueEntry,
 )
 from mqcore.shm.segment cimport Segment
-from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
+from mqcore.shm.tables cimport QUEUE_REFUSED, name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
+from mqcore.store.paths import FILE_NAME, queue_folder, queue_folders, remove_queue
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LogView, log_next_use, log_segment
@@ -82,23 +82,28 @@ cdef class QueueRecovery:
         return os.fsdecode(<bytes>entry.topic[:entry.topic_length]), entry.queue_id
 
     def path(self, int32_t number) -> str:
-        topic, queue_id = self.name(number)
-        return os.path.join(self.folder, topic, str(queue_id))
+        return str(queue_folder(Path(self.folder), *self.name(number)))
 
     cdef QueueEntry* enter(self, bytes topic, int32_t queue_id) except NULL:
         cdef const uint8_t* name = topic
         cdef int32_t length = <int32_t>len(topic)
         cdef int32_t number = queue_find_or_add(self.shm, name, length, queue_id,
                                                 queue_hash(name_hash(name, length, 0), queue_id))
+        if number == QUEUE_REFUSED:
+            raise DamagedStoreError(f"{self.folder}: queue {queue_id} of topic {topic!r}: no queue "
+                                    "may be called so")
         if number < 0:
             raise DamagedStoreError(
                 f"{self.folder}: more queues than processes.queue_count_max")
         return &self.shm.queues[number]
 
     def remove_all(self) -> None:
-        """Without a log they point nowhere (store.md 9.3)."""
-        if os.path.isdir(self.folder):
-            disk.remove_tree(Path(self.folder))
+        """Without a log they point nowhere (store.md 9.3). What is foreign in the folders stays."""
+        root = Path(self.folder)
+        for topic, queue_id, folder in list(queue_folders(root)):
+            remove_queue(root, topic, queue_id, None)
+            if not folder.parent.is_symlink() and not os.listdir(folder.parent):
+                disk.calls.remove_folder(folder.parent)
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -123,17 +128,10 @@ cdef class QueueRecovery:
         """The numbers of the queues that have a folder and are not as known."""
         numbers = []
         cdef int32_t number
-        if not os.path.isdir(self.folder):
-            return numbers
-        for topic in os.scandir(self.folder):
-            name = os.fsencode(topic.name)
-            if not 1 <= len(name) <= TOPIC_LENGTH_MAX or not topic.is_dir():
-                continue
-            for queue in os.scandir(topic.path):
-                if queue.name.isdigit() and int(queue.name) < 1 << 31 and queue.is_dir():
-                    number = <int32_t>(self.enter(name, int(queue.name)) - self.shm.queues)
-                    if not self.found[number].known:
-                        numbers.append(number)
+        for topic, queue_id, _ in queue_folders(Path(self.folder)):
+            number = <int32_t>(self.enter(os.fsencode(topic), queue_id) - self.shm.queues)
+            if not self.found[number].known:
+                numbers.append(number)
         return numbers
 
     def load_queues(self, list numbers) -> None:
@@ -163,7 +161,8 @@ cdef class QueueRecovery:
 
     def numbered(self, str path) -> list[tuple[int, str]]:
         """(start in bytes, path) of a queue's files, ascending."""
-        return sorted((int(f.name), f.path) for f in os.scandir(path) if f.name.isdigit())
+        return sorted((int(f.name), f.path) for f in os.scandir(path)
+                      if FILE_NAME.fullmatch(f.name) and int(f.name) < 1 << 63)
 
     def contiguous(self, list files) -> list[tuple[int, str]]:
         """Those of a queue's files that follow one another, all but the last full: Y2."""

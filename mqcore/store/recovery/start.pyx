@@ -24,18 +24,22 @@ from mqcore.layout cimport (
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
-from mqcore.store.log.folders import LogFolders
+from mqcore.store.log.folders import LogFolders, remove_checksums
 from mqcore.store.io cimport wipe
 from mqcore.store.log.view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, NamedQueue, multi_queues
+from mqcore.store.recovery.entries cimport LogEntries
+from mqcore.store.log.checksums cimport CHECKSUM_RIGHT, CHECKSUM_WRONG
 from mqcore.store.record cimport (
+    PARSE_BAD_CHECKSUM,
     PARSE_BAD_CRC,
     PARSE_BAD_MAGIC,
     PARSE_BAD_POSITION,
+    PARSE_BAD_SIZE,
     PARSE_BLANK,
+    PARSE_NO_CHECKSUM,
     PARSE_RECORD,
-    PARSE_TORN,
     RecordView,
     record_check,
     record_parse,
@@ -54,7 +58,8 @@ cdef enum:
 REASONS = {
     PARSE_BAD_MAGIC: "no record magic", PARSE_BAD_CRC: "wrong body CRC",
     PARSE_BAD_POSITION: "a record of another position", -2: "sizes that do not fit",
-    PARSE_TORN: "a record without its topic or properties",
+    PARSE_BAD_CHECKSUM: "a record with other bytes than its checksum was made of",
+    PARSE_NO_CHECKSUM: "a record without its checksum",
 }
 
 
@@ -72,6 +77,7 @@ cdef class Recovery:
     cdef NamedQueue* named             # of one record; NULL: records are in their own queues only
     cdef bint light_queues
     cdef QueueComparison queues
+    cdef LogEntries entries
     cdef object log_folders
     cdef readonly str store            # its root, for messages
     cdef int64_t records
@@ -93,6 +99,9 @@ cdef class Recovery:
         folder = os.fsencode(log_folder)
         log_view_open(self.log, self.shm.log, folder, self.shm.head.segment_size)
         self.queues.use_log(self.log)
+        self.entries = LogEntries()
+        self.entries.log = self.log
+        self.entries.use(self.log_folders, self.shm.head.segment_size)
         self.light_queues = light_queues
         if multi_dispatch:
             self.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
@@ -106,7 +115,7 @@ cdef class Recovery:
         free(self.named)
 
     def open_store(self, *, bint clean, int64_t checkpoint_ms, int64_t flushed_ms=0,
-                   int64_t unsynced_bytes_max=-1, bint same_boot=False,
+                   int64_t unsynced_bytes_max=-1, bint same_boot=False, bint alone=True,
                    ends: QueueEnds | None = None,
                    hints: Callable[[], Hints] = Hints) -> Recovered:
         """
@@ -115,7 +124,8 @@ cdef class Recovery:
         clean: no abort file was there; checkpoint_ms: store time up to which queues and log were on
         disk at the last checkpoint, flushed_ms: up to which the log was, 0: unknown;
         unsynced_bytes_max: the most that the last run ever had written and not synced, -1: unknown;
-        same_boot: all that was written is there, synced or not; ends: what the last run, if it was
+        same_boot: all that was written is there, synced or not; alone: nobody but us wrote since the
+        last start that made checksums; ends: what the last run, if it was
         ours, left in the queues; hints: asked when `ends` is not
         there or not true (QueueComparison.missing_by_log).
 
@@ -130,6 +140,9 @@ cdef class Recovery:
         cdef int64_t check_from, missing, keep
         cdef bint exact = False
         store_i64_release(&self.shm.log.first, first)
+        self.entries.remove_strangers(starts)
+        if not alone:
+            self.entries.distrust(starts, ends.flushed if ends is not None else -1)
         if not starts:
             self.queues.remove_all()
             return self.finish(0, 0, 0, 0, "")
@@ -148,6 +161,9 @@ cdef class Recovery:
             check_from = min(check_from, <int64_t>ends.end)
         end, torn = self.walk(ends.end if exact else check_from, limit, True)
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
+        if torn and alone and ends is not None and end < ends.flushed <= limit:
+            raise DamagedStoreError(self.damage_at(
+                end, f"{torn}, and the log was on the disk up to {ends.flushed}"))
         if clean and ends is not None and ends.end > end:
             raise DamagedStoreError(
                 f"{self.log_folders}: the log ends at position {end}, and it ended at {ends.end} when "
@@ -162,6 +178,7 @@ cdef class Recovery:
         self.look_back(missing, keep)
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
+        self.entries.settle(end)
         found = self.finish(first, end, min(missing, keep), queues, torn)
         found.as_left = exact
         return found
@@ -199,12 +216,16 @@ cdef class Recovery:
         cdef const uint8_t* at
         cdef RecordView record
         cdef int64_t position
+        cdef int verdict
         if end <= self.shm.log.first or end > self.written_end(end - 1):
             return False
         log_next_use(self.log)
         at = log_segment(self.log, base)
         if at == NULL:
             return False
+        verdict = self.entries.ends_at(end)
+        if verdict == CHECKSUM_RIGHT or verdict == CHECKSUM_WRONG:
+            return verdict == CHECKSUM_RIGHT
         for position in range(end - RECORD_FIXED_SIZE, start - 1, -1):
             if load_i32(at + position - base) == end - position and record_check(
                     at + position - base, end - position, position, &record) == PARSE_RECORD:
@@ -230,7 +251,8 @@ cdef class Recovery:
         if behind is None:
             return torn
         position, time_ms = behind
-        if clean or time_ms <= flushed_ms or 0 <= unsynced_bytes_max < position - end:
+        reach = self.whole_until(position, limit)
+        if clean or time_ms <= flushed_ms or 0 <= unsynced_bytes_max < reach - end:
             raise DamagedStoreError(self.damage_at(
                 end, f"{torn or 'nothing'}, and a whole record lies behind it at {position}"))
         return (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
@@ -254,6 +276,7 @@ cdef class Recovery:
         end, torn = self.walk(published, limit, True) if limit else (0, "")
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
+        self.entries.settle(end)
         return self.finish(self.shm.log.first, end, dispatched, self.shm.head.queue_count, torn)
 
     cdef int64_t dispatched_offset(self, QueueEntry* entry):
@@ -291,7 +314,7 @@ cdef class Recovery:
             with nogil:
                 while available > 0:
                     if check:
-                        result = record_check(at, available, position, &record)
+                        result = self.entries.check(at, available, position, &record)
                     else:
                         result = record_parse(at, available, &record)
                     if result != PARSE_RECORD:
@@ -368,6 +391,31 @@ cdef class Recovery:
                     return REASONS.get(result, "something unreadable")
         return ""
 
+    cdef int64_t whole_until(self, int64_t position, int64_t limit) except -1:
+        """Where the whole, checked records that follow each other from `position` on end."""
+        cdef int64_t size = self.shm.head.segment_size, available
+        cdef const uint8_t* at
+        cdef RecordView record
+        cdef int result
+        while position < limit:
+            log_next_use(self.log)
+            at = log_segment(self.log, position)
+            available = min(self.written_end(position), limit) - position
+            result = PARSE_BAD_SIZE
+            if at != NULL:
+                with nogil:
+                    while available > 0:
+                        result = self.entries.check(at, available, position, &record)
+                        if result != PARSE_RECORD:
+                            break
+                        at += record.size
+                        position += record.size
+                        available -= record.size
+            if result != PARSE_BLANK:
+                return position
+            position = (position // size + 1) * size
+        return position
+
     def record_behind(self, list starts, int64_t end, int64_t limit):
         """
         (position, store time in ms) of the first whole, checked record behind the place where the
@@ -383,8 +431,8 @@ cdef class Recovery:
         if at != NULL:
             with nogil:
                 for i in range(1, stop - end - 8):
-                    if record_check(at + i, written - end - i, end + i,
-                                    &record) == PARSE_RECORD and (
+                    if self.entries.check(at + i, written - end - i, end + i,
+                                          &record) == PARSE_RECORD and (
                                         record.store_time_ms >= self.last_time_ms):
                         with gil:
                             return (end + i, record.store_time_ms)
@@ -395,7 +443,7 @@ cdef class Recovery:
             at = log_segment(self.log, start)
             written = self.written_end(start) - start
             if (at != NULL and written > 0
-                    and record_check(at, written, start, &record) == PARSE_RECORD
+                    and self.entries.check(at, written, start, &record) == PARSE_RECORD
                     and record.store_time_ms >= self.last_time_ms):
                 return (start, record.store_time_ms)
         return None
@@ -434,4 +482,6 @@ cdef class Recovery:
         """Remove segments that hold nothing: made ahead, or wholly behind a cut. The last first (P3)."""
         for start in reversed(starts):
             if start >= end and start != 0:
-                disk.unlink(self.log_folders.path(start))
+                path = self.log_folders.path(start)
+                remove_checksums(path)
+                disk.unlink(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mqcore.store.paths import FILE_NAME, queue_folder
 from mqcore.store.repair.records import LIGHT_PREFIX, RECORD_MIN, Lost, filled, room
 from mqcore.store.verify.files import ENTRY_SIZE, QueueFiles
 
@@ -81,9 +82,9 @@ def entries_at(root: Path, queues: Sequence[QueueFiles], found: Sequence[Stretch
     starts = np.array([stretch.start for stretch in found], dtype=np.int64)
     ends = np.array([stretch.end for stretch in found], dtype=np.int64)
     for queue in queues:
-        folder = root / "consumequeue" / queue.topic / str(queue.queue_id)
+        folder = queue_folder(root / "consumequeue", queue.topic, queue.queue_id)
         for path in sorted(folder.iterdir()):
-            if not path.name.isdigit():
+            if FILE_NAME.fullmatch(path.name) is None:
                 continue
             raw = path.read_bytes()
             entries = np.frombuffer(raw[:len(raw) // ENTRY_SIZE * ENTRY_SIZE], dtype=ENTRY)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.store import files
-from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.verify.files import StoreInUseError, hold_record_lock
 
 CHUNK_BYTES = 1 << 20
 
@@ -24,7 +24,7 @@ class RepairLock:
         path = root / "lock"
         self._fds = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) for _ in range(2)]
         try:
-            fcntl.lockf(self._fds[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            hold_record_lock(self._fds[0], fcntl.F_WRLCK)
             fcntl.flock(self._fds[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             self.release()
@@ -47,6 +47,7 @@ class Salvage:
         self.folder = folder
         self.dry = dry
         self.actions: list[dict[str, Any]] = []
+        self._written: dict[Path, list[tuple[int, int]]] = {}
 
     def tell(self, file: str, position: int | None, text: str, **more: Any) -> None:
         """Note what is done, or would be."""
@@ -93,10 +94,17 @@ class Salvage:
         """Write (log position, bytes) into a segment that begins at `base`; synced."""
         if self.dry:
             return
+        ranges = self._written.setdefault(self.root / name, [])
         with files.opened(self.root / name, os.O_RDWR) as fd:
             for position, content in parts:
                 files.write_all(fd, content, position - base)
+                ranges.append((position - base, position - base + len(content)))
             files.calls.sync(fd)
+
+    def written(self, folder: Path) -> list[tuple[Path, list[tuple[int, int]]]]:
+        """(file of a folder, byte ranges) that were written since they were asked for."""
+        return [(path, self._written.pop(path)) for path in sorted(self._written)
+                if path.parent == folder]
 
     def report(self, **more: Any) -> Path:
         """Write what was done to report.json; its path. Raises OSError."""

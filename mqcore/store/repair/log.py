@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from mqcore.store import files as disk
+from mqcore.store.paths import PathError, queue_folder
+from mqcore.store.repair.checksums import LogChecksums
 from mqcore.store.repair.evidence import Gap, Stretch, assign, entries_at, stretches
 from mqcore.store.repair.files import Salvage
 from mqcore.store.repair.record_fields import BORN_V6, claim_of, patched
@@ -58,20 +60,42 @@ class LogRepair:
         self._made: list[tuple[int, int]] = []      # segments that were missing: (start, end)
         self._replaced: set[int] = set()            # positions of records whose fields were mended
         self._bridged: list[Stretch] = []
+        self._checksums = LogChecksums(self._root)
+        self.mended = False             # single bits: the log is what queues and index were made of
         self.changed = False
 
     def run(self) -> None:
-        """All rounds; a dry run makes one. Raises OSError."""
+        """
+        All rounds; a dry run makes one of each kind. Raises OSError.
+
+        Checksums first put right what is one bit. Then the records speak for themselves and the
+        queues for them; what checksums still call wrong in the end is given up.
+        """
         self._segments()
-        for _ in range(ROUNDS_MAX):
-            self._files = StoreFiles(self._root)
-            read_log(self._files, Report(str(self._root)), unclean=True)
-            read_queues(self._files, Report(str(self._root)), unclean=True)
-            if not self._files.segments or not self._round(self._walk()):
-                return
-            self.changed = True
+        for _ in range(ROUNDS_MAX if self._checksums.hold and self._look() else 0):
+            bits = [self._bit(one["position"])
+                    for one in self._walk(checksums=True).of(BAD_RECORD, FIELD)]
+            if not any(bits):                # one in a size hides others behind it till then
+                break
+            self.mended = True
             if self._salvage.dry:
-                return
+                break
+        for checksums in (False, True) if self._checksums.hold else (False,):
+            for _ in range(ROUNDS_MAX):
+                if not self._look() or not self._round(self._walk(checksums=checksums)):
+                    break
+                self.changed = True
+                for segment, ranges in self._salvage.written(self._root / "commitlog"):
+                    self._checksums.rewrite(segment, ranges)
+                if self._salvage.dry:
+                    break
+
+    def _look(self) -> bool:
+        """Whether there are segments."""
+        self._files = StoreFiles(self._root)
+        read_log(self._files, Report(str(self._root)), unclean=True)
+        read_queues(self._files, Report(str(self._root)), unclean=True)
+        return bool(self._files.segments)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -116,12 +140,12 @@ class LogRepair:
 
     # -- a round -----------------------------------------------------------------------------------
 
-    def _walk(self) -> Walked:
+    def _walk(self, *, checksums: bool) -> Walked:
         walker = LogVerifier(
             os.fsencode(self._root / "commitlog"), self._files.segments,
             os.fsencode(self._root / "consumequeue"), os.fsencode(self._root / "consumequeue_ext"),
             self._files.file_entries, self._delay_levels_ms, of_a_kind_max=FINDINGS_OF_A_KIND,
-            gaps_wanted=True)
+            gaps_wanted=True, checksums=checksums)
         for queue in self._files.queues:
             walker.add_queue(os.fsencode(queue.topic), queue.queue_id, queue.first, queue.limit,
                              queue.ext_bytes)
@@ -185,6 +209,21 @@ class LogRepair:
                       for one in stretch.lost for topic, queue_id, offset in one.queues[:1]])
         self._salvage.write(name, base, parts if parts is not None else stretch.fill(time_ms))
         self._bridged.append(stretch)
+        return True
+
+    def _bit(self, position: int) -> bool:
+        """Put right what differs in one bit from what its checksum was made of."""
+        name, base = self._place(position)
+        found = self._checksums.mended(self._root / name, position - base)
+        if found is None:
+            return False
+        raw, made = found
+        if raw != made:
+            return self._rewrite(position, raw, made)
+        self._salvage.tell(name, position - base, "the record's checksum has one wrong bit, and is "
+                                                  "made anew")
+        if not self._salvage.dry:
+            self._checksums.put(self._root / name, position - base, raw)
         return True
 
     def _blank(self, one: dict[str, int]) -> None:
@@ -289,9 +328,14 @@ class LogRepair:
         topic, queue_id, offset = queue
         at = offset * 20
         size = self._files.file_entries * 20
-        path = (self._root / "consumequeue" / os.fsdecode(topic) / str(queue_id)
-                / f"{at // size * size:020d}")
-        if offset < 0 or not path.is_file():
+        if offset < 0:
+            return -1
+        try:
+            folder = queue_folder(self._root / "consumequeue", os.fsdecode(topic), queue_id)
+        except PathError:                      # what a damaged record says
+            return -1
+        path = folder / f"{at // size * size:020d}"
+        if not path.is_file():
             return -1
         with path.open("rb", buffering=0) as file:
             raw = os.pread(file.fileno(), 20, at % size)

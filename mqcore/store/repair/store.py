@@ -18,7 +18,7 @@ from mqcore.store.files import write_atomically
 from mqcore.store.recovery import queue_ends
 from mqcore.store.repair.files import RepairLock, Salvage
 from mqcore.store.repair.log import LogRepair
-from mqcore.store.verify.config import SHAPES, ShapeError
+from mqcore.store.verify.config import SHAPES, WHOLE_FILE, ShapeError
 from mqcore.store.verify.report import DAMAGE, STATUS_DAMAGED, Finding, Report
 from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 from mqcore.wire import fastjson
@@ -69,7 +69,7 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
         log = LogRepair(salvage, delay_levels_ms)
         if (root / LOG).is_dir():
             log.run()
-        found = before if dry or not log.changed else verify(root, **options)
+        found = before if dry or not (log.changed or log.mended) else verify(root, **options)
         _repair_rest(salvage, found, log_changed=log.changed)
         outcome.actions = salvage.lines()
         if not dry:
@@ -123,7 +123,7 @@ def _config(salvage: Salvage, name: str) -> None:
         if not path.exists():
             continue
         try:
-            value = fastjson.loads(path.read_bytes())
+            value = fastjson.loads(path.read_bytes(), **WHOLE_FILE)
         except fastjson.JsonError as error:
             salvage.move(f"{CONFIG}/{each}", f"not JSON ({error})")
             continue

@@ -31,13 +31,16 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
+from mqcore.shm.store_clock cimport store_clock_at, store_clock_look, store_clock_steady_of
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem
+from mqcore.store.queue.place cimport queue_id_of_late
 from mqcore.store.log.view cimport log_at, log_next_use
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule.book cimport book_has, book_move_position, book_settle
 from mqcore.store.schedule.levels cimport (
     FLIGHT_MAX,
+    NOTE_NO_PLACE,
     NOTE_TOO_LARGE,
     PHASE_DELIVERING,
     PHASE_SEARCHING,
@@ -47,6 +50,7 @@ from mqcore.store.schedule.levels cimport (
     Scheduler,
     delayed_record,
     level_end,
+    level_begin,
     level_entry,
     level_keep_in_range,
     levels_find_queues,
@@ -84,6 +88,9 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem
     found = delayed_record(s, item, &at, &delayed, &place)
     if found:
         return found
+    place.queue_id = queue_id_of_late(s.shm, place.topic, place.topic_length, place.queue_id)
+    if place.queue_id < 0:
+        return NOTE_NO_PLACE
     size = delivery_size(&delayed, &place)
     wanted = <int32_t>sizeof(AppendHead) + size
     if wanted > ring_length_max(&s.appends):
@@ -98,7 +105,7 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem
     s.sent = (s.sent + 1) & NUMBER_MASK
     head = <AppendHead*>room
     memset(head, 0, sizeof(AppendHead))
-    head.topic_start = delivery_write(at, &delayed, &place, now_ms,
+    head.topic_start = delivery_write(at, &delayed, &place, store_clock_at(&s.clock, now_ms),
                                       room + sizeof(AppendHead))
     head.topic_length = <uint8_t>place.topic_length
     head.connection = <uint64_t>s.sent << OFFSET_BITS | <uint64_t>offset
@@ -118,19 +125,20 @@ cdef bint is_due(Scheduler* s, const Level* level, int64_t due_ms, int64_t now_m
                  int64_t* wake_ms) noexcept nogil:
     """
     S6. A time is too far away only if an earlier turn has seen its entry: one that is younger than
-    now_ms may seem so. The store's clock never goes back; as long as it is a little ahead of ours,
-    what it stamped is not too far away.
+    now_ms may seem so. What the writer stamped a little ahead of the clock is not too far away.
     """
-    cdef int64_t store_ms = load_i64_acquire(&s.shm.log.last_store_time_ms)
-    cdef int64_t reference = now_ms
-    if now_ms < store_ms <= now_ms + CLOCK_STEP_MS:
-        reference = store_ms
-    if due_ms < now_ms:
-        return True
-    if due_ms > reference + level.delay_ms:
+    cdef int64_t last_ms = load_i64_acquire(&s.shm.log.last_store_time_ms)
+    cdef int64_t store_ms = store_clock_at(&s.clock, now_ms)
+    if store_ms < last_ms <= store_ms + CLOCK_STEP_MS:
+        store_ms = last_ms
+    if due_ms > store_ms + level.delay_ms:
         if level.next < level.seen_end:
             return True
         due_ms = now_ms
+    else:
+        due_ms = store_clock_steady_of(&s.clock, due_ms - level.delay_ms) + level.delay_ms
+        if due_ms < now_ms:
+            return True
     wake_ms[0] = min(wake_ms[0], due_ms + 1)
     return False
 
@@ -342,12 +350,7 @@ cdef void begin_delivering(Scheduler* s) noexcept nogil:
     s.unknown = False
     book_move_position(&s.book, s.search_end)
     for i in range(s.level_count):
-        s.levels[i].next = s.book.state.offsets[i]
-        s.levels[i].limit = INT64_MAX
-        s.levels[i].failed = False
-        s.levels[i].retry_ms = 0
-        s.levels[i].seen_end = 0
-        s.levels[i].cached_count = 0
+        level_begin(&s.book, &s.levels[i], i)
     s.phase = PHASE_DELIVERING
 
 
@@ -358,6 +361,7 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
     wake_ms[0] = INT64_MAX
     s.wanted_bytes = 0
     s.unknown |= writer_changed(s)
+    store_clock_look(s.shm.clock, &s.clock)
     count = take_results(s, now_ms, wake_ms)
     take_arrivals(s)
     if s.phase == PHASE_DELIVERING and s.unknown:

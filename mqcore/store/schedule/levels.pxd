@@ -2,7 +2,7 @@
 # of the scheduler around them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport WorkerSlot
+from mqcore.layout cimport StoreClock, WorkerSlot
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.queue.consume_queue cimport QueueFiles, QueueItem
@@ -54,6 +54,7 @@ cdef struct Scheduler:
     Shm* shm
     WorkerSlot* slot
     Book book
+    StoreClock clock                  # our copy of the run's
     LogView log
     QueueFiles queues
     Ring appends
@@ -76,6 +77,8 @@ cdef struct Scheduler:
     int32_t notes_lost
 
 cdef void levels_find_queues(Scheduler* s) noexcept nogil
+# Delivery of a level begins where the book says; number: from 0.
+cdef void level_begin(const Book* book, Level* level, int32_t number) noexcept nogil
 # Up to where a level's queue has entries (S7); keeps its offset in the queue's range.
 cdef int64_t level_end(Scheduler* s, const Level* level) noexcept nogil
 cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil

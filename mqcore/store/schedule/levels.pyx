@@ -1,5 +1,5 @@
 """Queues, entries and records of delayed messages (levels.pxd)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.atomics cimport full_fence, load_i32_acquire, load_i64_acquire, store_u8_release
 from mqcore.layout cimport (
@@ -13,7 +13,7 @@ from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_rea
 from mqcore.store.log.view cimport log_at, log_next_use, log_record
 from mqcore.store.queue.extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
-from mqcore.store.schedule.book cimport book_move
+from mqcore.store.schedule.book cimport Book, book_move
 from mqcore.store.schedule.record cimport PLACE_HALF, PLACE_KNOWN, RealPlace, real_place
 from mqcore.store.topic_names cimport SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH
 
@@ -30,6 +30,15 @@ cdef void note_skip(Scheduler* s, int kind, int32_t level, int64_t offset,
     s.notes[s.notes_count].offset = offset
     s.notes[s.notes_count].position = position
     s.notes_count += 1
+
+
+cdef void level_begin(const Book* book, Level* level, int32_t number) noexcept nogil:
+    level.next = book.state.offsets[number]
+    level.limit = INT64_MAX
+    level.failed = False
+    level.retry_ms = 0
+    level.seen_end = 0
+    level.cached_count = 0
 
 
 cdef void levels_find_queues(Scheduler* s) noexcept nogil:

@@ -22,6 +22,7 @@ from mqcore.shm.segment cimport (
     shm_consumer,
     shm_producer,
 )
+from mqcore.shm.store_clock cimport store_clock_look, store_clock_steady_of
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.queue.consume_queue cimport (
     queue_files_close,
@@ -34,7 +35,9 @@ from mqcore.store.schedule.book cimport BOOK_OFFSET_BITS, book_attach, book_move
 from mqcore.store.schedule.levels cimport (
     PHASE_DELIVERING,
     PHASE_ENDING,
+    Level,
     Scheduler,
+    level_begin,
     levels_find_queues,
 )
 
@@ -108,6 +111,22 @@ cdef class ScheduleLoop:
         if self.waits:
             waiter_close(&self.waiter)
 
+    def set_delays(self, delays_ms) -> None:
+        """
+        Other delays from now on: what is stored later waits so long. There are as many levels as
+        there ever were in this process, so that what was stored in one that went is delivered.
+        """
+        cdef int32_t i
+        cdef Level* level
+        if not 1 <= len(delays_ms) <= DELAY_LEVEL_MAX:
+            raise ValueError(f"delays_ms: 1 to {DELAY_LEVEL_MAX} levels, not {len(delays_ms)}")
+        for i in range(<int32_t>len(delays_ms)):
+            level = &self.s.levels[i]
+            level.delay_ms = delays_ms[i]
+            if i >= self.s.level_count:
+                level_begin(&self.s.book, level, i)
+        self.s.level_count = max(self.s.level_count, <int32_t>len(delays_ms))
+
     # -- the book ----------------------------------------------------------------------------------
 
     @property
@@ -159,7 +178,7 @@ cdef class ScheduleLoop:
     def run(self, int64_t slice_ms) -> None:
         """Deliver and sleep for `slice_ms`, or until a stop is asked for."""
         cdef int64_t end_ms = steady_ms() + slice_ms
-        cdef int64_t wake_ms, done, left_ms
+        cdef int64_t wake_ms, done, left_ms, now_ms
         cdef int32_t trims = load_i32_acquire(&self.s.shm.log.trims)
         log_view_forget(&self.s.log)
         if trims != self.trims_seen:
@@ -168,7 +187,8 @@ cdef class ScheduleLoop:
         with nogil:
             levels_find_queues(self.s)
             while True:
-                done = schedule_turn(self.s, wall_ms(), steady_ms(), &wake_ms)
+                now_ms = steady_ms()
+                done = schedule_turn(self.s, now_ms, now_ms, &wake_ms)
                 left_ms = end_ms - steady_ms()
                 self.s.slot.beat_ms = wall_ms()
                 if left_ms <= 0:
@@ -182,16 +202,21 @@ cdef class ScheduleLoop:
                 doorbell_arm(self.s.slot)
                 if not schedule_has_work(self.s):
                     if wake_ms < INT64_MAX:
-                        left_ms = min(left_ms, wake_ms - wall_ms())
+                        left_ms = min(left_ms, wake_ms - steady_ms())
                     waiter_sleep(&self.waiter, <int>max(left_ms, 0))
                 doorbell_disarm(self.s.slot)
 
     def turn(self, int64_t now_ms, int64_t steady) -> tuple[int, int]:
-        """For tests: one turn at a time of their choice. (done, when to turn again or -1)."""
-        cdef int64_t wake_ms
+        """
+        For tests: one turn when the store clock shows now_ms. (done, when to turn again or -1).
+        steady: the clock of the pauses after a refusal.
+        """
+        cdef int64_t wake_ms, at
         levels_find_queues(self.s)
-        done = schedule_turn(self.s, now_ms, steady, &wake_ms)
-        return (done, wake_ms if wake_ms < INT64_MAX else -1)
+        store_clock_look(self.s.shm.clock, &self.s.clock)
+        at = store_clock_steady_of(&self.s.clock, now_ms)
+        done = schedule_turn(self.s, at, steady, &wake_ms)
+        return (done, now_ms + wake_ms - at if wake_ms < INT64_MAX else -1)
 
     def end(self, int64_t slice_ms) -> bool:
         """

@@ -14,8 +14,8 @@ from mqcore.layout cimport (
     RECORD_SIZE,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
-    TOPIC_LENGTH_MAX,
 )
+from mqcore.names cimport is_folder_name
 from mqcore.store.record cimport (
     PropertyItem,
     RecordView,
@@ -53,7 +53,7 @@ cdef int real_place(const RecordView* delayed, RealPlace* place) noexcept nogil:
             place.queue_id = number(&item)
         elif item_is(&item, "DELAY", 5):
             place.level = max(number(&item), 0)
-    if not 1 <= place.topic_length <= TOPIC_LENGTH_MAX or place.queue_id < 0:
+    if not is_folder_name(place.topic, place.topic_length) or place.queue_id < 0:
         return PLACE_MISSING
     return PLACE_HALF if is_half_topic(place.topic, place.topic_length) else PLACE_KNOWN
 

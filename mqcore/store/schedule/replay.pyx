@@ -24,9 +24,8 @@ cdef void replay_begin(Scheduler* s) noexcept nogil:
 
 
 cdef bint is_delivery(const RecordView* found, RealPlace* place) noexcept nogil:
-    """Whether a record lies where its own properties say that it belongs."""
-    return (real_place(found, place) == PLACE_KNOWN and place.queue_id == found.queue_id
-            and place.topic_length == found.topic_length
+    """Whether a record lies in the topic where its own properties say that it belongs."""
+    return (real_place(found, place) == PLACE_KNOWN and place.topic_length == found.topic_length
             and memcmp(place.topic, found.topic, found.topic_length) == 0)
 
 

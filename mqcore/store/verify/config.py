@@ -10,6 +10,8 @@ from mqcore.wire import fastjson
 
 OFFSET_MAX = 2**63 - 1
 COUNT_MAX = 2**31 - 1
+# a table may be longer than any frame of a peer
+WHOLE_FILE = {"size_max": COUNT_MAX, "count_max": COUNT_MAX}
 
 
 class ShapeError(ValueError):
@@ -83,7 +85,7 @@ def _read(path: Path) -> tuple[Any, str]:
     if not raw.strip():
         return None, ""
     try:
-        value = fastjson.loads(raw)
+        value = fastjson.loads(raw, **WHOLE_FILE)
     except fastjson.JsonError as error:
         return None, f"not JSON ({error})"
     return (value, "") if isinstance(value, dict) else (None, f"a {type(value).__name__}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import numpy as np
 
 from mqcore.layout import numbers
 from mqcore.store.log.folders import LogFolders
+from mqcore.store.paths import QUEUE_ID_END, folder_name_trouble
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 
 NAME_DIGITS: Final = 20
@@ -28,11 +30,18 @@ INDEX_SLOT: Final = 4
 STOCK_SLOTS: Final = 5_000_000
 SIGNS_NEEDED: Final = 3                # of the five that speak for a number of slots
 READ_BYTES: Final = 1 << 20
-QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 class StoreInUseError(RuntimeError):
     """A broker runs on the store."""
+
+
+def hold_record_lock(fd: int, kind: int) -> None:
+    """
+    The lock that stock brokers ask for, on the open file: one of the process would be gone as soon
+    as any other descriptor of the file is closed. Raises BlockingIOError when another has it.
+    """
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 1, 0))
 
 
 class StoreLock:
@@ -50,7 +59,7 @@ class StoreLock:
         except FileNotFoundError:
             return
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+            hold_record_lock(self._fd, fcntl.F_RDLCK)
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             self.release()
@@ -135,13 +144,13 @@ def read_queues(files: StoreFiles, report: Report, *, unclean: bool) -> None:
     """The consume queues and their ext files."""
     found: list[tuple[str, int, list[tuple[int, int]]]] = []
     for topic in sorted(_scan(files.root / "consumequeue"), key=lambda entry: entry.name):
-        if not topic.is_dir() or not 1 <= len(os.fsencode(topic.name)) <= 127:
+        if not topic.is_dir() or folder_name_trouble(topic.name) is not None:
             report.add(NOTE, f"consumequeue/{topic.name}", None, "not a topic's folder")
             continue
         for queue in sorted(_scan(Path(topic.path)), key=lambda entry: entry.name):
             name = f"consumequeue/{topic.name}/{queue.name}"
             if not (queue.is_dir() and queue.name.isdecimal() and queue.name.isascii()
-                    and str(int(queue.name)) == queue.name and int(queue.name) <= QUEUE_ID_MAX):
+                    and str(int(queue.name)) == queue.name and int(queue.name) < QUEUE_ID_END):
                 report.add(NOTE, name, None, "not a queue's folder: its name is no queue id")
                 continue
             found.append((topic.name, int(queue.name),

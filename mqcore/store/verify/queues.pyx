@@ -6,7 +6,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strncpy
 
 from mqcore.endian cimport load_i16, load_i64
-from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE, TOPIC_LENGTH_MAX
+from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE
+from mqcore.names cimport is_queue_place
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode
 from mqcore.store.io cimport store_io
@@ -130,7 +131,7 @@ cdef int32_t queue_number(QueueSet* s, const uint8_t* topic, int32_t length, int
         return place[0] - 1
     if not add:
         return -1
-    if s.count >= QUEUES_MAX or length > TOPIC_LENGTH_MAX or not grow(s):
+    if s.count >= QUEUES_MAX or not is_queue_place(topic, length, queue_id) or not grow(s):
         return -2
     place = place_of(s, topic, length, queue_id, hash)
     queue = &s.queues[s.count]

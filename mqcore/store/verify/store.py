@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.log.folders import LogFolders
+from mqcore.store.log.owner import alone
 from mqcore.store.verify import config as verify_config
 from mqcore.store.verify.files import (
     QueueFiles,
@@ -35,6 +36,7 @@ DELAY_LEVELS_MS: Final = (
     SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, *(n * MINUTE for n in range(1, 11)),
     20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR)
 CHECKPOINT_NAMES: Final = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
+BAD_CHECKSUM: Final = -5
 REPLAY_BACK_MS: Final = 3000
 SYSTEM_TOPICS: Final = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
                         "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
@@ -105,7 +107,7 @@ class _Verification:
         self.walker = LogVerifier(
             self.files.log.text(), self.files.segments,
             os.fsencode(self.root / "consumequeue"), os.fsencode(self.root / "consumequeue_ext"),
-            self.files.file_entries, self.delay_levels_ms)
+            self.files.file_entries, self.delay_levels_ms, checksums=alone(self.root / "lock"))
         for queue in self.files.queues:
             self._add(queue)
         for content in maps:
@@ -202,10 +204,12 @@ class _Verification:
             place = context.log(figures["end"])
             if context.log(rest)[0] != place[0]:           # this segment is empty from there on
                 place = context.log(rest)
+            flipped = figures["end_result"] == BAD_CHECKSUM and not self.unclean
             self.report.add(
-                MEND, *place,
+                DAMAGE if flipped else MEND, *place,
                 f"{what} behind the last whole record, which ends at log position "
-                f"{figures['end']}: a torn end, cut at the next start")
+                f"{figures['end']}: " + ("the last run ended cleanly, so it was whole then"
+                                         if flipped else "a torn end, cut at the next start"))
         ahead = [start for start, _ in self.files.segments if start > figures["end"]]
         if ahead and rest < 0:
             self.report.add(MEND if self.unclean else NOTE, f"commitlog/{ahead[0]:020d}", None,

@@ -18,6 +18,7 @@ from mqcore.layout cimport (
     SYS_FLAG_STORE_HOST_V6,
     SYS_FLAG_TRANSACTION_MASK,
 )
+from mqcore.names cimport QUEUE_ID_END, is_folder_name
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
@@ -103,11 +104,6 @@ cdef void properties_of(const RecordView* record, Properties* p) noexcept nogil:
 
 # -- the record by itself --------------------------------------------------------------------------
 
-cdef bint topic_char(uint8_t c) noexcept nogil:
-    return (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122 or c == 95 or c == 45 or c == 37
-            or c == 124)
-
-
 cdef void check_fields(Walk* w, const uint8_t* at, const RecordView* record) noexcept nogil:
     """The rules that a record's fields have to keep, whatever wrote it (store.md 2)."""
     cdef int32_t born_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_BORN_HOST_V6
@@ -116,7 +112,7 @@ cdef void check_fields(Walk* w, const uint8_t* at, const RecordView* record) noe
                                else HOST_V4_SIZE)
     cdef const uint8_t* p = at + RECORD_BORN_HOST + born_size
     cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
-    cdef int32_t i, port
+    cdef int32_t port
     port = load_i32(p - 4)
     if port < 0 or port > PORT_MAX:
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_BORN_PORT, PORT_MAX, port)
@@ -126,7 +122,7 @@ cdef void check_fields(Walk* w, const uint8_t* at, const RecordView* record) noe
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_STORE_PORT, PORT_MAX, port)
     if load_i32(p) < 0:
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_RECONSUME_TIMES, 0, load_i32(p))
-    if record.queue_id < 0:
+    if not 0 <= record.queue_id < QUEUE_ID_END:
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_QUEUE_ID, 0, record.queue_id)
     if record.sys_flag & ~SYS_FLAGS_KNOWN:
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_SYS_FLAG, SYS_FLAGS_KNOWN,
@@ -135,12 +131,8 @@ cdef void check_fields(Walk* w, const uint8_t* at, const RecordView* record) noe
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_STORE_TIME, 1, record.store_time_ms)
     if record.queue_offset < 0 or (record.queue_offset and kind and kind != SYS_FLAG_COMMIT):
         find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_QUEUE_OFFSET, 0, record.queue_offset)
-    if record.topic_length == 0:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_TOPIC, 1, 0)
-    for i in range(record.topic_length):
-        if not topic_char(record.topic[i]):
-            find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_TOPIC, 0, record.topic[i])
-            break
+    if not is_folder_name(record.topic, record.topic_length):
+        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_TOPIC, 0, record.topic_length)
 
 
 # -- the record in its queues ----------------------------------------------------------------------

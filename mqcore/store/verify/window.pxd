@@ -18,6 +18,7 @@ cdef struct SegmentFile:
 cdef struct LogFiles:
     SegmentFile* segments             # ascending
     int32_t count
+    bint checksums                    # those beside the log hold (checksums.pxd, O5)
     char folders[4096]                # see log_folders.pxd
 
 cdef struct LogWindow:
@@ -30,6 +31,10 @@ cdef struct LogWindow:
     int64_t read_ahead                # bytes read at a time
     uint8_t* bytes
     int failure                       # errno of the last read or open that failed, 0: none did
+    uint8_t* checksums                # of the segment checksums_of, all entries; NULL: none
+    int64_t checksums_count
+    int64_t checksums_hint
+    int32_t checksums_of              # -1: of none yet
 
 cdef int log_files_open(LogFiles* files, const char* folders, int32_t count) noexcept nogil
 cdef void log_files_close(LogFiles* files) noexcept nogil
@@ -40,7 +45,8 @@ cdef void window_close(LogWindow* w) noexcept nogil
 cdef const uint8_t* window_at(LogWindow* w, int64_t position, int64_t size) noexcept nogil
 # How many of the bytes from position on are in the window.
 cdef int64_t window_length(const LogWindow* w, int64_t position) noexcept nogil
-# The record at a position, checked as recovery does; a ParseResult or READ_FAILED.
+# The record at a position, checked as recovery does, by its checksum or without one by its body; a
+# ParseResult or READ_FAILED.
 cdef int window_record(LogWindow* w, int64_t position, bint crc, RecordView* view) noexcept nogil
 # The first byte in [position, end) of one segment that is not zero, or -1; holes are not read.
 cdef int64_t window_nonzero(LogWindow* w, int64_t position, int64_t end) noexcept nogil

@@ -1,5 +1,5 @@
 """The window through which verification reads the commit log (window.pxd has its rules)."""
-from libc.errno cimport EINTR, ENOMEM, ENXIO, errno
+from libc.errno cimport EINTR, ENOENT, ENOMEM, ENXIO, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset, strncpy
@@ -7,17 +7,26 @@ from libc.string cimport memset, strncpy
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
+    CHECKSUM_ENTRY_SIZE,
     MAGIC_MESSAGE,
     RECORD_FIXED_SIZE,
     RECORD_MAGIC,
     RECORD_SIZE,
 )
 from mqcore.store.io cimport store_io
-from mqcore.store.log.log_folders cimport log_open
+from mqcore.store.log.checksums cimport (
+    CHECKSUM_NONE,
+    CHECKSUM_RIGHT,
+    CHECKSUM_WRONG,
+    checksum_judge,
+)
+from mqcore.store.log.log_folders cimport log_checksums_open, log_open
 from mqcore.store.log.view cimport LOG_PATH_MAX
 from mqcore.store.record cimport (
+    PARSE_BAD_CHECKSUM,
     PARSE_BAD_POSITION,
     PARSE_BAD_SIZE,
+    PARSE_NO_CHECKSUM,
     PARSE_RECORD,
     RecordView,
     record_check,
@@ -30,6 +39,7 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     long lseek(int fd, long offset, int whence)
+    int SEEK_END
 
 cdef extern from *:
     """
@@ -57,6 +67,7 @@ cdef extern from *:
 cdef int log_files_open(LogFiles* files, const char* folders, int32_t count) noexcept nogil:
     files.segments = <SegmentFile*>calloc(count if count else 1, sizeof(SegmentFile))
     files.count = count
+    files.checksums = False
     strncpy(files.folders, folders, LOG_PATH_MAX - 1)
     files.folders[LOG_PATH_MAX - 1] = 0
     return 0 if files.segments != NULL else ENOMEM
@@ -87,6 +98,7 @@ cdef int window_open(LogWindow* w, const LogFiles* files, int64_t read_ahead) no
     w.files = files
     w.segment = -1
     w.fd = -1
+    w.checksums_of = -1
     w.read_ahead = read_ahead
     w.bytes = <uint8_t*>realloc(NULL, read_ahead)
     w.capacity = read_ahead
@@ -98,7 +110,8 @@ cdef void window_close(LogWindow* w) noexcept nogil:
         store_io().close_file(w.fd)
     w.fd = -1
     free(w.bytes)
-    w.bytes = NULL
+    free(w.checksums)
+    w.bytes = w.checksums = NULL
 
 
 cdef int turn_to(LogWindow* w, int32_t segment) noexcept nogil:
@@ -168,6 +181,57 @@ cdef const uint8_t* window_at(LogWindow* w, int64_t position, int64_t size) noex
     return w.bytes
 
 
+cdef int read_checksums(LogWindow* w, int32_t segment) noexcept nogil:
+    """The segment's entries into memory; 0 or errno."""
+    cdef int64_t size, done = 0
+    cdef ssize_t got = 1
+    cdef int error = 0
+    cdef int fd
+    free(w.checksums)
+    w.checksums = NULL
+    w.checksums_count = w.checksums_hint = 0
+    w.checksums_of = segment
+    fd = log_checksums_open(w.files.folders, w.files.segments[segment].base, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return 0 if errno == ENOENT else errno
+    size = lseek(fd, 0, SEEK_END) // CHECKSUM_ENTRY_SIZE * CHECKSUM_ENTRY_SIZE
+    w.checksums = <uint8_t*>calloc(size + CHECKSUM_ENTRY_SIZE, 1)
+    if w.checksums == NULL:
+        error = ENOMEM
+    while error == 0 and done < size and got > 0:
+        got = store_io().read_at(fd, w.checksums + done, size - done, done)
+        if got < 0 and errno != EINTR:
+            error = errno
+        done += max(got, <ssize_t>0)
+        got = 1 if got < 0 else got
+    store_io().close_file(fd)
+    w.checksums_count = done // CHECKSUM_ENTRY_SIZE
+    return error
+
+
+cdef int judge(LogWindow* w, int32_t segment, const uint8_t* at, int64_t left,
+               RecordView* view) noexcept nogil:
+    """A parsed record by its checksum, or without one by its body."""
+    cdef int64_t base = w.files.segments[segment].base
+    cdef int64_t start = view.log_position - base
+    cdef int verdict
+    if w.files.checksums and w.checksums_of != segment:
+        w.failure = read_checksums(w, segment)
+        if w.failure:
+            return READ_FAILED
+    if not w.files.checksums or w.checksums == NULL:
+        return record_check(at, left, view.log_position, view)
+    verdict = checksum_judge(w.checksums, w.checksums_count, start, start + view.size, at,
+                             view.size, &w.checksums_hint)
+    if verdict == CHECKSUM_RIGHT:
+        return PARSE_RECORD
+    if verdict == CHECKSUM_WRONG:
+        return PARSE_BAD_CHECKSUM
+    if verdict == CHECKSUM_NONE:
+        return PARSE_NO_CHECKSUM
+    return record_check(at, left, view.log_position, view)
+
+
 cdef int window_record(LogWindow* w, int64_t position, bint crc, RecordView* view) noexcept nogil:
     cdef int32_t segment = segment_of(w.files, position)
     cdef int64_t left, size
@@ -189,12 +253,10 @@ cdef int window_record(LogWindow* w, int64_t position, bint crc, RecordView* vie
         at = window_at(w, position, size)
         if at == NULL:
             return READ_FAILED if w.failure else PARSE_BAD_SIZE
-    if crc:
-        return record_check(at, left, position, view)
     result = record_parse(at, left, view)
     if result == PARSE_RECORD and view.log_position != position:
         return PARSE_BAD_POSITION
-    return result
+    return judge(w, segment, at, left, view) if crc and result == PARSE_RECORD else result
 
 
 cdef int64_t data_from(int fd, int64_t offset, int64_t size) noexcept nogil:

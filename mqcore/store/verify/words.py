@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqcore.store.paths import QUEUE_ID_END
 from mqcore.store.verify.files import ENTRY_SIZE, INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, StoreFiles
 from mqcore.store.verify.report import DAMAGE, MEND, Finding
 
 RESULTS = {-1: "no record magic", -2: "sizes that do not fit each other or the segment",
-           -3: "a body with another CRC", -4: "a record of another position"}
+           -3: "a body with another CRC", -4: "a record of another position",
+           -5: "other bytes than those of its checksum", -6: "a record without its checksum"}
 FIELDS = {0: "queueId", 1: "queueOffset", 2: "sysFlag", 3: "storeTimestamp", 4: "bornHost's port",
           5: "storeHost's port", 6: "reconsumeTimes", 7: "topic",
           8: "INNER_MULTI_QUEUE_OFFSET beside INNER_MULTI_DISPATCH"}
@@ -117,9 +119,12 @@ class Context:
 
     def _field(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         name = FIELDS[f["detail"]]
-        expected = {2: "only bits below 0x800", 3: "a time", 4: "at most 65535",
-                    5: "at most 65535", 7: "letters, digits and %|_-",
+        expected = {0: f"0 to {QUEUE_ID_END - 1}", 2: "only bits below 0x800", 3: "a time",
+                    4: "at most 65535", 5: "at most 65535", 7: "a name that a folder can have",
                     8: "an offset for each name"}.get(f["detail"], "0 or more")
+        if f["detail"] == 7:
+            return (*self.log(f["position"]),
+                    f"the record's topic is not {expected}")
         if f["detail"] == 1 and f["found"] > 0:
             expected = "0 in a prepared or rolled back record"
         return *self.log(f["position"]), f"the record's {name} is {f['found']}, expected {expected}"

@@ -1,0 +1,13 @@
+from socket import socket
+
+from mqcore.bench.engine import LoadEngine
+
+DEPTH_MAX: int
+
+class ConsumeLoad(LoadEngine):
+    def __init__(
+        self, sockets: list[socket], output_limit: int,
+        templates: list[tuple[bytes, dict[str, int]]], slices: list[tuple[int, int, int]],
+        depth: int, repeat: bool = False,
+    ) -> None: ...
+    def allow(self, count: int) -> None: ...

@@ -1,0 +1,16 @@
+from socket import socket
+
+from mqcore.bench.engine import LoadEngine
+
+RATE_MAX: int
+
+class EndToEndLoad(LoadEngine):
+    def __init__(
+        self, sockets: list[socket], output_limit: int,
+        send_templates: list[tuple[bytes, dict[str, int]]],
+        pull_templates: list[tuple[bytes, dict[str, int]]], offsets: list[int],
+        producer_count: int, rate: float, run_id: int,
+    ) -> None: ...
+    def allow(self, count: int) -> None: ...
+    @property
+    def sent_count(self) -> int: ...

@@ -1,1 +1,0 @@
-"""The load generator behind `mqcore bench`: connections, frames, latency histograms."""

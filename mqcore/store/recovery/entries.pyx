@@ -1,0 +1,211 @@
+"""What the checksums beside the log say at a start (entries.pxd)."""
+import os
+
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t
+
+from mqcore.layout cimport BLANK_SIZE_MIN
+from mqcore.store import files as disk
+from mqcore.store.io cimport store_io
+from mqcore.store.log.checksums cimport (
+    CHECKSUM_NONE,
+    CHECKSUM_RIGHT,
+    CHECKSUM_UNKNOWN,
+    CHECKSUM_WRONG,
+    ChecksumFile,
+    checksum_end,
+    checksum_find,
+    checksum_judge,
+    checksums_close,
+    checksums_open,
+)
+from mqcore.store.log.folders import LogFolders, checksums_of
+from mqcore.store.log.view cimport (
+    LogView,
+    log_checksum,
+    log_checksums,
+    log_has_checksums,
+    log_next_use,
+    log_segment,
+)
+from mqcore.store.record cimport (
+    PARSE_BAD_CHECKSUM,
+    PARSE_BAD_POSITION,
+    PARSE_BLANK,
+    PARSE_NO_CHECKSUM,
+    PARSE_RECORD,
+    RecordView,
+    record_check,
+    record_parse,
+)
+
+
+cdef class LogEntries:
+    """The checksums of a log that a Recovery reads through its view."""
+
+    def __cinit__(self):
+        self.alone = True
+
+    def use(self, folders: LogFolders, int64_t segment_size) -> None:
+        """Of the segments in these folders."""
+        self.folders = folders
+        self.size = segment_size
+
+    cdef int check(self, const uint8_t* at, int64_t available, int64_t position,
+                   RecordView* record) noexcept nogil:
+        """
+        A ParseResult for the bytes at a log position, of a segment that the view has mapped. By its
+        checksum; where there is none and need not be one, by position and body.
+        """
+        cdef int result = record_parse(at, available, record)
+        cdef int64_t base = position // self.size * self.size
+        cdef int verdict
+        if result == PARSE_BLANK:
+            verdict = log_checksum(self.log, at, BLANK_SIZE_MIN, position, base + self.size)
+        elif result != PARSE_RECORD:
+            return result
+        elif record.log_position != position:
+            return PARSE_BAD_POSITION
+        else:
+            verdict = log_checksum(self.log, at, record.size, position, position + record.size)
+        if verdict == CHECKSUM_RIGHT:
+            return result
+        if verdict == CHECKSUM_WRONG:
+            if result == PARSE_RECORD:
+                result = record_check(at, available, position, record)
+            return PARSE_BAD_CHECKSUM if result in (PARSE_RECORD, PARSE_BLANK) else result
+        if verdict == CHECKSUM_NONE and self.alone and log_has_checksums(self.log, position):
+            return PARSE_NO_CHECKSUM
+        return result if result == PARSE_BLANK else record_check(at, available, position, record)
+
+    cdef int judge(self, int64_t base, int64_t number) noexcept nogil:
+        """A ChecksumVerdict: entry `number` of the segment at `base`, against what lies there."""
+        cdef int64_t count = 0, hint = number, start, end
+        cdef const uint8_t* at
+        cdef const uint8_t* entries
+        log_next_use(self.log)
+        at = log_segment(self.log, base)
+        entries = log_checksums(self.log, base, &count) if at != NULL else NULL
+        if number >= count or checksum_end(entries, number) == 0:
+            return CHECKSUM_NONE
+        start = checksum_end(entries, number - 1) if number else 0
+        end = checksum_end(entries, number)
+        if end <= start or end > self.size:
+            return CHECKSUM_WRONG
+        return checksum_judge(entries, count, start, end, at + start,
+                              BLANK_SIZE_MIN if end == self.size else end - start, &hint)
+
+    cdef int ends_at(self, int64_t end) noexcept nogil:
+        """A ChecksumVerdict for the record that ends at a log position: CHECKSUM_WRONG if none does."""
+        cdef int64_t base = (end - 1) // self.size * self.size
+        cdef int64_t count = 0, hint = -1, number
+        cdef const uint8_t* entries
+        log_next_use(self.log)
+        if log_segment(self.log, base) == NULL:
+            return CHECKSUM_NONE
+        entries = log_checksums(self.log, base, &count)
+        if entries == NULL:
+            return CHECKSUM_NONE
+        number = checksum_find(entries, count, end - 1 - base, &hint)
+        if number >= count:
+            return CHECKSUM_NONE
+        if checksum_end(entries, number) != end - base:
+            return CHECKSUM_WRONG
+        return self.judge(base, number)
+
+    # -- what still holds --------------------------------------------------------------------------
+
+    def remove_strangers(self, list starts) -> None:
+        """Files of segments that are not there. Raises OSError."""
+        known = {f"{start:020d}" for start in starts}
+        for path in self.folders.checksums():
+            if path.name not in known:
+                disk.unlink(path)
+
+    def distrust(self, list starts, int64_t flushed) -> None:
+        """
+        Somebody else may have written: drop what does not fit. flushed: up to where the log was on
+        the disk when we wrote last, -1: not known. Raises OSError.
+        """
+        cdef int64_t start
+        cdef list found
+        self.alone = False
+        found = [base for base in starts
+                 if checksums_of(self.folders.path(base)).exists()]
+        if flushed < 0 and found:
+            flushed = found[len(found) - 1]
+        for start in found:
+            if start + self.size <= flushed:
+                if not self.outline_fits(start):
+                    disk.unlink(checksums_of(self.folders.path(start)))
+            else:
+                self.drop_from(start, self.first_stale(start, max(flushed - start, <int64_t>0)))
+
+    def outline_fits(self, int64_t base) -> bool:
+        """Whether the first and the last entry are right, or say nothing."""
+        cdef int64_t count = 0, number
+        cdef const uint8_t* entries
+        log_next_use(self.log)
+        if log_segment(self.log, base) == NULL:
+            return False
+        entries = log_checksums(self.log, base, &count)
+        number = count - 1
+        while number > 0 and checksum_end(entries, number) == 0:
+            number -= 1
+        return self.judge(base, 0) != CHECKSUM_WRONG and (
+            number <= 0 or self.judge(base, number) != CHECKSUM_WRONG)
+
+    def first_stale(self, int64_t base, int64_t offset) -> int:
+        """
+        Where in the segment the first record begins from `offset` on whose entry is wrong, none
+        behind it being right; -1: there is none.
+        """
+        cdef int64_t count = 0, hint = -1, number, stale = -1
+        cdef const uint8_t* entries
+        cdef int verdict
+        log_next_use(self.log)
+        if log_segment(self.log, base) == NULL:
+            return -1
+        entries = log_checksums(self.log, base, &count)
+        if entries == NULL:
+            return -1
+        with nogil:
+            number = checksum_find(entries, count, offset, &hint)
+            while number < count:
+                verdict = self.judge(base, number)
+                if verdict == CHECKSUM_NONE:
+                    break
+                if verdict == CHECKSUM_RIGHT:
+                    stale = -1
+                elif verdict == CHECKSUM_WRONG and stale < 0:
+                    stale = checksum_end(entries, number - 1) if number else 0
+                number += 1
+        return stale
+
+    def drop_from(self, int64_t base, int64_t offset) -> None:
+        """Nothing is known of what lies from `offset` of a segment on; -1: all stays."""
+        if offset >= 0:
+            self.settle(base + offset, base)
+
+    def settle(self, int64_t end, int64_t base=-1) -> None:
+        """
+        The log ends at `end`: entries go so far and no further, and are on the disk. base: of the
+        segment, if the end of one is meant. Raises OSError.
+        """
+        cdef ChecksumFile file
+        cdef int error
+        cdef bytes folders = self.folders.text()
+        cdef const char* text = folders
+        if base < 0:
+            base = end // self.size * self.size
+            if end == base:
+                return
+        with nogil:
+            error = checksums_open(&file, text, base, self.size, end, False)
+            if error == 0:
+                if store_io().sync_data(file.fd) != 0:
+                    error = errno
+                checksums_close(&file)
+        if error:
+            raise OSError(error, f"checksums of the commit log: {os.strerror(error)}",
+                          os.fspath(checksums_of(self.folders.path(base))))

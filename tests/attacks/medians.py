@@ -1,0 +1,21 @@
+"""Latency beside an attack on a machine that others use: medians, and a p99 that is not theirs."""
+from __future__ import annotations
+
+from tests.attacks.honest import Span, median, p99
+
+TIMES = 5.0
+FLOOR_MS = 25.0                 # of a median; without the rules these attacks make it 25 to 430
+P99_FLOOR_MS = 600.0
+
+
+def assert_hardly_slower(attacked: Span, calm: Span) -> None:
+    """Sends and deliveries take about as long as before, and none takes much longer."""
+    print(calm.line(), attacked.line(), sep="\n")
+    assert not attacked.refusals
+    for name in ("sends_ms", "deliveries_ms"):
+        now, before = getattr(attacked, name), getattr(calm, name)
+        assert now, f"no {name} in the attack"
+        assert median(now) <= max(TIMES * median(before), FLOOR_MS), (
+            f"{name}: median {median(now):.1f} ms, before {median(before):.1f} ms")
+        assert p99(now) <= max(TIMES * p99(before), P99_FLOOR_MS), (
+            f"{name}: p99 {p99(now):.1f} ms, before {p99(before):.1f} ms")

@@ -1,0 +1,46 @@
+"""Commits of offsets for groups and topics that nobody else has ever heard of."""
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import encode, request
+
+BATCH = 500
+
+
+def connect(address: str, source: str) -> socket.socket:
+    """A connection from an address of this machine: 127.0.0.2, 127.0.0.3 ..."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), 30, (source, 0))
+
+
+def commits(start: int, count: int) -> Iterator[bytes]:
+    """Batches of one-way commits, each for a group and topic of its own; the last is answered."""
+    for first in range(start, start + count, BATCH):
+        yield b"".join(
+            encode(request(RequestCode.UPDATE_CONSUMER_OFFSET, {
+                "consumerGroup": f"invented_group_{number}", "topic": f"InventedTopic{number % 97}",
+                "queueId": "0", "commitOffset": str(number)}, oneway=True))
+            for number in range(first, min(first + BATCH, start + count)))
+
+
+def flood(address: str, source: str, start: int, count: int) -> None:
+    """Send so many commits, and wait until the last was looked at."""
+    with connect(address, source) as connection:
+        for batch in commits(start, count):
+            connection.sendall(batch)
+        connection.sendall(encode(request(RequestCode.QUERY_CONSUMER_OFFSET, {
+            "consumerGroup": "g", "topic": "t", "queueId": "0"})))
+        assert connection.recv(4)
+
+
+def run(broker_addr: str, namesrv_addr: str, seconds: float, rng: random.Random) -> None:
+    """Invent pairs from changing addresses for so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        source = f"127.0.0.{rng.randrange(2, 200)}"
+        flood(broker_addr, source, rng.randrange(1 << 40), 5_000)

@@ -1,0 +1,107 @@
+"""
+A table of consumer offsets that grew beyond what any frame may hold is read back after a kill, and
+who invents groups leaves room for those who have some.
+"""
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import encode, request
+from tests.attacks.honest import Honest
+from tests.attacks.offset_flood import connect, flood
+from tests.support import mqcore_process
+from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
+from tests.wire_live.peer import Peer
+from tests.workers.processes import wait_for
+
+PAIRS = 560_000
+FRAME_BYTES_MAX = 16 << 20
+OFFSET = 4711
+LAST_COMMIT = b'"honest@honest-group":{0:%d' % (OFFSET + 1)
+SOURCES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+
+
+def flood_apart(*arguments: object) -> None:
+    """A flood from a process of its own: it takes no time of the honest client's interpreter."""
+    code = f"from tests.attacks.offset_flood import flood; flood(*{arguments!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def commit(address: str, group: str, topic: str, offset: int) -> tuple[int, str]:
+    with Peer(address) as peer:
+        answer = peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {
+            "consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": str(offset)})
+    return answer.code, answer.remark or ""
+
+
+def committed(address: str, group: str, topic: str) -> str | None:
+    with Peer(address) as peer:
+        answer = peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, {
+            "consumerGroup": group, "topic": topic, "queueId": "0"})
+    return (answer.ext or {}).get("offset")
+
+
+def config(broker: MqcoreProcess, name: str) -> Path:
+    return broker.store / "config" / name
+
+
+@pytest.mark.timeout(400)
+def test_560_000_invented_pairs_cost_an_honest_group_neither_its_offset_nor_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqcore_process, "START_TIMEOUT_S", 120)    # others may use this machine
+    with mqcore_up(tmp_path) as broker:
+        with Honest(broker.broker_addr) as honest:
+            calm = honest.measure()
+            assert commit(broker.broker_addr, "honest-group", "honest", OFFSET)[0] == 0
+            with honest.span() as attacked:
+                for number, source in enumerate(SOURCES):
+                    flood_apart(broker.broker_addr, source, number * PAIRS // 3, PAIRS // 3)
+                file = config(broker, "consumerOffset.json")
+                wait_for(lambda: file.exists() and file.stat().st_size > FRAME_BYTES_MAX,
+                         "the table is in its file", 120)
+            honest.assert_served(attacked, calm)
+            honest.caught_up()
+        assert commit(broker.broker_addr, "honest-group", "honest", OFFSET + 1)[0] == 0
+        journal = config(broker, "consumerOffset.journal")
+        wait_for(lambda: journal.exists() and LAST_COMMIT in journal.read_bytes(),
+                 "the last commit is in the journal", 60)
+        broker.kill()
+    with mqcore_up(tmp_path) as again:
+        assert committed(again.broker_addr, "honest-group", "honest") == str(OFFSET + 1)
+        last = PAIRS // 3 - 1
+        assert committed(again.broker_addr, f"invented_group_{last}",
+                         f"InventedTopic{last % 97}") == str(last)
+        honest.check(again.broker_addr)
+        again.kill()
+
+
+def test_who_fills_the_table_leaves_room_for_others(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path, {"broker.consumer_offsets_bytes_max": 1 << 20}) as broker:
+        for source in SOURCES:
+            flood(broker.broker_addr, source, 0, 4_000)
+            flood(broker.broker_addr, source, 10_000, 4_000)
+        with connect(broker.broker_addr, SOURCES[0]) as connection:
+            connection.sendall(encode(request(RequestCode.UPDATE_CONSUMER_OFFSET, {
+                "consumerGroup": "one-more", "topic": "T", "queueId": "0", "commitOffset": "1"})))
+            answer = connection.recv(4096)
+
+        assert b"broker.consumer_offsets_bytes_max" in answer
+        assert commit(broker.broker_addr, "an-honest-group", "T", 5) == (0, "")
+
+
+def test_a_broken_table_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path) as broker:
+        folder = config(broker, "topics.json").parent
+    for path in folder.glob("topics.json*"):
+        path.write_text('{"topicConfigTable":{"T":' + json.dumps({"perm": "much"}) + "}}")
+    named = pytest.raises(MqcoreError, match=r"topics\.json: entry 'T'")
+    with named as raised, mqcore_up(tmp_path):
+        pass
+    assert "Traceback" not in str(raised.value)

@@ -1,0 +1,137 @@
+"""
+One wrong bit in a store of ours, anywhere in its log or its checksums: it is found, told from a
+torn end, and put right. (What a stock broker wrote has no checksums: tests/verify/test_flips.py.)
+"""
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mqcore.store.crc32 import crc32c, flipped_bit
+from mqcore.store.repair.store import repair
+from mqcore.store.verify.store import verify
+from mqcore.wire.codes import RequestCode
+from tests.store.harness import log_records
+from tests.support.mqcore_process import mqcore_up
+from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, load
+from tests.wire_live.peer import Peer, pull_fields
+
+MESSAGES = 800
+SEED = int(os.environ.get("MQCORE_TEST_SEED", "20261122"))
+PLACES = 300 if os.environ.get("CI") else 60
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one-bit")
+    with mqcore_up(folder, OWN_SETTINGS) as broker:
+        load(broker, MESSAGES)
+    return broker.store
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    shutil.copytree(made, root)
+    assert verify(root).status == 0
+    return root
+
+
+def records(root: Path) -> list[tuple[Path, int, int]]:
+    """(file, first byte, bytes) of each record; of a blank one its first eight bytes."""
+    folder = root / "commitlog"
+    end = verify(root).figures["end"]
+    return [(folder / f"{one['physicalOffset'] // SEGMENT_BYTES * SEGMENT_BYTES:020d}",
+             one["physicalOffset"] % SEGMENT_BYTES, 8 if one.get("blank") else one["size"])
+            for one in log_records(folder, SEGMENT_BYTES, end)]
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit]))
+
+
+def test_a_flipped_bit_in_any_byte_of_a_record_is_damage_and_not_a_torn_end(root: Path) -> None:
+    """Each byte of the first record, of one in the middle, of a blank one and of the last."""
+    found = records(root)
+    blank = next(number for number, one in enumerate(found) if one[2] == 8)
+    for number in (0, len(found) // 2, blank, len(found) - 1):
+        path, start, length = found[number]
+        for at in range(start, start + length, 1 if os.environ.get("CI") else 7):
+            flip(path, at, at % 8)
+            report = verify(root)
+            assert report.status == 1, f"byte {at - start} of record {number}: {report.lines()}"
+            flip(path, at, at % 8)
+    assert verify(root).status == 0
+
+
+def test_every_bit_of_a_log_of_64_kib_has_a_checksum_that_notices(root: Path) -> None:
+    """And the difference says which bit it was."""
+    dice = random.Random(SEED)
+    done = 0
+    for path, start, length in records(root):
+        raw = bytearray(path.read_bytes()[start:start + length])
+        crc = crc32c(raw)
+        for at in range(length):
+            for bit in range(8):
+                raw[at] ^= 1 << bit
+                assert crc32c(raw) != crc
+                if dice.random() < 0.001:
+                    assert flipped_bit(raw, crc) == 8 * at + bit
+                raw[at] ^= 1 << bit
+        done += length
+        if done >= 65_536:
+            break
+    assert done >= 65_536
+
+
+def test_a_repair_puts_one_wrong_bit_right(root: Path, tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    original = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    found = [one for one in records(root) if one[2] > 8]
+    changed = dice.sample(found, PLACES)
+    for path, start, length in changed:
+        flip(path, start + dice.randrange(length), dice.randrange(8))
+    assert verify(root).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.status == 0, outcome.after and outcome.after.lines()
+    now = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    assert now == original
+    assert not any("MQCORE_LOST" in action for action in outcome.actions)
+
+
+def test_a_wrong_bit_in_a_checksum_costs_no_message(root: Path, tmp_path: Path) -> None:
+    segment = next(iter(sorted((root / "commitlog").iterdir())))
+    before = segment.read_bytes()
+    path = root / "checksums" / segment.name
+    entries = path.read_bytes()
+    flip(path, 8 * 10 + 5, 3)
+    assert verify(root).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.status == 0, outcome.after and outcome.after.lines()
+    assert segment.read_bytes() == before
+    assert path.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
+
+
+def test_a_broker_that_starts_on_a_flipped_property_says_damage_to_who_pulls_it(
+    root: Path, tmp_path: Path
+) -> None:
+    """A clean start reads no log: the pull is where it shows."""
+    path, start, length = records(root)[1]
+    flip(path, start + length - 3, 1)
+    with mqcore_up(tmp_path, OWN_SETTINGS) as broker, Peer(broker.broker_addr) as peer:
+        answers = [peer.ask(RequestCode.PULL_MESSAGE, pull_fields("verified", queue_id=queue))
+                   for queue in range(4)]
+    remarks = [answer.remark or "" for answer in answers]
+    assert any(f"the message at log position {start}" in remark for remark in remarks), remarks

@@ -1,0 +1,53 @@
+"""
+What a process of the broker hears of settings that change while it runs.
+
+The coordinator writes them into shared memory (mqcore/broker/live_settings.py). Every other process
+looks between its turns, at least once a second: while nothing changes it compares one number.
+"""
+from __future__ import annotations
+
+import logging
+
+from mqcore.broker.live_settings import applied
+from mqcore.broker.settings import Settings, SettingsError
+from mqcore.shm.live_settings import SettingsBoard
+from mqcore.shm.segment import Segment
+from mqcore.wire.fastjson import JsonError
+
+log = logging.getLogger("mqcore.settings")
+
+
+def set_log_level(settings: Settings) -> None:
+    """Log lines of this process from this level on."""
+    logging.getLogger().setLevel(settings.log.level.upper())
+
+
+class LiveSettings:
+    """
+    settings: as they are now, for one process; `look` keeps them so.
+
+    started: those that the run was started with.
+    """
+
+    def __init__(self, started: Settings, segment: Segment) -> None:
+        self._started = started
+        self._board = SettingsBoard(segment)
+        self._version = 0
+        self.settings = started
+        self.look()
+
+    def look(self) -> bool:
+        """Whether they have changed since the last look."""
+        if self._board.version == self._version:
+            return False
+        told = self._board.read()
+        if told is None:                   # just being written: the next look is soon
+            return False
+        self._version, text = told
+        try:
+            self.settings = applied(self._started, text)
+        except (SettingsError, JsonError, ValueError) as error:
+            log.error("changed settings cannot be used, those before stay: %s", error)
+            return False
+        set_log_level(self.settings)
+        return True
