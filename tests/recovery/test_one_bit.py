@@ -124,6 +124,24 @@ def test_a_wrong_bit_in_a_checksum_costs_no_message(root: Path, tmp_path: Path) 
     assert path.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
 
 
+@pytest.mark.parametrize("harm", ["emptied", "zeroed", "of another segment"])
+def test_a_file_of_checksums_that_is_lost_costs_no_message(root: Path, tmp_path: Path,
+                                                           harm: str) -> None:
+    before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    first, second = sorted((root / "checksums").iterdir())[:2]
+    entries = first.read_bytes()
+    first.write_bytes({"emptied": b"", "zeroed": bytes(len(entries)),
+                       "of another segment": second.read_bytes()}[harm])
+    assert verify(root).status == 1
+    assert repair(root, tmp_path / "none", dry=True).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.status == 0, outcome.after and outcome.after.lines()
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
+    assert first.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
+
+
 def test_a_broker_that_starts_on_a_flipped_property_says_damage_to_who_pulls_it(
     root: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,34 @@ def test_a_record_without_its_entry_was_promised_to_nobody(root: Path) -> None: 
     assert (found.end, found.torn) == (base + entries[-2][0], "a record without its checksum")
 
 
+@pytest.mark.parametrize("harm", ["emptied", "zeroed", "swapped"])
+def test_in_the_boot_that_wrote_them_lost_entries_are_damage(root: Path, harm: str) -> None:    # O2
+    run = runs(root)
+    fill(run, "async")
+    first, second = sorted((root / "checksums").iterdir())[:2]
+    if harm == "emptied":
+        first.write_bytes(b"")
+    elif harm == "zeroed":
+        first.write_bytes(bytes(first.stat().st_size))
+    else:
+        kept = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(kept)
+    before = {path.name: path.read_bytes() for path in run.log_folder.iterdir()}
+    with pytest.raises(DamagedStoreError, match="and whole records as they were written"):
+        runs(root).recover(clean=False, same_boot=True)
+    assert {path.name: path.read_bytes() for path in run.log_folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_the_boot_that_wrote_it_the_last_record_may_be_torn(root: Path, mode: str) -> None:
+    run = runs(root)
+    torn = tear_properties(run, fill(run, mode))
+    found = runs(root).recover(clean=False, same_boot=True)
+    assert (found.end, found.torn) == (
+        torn, "a record with other bytes than its checksum was made of")
+
+
 def test_any_flipped_bit_below_what_was_flushed_is_damage(root: Path) -> None:
     run = runs(root)
     end = fill(run, "async")

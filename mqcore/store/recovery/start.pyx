@@ -160,6 +160,8 @@ cdef class Recovery:
                 self.last_time_ms = flushed_ms
             check_from = min(check_from, <int64_t>ends.end)
         end, torn = self.walk(ends.end if exact else check_from, limit, True)
+        if torn and same_boot and alone:
+            self.judge_entries(end, limit)
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
         if torn and alone and ends is not None and end < ends.flushed <= limit:
             raise DamagedStoreError(self.damage_at(
@@ -257,6 +259,35 @@ cdef class Recovery:
                 end, f"{torn or 'nothing'}, and a whole record lies behind it at {position}"))
         return (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
                 "never known to be on the disk")
+
+    def judge_entries(self, int64_t end, int64_t limit) -> None:
+        """
+        Whether it is the checksums that are damaged where the log seems to end. All that was written
+        is there, in its order: a whole record has its entry (O2), and of those with a wrong one only
+        the last can be torn. Raises DamagedStoreError.
+        """
+        cdef RecordView record
+        cdef const uint8_t* at
+        cdef int64_t base = end // self.shm.head.segment_size * self.shm.head.segment_size
+        cdef int64_t available
+        cdef int result
+        if end >= limit:
+            return
+        log_next_use(self.log)
+        at = log_segment(self.log, base)
+        available = min(self.written_end(end), limit) - end
+        if at == NULL or available <= 0:
+            return
+        at += end - base
+        result = self.entries.check(at, available, end, &record)
+        if result not in (PARSE_NO_CHECKSUM, PARSE_BAD_CHECKSUM) or (
+                record_check(at, available, end, &record) != PARSE_RECORD):
+            return
+        if result == PARSE_NO_CHECKSUM or record_check(
+                at + record.size, available - record.size, end + record.size,
+                &record) in (PARSE_RECORD, PARSE_BLANK):
+            raise DamagedStoreError(self.damage_at(
+                end, f"{REASONS[result]}, and whole records as they were written"))
 
     def open_tail(self) -> Recovered:
         """

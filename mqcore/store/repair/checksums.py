@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import bisect
 import mmap
+import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,7 @@ from mqcore.store.files import write_atomically
 from mqcore.store.log.folders import checksums_of
 from mqcore.store.log.owner import alone
 from mqcore.store.repair.records import MAGIC_BLANK, MAGIC_MESSAGE
+from mqcore.store.verify.scan import LogScan
 
 ENTRY: Final = struct.Struct(">II")
 HEAD: Final = struct.Struct(">ii")
@@ -68,6 +71,31 @@ class LogChecksums:
                 file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             self._write(segment, _made(content, before, sorted(ranges)))
 
+    def refit(self, segment: Path, size: int, *, dry: bool) -> int:
+        """
+        Entries for records that have none of their length, from what the records are now; how many.
+        Where most of a segment's are wrong, the file is: all are made anew. size: bytes of a
+        segment; its records are whole. Raises OSError.
+        """
+        if not checksums_of(segment).exists():
+            return 0
+        before = {start: (end, crc) for start, end, crc in self._entries(segment)}
+        kept: list[tuple[int, int]] = []
+        new: list[tuple[int, int]] = []
+        made = wrong = start = 0
+        for end, crc in _of_records(segment, size):
+            there, known = before.get(start, (0, 0))
+            made += there != end
+            wrong += there == end and known not in (0, crc)
+            kept.append((end, known if there == end else crc))
+            new.append((end, crc))
+            start = end
+        if 2 * wrong > len(new):
+            kept, made = new, made + wrong
+        if made and not dry:
+            self._write(segment, kept)
+        return made
+
     def _entry(self, segment: Path, offset: int) -> tuple[int, int] | None:
         return next(((end, crc) for start, end, crc in self._entries(segment)
                      if start == offset and crc), None) if self.hold else None
@@ -94,6 +122,20 @@ class LogChecksums:
 
 def _crc(record: bytes) -> int:
     return crc32c(record) or ALL_BITS
+
+
+def _of_records(segment: Path, size: int) -> Iterator[tuple[int, int]]:
+    """(end, CRC) of each record of a segment as it is now, of the blank one at its end too."""
+    scan = LogScan(os.fsencode(segment.parent), [(int(segment.name), size)])
+    end = 0
+    while (raw := scan.next()) is not None:
+        end += len(raw)
+        yield end, _crc(raw)
+    with segment.open("rb") as file:
+        file.seek(end)
+        head = file.read(BLANK_BYTES)
+    if len(head) == BLANK_BYTES and HEAD.unpack(head)[1] == MAGIC_BLANK:
+        yield size, _crc(head)
 
 
 def _made(content: mmap.mmap, before: dict[int, tuple[int, int]],

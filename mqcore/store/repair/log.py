@@ -61,7 +61,7 @@ class LogRepair:
         self._replaced: set[int] = set()            # positions of records whose fields were mended
         self._bridged: list[Stretch] = []
         self._checksums = LogChecksums(self._root)
-        self.mended = False             # single bits: the log is what queues and index were made of
+        self.mended = False             # the log is again what queues and index were made of
         self.changed = False
 
     def run(self) -> None:
@@ -69,7 +69,8 @@ class LogRepair:
         All rounds; a dry run makes one of each kind. Raises OSError.
 
         Checksums first put right what is one bit. Then the records speak for themselves and the
-        queues for them; what checksums still call wrong in the end is given up.
+        queues for them; records that are whole so get the checksums that they lack, and what
+        checksums still call wrong in the end is given up.
         """
         self._segments()
         for _ in range(ROUNDS_MAX if self._checksums.hold and self._look() else 0):
@@ -80,15 +81,36 @@ class LogRepair:
             self.mended = True
             if self._salvage.dry:
                 break
-        for checksums in (False, True) if self._checksums.hold else (False,):
-            for _ in range(ROUNDS_MAX):
-                if not self._look() or not self._round(self._walk(checksums=checksums)):
-                    break
-                self.changed = True
-                for segment, ranges in self._salvage.written(self._root / "commitlog"):
-                    self._checksums.rewrite(segment, ranges)
-                if self._salvage.dry:
-                    break
+        self._rounds(checksums=False)
+        if self._checksums.hold and not (self._refit() and self._salvage.dry):
+            self._rounds(checksums=True)
+
+    def _rounds(self, *, checksums: bool) -> None:
+        for _ in range(ROUNDS_MAX):
+            if not self._look() or not self._round(self._walk(checksums=checksums)):
+                break
+            self.changed = True
+            for segment, ranges in self._salvage.written(self._root / "commitlog"):
+                self._checksums.rewrite(segment, ranges)
+            if self._salvage.dry:
+                break
+
+    def _refit(self) -> int:
+        """Checksums that are not of these records: made anew, of a log whose records are whole."""
+        made = 0
+        for base, size in self._files.segments:
+            segment = self._root / f"commitlog/{base:020d}"
+            count = self._checksums.refit(segment, size, dry=True)
+            if count == 0:
+                continue
+            name = f"checksums/{segment.name}"
+            kept = self._salvage.keep(name, 0, (self._root / name).stat().st_size)
+            self._salvage.tell(name, None, f"{count} checksums that are not of these records are "
+                                           "made of what those are now", saved=kept)
+            self._checksums.refit(segment, size, dry=self._salvage.dry)
+            made += count
+        self.mended |= made > 0
+        return made
 
     def _look(self) -> bool:
         """Whether there are segments."""
