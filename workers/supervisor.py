@@ -99,6 +99,10 @@ class Listeners:
     serving: list[list[tuple[socket.socket, bool]]] = field(default_factory=list)
     namesrv: list[socket.socket] = field(default_factory=list)
 
+    def close(self) -> None:
+        for each in [*(one for sockets in self.serving for one, _ in sockets), *self.namesrv]:
+            each.close()
+
 
 class Supervisor:
     """
@@ -127,9 +131,8 @@ class Supervisor:
         """Start, watch, stop everything. Raises StartError before anything is started."""
         setproctitle("mqcore: supervisor")
         set_log_level(self._settings)
-        self._look_at_limits()
         self._prepare_store()
-        listeners = self._open_listeners()
+        listeners = self._listeners()
         self._segment = self._make_segment()
         try:
             self._bell = select.epoll()
@@ -146,6 +149,24 @@ class Supervisor:
         return code
 
     # -- before the first process ------------------------------------------------------------------
+
+    def _listeners(self) -> Listeners:
+        """
+        What the machine has to give. Where it does not, and requests have changed settings for this
+        start, it is a start without those.
+        """
+        try:
+            self._look_at_limits()
+            return self._open_listeners()
+        except StartError as error:
+            plain = self._changes.live()
+            if plain == self._settings:
+                raise
+            log.warning("this start is one without the settings that requests changed for it: %s",
+                        error)
+            self._settings = plain
+        self._look_at_limits()
+        return self._open_listeners()
 
     def _look_at_limits(self) -> None:
         """Children inherit the raised limit; they share it out in the same way."""
@@ -198,8 +219,16 @@ class Supervisor:
         owner.mark_opened(own)
 
     def _open_listeners(self) -> Listeners:
-        broker = self._settings.broker
         result = Listeners(serving=[[] for _ in range(self.serving_count)])
+        try:
+            self._listen(result)
+        except StartError:
+            result.close()
+            raise
+        return result
+
+    def _listen(self, result: Listeners) -> None:
+        broker = self._settings.broker
         ports = [(broker.listen_port, False)]
         if self._settings.fast_port is not None:
             ports.append((self._settings.fast_port, True))
@@ -214,7 +243,6 @@ class Supervisor:
             settings = self._settings.namesrv
             result.namesrv.append(listen(settings.listen_host, settings.listen_port,
                                          "namesrv.listen_port"))
-        return result
 
     @property
     def serving_count(self) -> int:

@@ -26,6 +26,7 @@ from mqcore.workers.layout import SLOT_TRANSACTION_CHECK, StoreFiles
 
 HOUR_MS = 3_600_000
 END_MS = 2_000                   # for copies that are on their way
+WORD_INTERVAL_S = 60.0           # between two lines that say the same: peers cause them
 
 log = logging.getLogger("mqcore.transaction-check")
 
@@ -48,6 +49,7 @@ class TransactionChecker:
         self._segment = segment
         self._in_round = False
         self._strange = 0
+        self._strange_due = self._refused_due = 0.0
 
     def start(self) -> None:
         store = self._settings.store
@@ -85,9 +87,11 @@ class TransactionChecker:
         self._check.round_end(END_MS)
 
     def _report(self) -> None:
-        if self._check.refused:
+        if self._check.refused and time.monotonic() >= self._refused_due:
+            self._refused_due = time.monotonic() + WORD_INTERVAL_S
             log.warning("the store takes no writes: undecided transactions are checked later")
-        if self._check.strange > self._strange:
+        if self._check.strange > self._strange and time.monotonic() >= self._strange_due:
+            self._strange_due = time.monotonic() + WORD_INTERVAL_S
             log.warning("%d records of transactions are passed over: op records that name no half "
                         "message, or half messages longer than store.message_size_max_bytes",
                         self._check.strange - self._strange)

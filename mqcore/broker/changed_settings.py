@@ -13,7 +13,7 @@ import logging
 from typing import Any
 
 from mqcore.broker.config_file import pretty
-from mqcore.broker.live_settings import AT_START, LIVE, text, value_of, with_values
+from mqcore.broker.live_settings import AT_START, LIVE, live_part, text, value_of, with_values
 from mqcore.broker.settings import SECTIONS, Settings, SettingsError
 from mqcore.broker.settings_sources import Values
 from mqcore.store import files
@@ -60,6 +60,10 @@ class ChangedSettings:
                          self._path)
         self.wanted = settings
         return settings
+
+    def live(self) -> Settings:
+        """The settings with those changes alone that were honoured at once."""
+        return live_part(self._plain, self.wanted)
 
     def save(self, settings: Settings) -> None:
         """Keep how `settings` differ from what the other places say. Raises OSError."""

@@ -1,6 +1,7 @@
 """Settings that a request changes have their effect at once, in every process (broker.md 10.5)."""
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +93,22 @@ def test_changes_outlive_the_coordinator_and_the_broker(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, settings) as third, State(third.broker_addr) as state:
         assert state.ask(Code.PULL_MESSAGE, pull_fields("Kept")).code == 0
         assert "changed by request" not in third.tail()
+
+
+def test_no_change_for_the_next_start_keeps_a_broker_from_starting(tmp_path: Path) -> None:
+    settings = {"broker.name": "broker-a"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for change in (f"listenPort={taken.getsockname()[1]}",
+                       "flushDiskType=ASYNC_FLUSH\ntransientStorePoolEnable=true\n"
+                       "transientStorePoolSize=1000"):
+            with mqcore_up(tmp_path, settings) as first, State(first.broker_addr) as state:
+                state.topic("Kept", 1)
+                assert state.ask(Code.UPDATE_BROKER_CONFIG, None,
+                                 f"brokerPermission=2\n{change}".encode()).code == 0
+            with mqcore_up(tmp_path, settings) as second:
+                assert permission(second.broker_addr) == "2"
+                assert ("this start is one without the settings that requests changed for it"
+                        in second.tail())
 
 
 # -- each process hears of it ----------------------------------------------------------------------
