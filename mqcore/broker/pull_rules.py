@@ -21,7 +21,6 @@ from mqcore.wire.properties import KEYS, TAGS
 from mqcore.wire.tags import EXPRESSION_TAG
 
 FLAG_COMMIT_OFFSET = 0x1
-FLAG_SUSPEND = 0x2
 FLAG_SUBSCRIPTION = 0x4
 
 NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"

@@ -149,12 +149,6 @@ def unlink(path: Path) -> None:
     calls.unlink(path)
 
 
-def sync_file(path: Path) -> None:
-    """Bring what was written to a file to the disk, whoever wrote it."""
-    with opened(path, os.O_RDWR) as fd:
-        calls.sync_data(fd)
-
-
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk."""
     with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:

@@ -3,12 +3,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.attacks.honest import Honest
-from tests.hostile.watch import Watch
+from tests.hostile.watch import watch
+from tests.support.failing_disk import FailingDisk, build
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+
+__all__ = ["watch"]
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +23,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
 
 
 @pytest.fixture
-def watch(target: MqcoreProcess) -> Iterator[Watch]:
-    """What must be as before when a test ends: the same processes, each started once."""
-    made = Watch(target)
-    yield made
-    made.assert_unharmed()
-
-
-@pytest.fixture
 def honest(target: MqcoreProcess, request: pytest.FixtureRequest) -> Iterator[Honest]:
     """The honest client of `target`, with a topic of its own; what it was promised is checked."""
     topic = f"honest-{zlib.crc32(request.node.name.encode())}"
@@ -34,3 +30,15 @@ def honest(target: MqcoreProcess, request: pytest.FixtureRequest) -> Iterator[Ho
         yield made
         made.caught_up()
     made.check()
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
+    """
+    The disk of a broker in tmp_path/broker, as far as its commit log is concerned: tables that are
+    slow to save would give the writer time.
+    """
+    made = FailingDisk.create(tmp_path / "plan", tmp_path / "broker" / "store" / "commitlog")
+    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path)))
+    monkeypatch.setenv("FAILING_DISK", str(made.path))
+    return made

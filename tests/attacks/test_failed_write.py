@@ -31,15 +31,6 @@ NOT_AVAILABLE = 14
 WAIT_S = 30.0
 
 
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
-    """Concerns the commit log alone."""
-    made = FailingDisk.create(tmp_path / "plan", tmp_path / "broker" / "store" / "commitlog")
-    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path)))
-    monkeypatch.setenv("FAILING_DISK", str(made.path))
-    return made
-
-
 def until_answered(peer: Peer, code: int, what: str) -> None:
     """Send until a send is answered so."""
     deadline = time.monotonic() + WAIT_S

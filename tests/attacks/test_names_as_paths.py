@@ -20,7 +20,6 @@ from tests.wire_live.state import until
 
 LIGHT = {"store.multi_dispatch_enable": True, "store.light_queues_enable": True,
          "store.light_queue_count_max": 200}
-FOREIGN = ("foreign", "tmp-outside")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from mqcore.wire.codes import RequestCode
 from tests.attacks.after_a_kill import assert_all_there, make_topic, send_honest
 from tests.interop.ask import wait_until
-from tests.support.failing_disk import FailingDisk, build, compiler
+from tests.support.failing_disk import FailingDisk, compiler
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.peer import Peer, send_fields, topic_fields
 
@@ -24,15 +24,6 @@ TOPIC = "honest"
 WRITE_MS = 3_000
 STOP_S = 90
 UNFINISHED = 5
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
-    # the log alone: tables that are slow to save would give the writer time, and it need not wait
-    made = FailingDisk.create(tmp_path / "plan", tmp_path / "broker" / "store" / "commitlog")
-    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path)))
-    monkeypatch.setenv("FAILING_DISK", str(made.path))
-    return made
 
 
 def stopped(broker: MqcoreProcess, *, twice: bool = False) -> int:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hostile.watch import Watch
+from tests.hostile.watch import watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.state import State
+
+__all__ = ["watch"]
 
 
 @pytest.fixture(scope="session")
@@ -15,14 +17,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
     """A broker with its name server that nobody is kind to."""
     with mqcore_up(tmp_path_factory.mktemp("hostile"), {"broker.name": "broker-a"}) as running:
         yield running
-
-
-@pytest.fixture
-def watch(target: MqcoreProcess) -> Iterator[Watch]:
-    """What must be as before when a test ends: the same processes, each started once."""
-    made = Watch(target)
-    yield made
-    made.assert_unharmed()
 
 
 @pytest.fixture

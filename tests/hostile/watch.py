@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from mqcore.admin.status import PREFIX, describe
 from mqcore.shm.segment import stale_segments
@@ -72,3 +75,11 @@ def anonymous_kib(pid: int) -> int:
 
 def name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+@pytest.fixture
+def watch(target: MqcoreProcess) -> Iterator[Watch]:
+    """What must be as before when a test ends: the same processes, each started once."""
+    made = Watch(target)
+    yield made
+    made.assert_unharmed()

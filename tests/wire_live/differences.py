@@ -28,8 +28,6 @@ class Difference:
     remark: str = ""
 
 
-NOT_YET = "not built yet; the answer says so and nothing is stored"
-
 NAME_SERVER = (
     Difference(
         "no route", "105 for an unknown topic: the remark ends in a link to a page of its project",

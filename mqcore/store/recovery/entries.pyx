@@ -10,7 +10,6 @@ from mqcore.store.io cimport store_io
 from mqcore.store.log.checksums cimport (
     CHECKSUM_NONE,
     CHECKSUM_RIGHT,
-    CHECKSUM_UNKNOWN,
     CHECKSUM_WRONG,
     ChecksumFile,
     checksum_end,
@@ -21,7 +20,6 @@ from mqcore.store.log.checksums cimport (
 )
 from mqcore.store.log.folders import LogFolders, checksums_of
 from mqcore.store.log.view cimport (
-    LogView,
     log_checksum,
     log_checksums,
     log_has_checksums,
