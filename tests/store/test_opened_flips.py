@@ -5,7 +5,7 @@ says what it has cut or built again, or serves exactly what was stored: never a 
 The worker processes' own start, dispatch and reading, in a forked child for each byte. After a
 crash a start reads the log; after a clean stop it does not, and `mqcore verify` finds what has
 changed in it (tests/verify/test_flips.py).
-MQCORE_TEST_FLIPS is the distance of the bytes that are flipped: 1 in CI, 9 elsewhere.
+MQCORE_TEST_FLIPS is the distance of the bytes that are flipped: 3 in CI, 9 elsewhere.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.store.disk_life import FILE_ENTRIES, SEGMENT, Life
 from tests.store.harness import log_records, read_entries
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
-DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "1" if os.environ.get("CI") else "9"))
+DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "3" if os.environ.get("CI") else "9"))
 MESSAGES = 8
 RUN_S_MAX = 20
 REFUSED = (3, 7)

@@ -169,7 +169,7 @@ def finish_all(address: str) -> None:
             for one in producer.asked:
                 producer.end(one, decisions[one.record.body])
             producer.asked.clear()
-            return all(ours)
+            return all(ours) and b"patient" in producer.stored(TOPIC)
 
         producer.until(done, "everything settled")
         seen = producer.stored(TOPIC)

@@ -456,9 +456,9 @@ cdef class DispatchLoop:
             if error == 0:
                 error = queue_files_sync(&self.d.batch.files, count, together)
         if error:
-            raise OSError(error, os.strerror(error) + (
-                ": a sync of consume queues has failed, which is final: the queues are written again "
-                "from the log at the next start" if self.sync_failed() else ""))
+            raise OSError(error, f"{os.strerror(error)}: consume queues cannot be synced" + (
+                ", which is final: they are written again from the log at the next start"
+                if self.sync_failed() else ""))
         return (position, time_ms)
 
     def sync_failed(self) -> bool:
