@@ -204,7 +204,8 @@ class Dispatcher:
         except OSError as error:
             log.error("the checkpoint cannot be written: %s. The next start looks at the log again",
                       error)
-            raise UnfinishedStop("consume queues and key index are not known to be on the disk") from error
+            raise UnfinishedStop(
+                "consume queues and key index are not known to be on the disk") from error
         finally:
             self._loop.close()
         self._write_ends(self._ends())        # last: what is modified later was not written by us
