@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from mqcore.broker.requests import Answer, Request, answer_frame
+from mqcore.broker.request import Answer, Request, answer_frame
 from mqcore.wire.command import decode, encode, request
 from perf.heartbeats import INTERVAL_S, heartbeat_frame
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in

@@ -20,17 +20,17 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
-from mqcore.broker.changed_settings import ChangedSettings
 from mqcore.broker.clock import RunningClock
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import QueueEntry
 from mqcore.broker.registration import Registration, identity
-from mqcore.broker.requests import Answer, Outcome, OutcomeJob, Redo, Request, answer_frame
-from mqcore.broker.settings import Settings
-from mqcore.broker.transaction_checks import TransactionChecks
+from mqcore.broker.request import Answer, Outcome, OutcomeJob, Redo, Request, answer_frame
+from mqcore.broker.requests.transaction_checks import TransactionChecks
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.config_table import TablesFull
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
 from mqcore.shm.check_ring import Check, CheckRing, Progress

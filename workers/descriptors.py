@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 
 BELLS = 24                       # SLOT_COUNT
 SPARE = 40                       # log, lock, epoll, pipes, segments, files that are read or written

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.filter_bits import FilterBits
 from mqcore.shm.retention import LogWords, QueueLives, QueueState

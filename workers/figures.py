@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mqcore.broker.transaction_checks import RUNTIME_KEYS, figures
+from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment

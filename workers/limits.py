@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import resource
 
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 from mqcore.shm.memory import memory_bytes, mib
 
 BASE_BYTES = 256 << 20           # of address space: the interpreter, its modules, threads, buffers

@@ -1,15 +1,15 @@
 """
 What a process of the broker hears of settings that change while it runs.
 
-The coordinator writes them into shared memory (mqcore/broker/live_settings.py). Every other process
+The coordinator writes them into shared memory (mqcore/broker/settings/live.py). Every other process
 looks between its turns, at least once a second: while nothing changes it compares one number.
 """
 from __future__ import annotations
 
 import logging
 
-from mqcore.broker.live_settings import applied
-from mqcore.broker.settings import Settings, SettingsError
+from mqcore.broker.settings.live import applied
+from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
 from mqcore.wire.fastjson import JsonError

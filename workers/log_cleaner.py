@@ -12,7 +12,7 @@ import threading
 import time
 
 from mqcore.broker.clock import CautiousClock
-from mqcore.broker.settings import Settings, StoreSettings
+from mqcore.broker.settings.model import Settings, StoreSettings
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import Segment
 from mqcore.store.log.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from setproctitle import setproctitle
 
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
 from mqcore.workers.live import LiveSettings

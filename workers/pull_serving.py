@@ -13,7 +13,7 @@ import os
 import socket
 from typing import Any
 
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 from mqcore.net.serving import ServingLoop
 from mqcore.shm.segment import Segment
 from mqcore.workers import descriptors

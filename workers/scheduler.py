@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mqcore.broker import config_file
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables import config_file
 from mqcore.shm.segment import Segment
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
 from mqcore.wire.printable import printable

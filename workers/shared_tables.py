@@ -3,15 +3,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from mqcore.broker.config_table import TablesFull
-from mqcore.broker.filters import FilterData
-from mqcore.broker.groups import GroupConfig
-from mqcore.broker.live_settings import lines
-from mqcore.broker.pull_filters import CODES_READ_MAX
-from mqcore.broker.pull_rules import pull_asks
-from mqcore.broker.requests import I32_MAX, I32_MIN
-from mqcore.broker.send_rules import send_asks
-from mqcore.broker.settings import Settings
+from mqcore.broker.request import I32_MAX, I32_MIN
+from mqcore.broker.requests.pull_filters import CODES_READ_MAX
+from mqcore.broker.requests.pull_rules import pull_asks
+from mqcore.broker.requests.send_rules import send_asks
+from mqcore.broker.settings.live import lines
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.filters import FilterData
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.shm.filters import FilterWriter
 from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
-from mqcore.broker.changed_settings import ChangedSettings
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.model import Settings
 from mqcore.shm import memory
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.segment import Segment

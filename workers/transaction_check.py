@@ -15,11 +15,11 @@ import os
 import sys
 import time
 
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.light_queues import offset_table
-from mqcore.broker.settings import Settings
-from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
-from mqcore.broker.transaction_checks import GROUP
+from mqcore.broker.requests.transaction_checks import GROUP
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.light_queues import offset_table
+from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.net.transaction_check import TransactionCheck
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import SLOT_TRANSACTION_CHECK, StoreFiles

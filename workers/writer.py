@@ -16,10 +16,10 @@ import threading
 import time
 from contextlib import suppress
 
-from mqcore.broker import queue_hints
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.queue_restarts import RestartFile
-from mqcore.broker.settings import Settings, StoreSettings
+from mqcore.broker.settings.model import Settings, StoreSettings
+from mqcore.broker.tables import queue_hints
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.queue_restarts import RestartFile
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import click
 
-from mqcore.broker import settings as broker_settings
-from mqcore.broker.settings import Settings, SettingsError
+from mqcore.broker.settings import load as broker_settings
+from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.wire.printable import printable
 
 EXIT_SETTINGS = 2

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from mqcore.admin.status import describe
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 from mqcore.shm.segment import stale_segments
 
 WIDTH = 100

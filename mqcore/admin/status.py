@@ -9,8 +9,8 @@ import click
 import posix_ipc
 
 from mqcore.admin.lines import say
-from mqcore.broker.topics import SCHEDULE_TOPIC
-from mqcore.broker.transaction_checks import figures
+from mqcore.broker.requests.transaction_checks import figures
+from mqcore.broker.tables.topics import SCHEDULE_TOPIC
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.retention import LogWords

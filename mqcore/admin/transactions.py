@@ -18,9 +18,9 @@ from typing import Any
 import click
 
 from mqcore.admin.lines import say
-from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
-from mqcore.broker.transaction_checks import GROUP, RUNTIME_KEYS
-from mqcore.broker.transaction_requests import CHECK_TIMES
+from mqcore.broker.requests.transaction import CHECK_TIMES
+from mqcore.broker.requests.transaction_checks import GROUP, RUNTIME_KEYS
+from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.client import RocketMQException
 from mqcore.client.pool import ConnectionPool
 from mqcore.wire.codes import RequestCode, ResponseCode

@@ -4,15 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqcore.broker.changed_settings import ChangedSettings
-from mqcore.broker.client_calls import ClientCalls
-from mqcore.broker.clients import ClientTables
 from mqcore.broker.clock import not_ahead
-from mqcore.broker.filters import FilterTable
-from mqcore.broker.groups import GroupTable
-from mqcore.broker.light_queues import LightGroupTable, LightTopicTable, offset_table
-from mqcore.broker.locks import LockTable
-from mqcore.broker.offsets import OffsetTable
 from mqcore.broker.ports import (
     Appender,
     AtOnce,
@@ -25,10 +17,18 @@ from mqcore.broker.ports import (
     StoreReader,
     Tables,
 )
-from mqcore.broker.requests import Answer, Request, answer_frame
-from mqcore.broker.settings import Settings
-from mqcore.broker.statistics import Statistics
-from mqcore.broker.topics import TopicTable
+from mqcore.broker.request import Answer, Request, answer_frame
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.client_calls import ClientCalls
+from mqcore.broker.tables.clients import ClientTables
+from mqcore.broker.tables.filters import FilterTable
+from mqcore.broker.tables.groups import GroupTable
+from mqcore.broker.tables.light_queues import LightGroupTable, LightTopicTable, offset_table
+from mqcore.broker.tables.locks import LockTable
+from mqcore.broker.tables.offsets import OffsetTable
+from mqcore.broker.tables.statistics import Statistics
+from mqcore.broker.tables.topics import TopicTable
 from mqcore.wire.codes import PERM_READ, PERM_WRITE
 from mqcore.wire.topics import DataVersion
 

@@ -12,35 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Generator
 from typing import Protocol
 
-from mqcore.broker import (
-    access_requests,
-    admin_requests,
-    cleaning_requests,
-    client_requests,
-    config_requests,
-    connection_requests,
-    consume_requests,
-    group_requests,
-    offset_requests,
-    query_requests,
-    queue_requests,
-    registration,
-    relay_requests,
-    reset_requests,
-    statistics_requests,
-    topic_requests,
-    transaction_requests,
-)
-from mqcore.broker.changed_settings import ChangedSettings
-from mqcore.broker.config_table import TablesFull
+from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
-from mqcore.broker.live_settings import live_part
 from mqcore.broker.names import check_group, groups_of_header
-from mqcore.broker.protection import PROTECT_INTERVAL_MS, disable_slow_groups
-from mqcore.broker.pull_rules import handle_pull
 from mqcore.broker.registration import Registration
-from mqcore.broker.reply_requests import send_reply
-from mqcore.broker.requests import (
+from mqcore.broker.request import (
     REMARK_LEFT_OVER,
     Answer,
     FieldError,
@@ -49,10 +25,32 @@ from mqcore.broker.requests import (
     Request,
     answer_frame,
 )
-from mqcore.broker.send_back import send_back
-from mqcore.broker.send_rules import handle_send
-from mqcore.broker.settings import Settings
-from mqcore.broker.shares import PULLS
+from mqcore.broker.requests import access as access_requests
+from mqcore.broker.requests import admin as admin_requests
+from mqcore.broker.requests import cleaning as cleaning_requests
+from mqcore.broker.requests import client as client_requests
+from mqcore.broker.requests import config as config_requests
+from mqcore.broker.requests import connection as connection_requests
+from mqcore.broker.requests import consume as consume_requests
+from mqcore.broker.requests import group as group_requests
+from mqcore.broker.requests import offset as offset_requests
+from mqcore.broker.requests import query as query_requests
+from mqcore.broker.requests import queue as queue_requests
+from mqcore.broker.requests import relay as relay_requests
+from mqcore.broker.requests import reset as reset_requests
+from mqcore.broker.requests import statistics as statistics_requests
+from mqcore.broker.requests import topic as topic_requests
+from mqcore.broker.requests import transaction as transaction_requests
+from mqcore.broker.requests.protection import PROTECT_INTERVAL_MS, disable_slow_groups
+from mqcore.broker.requests.pull_rules import handle_pull
+from mqcore.broker.requests.reply import send_reply
+from mqcore.broker.requests.send_back import send_back
+from mqcore.broker.requests.send_rules import handle_send
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.live import live_part
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.shares import PULLS
 from mqcore.turns import Job, finished
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ called whatever such a folder can be called; the first request that brings anoth
 """
 from __future__ import annotations
 
-from mqcore.broker.requests import FieldError
+from mqcore.broker.request import FieldError
 from mqcore.store.paths import FOLDER_NAME_BYTES_MAX, folder_name_trouble
 from mqcore.wire.codes import RETRY_PREFIX
 from mqcore.wire.command import Command

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from mqcore.broker.filters import FilterData
-from mqcore.broker.groups import GroupConfig
 from mqcore.broker.registration import Registration
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.filters import FilterData
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire.tags import Subscription
 from mqcore.wire.topics import TopicConfig
 
@@ -204,7 +204,7 @@ class Tables(Protocol):
     """
     The copies in shared memory that serving processes read. Every call may be repeated.
 
-    publish_* raise mqcore.broker.config_table.TablesFull when there is no room for a new name.
+    publish_* raise config_table.TablesFull when there is no room for a new name.
     """
 
     def publish_settings(self, settings: Settings) -> None:

@@ -15,7 +15,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.topics import DataVersion, TopicConfig
 
 if TYPE_CHECKING:
-    from mqcore.broker.settings import Settings
+    from mqcore.broker.settings.model import Settings
 
 
 @dataclass(slots=True, frozen=True)

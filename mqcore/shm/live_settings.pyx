@@ -2,7 +2,7 @@
 The settings that requests have changed, as every process of a run hears of them.
 
 One writer, the coordinator; a reader that finds another version than it knows reads the whole text.
-What the lines mean is said in mqcore/broker/live_settings.py.
+What the lines mean is said in mqcore/broker/settings/live.py.
 """
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy

@@ -11,7 +11,7 @@ import pytest
 
 import mqcore
 from mqcore.admin.cli import COMMANDS
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings.model import Settings
 from tests.support.mqcore_process import mqcore_up
 
 ROOT = Path(__file__).parents[2]

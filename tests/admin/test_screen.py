@@ -15,7 +15,8 @@ from typing import IO
 import pytest
 
 from mqcore.admin.screen import WIDTH, screen
-from mqcore.broker.settings import Settings, load
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import Settings
 from tests.support.mqcore_process import start
 from tests.support.stock import free_broker_port, free_port
 

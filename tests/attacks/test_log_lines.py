@@ -74,6 +74,7 @@ def test_a_broker_with_such_a_name_is_not_registered(
 def test_such_a_name_of_our_own_is_refused_at_the_start(
     tmp_path: Path, key: str, value: str
 ) -> None:
-    from mqcore.broker.settings import SettingsError, load
+    from mqcore.broker.settings.load import load
+    from mqcore.broker.settings.model import SettingsError
     with pytest.raises(SettingsError, match=re.escape(key)):
         load(None, {}, [f"{key}={value}"])

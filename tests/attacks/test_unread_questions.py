@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from mqcore.broker.client_calls import CALL_COUNT_MAX, SHARE_COUNT_MAX
+from mqcore.broker.tables.client_calls import CALL_COUNT_MAX, SHARE_COUNT_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.command import encode, request, response
 from tests.attacks.honest import Honest

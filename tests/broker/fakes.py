@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mqcore.broker.changed_settings import ChangedSettings
-from mqcore.broker.config_table import TablesFull
 from mqcore.broker.core import Ports
-from mqcore.broker.filters import FilterData
-from mqcore.broker.groups import GroupConfig
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import (
     LastPull,
@@ -21,8 +17,13 @@ from mqcore.broker.ports import (
     QueueGrowth,
 )
 from mqcore.broker.registration import Registration
-from mqcore.broker.requests import Request
-from mqcore.broker.settings import Settings, load
+from mqcore.broker.request import Request
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.filters import FilterData
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.store.index.query import KeyMatches
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, decode

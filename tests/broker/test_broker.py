@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import config_file
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.requests import Answer, Request, answer_frame
+from mqcore.broker.request import Answer, Request, answer_frame
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, decode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.changed_settings import FILE_NAME, KEPT, ChangedSettings
-from mqcore.broker.live_settings import value_of
+from mqcore.broker.settings.changed import FILE_NAME, KEPT, ChangedSettings
+from mqcore.broker.settings.live import value_of
 from mqcore.store import files
 from mqcore.wire import fastjson
 from tests.broker.fakes import Bench, make_bench, settings_in

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.broker import client_calls
-from mqcore.broker.client_calls import CallEnd, ClientCalls
+from mqcore.broker.tables import client_calls
+from mqcore.broker.tables.client_calls import CallEnd, ClientCalls
 from mqcore.wire.command import Command, request, response
 from tests.broker.fakes import NOW_MS, Bench, FakeConnections
 

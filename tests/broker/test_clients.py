@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.groups import GroupConfig
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 
@@ -143,7 +143,7 @@ def test_a_producer_group_empties_with_its_connection_and_ends_with_unregister(
 def test_one_connection_has_a_limit_of_groups(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqcore.broker.clients.GROUPS_OF_A_CONNECTION_MAX", 2)
+    monkeypatch.setattr("mqcore.broker.tables.clients.GROUPS_OF_A_CONNECTION_MAX", 2)
     assert [producer(bench, name).code for name in ("P", "Q", "R", "P")] == [0, 0, 1, 0]
 
 

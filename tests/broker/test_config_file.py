@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import config_file
-from mqcore.broker.config_file import ConfigFileError
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import ConfigFileError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "config"
 OFFSETS = {"offsetTable": {"T@G": {0: 120, 1: 118}, "%RETRY%G@G": {0: 4}}}

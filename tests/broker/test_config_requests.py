@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import stock_conf
-from mqcore.broker.config_requests import shown
-from mqcore.broker.live_settings import (
+from mqcore.broker.requests.config import shown
+from mqcore.broker.settings import stock_conf
+from mqcore.broker.settings.live import (
     AT_START,
     FILE_SIZES,
     LIVE,
@@ -17,7 +17,8 @@ from mqcore.broker.live_settings import (
     lines,
     live_part,
 )
-from mqcore.broker.settings import SECTIONS, load
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import SECTIONS
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, settings_in
 

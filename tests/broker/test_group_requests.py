@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import config_file
-from mqcore.broker.groups import GroupConfig
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.groups import GroupConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 
 BODY = {

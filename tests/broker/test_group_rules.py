@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.groups import GroupConfig
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 

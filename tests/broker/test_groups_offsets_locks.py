@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import config_file
-from mqcore.broker.groups import BUILT_IN, GroupConfig, GroupTable
-from mqcore.broker.locks import LockTable, Queue
-from mqcore.broker.offsets import OFFSET_BYTES, PAIR_BYTES, OffsetTable
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.groups import BUILT_IN, GroupConfig, GroupTable
+from mqcore.broker.tables.locks import LockTable, Queue
+from mqcore.broker.tables.offsets import OFFSET_BYTES, PAIR_BYTES, OffsetTable
 from tests.broker.fakes import NOW_MS, Bench, FakeStore, FakeTables, settings_in
 
 

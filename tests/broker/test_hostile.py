@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqcore.broker.client_calls import TIMEOUT_MS_MAX
 from mqcore.broker.handlers import _HANDLERS
-from mqcore.broker.requests import Answer, Redo
+from mqcore.broker.request import Answer, Redo
+from mqcore.broker.tables.client_calls import TIMEOUT_MS_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, encode_record
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in

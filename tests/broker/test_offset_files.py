@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import config_file, offset_files
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.light_queues import LightOffsetTable
-from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.tables import config_file, offset_files
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.light_queues import LightOffsetTable
+from mqcore.broker.tables.offsets import OffsetTable
 from mqcore.store import files
 
 LATER_MS = 5_000

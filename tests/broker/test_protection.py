@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.broker.ports import LastPull
-from mqcore.broker.protection import PROTECT_INTERVAL_MS
+from mqcore.broker.requests.protection import PROTECT_INTERVAL_MS
 from mqcore.wire.codes import ResponseCode
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 

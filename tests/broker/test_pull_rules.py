@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.groups import GroupConfig
-from mqcore.broker.pull_rules import pull_asks
-from mqcore.broker.requests import REDO
+from mqcore.broker.request import REDO
+from mqcore.broker.requests.pull_rules import pull_asks
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 

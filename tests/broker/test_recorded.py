@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import config_file
-from mqcore.broker.requests import REDO, Answer, Request, answer_frame
+from mqcore.broker.request import REDO, Answer, Request, answer_frame
+from mqcore.broker.tables import config_file
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX
 from mqcore.wire.command import Codec, Command, decode

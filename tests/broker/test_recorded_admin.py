@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.clients import Client
-from mqcore.broker.config_requests import LIVE, shown
-from mqcore.broker.groups import GroupConfig
 from mqcore.broker.ports import QueueEntry
-from mqcore.broker.settings import load
-from mqcore.broker.statistics import Count
-from mqcore.broker.stock_conf import CONVERTED, RENAMED
-from mqcore.broker.subscriptions import ConsumerEntry, parse_subscription_data
+from mqcore.broker.requests.config import LIVE, shown
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.stock_conf import CONVERTED, RENAMED
+from mqcore.broker.tables.clients import Client
+from mqcore.broker.tables.groups import GroupConfig
+from mqcore.broker.tables.statistics import Count
+from mqcore.broker.tables.subscriptions import ConsumerEntry, parse_subscription_data
 from mqcore.wire import fastjson
 from mqcore.wire.codes import LanguageCode
 from mqcore.wire.topics import TopicConfig

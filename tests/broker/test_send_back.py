@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.groups import GroupConfig
 from mqcore.broker.ports import PutStatus
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, decode_record, encode_record
 from mqcore.wire.topics import TopicConfig

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.groups import GroupConfig
-from mqcore.broker.requests import REDO, Redo
-from mqcore.broker.send_rules import send_asks
+from mqcore.broker.request import REDO, Redo
+from mqcore.broker.requests.send_rules import send_asks
+from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.settings import SECTIONS, SettingsError, defaults, load
+from mqcore.broker.settings.load import defaults, load
+from mqcore.broker.settings.model import SECTIONS, SettingsError
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "config" / "broker.toml"
@@ -166,7 +167,7 @@ def test_a_file_that_is_missing_is_named() -> None:
 
 def test_importing_settings_loads_nothing_heavy() -> None:
     code = (
-        "import sys, mqcore.broker.settings as s; s.load(None, {});"
+        "import sys, mqcore.broker.settings.load as s; s.load(None, {});"
         "print([m for m in ('numpy', 'click', 'asyncio', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run(

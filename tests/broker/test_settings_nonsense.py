@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import stock_conf
-from mqcore.broker.settings import SECTIONS, Settings, SettingsError, load
+from mqcore.broker.settings import stock_conf
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import SECTIONS, Settings, SettingsError
 
 LINE_MAX = 2000
 TEXTS = (

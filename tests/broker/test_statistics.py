@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mqcore.broker.ports import LastPull, PullAdvance, QueueGrowth
-from mqcore.broker.statistics import ITEM_COUNT_MAX, Count, Statistics, Window
+from mqcore.broker.tables.statistics import ITEM_COUNT_MAX, Count, Statistics, Window
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import stock_conf
-from mqcore.broker.settings import Settings, SettingsError, defaults, load
+from mqcore.broker.settings import stock_conf
+from mqcore.broker.settings.load import defaults, load
+from mqcore.broker.settings.model import Settings, SettingsError
 
 STOCK = """\
 # a broker.conf as the handbook shows it

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import config_file
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.topics import TopicTable, name_trouble
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.topics import TopicTable, name_trouble
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, FakeTables, make_bench, settings_in
 

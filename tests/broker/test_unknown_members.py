@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import config_file
+from mqcore.broker.tables import config_file
 from mqcore.wire.topics import TopicConfig
 from mqcore.workers.scheduler import DelayOffsets
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in

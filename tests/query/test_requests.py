@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.requests import Request
+from mqcore.broker.request import Request
 from mqcore.wire.codes import FRAME_LENGTH_MAX
 from mqcore.wire.command import Command, decode, encode
 from mqcore.wire.topics import TopicConfig

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker import settings
-from mqcore.broker.delay_levels import LEVEL_COUNT_MAX, capped_level, parse_delay_levels
+from mqcore.broker.settings.delay_levels import LEVEL_COUNT_MAX, capped_level, parse_delay_levels
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import Settings, SettingsError
 
 LAYOUT = Path(__file__).parents[2] / "mqcore" / "layout.pxd"
 
 
 def test_the_default_levels_are_the_eighteen_of_stock():
-    levels = settings.Settings().delay_levels_ms
+    levels = Settings().delay_levels_ms
     assert len(levels) == 18
     assert levels[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
     assert levels[-2:] == (3_600_000, 7_200_000)
@@ -47,12 +48,12 @@ def test_a_level_is_lowered_to_the_highest():
 
 
 def test_the_broker_does_not_start_with_levels_that_cannot_be_read():
-    with pytest.raises(settings.SettingsError,
+    with pytest.raises(SettingsError,
                        match=r'message_delay_levels = "1s x": expected level 2 as'):
-        settings.load(overrides=["broker.message_delay_levels=1s x"])
+        load(overrides=["broker.message_delay_levels=1s x"])
 
 
 def test_the_stock_key_sets_the_levels(tmp_path):
     conf = tmp_path / "broker.conf"
     conf.write_text("messageDelayLevel=1s 10s 2d\n")
-    assert settings.load(conf).delay_levels_ms == (1_000, 10_000, 172_800_000)
+    assert load(conf).delay_levels_ms == (1_000, 10_000, 172_800_000)

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from mqcore.broker.light_queues import (
+from mqcore.broker.tables.light_queues import (
     LightGroupTable,
     LightOffsetTable,
     LightTopicTable,
     is_light,
     offset_table,
 )
-from mqcore.broker.offsets import OffsetTable
+from mqcore.broker.tables.offsets import OffsetTable
 from tests.broker.fakes import make_bench, settings_in
 
 LIGHT_KEY = '"%LMQ%x@%LMQ%g":12'

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.queue_restarts import RestartFile
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.queue_restarts import RestartFile
 from mqcore.shm.retention import QueueLives
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.paths import remove_queue

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.settings import load
+from mqcore.broker.settings.load import load
+from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.store.schedule.loop import Snapshot
 from mqcore.workers.scheduler import DelayOffsets, Scheduler
 from tests.schedule.desk import SLOT_SCHEDULER, Desk, now_ms

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.delay_levels import parse_delay_levels
-from mqcore.broker.settings import BrokerSettings
+from mqcore.broker.settings.delay_levels import parse_delay_levels
+from mqcore.broker.settings.model import BrokerSettings
 from mqcore.wire.properties import decode_properties
 from mqcore.workers.scheduler import DelayOffsets
 from tests.schedule.desk import SCHEDULE_TOPIC, Desk, now_ms

@@ -22,10 +22,10 @@ from typing import Any, TextIO
 
 from msgspec.structs import replace
 
-from mqcore.broker import config_file
-from mqcore.broker import settings as broker_settings
-from mqcore.broker.config_file import ConfigFileError
-from mqcore.broker.settings import Settings
+from mqcore.broker.settings import load as broker_settings
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.store.log.retention import LogCleaner, Policy, Reason
 from mqcore.store.probes.append_probe import AppendProbe

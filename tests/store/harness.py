@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mqcore.broker.delay_levels import parse_delay_levels
-from mqcore.broker.settings import BrokerSettings
+from mqcore.broker.settings.delay_levels import parse_delay_levels
+from mqcore.broker.settings.model import BrokerSettings
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import QueueTable
 from mqcore.store.log.append_loop import AppendLoop

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import config_file
+from mqcore.broker.tables import config_file
 from mqcore.store import checkpoint, files
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.log import retention
@@ -26,8 +26,8 @@ CHANGES = {
 }
 OF_A_PATH = {"write_bytes", "write_text", "touch", "unlink", "rmdir", "mkdir", "rename"}
 DOOR = ("files", "files.calls", "disk")       # the names that it goes by
-HOUSEKEEPING = ["mqcore/store/*.py", "mqcore/broker/config_file.py",
-                "mqcore/broker/queue_restarts.py"]
+HOUSEKEEPING = ["mqcore/store/*.py", "mqcore/broker/tables/config_file.py",
+                "mqcore/broker/tables/queue_restarts.py"]
 
 
 def changes_of(source: str) -> list[tuple[int, str]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.settings import SettingsError, load
+from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import SettingsError
 from mqcore.shm.retention import LogWords
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.log.folders import LogFolders

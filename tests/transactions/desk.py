@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mqcore.broker.topics import HALF_TOPIC, OP_TOPIC
-from mqcore.broker.transaction_requests import CHECK_TIMES
+from mqcore.broker.requests.transaction import CHECK_TIMES
+from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.net.transaction_check import TransactionCheck
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.store.log.append_loop import AppendLoop

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.transaction_checks import TransactionChecks
+from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 from tests.broker.fakes import Bench, make_bench, settings_in

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from mqcore.broker.changed_settings import ChangedSettings
+from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.workers.coordinator import Coordinator
 from tests.broker.fakes import make_bench, settings_in
 

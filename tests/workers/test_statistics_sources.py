@@ -1,4 +1,4 @@
-"""Where statistics come from: ends of queues, counters (mqcore/broker/statistics.py)."""
+"""Where statistics come from: ends of queues, counters (mqcore/broker/tables/statistics.py)."""
 from __future__ import annotations
 
 from pathlib import Path

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker import settings as broker_settings
+from mqcore.broker.settings import load as broker_settings
 from mqcore.workers.transaction_check import TransactionChecker
 
 

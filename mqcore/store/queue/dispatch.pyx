@@ -293,7 +293,7 @@ cdef class DispatchLoop:
 
     segment: the run's shared memory; log_folder, queue_folder, index_folder: where the files are;
     file_entries: entries of a consume queue file; index_slots, index_entries: of an index file;
-    delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/delay_levels.py);
+    delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/settings/delay_levels.py);
     extension_folder: None: entries have no extension, extension_file_bytes: size of its files;
     multi_dispatch, light_queues: records go into the queues that they name, %LMQ%... into queue 0;
     bits: of the extension's units, None: they have none.

@@ -1,0 +1,1 @@
+"""The answers to requests, a module for each subject; ../handlers.py says which code is whose."""

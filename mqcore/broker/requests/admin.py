@@ -1,0 +1,202 @@
+"""
+Topics by request, whole tables for slaves and tools, one message by position, runtime figures.
+
+broker.md 9.6, 10.2, remoting.md 4.4, 4.6, 5.5 (RocketMQ 4.9.8: AdminBrokerProcessor,
+QueryMessageProcessor).
+"""
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqcore.broker.core import Core
+from mqcore.broker.request import (
+    Answer,
+    FieldError,
+    Fields,
+    OutcomeJob,
+    Request,
+    json_answer,
+    refused,
+)
+from mqcore.broker.requests import statistics as statistics_requests
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.topics import (
+    QUEUES_OF_A_TOPIC_MAX,
+    SCHEDULE_TOPIC,
+    filter_type,
+    name_trouble,
+)
+from mqcore.store.log.retention import used_percent
+from mqcore.wire import fastjson
+from mqcore.wire.codes import VERSION_4_9_8, ResponseCode, version_text
+from mqcore.wire.records import RecordError, decode_record
+from mqcore.wire.topics import TopicConfig
+
+PERM_MAX = 0xF
+GIB = 1 << 30
+# There are no thread pools here: a request is run when it is read, so that none waits in one, and
+# there is no lock to wait for before an append. Tools print these next to the rates.
+NOTHING_QUEUED = dict.fromkeys((
+    "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize",
+    "EndTransactionQueueSize", "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity",
+    "queryThreadPoolQueueCapacity", "EndTransactionThreadPoolQueueCapacity",
+), "0")
+# How long single puts and gets take is not measured. The keys are there as a stock broker has them
+# before its first message: other people's programs read them without asking whether they are.
+PUT_TIME_BUCKETS = ("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]",
+                    "[500ms~1s]", "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]")
+NOT_MEASURED = {
+    "putMessageEntireTimeMax": "0", "getMessageEntireTimeMax": "0", "putLatency99": "0.00",
+    "putLatency999": "0.00", "dispatchMaxBuffer": "0",
+    "putMessageDistributeTime": " ".join(f"{bucket}:0" for bucket in PUT_TIME_BUCKETS),
+}
+
+
+def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
+    """
+    The topic that UPDATE_AND_CREATE_TOPIC (17) asks for, or the refusal.
+
+    The order field is ignored: the order flag comes from the name server (9.4).
+    """
+    fields = Fields.of(request.command)
+    name = fields.text("topic")
+    trouble = name_trouble(name)
+    if trouble is not None:
+        return refused(ResponseCode.SYSTEM_ERROR, trouble)
+    if core.topics.is_system(name):
+        return refused(
+            ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic."
+        )
+    tags = filter_type(fields.text("topicFilterType"))
+    if tags is None:
+        raise FieldError("header field topicFilterType: expected SINGLE_TAG or MULTI_TAG")
+    return TopicConfig(
+        name,
+        _bounded(fields, "readQueueNums", QUEUES_OF_A_TOPIC_MAX),
+        _bounded(fields, "writeQueueNums", QUEUES_OF_A_TOPIC_MAX),
+        _bounded(fields, "perm", PERM_MAX),
+        tags,
+        fields.i32_or("topicSysFlag", 0),
+    )
+
+
+def _bounded(fields: Fields, name: str, most: int) -> int:
+    value = fields.i32(name)
+    if not 0 <= value <= most:
+        raise FieldError(f"header field {name} is {value}: expected 0 to {most}")
+    return value
+
+
+def all_topics(core: Core, request: Request) -> OutcomeJob:
+    """GET_ALL_TOPIC_CONFIG (21)."""
+    return json_answer(core.topics.shown(), ext={})
+
+
+def all_groups(core: Core, request: Request) -> OutcomeJob:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+    return json_answer(core.groups.shown())
+
+
+def all_offsets(core: Core, request: Request) -> OutcomeJob:
+    """GET_ALL_CONSUMER_OFFSET (43)."""
+    return json_answer(core.offsets.as_json())
+
+
+def delay_offsets(core: Core, request: Request) -> Answer:
+    """GET_ALL_DELAY_OFFSET (45): as the scheduler has them, else as its file has them."""
+    offsets = core.ports.figures.delay_offsets()
+    if offsets is None:
+        path = core.settings.config_dir / "delayOffset.json"
+        stored = config_file.load(path) or {}
+        offsets = {int(level): int(offset)
+                   for level, offset in (stored.get("offsetTable") or {}).items()}
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": dict(offsets)}))
+
+
+def view_message(core: Core, request: Request) -> Answer:
+    """VIEW_MESSAGE_BY_ID (33): the record at a commit log position, as it is stored."""
+    position = Fields.of(request.command).i64("offset")
+    record = core.ports.store.named_record(position)
+    if record is None:
+        return refused(ResponseCode.SYSTEM_ERROR, f"there is no message at position {position}")
+    return Answer(ResponseCode.SUCCESS, body=record)
+
+
+def runtime_info(core: Core, request: Request) -> Answer:
+    """
+    GET_BROKER_RUNTIME_INFO (28): every key that stock answers, `brokerActive` and
+    `getTransferredTps` of 5.x for its tools, and some of our own.
+    """
+    low, high = core.ports.store.log_range()
+    table = {
+        "brokerVersionDesc": version_text(VERSION_4_9_8),
+        "brokerVersion": str(VERSION_4_9_8),
+        "bootTimestamp": str(core.started_ms),
+        "runtime": _duration(request.now_ms - core.started_ms),
+        "startAcceptSendRequestTimeStamp": str(core.settings.broker.accept_sends_from_ms),
+        "commitLogMinOffset": str(low),
+        "commitLogMaxOffset": str(high),
+        "earliestMessageTimeStamp": str(_earliest_ms(core, low)),
+        **_disk(core.settings.store.path, core.settings.log_folders.writable),
+        "brokerActive": "true",
+        **NOTHING_QUEUED,
+        **NOT_MEASURED,
+        **_delays(core),
+        **statistics_requests.totals(core),
+        **core.ports.figures.runtime(),
+    }
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
+
+
+def _delays(core: Core) -> dict[str, str]:
+    """For each delay level: the next message to be delivered, and how many there are."""
+    offsets = core.ports.figures.delay_offsets() or {}
+    ends = {level: core.ports.store.queue_range(SCHEDULE_TOPIC, level - 1) for level in offsets}
+    return {
+        f"scheduleMessageOffset_{level}": f"{offset},{(ends[level] or (0, 0))[1]}"
+        for level, offset in offsets.items()
+    }
+
+
+def _earliest_ms(core: Core, position: int) -> int:
+    """When the first message of the log was stored; -1 for an empty log."""
+    record = core.ports.store.record(position)
+    if record is None:
+        return -1
+    try:
+        return decode_record(record).store_timestamp_ms
+    except RecordError:
+        return -1
+
+
+def _disk(path: str, log_folders: Sequence[Path]) -> dict[str, str]:
+    """
+    How full the disks of the store are: fractions (-1.0: unknown), and the sizes for people. Of
+    several log folders the one with the most room counts (store.md 6.6).
+    """
+    usage = shutil.disk_usage(path)
+    logs = {str(folder): _ratio(folder) for folder in log_folders}
+    return {
+        "commitLogDiskRatio": min(logs.values(), key=float),
+        **{f"commitLogDiskRatio_{folder}": ratio for folder, ratio in logs.items()},
+        "consumeQueueDiskRatio": _ratio(Path(path) / "consumequeue"),
+        "commitLogDirCapacity":
+            f"Total : {usage.total / GIB:.1f} GiB, Free : {usage.free / GIB:.1f} GiB.",
+    }
+
+
+def _ratio(folder: Path) -> str:
+    """As retention sees it: whole percents, rounded up; the root's disk before there are files."""
+    percent = used_percent(folder if folder.is_dir() else folder.parent)
+    return "-1.0" if percent < 0 else str(percent / 100)
+
+
+def _duration(elapsed_ms: int) -> str:
+    minutes, seconds = divmod(max(elapsed_ms, 0) // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

@@ -1,0 +1,93 @@
+"""
+Removing topics, queues and expired files by request (broker.md 9.6, store.md 3.7, 6.6).
+
+RocketMQ 4.9.8: AdminBrokerProcessor, DefaultMessageStore. One thing differs: deleting a topic
+removes that topic's queues alone. 4.9.8 also removes those of every other topic that has no config
+at that moment, which CLEAN_UNUSED_TOPIC does here, and only when it is asked for.
+"""
+from __future__ import annotations
+
+from mqcore.broker.core import Core
+from mqcore.broker.request import (
+    Answer,
+    Fields,
+    OutcomeJob,
+    Request,
+    answer_frame,
+    refused,
+)
+from mqcore.broker.tables.topics import OP_TOPIC, SCHEDULE_TOPIC, name_trouble
+from mqcore.wire.codes import ResponseCode
+
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+
+
+def delete_topic(core: Core, request: Request) -> OutcomeJob:
+    """DELETE_TOPIC_IN_BROKER (215): answered once the queues are gone; no name server is told."""
+    name = Fields.of(request.command).text("topic")
+    trouble = name_trouble(name)
+    if trouble is not None:
+        return refused(ResponseCode.SYSTEM_ERROR, trouble)
+    if core.topics.is_system(name):
+        return refused(
+            ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic."
+        )
+    core.topics.delete(name, request.now_ms)
+    try:
+        core.topics.persist()
+    except OSError as error:
+        return refused(ResponseCode.SYSTEM_ERROR, f"the topics cannot be saved: {error}")
+    queues = []
+    for some in core.ports.queues.some():
+        queues += [(topic, queue_id) for topic, queue_id, _ in some if topic == name]
+        yield
+    return _removed(core, request, queues)
+
+
+def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
+    """CLEAN_UNUSED_TOPIC (316): remove the queues of topics that have no config."""
+    queues = []
+    for some in core.ports.queues.some():
+        queues += [
+            (topic, queue_id) for topic, queue_id, _ in some
+            if core.topics.get(topic) is None and topic not in (SCHEDULE_TOPIC, OP_TOPIC)
+            and not topic.startswith(LIGHT_QUEUE_PREFIX)
+        ]
+        yield
+    # a topic may have been made meanwhile
+    queues = [queue for queue in queues if core.topics.get(queue[0]) is None]
+    return _removed(core, request, queues)
+
+
+def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
+    """CLEAN_EXPIRED_CONSUMEQUEUE (306): remove queues whose last record is no longer in the log."""
+    store = core.ports.store
+    first, _ = store.log_range()
+    queues = []
+    for some in core.ports.queues.some():
+        for topic, queue_id, next_offset in some:
+            last = store.entry(topic, queue_id, next_offset - 1)
+            if topic != SCHEDULE_TOPIC and last is not None and last.position + last.size <= first:
+                queues.append((topic, queue_id))
+        yield
+    return _removed(core, request, queues)
+
+
+def delete_expired_files(core: Core, request: Request) -> Answer:
+    """DELETE_EXPIRED_COMMITLOG (329): the cleaner's next 20 passes need not wait for their hour."""
+    core.ports.queues.delete_expired_files()
+    return Answer(ResponseCode.SUCCESS)
+
+
+def _removed(core: Core, request: Request, queues: list[tuple[str, int]]) -> Answer | None:
+    if not queues:
+        return Answer(ResponseCode.SUCCESS)
+
+    def done(finished: bool) -> None:
+        frame = answer_frame(request, Answer(ResponseCode.SUCCESS) if finished else refused(
+            ResponseCode.SYSTEM_ERROR, f"{len(queues)} queues are not removed yet; it goes on"))
+        if frame is not None:
+            core.ports.connections.send(request.connection, frame)
+
+    core.ports.queues.remove(queues, done)
+    return None

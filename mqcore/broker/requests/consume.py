@@ -1,0 +1,118 @@
+"""
+How far consumer groups have come: per group, for all groups, in time.
+
+broker.md 10.2, remoting.md 4.4, 5.4 (RocketMQ 4.9.8: AdminBrokerProcessor, ConsumeStats).
+"""
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from datetime import datetime
+from typing import Any
+
+from mqcore.broker.core import Core
+from mqcore.broker.request import ROWS_A_TURN, Fields, OutcomeJob, Request, json_answer
+from mqcore.broker.requests.topic import bounds, message_queue, unknown_topic
+from mqcore.broker.tables.statistics import GROUP_GET_NUMS
+
+
+def consume_stats(core: Core, request: Request) -> OutcomeJob:
+    """GET_CONSUME_STATS (208): of one topic, or of every topic that the group has offsets of."""
+    fields = Fields.of(request.command)
+    group, topic = fields.text("consumerGroup"), fields.text_or("topic", "")
+    topics = {topic} if topic.strip() else core.offsets.topics_of(group)
+    table: dict[Any, dict[str, int]] = {}
+    tps = 0.0
+    for name in _of_interest(core, group, topics):
+        config = core.topics.get(name)
+        if config is not None:
+            yield from _progress(core, group, name, config.read_queue_count, table)
+            tps += _tps(core, group, name)
+    return (yield from json_answer({"consumeTps": tps, "offsetTable": table}))
+
+
+def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
+    """GET_BROKER_CONSUME_STATS (317): of every group that has a config."""
+    only_ordered = Fields.of(request.command).boolean("isOrder")
+    topics_by_group = core.offsets.topics_by_group()
+    groups = []
+    behind = 0
+    for group in core.groups.all():
+        parts = []
+        for name in _of_interest(core, group.name, topics_by_group.get(group.name, ())):
+            config = core.topics.get(name)
+            if config is None or (only_ordered and not config.order):
+                continue
+            table: dict[Any, dict[str, int]] = {}
+            yield from _progress(core, group.name, name, config.write_queue_count, table)
+            behind += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
+            parts.append({"consumeTps": _tps(core, group.name, name), "offsetTable": table})
+        groups.append({group.name: parts})
+        if len(groups) % ROWS_A_TURN == 0:
+            yield
+    return (yield from json_answer({
+        "brokerAddr": core.settings.advertised_addr, "consumeStatsList": groups,
+        "totalDiff": behind,
+    }))
+
+
+def consume_time_span(core: Core, request: Request) -> OutcomeJob:
+    """QUERY_CONSUME_TIME_SPAN (303): store times of each queue's ends and of the group's place."""
+    fields = Fields.of(request.command)
+    name, group = fields.text("topic"), fields.text("group")
+    topic = core.topics.get(name)
+    if topic is None:
+        return unknown_topic(name)
+    store = core.ports.store
+    spans = []
+    for queue_id in range(topic.write_queue_count):
+        if queue_id % ROWS_A_TURN == 0:
+            yield
+        low, high = bounds(core, name, queue_id)
+        first_ms = store.store_time(name, queue_id, low)
+        last_ms = store.store_time(name, queue_id, high - 1)
+        place = core.offsets.committed(group, name, queue_id) or 0
+        place_ms = store.store_time(name, queue_id, place - 1) if place > 0 else first_ms
+        next_ms = store.store_time(name, queue_id, place) if place < high else 0
+        spans.append({
+            "consumeTimeStamp": place_ms, "consumeTimeStampStr": _local_time(place_ms),
+            "delayTime": core.wall_ms(request.now_ms) - next_ms if next_ms > 0 else 0,
+            "maxTimeStamp": last_ms, "maxTimeStampStr": _local_time(last_ms),
+            "messageQueue": dict(message_queue(core, name, queue_id)),
+            "minTimeStamp": first_ms, "minTimeStampStr": _local_time(first_ms),
+        })
+    return (yield from json_answer({"consumeTimeSpanSet": spans}))
+
+
+def _of_interest(core: Core, group: str, topics: Iterable[str]) -> list[str]:
+    """Without the topics that a group which is online does not subscribe to (any more)."""
+    online = core.clients.consumers.get(group)
+    if online is None or not online.subscriptions:
+        return sorted(topics)
+    return sorted(topic for topic in topics if topic in online.subscriptions)
+
+
+def _progress(
+    core: Core, group: str, topic: str, queue_count: int, table: dict[Any, dict[str, int]],
+) -> Generator[None, None, None]:
+    """OffsetWrapper of each queue: the queue's end, the group's offset, when it was stored."""
+    for queue_id in range(queue_count):
+        if queue_id % ROWS_A_TURN == 0:
+            yield
+        place = max(core.offsets.committed(group, topic, queue_id) or 0, 0)
+        place_ms = core.ports.store.store_time(topic, queue_id, place - 1) if place > 0 else 0
+        table[message_queue(core, topic, queue_id)] = {
+            "brokerOffset": bounds(core, topic, queue_id)[1], "consumerOffset": place,
+            "lastTimestamp": max(place_ms, 0),
+        }
+
+
+def _tps(core: Core, group: str, topic: str) -> float:
+    """Messages a second in the last minute."""
+    windows = core.statistics.windows(GROUP_GET_NUMS, f"{topic}@{group}")
+    return windows.minute.tps if windows is not None else 0.0
+
+
+def _local_time(at_ms: int) -> str:
+    """A store time for people, such as 2026-11-21#08:51:16:016."""
+    at = datetime.fromtimestamp(at_ms // 1000)
+    return f"{at:%Y-%m-%d#%H:%M:%S}:{at_ms % 1000:03d}"

@@ -1,0 +1,113 @@
+"""
+Consumer groups by request: created, changed, deleted.
+
+broker.md 9.5, 9.6, remoting.md 4.4, 5.4 (RocketMQ 4.9.8: AdminBrokerProcessor). What changes counts
+at once: the serving processes have copies of the groups.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from mqcore.broker.core import Core
+from mqcore.broker.names import check_group
+from mqcore.broker.request import (
+    I32_MAX,
+    I32_MIN,
+    I64_MAX,
+    I64_MIN,
+    Answer,
+    FieldError,
+    Fields,
+    OutcomeJob,
+    Request,
+    body_object,
+    refused,
+)
+from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.groups import GroupConfig
+from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
+from mqcore.wire import fastjson
+from mqcore.wire.codes import ResponseCode
+from mqcore.wire.numbers import whole_number
+
+
+def update_group(core: Core, request: Request) -> OutcomeJob:
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default."""
+    group = _group((yield from body_object(request.command, "SubscriptionGroupConfig")))
+    check_group(group.name, core.groups.has(group.name))
+    try:
+        core.groups.update(group, request.now_ms)
+        core.groups.persist()
+    except TablesFull as error:
+        return refused(ResponseCode.SYSTEM_ERROR, str(error))
+    except OSError as error:
+        return refused(ResponseCode.SYSTEM_ERROR, f"the groups cannot be saved: {error}")
+    return Answer(ResponseCode.SUCCESS)
+
+
+def delete_group(core: Core, request: Request) -> OutcomeJob:
+    """
+    DELETE_SUBSCRIPTIONGROUP (207); a group that still has members comes back by a heartbeat. Its
+    offsets, if they go too, leave the file with the next change of offsets, as in stock.
+    """
+    fields = Fields.of(request.command)
+    name = fields.text("groupName")
+    core.groups.delete(name, request.now_ms)
+    if fields.boolean("removeOffset"):
+        core.offsets.remove_group(name)
+        yield
+    try:
+        if core.groups.dirty:
+            core.groups.persist()
+    except OSError as error:
+        return refused(ResponseCode.SYSTEM_ERROR, f"the groups cannot be saved: {error}")
+    return Answer(ResponseCode.SUCCESS)
+
+
+def _group(value: dict[str, Any]) -> GroupConfig:
+    """Read SubscriptionGroupConfig. Raises FieldError naming the member that cannot be used."""
+    name = value.get("groupName")
+    if not isinstance(name, str) or not name.strip():
+        raise FieldError("body: groupName is missing: expected text")
+    return GroupConfig(
+        name=name,
+        consume_enable=_switch(value, "consumeEnable"),
+        consume_from_min_enable=_switch(value, "consumeFromMinEnable"),
+        consume_broadcast_enable=_switch(value, "consumeBroadcastEnable"),
+        retry_queue_count=_whole(value, "retryQueueNums", 1, I32_MIN, QUEUES_OF_A_TOPIC_MAX),
+        retry_times_max=_whole(value, "retryMaxTimes", 16, I32_MIN, I32_MAX),
+        broker_id=_whole(value, "brokerId", 0, I64_MIN, I64_MAX),
+        broker_id_when_slow=_whole(value, "whichBrokerWhenConsumeSlowly", 1, I64_MIN, I64_MAX),
+        notify_consumers_enable=_switch(value, "notifyConsumerIdsChangedEnable"),
+    )
+
+
+def _switch(value: dict[str, Any], name: str) -> bool:
+    """On by default; true, 1 and text alike (remoting.md 5.2)."""
+    found = value.get(name)
+    if found in (None, True) or (isinstance(found, str) and found.lower() in ("true", "1")):
+        return True
+    if found is False or (isinstance(found, str) and found.lower() in ("false", "0")):
+        return False
+    raise FieldError(f"body: {name} is {found!r:.40}: expected true or false")
+
+
+def group_config(core: Core, request: Request) -> Answer:
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352) of 5.x: a group's settings, made if that is allowed."""
+    name = Fields.of(request.command).text("group")
+    group = core.groups.find_or_create(name, request.now_ms)
+    if group is None:
+        return refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                       f"No group in this broker. group: {name}")
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(group.as_json()))
+
+
+def _whole(value: dict[str, Any], name: str, default: int, low: int, high: int) -> int:
+    found = value.get(name)
+    if found is None:
+        return default
+    number = whole_number(found) if isinstance(found, str) else found
+    if not isinstance(number, int) or not low <= number <= high:
+        raise FieldError(
+            f"body: {name} is {found!r:.40}: expected a whole number from {low} to {high}")
+    return number

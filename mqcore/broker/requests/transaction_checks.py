@@ -1,0 +1,95 @@
+"""
+What the transaction-check process leaves to the coordinator: whom to ask, and offsets to keep.
+
+broker.md 5.4, 5.6 (RocketMQ 4.9.8: AbstractTransactionalMessageCheckListener, Broker2Client,
+TransactionalMessageBridge). The frames come ready made; any instance of the producer group may be
+asked, and each in its turn.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain, islice
+
+from mqcore.broker.core import Core
+from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
+
+GROUP = "CID_RMQ_SYS_TRANS"
+QUEUE_COUNT = 1
+TURNS_MAX = 65_536                      # groups whose turn is remembered
+# Figures of the transaction check, and how GET_BROKER_RUNTIME_INFO (28) names them.
+RUNTIME_KEYS = {
+    "pending": "transactionPending", "oldest_s": "transactionOldestSeconds",
+    "checks": "transactionChecks", "given_up": "transactionGivenUp", "rounds": "transactionRounds",
+}
+TRIES_MAX = 3                           # members looked at for one that reads
+
+
+def figures(said: Mapping[str, int] | None, now_ms: int) -> dict[str, int]:
+    """
+    What the transaction-check process says of itself (mqcore/shm/check_ring.pyx), for people: the
+    keys of RUNTIME_KEYS; empty before its first word.
+
+    pending: half messages that nobody has ended; oldest_s: how long ago the oldest of them was
+    sent; since the start of the broker checks (questions), given_up and rounds.
+    """
+    if said is None:
+        return {}
+    born_ms = said["oldest_born_ms"]
+    age_s = max(0, now_ms - born_ms) // 1000 if born_ms and said["pending"] else 0
+    return {"pending": said["pending"], "oldest_s": age_s, "checks": said["checks"],
+            "given_up": said["given_up"], "rounds": said["rounds"]}
+
+
+class TransactionChecks:
+    """Round robin over the producers of each group."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._turns: dict[str, int] = {}
+        self._unread: set[int] = set()          # connections, each of them open
+
+    def ask(self, group: str, frame: bytes) -> bool:
+        """
+        Send a check to one producer of `group`; False: none is there: the next round asks.
+
+        One that reads what it is sent, if there is one among the next TRIES_MAX; else the last of
+        these, where it is dropped when too much is unread (5.6; N6 of mqcore/net/server.pxd).
+        """
+        members = self._core.clients.producers.get(group)
+        if not members:
+            return False
+        if len(self._turns) >= TURNS_MAX:
+            self._turns.clear()
+        turn = self._turns.get(group, 0) % len(members)
+        in_turn = chain(islice(members, turn, None), members)
+        for connection in islice(in_turn, min(TRIES_MAX, len(members))):
+            turn += 1
+            if connection not in self._unread:
+                break
+        self._turns[group] = turn
+        self._core.ports.connections.offer(connection, frame)
+        return True
+
+    def reading(self, connection: int, *, reads: bool) -> None:
+        """Whether a connection reads what it is sent; one that is gone counts as reading."""
+        if reads:
+            self._unread.discard(connection)
+        else:
+            self._unread.add(connection)
+
+    def forget(self, gone: Callable[[int], bool]) -> None:
+        """These connections ended with their serving process."""
+        self._unread = {one for one in self._unread if not gone(one)}
+
+    def progress(self, half_offset: int, op_offset: int, now_ms: int) -> None:
+        """
+        Both queues are settled below these offsets: kept in consumerOffset.json, as in stock. The
+        half topic is there from the process's first word on; the op topic never is (9.2).
+        """
+        self.need_topic(HALF_TOPIC, now_ms)
+        self._core.offsets.commit(GROUP, HALF_TOPIC, 0, half_offset)
+        self._core.offsets.commit(GROUP, OP_TOPIC, 0, op_offset)
+
+    def need_topic(self, name: str, now_ms: int) -> None:
+        """A topic of the broker's own, made on demand (broker.md 9.2)."""
+        self._core.topics.create_on_demand(name, QUEUE_COUNT, now_ms)

@@ -1,0 +1,100 @@
+"""
+The settings of a start, from all places that they may come from.
+
+Later wins: the defaults (config/broker.toml shows the same values, a test compares them), the file
+given with -c (ours in TOML, or a stock broker.conf), MQCORE_SECTION_KEY environment variables,
+`--set section.key=value`.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from mqcore.broker.settings.checks import advertised_ip, check, host_name
+from mqcore.broker.settings.model import (
+    SECTIONS,
+    BrokerSettings,
+    LogSettings,
+    NamesrvSettings,
+    ProcessSettings,
+    Settings,
+    StockReport,
+    StoreSettings,
+)
+from mqcore.broker.settings.sources import (
+    read_environment,
+    read_file,
+    read_overrides,
+    read_stock_environment,
+)
+from mqcore.broker.settings.values import Values
+
+
+def load(
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> Settings:
+    """
+    Settings from the defaults, then `path`, then `environment`, then `overrides`.
+
+    path         a TOML file, or a stock broker.conf (Java properties)
+    environment  MQCORE_SECTION_KEY variables, and stock's NAMESRV_ADDR below the file
+    overrides    "section.key=value" texts of the command line
+
+    Empty name, advertised_ip are filled in, "~" in paths is expanded. Raises SettingsError.
+    """
+    environment = os.environ if environment is None else environment
+    values = Values(SECTIONS)
+    read_stock_environment(values, environment)
+    report = read_file(values, path) if path is not None else StockReport()
+    read_environment(values, environment)
+    read_overrides(values, overrides)
+    settings = Settings(
+        broker=BrokerSettings(**values.section("broker")),
+        store=StoreSettings(**values.section("store")),
+        processes=ProcessSettings(**values.section("processes")),
+        namesrv=NamesrvSettings(**values.section("namesrv")),
+        log=LogSettings(**values.section("log")),
+        file=str(path) if path is not None else "",
+        stock=report,
+    )
+    filled = _filled(settings)
+    check(settings, filled, values)
+    return filled
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """section -> key -> default value, as config/broker.toml must show them."""
+    return {
+        section: {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in ((key, getattr(kind(), key)) for key in kind.__struct_fields__)
+        }
+        for section, kind in SECTIONS.items()
+    }
+
+
+def _filled(settings: Settings) -> Settings:
+    broker = replace(
+        settings.broker,
+        name=settings.broker.name or host_name(),
+        advertised_ip=settings.broker.advertised_ip or advertised_ip(settings.broker),
+    )
+    store = replace(
+        settings.store, path=_expanded(settings.store.path),
+        commit_log_paths=tuple(map(_expanded, settings.store.commit_log_paths)),
+        commit_log_read_only_paths=tuple(map(_expanded, settings.store.commit_log_read_only_paths)),
+    )
+    log = settings.log
+    if log.file:
+        log = replace(log, file=_expanded(log.file))
+    return replace(settings, broker=broker, store=store, log=log)
+
+
+def _expanded(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

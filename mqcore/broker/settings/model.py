@@ -1,0 +1,234 @@
+"""
+Every setting of the broker: its name, type, bounds and default (docs/configuration.md).
+
+Stock names and defaults: broker.md 15 (RocketMQ 4.9.8: BrokerConfig, MessageStoreConfig,
+NettyServerConfig).
+"""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from mqcore.broker.settings.delay_levels import parse_delay_levels
+from mqcore.store.log.folders import LogFolders
+
+MIB = 1 << 20
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+Name = Annotated[str, Meta(max_length=127)]
+Hour = Annotated[int, Meta(ge=0, le=23)]
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the text names its source, its key, its value, what was expected."""
+
+
+class BrokerSettings(Struct, frozen=True, kw_only=True):
+    """Who this broker is, and how it treats clients."""
+
+    name: Name = ""                                   # "" = host name (filled in by load)
+    cluster: Annotated[str, Meta(min_length=1, max_length=127)] = "DefaultCluster"
+    id: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] = 0
+    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_port: Port = 10911
+    fast_port_enable: bool = True
+    advertised_ip: str = ""                           # "" = of the host, or found (by load)
+    advertised_host: Annotated[str, Meta(max_length=253)] = ""      # "" = advertised_ip
+    permission: Annotated[int, Meta(ge=0, le=6)] = 6
+    namesrv_addrs: tuple[str, ...] = ()
+    register_interval_ms: Annotated[int, Meta(ge=10_000, le=60_000)] = 30_000
+    register_timeout_ms: Positive = 6_000
+    force_register: bool = True
+    auto_create_topic: bool = True
+    auto_create_group: bool = True
+    default_topic_queue_count: Annotated[int, Meta(ge=1, le=65535)] = 8
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    trace_topic_name: Annotated[str, Meta(min_length=1, max_length=127)] = "RMQ_SYS_TRACE_TOPIC"
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    store_reply_messages: bool = True
+    reject_transaction_message: bool = False
+    transaction_timeout_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 6_000
+    transaction_check_interval_ms: Positive = 60_000
+    transaction_check_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 15
+    accept_sends_from_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 0
+    notify_consumers_enable: bool = True
+    long_polling_enable: bool = True
+    short_polling_ms: Positive = 1_000
+    client_expiry_ms: Positive = 120_000
+    queue_lock_expiry_ms: Positive = 60_000
+    slave_read_enable: bool = False
+    disable_consume_if_consumer_read_slowly: bool = False
+    consumer_fallbehind_threshold_bytes: Annotated[int, Meta(ge=0, le=1 << 53)] = 16 << 30
+    property_filter_enable: bool = True
+    filter_retry_enable: bool = False
+    filter_clean_ms: Positive = 86_400_000
+    filter_bits_enable: bool = False
+    filter_error_percent: Annotated[int, Meta(ge=1, le=99)] = 20
+    filter_expected_count: Annotated[int, Meta(ge=1, le=1024)] = 32
+    message_delay_levels: str = (
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    )
+    offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 5_000
+    consumer_offsets_bytes_max: Annotated[int, Meta(ge=MIB, le=2 << 30)] = 512 * MIB
+    delay_offsets_persist_interval_ms: Annotated[int, Meta(ge=1, le=600_000)] = 10_000
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """Where the messages are, how they reach the disk, and what one pull may take."""
+
+    path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/store"
+    flush: Literal["async", "sync", "transient-pool"] = "async"
+    commit_log_paths: tuple[str, ...] = ()            # () = "commitlog" below path
+    commit_log_read_only_paths: tuple[str, ...] = ()
+    segment_size_bytes: Annotated[int, Meta(ge=4096, le=(1 << 31) - 4096)] = 1 << 30
+    queue_file_entry_count: Annotated[int, Meta(ge=1, le=100_000_000)] = 300_000
+    queue_extension_enable: bool = False
+    queue_extension_file_bytes: Annotated[int, Meta(ge=1024, le=(1 << 31) - 4096)] = 48 * MIB
+    multi_dispatch_enable: bool = False
+    light_queues_enable: bool = False
+    light_queue_count_max: Annotated[int, Meta(ge=1, le=4_000_000)] = 20_000
+    index_enable: bool = True
+    index_slot_count: Annotated[int, Meta(ge=1, le=80_000_000)] = 5_000_000
+    index_entry_count: Annotated[int, Meta(ge=2, le=80_000_000)] = 20_000_000
+    flush_interval_ms: Positive = 500
+    flush_least_pages: Count = 4
+    flush_thorough_interval_ms: Positive = 10_000
+    commit_interval_ms: Positive = 200
+    commit_least_pages: Count = 4
+    commit_thorough_interval_ms: Positive = 200
+    pool_bytes: Annotated[int, Meta(ge=MIB, le=1 << 40)] = 64 * MIB
+    warm_segments: bool = False
+    checkpoint_interval_ms: Positive = 10_000
+    dispatch_stall_ms: Annotated[int, Meta(ge=1_000, le=(1 << 31) - 1)] = 5_000
+    dispatch_behind_bytes_max: Annotated[int, Meta(ge=64 * MIB, le=1 << 50)] = 4 << 30
+    sync_flush_timeout_ms: Positive = 5_000
+    sync_show_unflushed: bool = False
+    message_size_max_bytes: Annotated[int, Meta(ge=10, le=15 * MIB)] = 4 * MIB
+    transfer_memory_bytes_max: Positive = 262_144
+    transfer_memory_count_max: Positive = 32
+    transfer_disk_bytes_max: Positive = 65_536
+    transfer_disk_count_max: Positive = 8
+    memory_ratio_percent: Annotated[int, Meta(ge=0, le=100)] = 40
+    delete_when_hours: tuple[Hour, ...] = (4,)
+    reserved_hours: Annotated[int, Meta(ge=0, le=1_000_000)] = 72
+    disk_used_max_percent: Annotated[int, Meta(ge=1, le=100)] = 75
+    disk_clean_percent: Annotated[int, Meta(ge=1, le=100)] = 85
+    disk_clean_enable: bool = True
+    disk_refuse_percent: Annotated[int, Meta(ge=1, le=100)] = 90
+    clean_interval_ms: Positive = 10_000
+    clean_pause_ms: Count = 100
+    query_count_max: Annotated[int, Meta(ge=1, le=1024)] = 64
+    query_unique_count_max: Annotated[int, Meta(ge=1, le=1024)] = 32
+
+
+class ProcessSettings(Struct, frozen=True, kw_only=True):
+    """How many processes work, and the bounds of what they share."""
+
+    serving_count: Annotated[int, Meta(ge=0, le=16)] = 0
+    shared_memory: Literal["auto", "named", "memfd"] = "auto"
+    topic_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
+    queue_count_max: Annotated[int, Meta(ge=2_048, le=4_000_000)] = 131_072
+    group_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 16_384
+    subscription_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 65_536
+    connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    connection_idle_ms: Positive = 120_000
+    held_pull_count_max: Positive = 100_000
+    stop_timeout_ms: Annotated[int, Meta(ge=1_000, le=86_400_000)] = 60_000
+    connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB
+
+
+class NamesrvSettings(Struct, frozen=True, kw_only=True):
+    """The name server that `mqcore up` runs beside the broker."""
+
+    embedded: bool = True
+    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_port: Port = 9876
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    """What the processes write about themselves."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: str = ""                                    # "" = standard error
+    format: Literal["text", "json"] = "text"
+
+
+class StockReport(Struct, frozen=True, kw_only=True):
+    """What a stock broker.conf held that has no effect here."""
+
+    unknown: tuple[str, ...] = ()           # not a key of 4.9.8
+    without_effect: tuple[str, ...] = ()    # a key of 4.9.8 that nothing here listens to
+
+    def warning(self) -> str:
+        """One line for the log, "" when there is nothing to say."""
+        parts = []
+        if self.unknown:
+            parts.append("unknown keys: " + ", ".join(self.unknown))
+        if self.without_effect:
+            parts.append("keys without effect here: " + ", ".join(self.without_effect))
+        return "; ".join(parts)
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings of one broker. The first five fields are the sections of the TOML file."""
+
+    broker: BrokerSettings = BrokerSettings()
+    store: StoreSettings = StoreSettings()
+    processes: ProcessSettings = ProcessSettings()
+    namesrv: NamesrvSettings = NamesrvSettings()
+    log: LogSettings = LogSettings()
+    file: str = ""                          # the file that was given, "" when none
+    stock: StockReport = StockReport()
+
+    @property
+    def advertised_addr(self) -> str:
+        """`host:port` that name servers hand to clients."""
+        host = self.broker.advertised_host or self.broker.advertised_ip
+        return f"{host}:{self.broker.listen_port}"
+
+    @property
+    def store_addr(self) -> str:
+        """`ip:port`, the store host of messages."""
+        return f"{self.broker.advertised_ip}:{self.broker.listen_port}"
+
+    @property
+    def fast_port(self) -> int | None:
+        """The "VIP" port, listen_port - 2 (broker.md 1.1); None when switched off."""
+        return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delays of level 1, 2, ... in ms."""
+        return parse_delay_levels(self.broker.message_delay_levels)
+
+    @property
+    def store_root(self) -> Path:
+        """The store's folder."""
+        return Path(self.store.path)
+
+    @property
+    def log_folders(self) -> LogFolders:
+        """Where the commit log lies (store.md 6.7)."""
+        return LogFolders(
+            tuple(map(Path, self.store.commit_log_paths)) or (self.store_root / "commitlog",),
+            tuple(map(Path, self.store.commit_log_read_only_paths)))
+
+    @property
+    def config_dir(self) -> Path:
+        """The folder of topics.json, subscriptionGroup.json, consumerOffset.json (store.md 1)."""
+        return self.store_root / "config"
+
+
+SECTIONS: dict[str, type[Struct]] = {
+    "broker": BrokerSettings,
+    "store": StoreSettings,
+    "processes": ProcessSettings,
+    "namesrv": NamesrvSettings,
+    "log": LogSettings,
+}

@@ -1,0 +1,1 @@
+"""What a broker knows besides its messages: tables, and the files that keep them."""

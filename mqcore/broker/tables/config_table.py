@@ -1,0 +1,178 @@
+"""
+What the tables of topics and of groups share: named configs that serving processes see, kept as one
+of stock's config files with a version.
+
+broker.md 1.5, store.md 12.1 (RocketMQ 4.9.8: ConfigManager, TopicConfigManager,
+SubscriptionGroupManager).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from mqcore.broker.settings.model import BrokerSettings
+from mqcore.broker.tables import config_file
+from mqcore.wire import fastjson
+from mqcore.wire.topics import DataVersion
+
+
+class TablesFull(Exception):
+    """The shared tables have no room for one more name; the text says which setting to raise."""
+
+
+class NamedConfig(Protocol):
+    """One entry of such a table."""
+
+    @property
+    def name(self) -> str: ...
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+Config = TypeVar("Config", bound=NamedConfig)
+
+
+def next_version(version: DataVersion, now_ms: int) -> DataVersion:
+    """The version after a change (broker.md 1.5)."""
+    return DataVersion(counter=version.counter + 1, timestamp=now_ms)
+
+
+def fits(name: str, length_max: int) -> bool:
+    """True when a name has 1 to `length_max` bytes: tables and records have room for no more."""
+    return 0 < len(name.encode("utf-8", "replace")) <= length_max
+
+
+class ConfigTable(Generic[Config]):
+    """
+    Configs by name. `publish` and `withdraw` keep the shared tables in step; `publish` may raise
+    TablesFull, then nothing has changed.
+    """
+
+    member: ClassVar[str]              # of the file's object, which holds the table
+    known_members: ClassVar[frozenset[str]]              # of an entry of it
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        path: Path,
+        publish: Callable[[Config], None],
+        withdraw: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._path = path
+        self._publish = publish
+        self._withdraw = withdraw
+        self._entries: dict[str, Config] = {}
+        self._unknown: dict[str, dict[str, Any]] = {}    # members of entries that are not ours
+        self._texts: dict[str, tuple[Config, str]] = {}      # in the file, by name
+        self._unknown_version: dict[str, Any] = {}
+        self._unknown_tables: dict[str, Any] = {}        # beside `member` in the file
+        self.version = DataVersion()
+        self.dirty = False                 # the file is older than the table
+
+    def _begin(
+        self, built_in: Iterable[Config], parse: Callable[[str, Any], Config], now_ms: int
+    ) -> dict[str, Config]:
+        """
+        Only the built-in entries, with the file's version; returns the file's entries by name.
+        Raises ConfigFileError.
+        """
+        self.version = DataVersion(timestamp=now_ms)
+        self._entries = {entry.name: entry for entry in built_in}
+        self._unknown, self._unknown_version, self._unknown_tables = {}, {}, {}
+        stored = config_file.load(self._path)
+        if stored is None:
+            return {}
+        self.version = config_file.parsed(
+            self._path, stored.get("dataVersion"), DataVersion.from_json
+        )
+        found = config_file.entries(self._path, stored.get(self.member), parse)
+        self._keep_unknown(stored)
+        return found
+
+    def _keep_unknown(self, stored: dict[str, Any]) -> None:
+        """What a newer broker wrote, in the file and in the entries, goes back into the file."""
+        kept = partial(config_file.unknown_members, self._path)
+        self._unknown_tables = kept(stored, ("dataVersion", self.member))
+        self._unknown_version = kept(stored.get("dataVersion"), DataVersion().as_json())
+        for name, entry in (stored.get(self.member) or {}).items():
+            unknown = kept(entry, self.known_members)
+            if unknown:
+                self._unknown[str(name)] = unknown
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Other rules from now on; the entries there are stay."""
+        self._settings = settings
+
+    def persist(self) -> None:
+        """Write the file. Raises OSError."""
+        config_file.save_text(self._path, self._text())
+        self.dirty = False
+
+    def _text(self) -> str:
+        """The file: the table, and all that was there and is not ours."""
+        quote, pretty, merged = fastjson.quote, config_file.pretty, config_file.merged
+        entries = [f"\t\t{quote(name)}:{self._entry_text(name, entry)}"
+                   for name, entry in self._entries.items()]
+        entries += [f"\t\t{quote(name)}:{pretty(unknown, 2)}"
+                    for name, unknown in self._unknown.items() if name not in self._entries]
+        texts = {
+            **{name: pretty(value, 1) for name, value in self._unknown_tables.items()
+               if value is not None},
+            "dataVersion": pretty(merged(self.version.as_json(), self._unknown_version), 1),
+            self.member: ("{\n" + ",\n".join(entries) + "\n\t}") if entries else "{}",
+        }
+        if len(self._texts) > 2 * len(self._entries):
+            self._texts = {}           # most of them are of entries that have gone
+        members = [f"\t{quote(name)}:{texts[name]}" for name in sorted(texts)]
+        return "{\n" + ",\n".join(members) + "\n}"
+
+    def _entry_text(self, name: str, entry: Config) -> str:
+        """An entry in the file; made once, for of many thousands few change at a time."""
+        known = self._texts.get(name)
+        if known is None or known[0] is not entry:
+            members = config_file.merged(entry.as_json(), self._unknown.get(name, {}))
+            known = self._texts[name] = entry, config_file.pretty(members, 2)
+        return known[1]
+
+    def as_json(self) -> dict[str, Any]:
+        """The table as an answer's body (remoting.md 5.4)."""
+        return {
+            "dataVersion": self.version.as_json(),
+            self.member: {name: entry.as_json() for name, entry in self._entries.items()},
+        }
+
+    def shown(self) -> dict[str, Any]:
+        """`as_json` with the entries themselves, for a text that is written in turns."""
+        return {"dataVersion": self.version.as_json(), self.member: dict(self._entries)}
+
+    def get(self, name: str) -> Config | None:
+        return self._entries.get(name)
+
+    def has(self, name: str) -> bool:
+        """Whether an entry is in the table itself, not there by its name alone."""
+        return name in self._entries
+
+    def all(self) -> list[Config]:
+        return list(self._entries.values())
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget an entry; whether there was one."""
+        self._unknown.pop(name, None)
+        if self._entries.pop(name, None) is None:
+            return False
+        self._withdraw(name)
+        self._changed(now_ms)
+        return True
+
+    def _put(self, entry: Config, now_ms: int) -> None:
+        """Create or replace an entry. Raises TablesFull."""
+        self._publish(entry)
+        self._entries[entry.name] = entry
+        self._changed(now_ms)
+
+    def _changed(self, now_ms: int) -> None:
+        self.version = next_version(self.version, now_ms)
+        self.dirty = True

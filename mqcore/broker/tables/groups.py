@@ -1,0 +1,127 @@
+"""
+Consumer group configs: built-in ones, the auto-create rule, updates.
+
+broker.md 9.5 (RocketMQ 4.9.8: SubscriptionGroupManager, SubscriptionGroupConfig). State in memory,
+persisted as config/subscriptionGroup.json.
+"""
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mqcore.broker.tables.config_table import ConfigTable, TablesFull, fits
+from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
+
+GROUP_LENGTH_MAX = 255             # bytes; what clients allow (remoting.md 6.8)
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_log = logging.getLogger(__name__)
+BUILT_IN = (
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
+)
+
+
+@dataclass(slots=True, frozen=True)
+class GroupConfig:
+    """One consumer group's rules."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True       # kept for the file; no rule looks at it
+    consume_broadcast_enable: bool = True
+    retry_queue_count: int = 1
+    retry_times_max: int = 16
+    broker_id: int = 0
+    broker_id_when_slow: int = 1
+    notify_consumers_enable: bool = True
+
+    @property
+    def retry_topic_queue_count(self) -> int:
+        """Queues of a retry topic that is made for the group."""
+        return max(0, min(self.retry_queue_count, QUEUES_OF_A_TOPIC_MAX))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "groupName": self.name,
+            "notifyConsumerIdsChangedEnable": self.notify_consumers_enable,
+            "retryMaxTimes": self.retry_times_max,
+            "retryQueueNums": self.retry_queue_count,
+            "whichBrokerWhenConsumeSlowly": self.broker_id_when_slow,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, value: dict[str, Any]) -> GroupConfig:
+        """Read one; missing fields keep their defaults."""
+        return cls(
+            name=name,
+            consume_enable=value.get("consumeEnable", True) is True,
+            consume_from_min_enable=value.get("consumeFromMinEnable", True) is True,
+            consume_broadcast_enable=value.get("consumeBroadcastEnable", True) is True,
+            retry_queue_count=int(value.get("retryQueueNums", 1)),
+            retry_times_max=int(value.get("retryMaxTimes", 16)),
+            broker_id=int(value.get("brokerId", 0)),
+            broker_id_when_slow=int(value.get("whichBrokerWhenConsumeSlowly", 1)),
+            notify_consumers_enable=value.get("notifyConsumerIdsChangedEnable", True) is True,
+        )
+
+
+class GroupTable(ConfigTable[GroupConfig]):
+    """All group configs. A group's offsets are another table's."""
+
+    member = "subscriptionGroupTable"
+    known_members = frozenset(GroupConfig("").as_json())
+
+    def load(self, now_ms: int) -> None:
+        """Built-in groups, then those of the file over them; publishes all."""
+        built_in = [GroupConfig(name) for name in BUILT_IN]
+        stored = self._begin(built_in, GroupConfig.from_json, now_ms)
+        self._entries |= stored
+        for group in self._entries.values():
+            if fits(group.name, GROUP_LENGTH_MAX):
+                self._publish(group)
+            elif group.name:       # a stock broker keeps a nameless one for clients that send ""
+                _log.warning("%s: group %.40r... is too long to be used", self._path, group.name)
+
+    def publish_again(self) -> None:
+        """Every group, to serving processes: the broker's permission changed."""
+        for group in self._entries.values():
+            if fits(group.name, GROUP_LENGTH_MAX):
+                self._publish(group)
+
+    def find_or_create(self, name: str, now_ms: int) -> GroupConfig | None:
+        """The group, made with defaults when that is allowed; None when it is not."""
+        found = self._entries.get(name)
+        if found is not None:
+            return found
+        if not (self._settings.auto_create_group or name.startswith(SYSTEM_GROUP_PREFIX)):
+            return None
+        if not fits(name, GROUP_LENGTH_MAX):
+            return None
+        try:
+            return self.update(GroupConfig(name), now_ms)
+        except TablesFull:
+            return None
+
+    def update(self, group: GroupConfig, now_ms: int) -> GroupConfig:
+        """Create or replace a group. Raises TablesFull."""
+        self._put(group, now_ms)
+        return group
+
+    def disable_consume(self, name: str, now_ms: int) -> bool:
+        """
+        Refuse a group's pulls from now on; False when it is not there, or was refused before.
+
+        The file does not hear of it before another change of some group (9.5).
+        """
+        group = self._entries.get(name)
+        if group is None or not group.consume_enable:
+            return False
+        dirty = self.dirty
+        self.update(replace(group, consume_enable=False), now_ms)
+        self.dirty = dirty
+        return True

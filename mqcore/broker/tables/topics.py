@@ -1,0 +1,254 @@
+"""
+The topics of this broker: built-in ones, creation by sends and by hand, deletion, order flags.
+
+broker.md 9.1 to 9.4, 9.6, remoting.md 6.8 (RocketMQ 4.9.8: TopicConfigManager, TopicValidator).
+State in memory, persisted as config/topics.json.
+"""
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mqcore.broker.settings.model import BrokerSettings
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_table import ConfigTable, TablesFull
+from mqcore.store.paths import folder_name_trouble
+from mqcore.wire.codes import (
+    DLQ_PREFIX,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+)
+from mqcore.wire.topics import (
+    MULTI_TAG,
+    SINGLE_TAG,
+    SYS_FLAG_UNIT,
+    SYS_FLAG_UNIT_SUB,
+    TopicConfig,
+)
+
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+TOPIC_LENGTH_MAX = 127
+QUEUES_OF_A_TOPIC_MAX = 65_535
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_QUEUE_COUNT = 18
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+LMQ_PREFIX = "%LMQ%"                # light queues are no topics of the table
+SYSTEM_PREFIX = "rmq_sys_"
+SEND_FORBIDDEN = frozenset((
+    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
+))
+SYSTEM_TOPICS = SEND_FORBIDDEN | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+_log = logging.getLogger(__name__)
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def is_readable(topic: TopicConfig) -> bool:
+    return bool(topic.perm & PERM_READ)
+
+
+def filter_type(value: Any) -> str | None:
+    """SINGLE_TAG or MULTI_TAG from a name or an ordinal; None for anything else."""
+    if value in (0, "0"):
+        return SINGLE_TAG
+    if value in (1, "1"):
+        return MULTI_TAG
+    return value if value in (SINGLE_TAG, MULTI_TAG) else None
+
+
+def name_trouble(name: str) -> str | None:
+    """Why a topic may not have this name (TopicValidator); None when it may."""
+    if not name.strip():
+        return "the topic is blank: expected a name"
+    if _LEGAL.fullmatch(name) is None:
+        return f"the topic {name[:160]!r} has a character outside %|a-zA-Z0-9_-"
+    if len(name) > TOPIC_LENGTH_MAX:
+        return f"the topic has {len(name)} characters: expected at most {TOPIC_LENGTH_MAX}"
+    return None
+
+
+class TopicTable(ConfigTable[TopicConfig]):
+    """All topics. `dirty` and `unregistered` say what is left to do."""
+
+    member = "topicConfigTable"
+    known_members = frozenset(TopicConfig("").as_json())
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        path: Path,
+        publish: Callable[[TopicConfig], None],
+        withdraw: Callable[[str], None],
+    ) -> None:
+        super().__init__(settings, path, publish, withdraw)
+        self._own_system_topics = frozenset((
+            settings.cluster, settings.name, f"{settings.cluster}_REPLY_TOPIC",
+            *((settings.trace_topic_name,) if settings.trace_topic_enable else ()),
+        ))
+        self.unregistered = False          # name servers do not know the table yet
+
+    def load(self, now_ms: int) -> None:
+        """Built-in topics, then those of the file over them; publishes all."""
+        stored = self._begin(self._built_in(), _stored_topic, now_ms)
+        for topic in stored.values():
+            trouble = folder_name_trouble(topic.name)
+            if trouble is None:
+                self._entries[topic.name] = topic
+            else:                      # it stays in the file
+                self._unknown[topic.name] = config_file.merged(
+                    topic.as_json(), self._unknown.get(topic.name, {}))
+                _log.warning("%s: topic %.160r is ignored: %s", self._path, topic.name, trouble)
+        for topic in self._entries.values():
+            self._publish(topic)
+
+    def publish_again(self, now_ms: int) -> None:
+        """Every topic, to serving processes and name servers: the broker's permission changed."""
+        for topic in self._entries.values():
+            self._publish(topic)
+        self._changed(now_ms)
+        self.unregistered = True
+
+    def rebuild(self, queues: Iterable[tuple[str, int, int]], now_ms: int) -> list[str]:
+        """
+        After config/topics.json was lost: a topic for each name that has queues and is not known,
+        readable and writable, with as many queues as there are. A backup may be older than they.
+
+        queues  (topic, queue id, next offset) of all queues with messages
+        Returns the names. Raises TablesFull.
+        """
+        counts: dict[str, int] = {}
+        for name, queue_id, _ in queues:
+            if (name not in self._entries and not name.startswith(LMQ_PREFIX)
+                    and _may_be_made_again(name)):
+                counts[name] = max(counts.get(name, 0), queue_id + 1)
+        for name, count in sorted(counts.items()):
+            self._put(TopicConfig(name, count, count), now_ms)
+        return sorted(counts)
+
+    @property
+    def lost(self) -> bool:
+        """Whether config/topics.json itself is missing or cannot be read."""
+        return not config_file.is_sound(self._path)
+
+    def is_system(self, name: str) -> bool:
+        """True for a name that admin requests may not create or delete (broker.md 9.3)."""
+        return name in self.system_names() or name.startswith(SYSTEM_PREFIX)
+
+    def system_names(self) -> frozenset[str]:
+        """The names of broker.md 9.3; those that start with SYSTEM_PREFIX are system topics too."""
+        return SYSTEM_TOPICS | self._own_system_topics
+
+    def create_from_template(
+        self, name: str, template: str, queue_count: int, unit_mode: bool, now_ms: int
+    ) -> TopicConfig | None:
+        """
+        The topic made because a message for it arrived (broker.md 9.2); None when it may not be.
+
+        queue_count is the sender's wish; the template's write queues bound it.
+        """
+        pattern = self._entries.get(template)
+        if pattern is None or not pattern.perm & PERM_INHERIT:
+            return None
+        if template == TEMPLATE_TOPIC and not self._settings.auto_create_topic:
+            return None
+        queues = max(min(queue_count, pattern.write_queue_count), 0)
+        return self._add(
+            TopicConfig(
+                name, queues, queues, pattern.perm & ~PERM_INHERIT, pattern.filter_type,
+                _unit_flags(name, unit_mode),
+            ),
+            now_ms,
+        )
+
+    def create_on_demand(
+        self, name: str, queue_count: int, now_ms: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """A retry, dead letter or transaction topic: the one there is, else a new one, RW."""
+        found = self._entries.get(name)
+        if found is not None:
+            return found
+        return self._add(TopicConfig(name, queue_count, queue_count, sys_flag=sys_flag), now_ms)
+
+    def update(self, topic: TopicConfig, now_ms: int) -> None:
+        """Create or replace a topic by request (17). Raises TablesFull."""
+        self._put(topic, now_ms)
+
+    def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
+        """order = true for the topics named by a registration reply, false for all others (9.4)."""
+        changed = [
+            replace(topic, order=topic.name in ordered)
+            for topic in self._entries.values() if topic.order != (topic.name in ordered)
+        ]
+        for topic in changed:
+            self._entries[topic.name] = topic
+            self._publish(topic)
+        if changed:
+            self._changed(now_ms)
+
+    def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
+        if folder_name_trouble(topic.name) is not None:
+            return None
+        try:
+            self._put(topic, now_ms)
+        except TablesFull:
+            return None
+        self.unregistered = True
+        return topic
+
+    def _built_in(self) -> list[TopicConfig]:
+        """The table of broker.md 9.2."""
+        settings = self._settings
+        inherit = PERM_READ_WRITE | PERM_INHERIT
+        topics = [_fixed(SELF_TEST_TOPIC, 1)]
+        if settings.auto_create_topic:
+            topics.append(_fixed(TEMPLATE_TOPIC, settings.default_topic_queue_count, inherit))
+        topics += [
+            _fixed(BENCHMARK_TOPIC, 1024),
+            _fixed(
+                settings.cluster, 16, inherit if settings.cluster_topic_enable else PERM_INHERIT
+            ),
+            _fixed(settings.name, 1, inherit if settings.broker_topic_enable else PERM_INHERIT),
+            _fixed(OFFSET_MOVED_TOPIC, 1),
+            _fixed(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT),
+        ]
+        if settings.trace_topic_enable:
+            topics.append(_fixed(settings.trace_topic_name, 1))
+        topics.append(_fixed(f"{settings.cluster}_REPLY_TOPIC", 1))
+        return topics
+
+
+def _stored_topic(name: str, value: Any) -> TopicConfig:
+    """An entry of the file. Raises ValueError."""
+    topic = TopicConfig.from_json(name, value)
+    numbers = (topic.read_queue_count, topic.write_queue_count, topic.perm, topic.sys_flag)
+    if not all(-(1 << 31) <= number < 1 << 31 for number in numbers):
+        raise ValueError(f"queues, perm and flag are {numbers}: expected 32-bit numbers")
+    return topic
+
+
+def _may_be_made_again(name: str) -> bool:
+    """Names of groups are free, and their retry topics and dead letter queues bear them."""
+    return name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or name_trouble(name) is None
+
+
+def _fixed(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queues, queues, perm)
+
+
+def _unit_flags(name: str, unit_mode: bool) -> int:
+    if not unit_mode:
+        return 0
+    return SYS_FLAG_UNIT_SUB if name.startswith(RETRY_PREFIX) else SYS_FLAG_UNIT
