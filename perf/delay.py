@@ -20,7 +20,8 @@ from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.shm.delays import delay_offsets
 from tests.schedule.ledger import read_ledger
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.workers.processes import by_role, wait_for
+from tests.support.waiting import wait_until
+from tests.workers.processes import by_role
 from tests.workers.test_end import segment_of
 
 SEGMENT_BYTES = 1 << 28
@@ -48,8 +49,8 @@ def measure(folder: Path, *, rate: int, seconds: int, size: int, flush: str) -> 
             raise SystemExit(f"{sent.errors} sends failed: {sent.first_error}")
         before, began = spent(broker), time.monotonic()
         already = (delay_offsets(segment) or {}).get(1, 0)
-        wait_for(lambda: (delay_offsets(segment) or {}).get(1, 0) >= count, "all is delivered",
-                 2 * seconds + SPARE_S)
+        wait_until(lambda: (delay_offsets(segment) or {}).get(1, 0) >= count, "all is delivered",
+                   2 * seconds + SPARE_S)
         took, after = time.monotonic() - began, spent(broker)
     late = read_ledger(folder / "store" / "commitlog", {1: 1000 * (seconds + 1)}).lateness_ms()
     done = count - already

@@ -29,8 +29,8 @@ from mqcore.wire.records import BatchItem, encode_batch
 from tests.pull.puller import HAS_SUBSCRIPTION, SUSPENDS, Puller, next_offset
 from tests.support.cold_files import make_cold
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import send_fields
-from tests.wire_live.state import until
 
 ONE_IN = 100
 MESSAGES = 400_000
@@ -77,7 +77,7 @@ def fill(puller: Puller, topic: str) -> None:
             answer = puller.answer_to(opaque)
             assert answer.code == 0, answer.remark
             sent += ONE_IN
-    until(lambda: puller.queue_end(topic, 0) >= sent, "all messages readable", 60)
+    wait_until(lambda: puller.queue_end(topic, 0) >= sent, "all messages readable", 60)
 
 
 def scan_rate(broker: MqcoreProcess, topic: str, **fields: object) -> dict[str, float]:
@@ -140,7 +140,7 @@ def held(broker: MqcoreProcess) -> Iterator[int]:
         for topic, queue_id in queues:
             pullers[0].message(topic, queue_id)
         for topic, queue_id in queues:
-            until(lambda: pullers[0].queue_end(topic, queue_id) == 1, "a message readable")  # noqa: B023
+            wait_until(lambda: pullers[0].queue_end(topic, queue_id) == 1, "a message readable")  # noqa: B023
         for number, (topic, queue_id) in enumerate(queues):
             pullers[number % HELD_CONNECTIONS].ask_to_pull(
                 topic, queueId=queue_id, queueOffset=1, suspendTimeoutMillis=600_000,

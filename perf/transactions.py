@@ -26,8 +26,9 @@ from mqcore.shm.segment import stale_segments
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.transactions.producer import Producer
-from tests.workers.processes import by_role, wait_for
+from tests.workers.processes import by_role
 
 CHECKER = "transaction-check"
 GROUP = "mqcore_bench"
@@ -82,7 +83,7 @@ class Questions:
     def wait_for_more(self) -> None:
         """Until a question comes."""
         known = self.count
-        wait_for(lambda: self.count > known, "a question", SPARE_S)
+        wait_until(lambda: self.count > known, "a question", SPARE_S)
 
 
 def private_bytes(broker: MqcoreProcess, role: str) -> int:
@@ -128,7 +129,7 @@ def rounds_ended(broker: MqcoreProcess) -> int:
 
 def next_round_end(broker: MqcoreProcess) -> None:
     ended = rounds_ended(broker)
-    wait_for(lambda: rounds_ended(broker) > ended, "a round's end", SPARE_S)
+    wait_until(lambda: rounds_ended(broker) > ended, "a round's end", SPARE_S)
 
 
 def show(name: str, rate: float, report: Report) -> float:

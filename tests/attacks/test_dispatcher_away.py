@@ -11,7 +11,8 @@ from mqcore.wire.codes import ResponseCode
 from mqcore.workers.layout import SLOT_DISPATCHER
 from tests.attacks.honest import Honest, Span
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.workers.processes import by_role, kill, wait_for
+from tests.support.waiting import wait_until
+from tests.workers.processes import by_role, kill
 from tests.workers.test_end import segment_of
 
 QUICK = {"store.dispatch_stall_ms": 1000}
@@ -40,11 +41,11 @@ def test_a_dispatcher_that_stands_still_stops_sends_until_it_has_caught_up(
             dispatcher = by_role(broker)["dispatcher"]
             os.kill(dispatcher, signal.SIGSTOP)
             with honest.span() as attacked:
-                wait_for(lambda: refused(attacked), "a refusal", WAIT_S)
+                wait_until(lambda: refused(attacked), "a refusal", WAIT_S)
                 assert refuses(broker)
                 stored = segment_of(broker).log_state()["published"]
                 os.kill(dispatcher, signal.SIGCONT)
-                wait_for(lambda: not refuses(broker), "writes are taken again", WAIT_S)
+                wait_until(lambda: not refuses(broker), "writes are taken again", WAIT_S)
             assert segment_of(broker).log_state()["dispatched"] >= stored
             honest.measure(20)
             honest.caught_up()
@@ -62,9 +63,9 @@ def test_a_dispatcher_that_dies_again_and_again_stops_sends(tmp_path: Path) -> N
             resource.prlimit(broker.pid, resource.RLIMIT_AS, (64 << 20, before[1]))
             kill(broker, "dispatcher")
             with honest.span() as attacked:
-                wait_for(lambda: refused(attacked), "a refusal", WAIT_S)
+                wait_until(lambda: refused(attacked), "a refusal", WAIT_S)
                 resource.prlimit(broker.pid, resource.RLIMIT_AS, before)
-                wait_for(lambda: not refuses(broker), "writes are taken again", WAIT_S)
+                wait_until(lambda: not refuses(broker), "writes are taken again", WAIT_S)
             honest.caught_up()
         honest.check()
 
@@ -76,7 +77,7 @@ def test_a_kill_of_the_dispatcher_refuses_nobody(tmp_path: Path) -> None:
                 for starts in range(2, 5):
                     kill(broker, "dispatcher")
                     segment = segment_of(broker)
-                    wait_for(lambda least=starts, seen=segment: seen.slot(SLOT_DISPATCHER)[
+                    wait_until(lambda least=starts, seen=segment: seen.slot(SLOT_DISPATCHER)[
                         "incarnation"] >= least, "another dispatcher", WAIT_S)
                     honest.measure(20)
             assert killed.refusals == []

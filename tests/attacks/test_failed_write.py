@@ -19,9 +19,9 @@ from tests.attacks.after_a_kill import (
     send_honest,
 )
 from tests.attacks.honest import Honest
-from tests.interop.ask import wait_until
 from tests.support.failing_disk import FailingDisk, build, compiler
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")

@@ -6,8 +6,8 @@ from pathlib import Path
 from mqcore.wire.codes import RequestCode, ResponseCode
 from tests.attacks.honest import Honest
 from tests.support.mqcore_process import mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields, topic_fields
-from tests.workers.processes import wait_for
 from tests.workers.test_full_disk import mounted
 
 
@@ -31,7 +31,7 @@ def test_without_a_free_inode_sends_are_refused_and_the_log_says_so(tmp_path: Pa
             taken = take_all_inodes(disk / "filler")
             with honest.span() as full:
                 peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("new"), b"x")
-                wait_for(lambda: full.refusals, "a refusal", 30)
+                wait_until(lambda: full.refusals, "a refusal", 30)
                 code, remark = full.refusals[0]
                 assert code == ResponseCode.SERVICE_NOT_AVAILABLE
                 assert "the disk of the store is full" in remark

@@ -19,9 +19,9 @@ from tests.attacks.forged_half import Forged, half, position_of, smuggle
 from tests.attacks.honest import Honest
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
 from tests.transactions.producer import COMMIT, Producer
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
-from tests.wire_live.state import until
 
 OUTSIDE = "../../outside"
 QUEUE_ID_MAX = 2**31 - 1
@@ -114,7 +114,7 @@ def test_a_half_message_of_another_offset_is_not_ended(target: MqcoreProcess) ->
     with Producer(target.broker_addr, "offsets") as producer:
         topic = producer.topic()
         first, second = (producer.prepare(topic, body) for body in (b"one", b"two"))
-        until(lambda: producer.ask(Code.GET_MAX_OFFSET, {
+        wait_until(lambda: producer.ask(Code.GET_MAX_OFFSET, {
             "topic": first.topic, "queueId": "0"}).ext["offset"] > str(first.queue_offset), "entry")
         answer = producer.ask(Code.END_TRANSACTION, {
             "producerGroup": "offsets", "tranStateTableOffset": str(second.queue_offset),
@@ -176,7 +176,7 @@ def test_what_a_client_says_of_a_real_topic_is_overwritten(
         assert record.properties["REAL_TOPIC"] == "liars"
     pulled = peer.ask(Code.PULL_MESSAGE, pull_fields("carrier"))
     assert pulled.code == 0
-    until(lambda: Path(target.store, "config", "delayOffset.json").exists(), "a delivery")
+    wait_until(lambda: Path(target.store, "config", "delayOffset.json").exists(), "a delivery")
     honest.caught_up()
     new = tree(target) - before
     assert not [path for path in new if "outside" in path or str(QUEUE_ID_MAX) in path]

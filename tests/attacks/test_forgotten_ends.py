@@ -12,8 +12,9 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 from tests.workers.processes import by_role
 
 RING_BYTES = 1 << 20
@@ -62,7 +63,7 @@ def test_the_queues_of_a_consumer_that_went_are_free_when_the_ring_drains(
         with full_ring(broker):
             goes.close()
 
-        until(lambda: members(broker.broker_addr, "G") == ["stays"], "the end of its member")
+        wait_until(lambda: members(broker.broker_addr, "G") == ["stays"], "the end of its member")
 
 
 def test_the_consumers_of_a_serving_process_that_died_are_gone_when_it_is_back(
@@ -75,6 +76,6 @@ def test_the_consumers_of_a_serving_process_that_died_are_gone_when_it_is_back(
         with full_ring(broker):
             pid = by_role(broker)[SERVING]
             os.kill(pid, signal.SIGKILL)
-            until(lambda: by_role(broker).get(SERVING) not in (None, pid), "another process")
+            wait_until(lambda: by_role(broker).get(SERVING) not in (None, pid), "another process")
 
-    until(lambda: members(broker.broker_addr, "G") == [], "the end of all its members")
+    wait_until(lambda: members(broker.broker_addr, "G") == [], "the end of all its members")

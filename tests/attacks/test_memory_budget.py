@@ -13,8 +13,9 @@ from tests.attacks.medians import assert_hardly_slower
 from tests.hostile.crowd import crowd, push
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 BUDGET_KIB = 64 << 10
 OTHERS_KIB = 24 << 10                  # of a process, beside the buffers
@@ -70,7 +71,7 @@ def test_connections_that_do_not_read_take_the_budget_at_most(
         honest.until(lambda: len(attacked.sends_ms) >= SENDS, f"{SENDS} sends")
         assert_within_budget(watch)
     assert_hardly_slower(attacked, calm)
-    until(lambda: max(watch.growth_kib().values()) <= OTHERS_KIB, "their memory given back")
+    wait_until(lambda: max(watch.growth_kib().values()) <= OTHERS_KIB, "their memory given back")
 
 
 @pytest.mark.parametrize("server", ["broker", "name server"])
@@ -96,10 +97,10 @@ def test_unfinished_frames_take_the_budget(
         with Peer(target.namesrv_addr) as names:
             assert names.ask(105, {"topic": "TBW102"}).code == 0
         assert_within_budget(watch)
-        until(lambda: any("connection_memory_bytes" in line for line in watch.new_lines()),
-              "a log line")
+        wait_until(lambda: any("connection_memory_bytes" in line for line in watch.new_lines()),
+                   "a log line")
     assert_hardly_slower(attacked, calm)
-    until(lambda: max(watch.growth_kib().values()) <= OTHERS_KIB, "their memory given back")
+    wait_until(lambda: max(watch.growth_kib().values()) <= OTHERS_KIB, "their memory given back")
 
 
 def test_a_large_frame_of_somebody_honest_arrives_while_the_budget_is_spent(

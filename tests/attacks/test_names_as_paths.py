@@ -15,8 +15,8 @@ from tests.attacks import forged_half, names
 from tests.attacks.honest import Honest
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
-from tests.wire_live.state import until
 
 LIGHT = {"store.multi_dispatch_enable": True, "store.light_queues_enable": True,
          "store.light_queue_count_max": 200}
@@ -102,7 +102,7 @@ def test_groups_of_free_names_have_retries_and_dead_letters(
         for level, topic in (("1", f"%RETRY%{name}"), ("-1", f"%DLQ%{name}")):
             answer = peer.ask(Code.CONSUMER_SEND_MSG_BACK, {**back, "delayLevel": level})
             assert answer.code == 0, answer
-            until(lambda topic=topic: peer.ask(Code.PULL_MESSAGE, pull_fields(
+            wait_until(lambda topic=topic: peer.ask(Code.PULL_MESSAGE, pull_fields(
                 topic, group=name)).body.find(name.encode()) >= 0, f"a message in {topic}")
             assert (target.store / "consumequeue" / topic / "0").is_dir()
 
@@ -147,7 +147,7 @@ def test_what_is_foreign_in_a_queues_folder_outlives_the_queue(
         assert peer.ask(Code.UPDATE_AND_CREATE_TOPIC, topic_fields("goes", 1)).code == 0
         assert peer.ask(Code.SEND_MESSAGE_V2, send_fields("goes"), b"x").code == 0
         folder = target.store / "consumequeue" / "goes" / "0"
-        until(lambda: (folder / f"{0:020d}").exists(), "the queue's file")
+        wait_until(lambda: (folder / f"{0:020d}").exists(), "the queue's file")
         (folder / "notes.txt").write_text("mine")
         (folder / "sub").mkdir()
         (folder / f"{7:020d}").write_bytes(b"begins at no file's place")

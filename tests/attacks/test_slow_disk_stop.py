@@ -13,9 +13,9 @@ import pytest
 
 from mqcore.wire.codes import RequestCode
 from tests.attacks.after_a_kill import assert_all_there, make_topic, send_honest
-from tests.interop.ask import wait_until
 from tests.support.failing_disk import FailingDisk, compiler
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields, topic_fields
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")

@@ -17,8 +17,8 @@ from tests.attacks.honest import Honest
 from tests.attacks.offset_flood import connect, flood
 from tests.support import mqcore_process
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
-from tests.workers.processes import wait_for
 
 PAIRS = 560_000
 FRAME_BYTES_MAX = 16 << 20
@@ -64,14 +64,14 @@ def test_560_000_invented_pairs_cost_an_honest_group_neither_its_offset_nor_a_st
                 for number, source in enumerate(SOURCES):
                     flood_apart(broker.broker_addr, source, number * PAIRS // 3, PAIRS // 3)
                 file = config(broker, "consumerOffset.json")
-                wait_for(lambda: file.exists() and file.stat().st_size > FRAME_BYTES_MAX,
-                         "the table is in its file", 120)
+                wait_until(lambda: file.exists() and file.stat().st_size > FRAME_BYTES_MAX,
+                           "the table is in its file", 120)
             honest.assert_served(attacked, calm)
             honest.caught_up()
         assert commit(broker.broker_addr, "honest-group", "honest", OFFSET + 1)[0] == 0
         journal = config(broker, "consumerOffset.journal")
-        wait_for(lambda: journal.exists() and LAST_COMMIT in journal.read_bytes(),
-                 "the last commit is in the journal", 60)
+        wait_until(lambda: journal.exists() and LAST_COMMIT in journal.read_bytes(),
+                   "the last commit is in the journal", 60)
         broker.kill()
     with mqcore_up(tmp_path) as again:
         assert committed(again.broker_addr, "honest-group", "honest") == str(OFFSET + 1)

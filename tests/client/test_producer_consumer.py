@@ -22,14 +22,9 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.records import decode_record
 from tests.client.fake_broker import fake_cluster
 from tests.namesrv.harness import settings_in
+from tests.support.waiting import wait_until_async
 
 SEND = RequestCode.SEND_MESSAGE_V2
-
-
-async def until(condition):
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def sends(broker):
@@ -171,9 +166,9 @@ def test_a_message_is_consumed_and_its_offset_committed_at_shutdown(tmp_path):
             )
             consumer.subscribe("T", "A")
             async with consumer:
-                await until(lambda: len(got) == 10)
+                await wait_until_async(lambda: len(got) == 10, "ten messages")
                 await producer.send(Message("T", "late", tags="A"))
-                await until(lambda: len(got) == 11)     # by a pull that was held
+                await wait_until_async(lambda: len(got) == 11, "the message of a held pull")
         assert {message.tags for message in got} == {"A"}
         committed = [broker.committed[("CG", "T", number)] for number in range(2)]
         assert committed == [len(broker.queues[("T", number)]) for number in range(2)]
@@ -193,7 +188,7 @@ def test_a_message_whose_tag_only_has_an_equal_hash_is_left_out(tmp_path):
             )
             consumer.subscribe("T", "Aa")
             async with consumer:
-                await until(lambda: got)
+                await wait_until_async(lambda: got, "a message")
         assert [message.body for message in got] == [b"right"]
     scenario_on(tmp_path, scenario)
 
@@ -217,7 +212,7 @@ def test_a_message_that_failed_comes_again_by_the_retry_topic(tmp_path, in_threa
             )
             consumer.subscribe("T")
             async with consumer:
-                await until(lambda: len(got) == 2)
+                await wait_until_async(lambda: len(got) == 2, "two messages")
         back = next(c for c in brokers[0].requests if c.code == RequestCode.CONSUMER_SEND_MSG_BACK)
         assert (back.ext["delayLevel"], back.ext["group"]) == ("1", "CG")
         assert [(m.topic, m.reconsume_times) for m in got] == [("T", 0), ("T", 1)]
@@ -240,11 +235,12 @@ def test_two_members_share_the_queues_and_the_one_that_stays_gets_them_back(tmp_
         async with Producer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "x"))
             async with member() as first:
-                await until(lambda: len(queues(first)) == 2)
+                await wait_until_async(lambda: len(queues(first)) == 2, "both queues at the first")
                 async with member() as second:
-                    await until(lambda: len(queues(first)) == len(queues(second)) == 1)
+                    await wait_until_async(
+                        lambda: len(queues(first)) == len(queues(second)) == 1, "a queue each")
                     assert queues(first) != queues(second)
-                await until(lambda: len(queues(first)) == 2)
+                await wait_until_async(lambda: len(queues(first)) == 2, "both queues at the first")
     scenario_on(tmp_path, scenario)
 
 
@@ -259,12 +255,12 @@ def test_a_corrected_offset_is_taken_over(tmp_path):
             )
             consumer.subscribe("T")
             async with consumer:
-                await until(lambda: all(
+                await wait_until_async(lambda: all(
                     brokers[0].committed[("CG", "T", number)] <= 1 for number in range(2)
-                ))
+                ), "offsets that were moved")
                 for _ in range(2):
                     await producer.send(Message("T", "after"))
-                await until(lambda: len(got) == 2)
+                await wait_until_async(lambda: len(got) == 2, "two messages")
     scenario_on(tmp_path, scenario)
 
 
@@ -279,12 +275,12 @@ def test_a_consumer_that_lost_its_connections_joins_again(tmp_path):
             )
             consumer.subscribe("T")
             async with consumer:
-                await until(lambda: got)
+                await wait_until_async(lambda: got, "a message")
                 for writer in brokers[0].members["CG"].values():
                     writer.transport.abort()
-                await until(lambda: not brokers[0].members["CG"])
+                await wait_until_async(lambda: not brokers[0].members["CG"], "no member left")
                 await producer.send(Message("T", "after"))
-                await until(lambda: len(got) == 2)
+                await wait_until_async(lambda: len(got) == 2, "two messages")
     scenario_on(tmp_path, scenario)
 
 

@@ -10,6 +10,7 @@ import pytest
 import mqcore
 from mqcore.client import ConsumeFrom, ConsumeStatus, Message, Producer, PushConsumer
 from tests.support.stock import require_stock, start_broker
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.interop
 ROOT = Path(mqcore.__file__).parent.parent
@@ -54,12 +55,6 @@ def address(tmp_path_factory):
             broker.stop()
 
 
-async def until(condition):
-    async with asyncio.timeout(40):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 def test_messages_of_every_kind_come_back_from_a_stock_broker(address):
     got = []
 
@@ -87,7 +82,7 @@ def test_messages_of_every_kind_come_back_from_a_stock_broker(address):
             )
             consumer.subscribe("T1", "A || B")
             async with consumer:
-                await until(lambda: len(got) == 9)
+                await wait_until_async(lambda: len(got) == 9, "nine messages")
         ids = ",".join(result.message_id for result in sent).split(",")
         assert set(ids) <= {message.message_id for message in got}
         bodies = sorted((m.body, m.reconsume_times) for m in got)
@@ -111,7 +106,7 @@ def test_a_group_goes_on_where_it_committed(address):
         )
         consumer.subscribe("T2")
         async with consumer:
-            await until(lambda: len(got) >= count)
+            await wait_until_async(lambda: len(got) >= count, "all messages")
         return [message.body for message in got]
 
     async def scenario():
@@ -140,9 +135,10 @@ def test_two_members_of_a_group_share_what_a_stock_broker_holds(address):
         async with Producer("PG", namesrv=address) as producer:
             await producer.send(Message("T3", "x"))
             async with member() as first:
-                await until(lambda: len(queues(first)) == 4)
+                await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")
                 async with member() as second:
-                    await until(lambda: len(queues(first)) == len(queues(second)) == 2)
+                    await wait_until_async(
+                        lambda: len(queues(first)) == len(queues(second)) == 2, "two queues each")
                     assert not queues(first) & queues(second)
-                await until(lambda: len(queues(first)) == 4)
+                await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")
     asyncio.run(scenario())

@@ -14,8 +14,9 @@ from mqcore.wire.records import decode_records
 from tests.hostile.crowd import crowd, push
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 IDLE_COUNT = 1_000
 SLOW_COUNT = 200
@@ -104,7 +105,8 @@ def test_peers_that_never_read_are_not_read_either(
             push(deaf.socket, asked * 500, patience_s=0.1)
         assert_served(honest)
         assert_growth(watch, DEAF_COUNT * kib_each_max)
-    until(lambda: max(watch.growth_kib().values()) <= GROWTH_KIB_MAX, "their memory given back")
+    wait_until(lambda: max(watch.growth_kib().values()) <= GROWTH_KIB_MAX,
+               "their memory given back")
 
 
 def test_a_peer_that_begins_to_read_late_gets_every_answer_in_its_order(
@@ -115,7 +117,7 @@ def test_a_peer_that_begins_to_read_late_gets_every_answer_in_its_order(
     for _ in range(40):
         honest.message("Deaf", body=b"y" * 8_000)
     with Peer(target.broker_addr) as early:
-        until(lambda: early.ask(11, pull_fields("Deaf")).code == 0, "messages to pull")
+        wait_until(lambda: early.ask(11, pull_fields("Deaf")).code == 0, "messages to pull")
     pulls = [request(11, pull_fields("Deaf"), codec=Codec(number % 2)) for number in range(count)]
     with Peer(target.broker_addr, receive_buffer_bytes=SMALL_RECEIVE_BYTES) as late:
         for start in range(0, count, 100):
@@ -150,6 +152,6 @@ def test_connections_over_the_limit_are_refused_and_not_stalled(small: MqcorePro
             with Peer(small.broker_addr) as again, contextlib.suppress(Closed, ConnectionError):
                 return again.ask(30, {"topic": "Served", "queueId": "0"}).code == 0
             return False
-        until(has_room, "a free place taken")
-        until(lambda: any("refused" in line for line in watch.new_lines()), "a log line")
+        wait_until(has_room, "a free place taken")
+        wait_until(lambda: any("refused" in line for line in watch.new_lines()), "a log line")
     watch.assert_unharmed()

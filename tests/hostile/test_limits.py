@@ -11,8 +11,9 @@ from mqcore.wire.command import Codec, encode, request
 from mqcore.wire.records import BatchItem, encode_batch
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 FRAME_LENGTH_MAX = 16_777_212
 BODY_MAX = 4 << 20
@@ -64,7 +65,8 @@ def test_nonsense_closes_its_own_connection_with_one_log_line(
         mine = "{}:{}".format(*bad.socket.getsockname())
         bad.send(data)
         assert bad.is_closed(5)
-        until(lambda: len([line for line in watch.new_lines() if mine in line]) == 1, "a log line")
+        wait_until(lambda: len([line for line in watch.new_lines() if mine in line]) == 1,
+                   "a log line")
         (line,) = [line for line in watch.new_lines() if mine in line]
         assert "closed: " in line
         assert good.ask(105, {"topic": "TBW102"}).code == (3 if server == "broker" else 0)
@@ -177,6 +179,6 @@ def test_the_largest_body_and_the_longest_topic_and_properties_are_taken(
     for fields in (send(i=longest), send(b=name)):
         assert honest.ask(310, fields, body).code == 0
 
-    until(lambda: honest.queue_end(name, 0) == 1, "the message in its queue")
+    wait_until(lambda: honest.queue_end(name, 0) == 1, "the message in its queue")
     (record,) = honest.stored(name)
     assert record.body == body

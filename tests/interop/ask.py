@@ -6,11 +6,12 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, decode, encode
+from tests.support.waiting import wait_until
 
 ASK_TIMEOUT_S = 5
 POLL_INTERVAL_S = 0.1
@@ -121,14 +122,3 @@ def send(addr: str, topic: str, body: bytes, properties: str = "") -> Command:
         "flag": "0", "properties": properties, "reconsumeTimes": "0", "unitMode": "false",
         "batch": "false",
     }, body)
-
-
-def wait_until(
-    condition: Callable[[], bool], what: str, timeout_s: float = 30,
-    poll_s: float = POLL_INTERVAL_S,
-) -> None:
-    """Return once `condition` holds; AssertionError that says `what` was waited for."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(poll_s)

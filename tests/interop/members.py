@@ -24,9 +24,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.interop.ask import ask, wait_until
+from tests.interop.ask import ask
 from tests.interop.runner import die_with_parent
 from tests.interop.toolchain import require_client
+from tests.support.waiting import wait_until
 
 ANSWER_TIMEOUT_S = 60
 END_TIMEOUT_S = 20

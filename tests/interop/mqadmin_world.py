@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from tests.interop.ask import ask, committed_offset, has_route, wait_until
+from tests.interop.ask import ask, committed_offset, has_route
 from tests.interop.mqadmin import Mqadmin
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import stock_cluster
+from tests.support.waiting import wait_until
 
 EXPECTED = Path(__file__).with_name("mqadmin_expected.json")
 BROKER_NAME = "admin-a"

@@ -5,12 +5,7 @@ import itertools
 
 import pytest
 
-from tests.interop.ask import (
-    client_offsets,
-    group_members,
-    settled_offsets,
-    wait_until,
-)
+from tests.interop.ask import client_offsets, group_members, settled_offsets
 from tests.interop.conftest import Cluster
 from tests.interop.messages import (
     CLIENTS,
@@ -24,6 +19,7 @@ from tests.interop.messages import (
 )
 from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import SetupError, command_of, require_client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 QUEUES = 4

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from mqcore.wire.codes import ResponseCode
-from tests.interop.ask import has_route, send, wait_until
+from tests.interop.ask import has_route, send
 from tests.interop.conftest import Cluster
 from tests.interop.messages import (
     CLIENTS,
@@ -20,6 +20,7 @@ from tests.interop.messages import (
 )
 from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import SetupError, command_of, require_client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 DELAY_LEVEL, DELAY_MS = 2, 2_000                # of STOCK_PROPERTIES in conftest.py
@@ -140,8 +141,7 @@ def test_a_name_server_knows_a_topic_as_soon_as_its_first_message_is_acknowledge
         topic = f"prompt-{cluster.kind}-{index}"
         assert send(cluster.broker_addr, topic, b"first").code == ResponseCode.SUCCESS
         acknowledged = time.monotonic()
-        wait_until(partial(has_route, cluster.namesrv_addr, topic), f"a route of {topic}",
-                   poll_s=0.002)
+        wait_until(partial(has_route, cluster.namesrv_addr, topic), f"a route of {topic}")
         delays.append(time.monotonic() - acknowledged)
 
     assert max(delays) < ROUTE_DELAY_S_MAX

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.interop.ask import wait_until
 from tests.interop.conftest import Cluster
 from tests.interop.messages import Line, assert_same, message
 from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import require_client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 COUNT = 160

@@ -4,7 +4,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.interop.ask import wait_until
 from tests.interop.mqadmin import fields, rows
 from tests.interop.mqadmin_world import (
     BROKER_NAME,
@@ -16,6 +15,7 @@ from tests.interop.mqadmin_world import (
     TOPIC,
     World,
 )
+from tests.support.waiting import wait_until
 
 # The retry topic's queue is there when the member has committed it: soon, or a while later.
 PROGRESS_FREE = rf"Consume TPS: \d+\.\d\d|%RETRY%{GROUP} .*"

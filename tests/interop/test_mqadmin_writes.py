@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.interop.ask import ask, has_route, wait_until
+from tests.interop.ask import ask, has_route
 from tests.interop.mqadmin import fields, rows
 from tests.interop.mqadmin_world import (
     BROKER_NAME,
@@ -17,6 +17,7 @@ from tests.interop.mqadmin_world import (
     TOPIC,
     World,
 )
+from tests.support.waiting import wait_until
 
 READ, READ_WRITE = 4, 6
 SEND_TIMES_MS = 10_000            # of clusterRT, which has no end; a first round warms a JVM

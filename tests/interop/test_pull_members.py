@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.ask import committed_offset, wait_until
+from tests.interop.ask import committed_offset
 from tests.interop.conftest import Cluster
 from tests.interop.members import QUEUES, Line, Members, first_commit, keys_of, queued
 from tests.interop.worlds import Starter
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 EACH = 10                       # messages of each queue
@@ -34,7 +35,7 @@ def _poll(members: Members, member: str, count: int) -> list[Line]:
         found.extend(members.ask("poll", member, timeout=POLL_MS))
         return len(found) >= count
 
-    wait_until(enough, f"{count} messages", poll_s=0)
+    wait_until(enough, f"{count} messages")
     return found + list(members.ask("poll", member, timeout=POLL_MS))
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.interop.ask import client_offsets, ends_of, wait_until
+from tests.interop.ask import client_offsets, ends_of
 from tests.interop.conftest import Cluster
 from tests.interop.members import (
     FIRST,
@@ -22,6 +22,7 @@ from tests.interop.members import (
     queued,
 )
 from tests.interop.worlds import Short, Starter
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 CLIENTS = ("java", "go")
@@ -39,7 +40,7 @@ def _pair(members_of: Starter, client: str, namesrv_addr: str) -> tuple[Members,
 def _at_a_new_second() -> str:
     """consumeTimestamp of a second that has just begun: it counts whole ones."""
     before = int(time.time())
-    wait_until(lambda: int(time.time()) > before, "the next second", poll_s=0.005)
+    wait_until(lambda: int(time.time()) > before, "the next second")
     return datetime.now().strftime("%Y%m%d%H%M%S")
 
 

@@ -5,10 +5,11 @@ import time
 
 import pytest
 
-from tests.interop.ask import group_members, wait_until
+from tests.interop.ask import group_members
 from tests.interop.conftest import Cluster
 from tests.interop.members import Line, Members, Place, keys_of, places_of
 from tests.interop.worlds import LOCK_EXPIRY_MS, Short, Starter
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 QUEUES = 6

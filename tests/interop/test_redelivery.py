@@ -6,10 +6,11 @@ import itertools
 import pytest
 
 from mqcore.wire.records import Record, decode_records
-from tests.interop.ask import ask, committed_offset, has_route, wait_until
+from tests.interop.ask import ask, committed_offset, has_route
 from tests.interop.conftest import DELAY_LEVELS, Cluster
 from tests.interop.members import QUEUES, Line, Members, first_commit, keys_of, queued
 from tests.interop.worlds import Starter
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 CLIENTS = ("java", "go")

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.ask import ask, stored_count, wait_until
+from tests.interop.ask import ask, stored_count
 from tests.interop.conftest import MQCORE_SETTINGS
 from tests.interop.messages import accepted, assert_same, assorted, mids, plain
 from tests.interop.runner import Programs
 from tests.interop.toolchain import require_client
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.stock import free_broker_port
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 MANY = 3_000

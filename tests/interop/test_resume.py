@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.ask import committed_offset, group_members, wait_until
+from tests.interop.ask import committed_offset, group_members
 from tests.interop.conftest import (
     BROKERS,
     MQCORE_SETTINGS,
@@ -34,6 +34,7 @@ from tests.support.stock import (
     start_broker,
     start_namesrv,
 )
+from tests.support.waiting import wait_until
 from tests.workers.processes import ROLES, by_role
 
 pytestmark = pytest.mark.timeout(180)
@@ -54,7 +55,7 @@ def _fill(java: Members, topic: str) -> int:
     java.create(topic)
     java.send(topic, queued(f"old-{number}" for number in range(EACH * QUEUES)))
     begin = time.time()
-    wait_until(lambda: time.time() > begin + 2 * GAP_MS / 1_000, "a gap", poll_s=0.005)
+    wait_until(lambda: time.time() > begin + 2 * GAP_MS / 1_000, "a gap")
     between = int(begin * 1_000) + GAP_MS
     java.send(topic, queued(f"young-{number}" for number in range(EACH * QUEUES)))
     return between
@@ -205,7 +206,7 @@ def test_consumers_go_on_after_the_death_of_any_process_of_the_broker(
         for role in ROLES_THAT_SERVE:
             pid = by_role(broker)[role]
             os.kill(pid, signal.SIGKILL)
-            wait_until(partial(_is_replaced, broker, role, pid), f"a new {role}", poll_s=0.01)
+            wait_until(partial(_is_replaced, broker, role, pid), f"a new {role}")
             print(f"{role}: news after {reading.await_news(role):.1f} s")
         count, doubled = reading.finish()
         print(f"{count} messages, {doubled} came twice")

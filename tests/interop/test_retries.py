@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 
 from mqcore.wire.records import Record, decode_records
-from tests.interop.ask import ask, committed_offset, group_members, wait_until
+from tests.interop.ask import ask, committed_offset, group_members
 from tests.interop.conftest import Cluster
 from tests.interop.messages import assert_same, mids, plain
 from tests.interop.runner import Programs
 from tests.interop.toolchain import require_client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 FIRST_RETRY_S = 1               # of delay level 3 in conftest.py

@@ -9,15 +9,15 @@ from mqcore.wire.codes import RequestCode as Code
 from tests.interop.toolchain import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, require_stock, stock_cluster
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
-from tests.wire_live.state import until
 
 OF_5 = {"brokerActive", "getTransferredTps"}
 
 
 def runtime(address: str) -> dict[str, str]:
     with Peer(address) as peer:
-        until(lambda: peer.ask(Code.GET_BROKER_RUNTIME_INFO).body, "runtime info")
+        wait_until(lambda: peer.ask(Code.GET_BROKER_RUNTIME_INFO).body, "runtime info")
         return dict(fastjson.loads(peer.ask(Code.GET_BROKER_RUNTIME_INFO).body)["table"])
 
 

@@ -15,8 +15,9 @@ from tests.interop.runner import die_with_parent
 from tests.interop.toolchain import JVM_OPTIONS, SOURCES, unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.stock import StockError, require_stock, stock_classpath
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import pull_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 ARTIFACTS = ("org.apache.rocketmq:rocketmq-tools:5.5.0",)
 ANSWER_TIMEOUT_S = 90
@@ -73,7 +74,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
         state.topic(TOPIC, 1)
         for _ in range(3):
             state.message(TOPIC)
-        until(lambda: state.queue_end(TOPIC, 0) == 3, "the messages in their queue")
+        wait_until(lambda: state.queue_end(TOPIC, 0) == 3, "the messages in their queue")
         state.ask(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None,
                   json.dumps({"groupName": GROUP}).encode())
         state.consumer(GROUP, TOPIC)                 # makes its retry topic

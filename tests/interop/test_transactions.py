@@ -9,11 +9,11 @@ from collections import defaultdict
 
 import pytest
 
-from tests.interop.ask import wait_until
 from tests.interop.conftest import CHECK_MAX, Cluster
 from tests.interop.messages import Line, Message, assert_same, message, mids, plain
 from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import require_client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 SENDERS = ("java", "go")

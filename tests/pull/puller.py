@@ -8,8 +8,9 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.records import Record, decode_records
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import pull_fields, send_fields
-from tests.wire_live.state import SUBSCRIPTION_TIME_MS, State, until
+from tests.wire_live.state import SUBSCRIPTION_TIME_MS, State
 
 COMMITS, SUSPENDS, HAS_SUBSCRIPTION = 1, 2, 4
 BATCH_MAX = 200
@@ -52,7 +53,8 @@ class Puller(State):
             for opaque in sent:
                 answer = self.answer_to(opaque)
                 assert answer.code == 0, answer.remark
-        until(lambda: self.queue_end(topic, 0) >= end + len(properties), "all messages readable")
+        wait_until(lambda: self.queue_end(topic, 0) >= end + len(properties),
+                   "all messages readable")
 
     def put_later(self, topic: str, properties: dict[str, str], body: bytes) -> int:
         command = request(

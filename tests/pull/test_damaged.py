@@ -12,8 +12,9 @@ import pytest
 from mqcore.wire.records import decode_record, decode_records
 from tests.pull.puller import Puller
 from tests.support.mqcore_process import mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import pull_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 TOPIC = "Damaged"
 # What is flipped, from the start of the record; the topic and the body from its end (2.1).
@@ -31,7 +32,8 @@ def store_messages(folder: Path) -> dict[str, int]:
             ids = [(state.message(TOPIC, queue_id, f"{name} {number}".encode()).ext or {})["msgId"]
                    for number in range(3)]
             positions[name] = int((ids[1] or "")[-16:], 16)
-        until(lambda: state.queue_end(TOPIC, len(FIELDS) - 1) == 3, "all messages in their queues")
+        wait_until(lambda: state.queue_end(TOPIC, len(FIELDS) - 1) == 3,
+                   "all messages in their queues")
     return positions
 
 
@@ -99,7 +101,7 @@ def test_what_this_run_has_stored_is_not_checked_again(
         state.topic("Fresh", 1)
         sent = state.message("Fresh", 0, b"fresh")
         position = int(((sent.ext or {})["msgId"] or "")[-16:], 16)
-        until(lambda: state.queue_end("Fresh", 0) == 1, "the message in its queue")
+        wait_until(lambda: state.queue_end("Fresh", 0) == 1, "the message in its queue")
         with (folder / "store" / "commitlog" / f"{0:020d}").open("r+b") as log:
             log.seek(position + 88)
             log.write(b"F")

@@ -11,7 +11,8 @@ import pytest
 from mqcore.wire.tags import java_string_hash
 from tests.pull.puller import Puller, all_matching, next_offset, numbered, offsets
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.wire_live.state import SUBSCRIPTION_TIME_MS, until
+from tests.support.waiting import wait_until
+from tests.wire_live.state import SUBSCRIPTION_TIME_MS
 
 V = SUBSCRIPTION_TIME_MS
 FILTERS: dict[str, object] = {"broker.property_filter_enable": True}
@@ -36,7 +37,7 @@ def kill_and_wait(broker: MqcoreProcess, name: str) -> None:
         except (AssertionError, OSError):
             return False
 
-    until(is_new, f"{name} is started again")
+    wait_until(is_new, f"{name} is started again")
 
 
 # -- tags ------------------------------------------------------------------------------------------

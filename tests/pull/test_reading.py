@@ -17,7 +17,7 @@ from tests.pull.puller import (
     records,
 )
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.wire_live.state import until
+from tests.support.waiting import wait_until
 
 SCAN_LEAST, SCAN_MOST = 800, 1_024
 KIB = 1 << 10
@@ -67,7 +67,7 @@ def test_an_offset_that_moves_is_made_known_and_its_commit_counts(
     puller.pull(topic, consumerGroup="moves", queueOffset=9, commitOffset=1,
                 sysFlag=HAS_SUBSCRIPTION | COMMITS)
 
-    until(lambda: bool(puller.stored("OFFSET_MOVED_EVENT", 0, first)), "an event message")
+    wait_until(lambda: bool(puller.stored("OFFSET_MOVED_EVENT", 0, first)), "an event message")
     (event,) = puller.stored("OFFSET_MOVED_EVENT", 0, first)
     assert fastjson.loads(event.body) == {
         "consumerGroup": "moves", "offsetRequest": 9, "offsetNew": 2,
@@ -86,7 +86,7 @@ def test_a_pull_commits_whether_it_finds_something_or_not(
     puller.pull(topic, consumerGroup=group, queueOffset=offset, commitOffset=2,
                 sysFlag=HAS_SUBSCRIPTION | COMMITS)
 
-    until(lambda: puller.committed(group, topic, 0) == 2, "offset 2 committed")
+    wait_until(lambda: puller.committed(group, topic, 0) == 2, "offset 2 committed")
 
 
 def test_a_refused_pull_commits_nothing(puller: Puller, topic: str) -> None:
@@ -97,7 +97,7 @@ def test_a_refused_pull_commits_nothing(puller: Puller, topic: str) -> None:
                 sysFlag=HAS_SUBSCRIPTION | COMMITS)
     puller.pull(topic, consumerGroup="after", queueOffset=0, commitOffset=1,
                 sysFlag=HAS_SUBSCRIPTION | COMMITS)
-    until(lambda: puller.committed("after", topic, 0) == 1, "a later commit")
+    wait_until(lambda: puller.committed("after", topic, 0) == 1, "a later commit")
 
     found = puller.ask(14, {"consumerGroup": "refused", "topic": topic, "queueId": "0"})
     assert fields(found).get("offset") != "7"

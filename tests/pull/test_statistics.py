@@ -15,7 +15,7 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.workers.layout import SLOT_SERVING
 from tests.pull.puller import HAS_SUBSCRIPTION, SUSPENDS, Puller, offsets
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.wire_live.state import until
+from tests.support.waiting import wait_until
 
 COUNT, BATCH = 40, 32
 HOLD_S = 0.5
@@ -44,7 +44,7 @@ def wait_for_sum(puller: Puller, name: str, key: str, wanted: int) -> None:
     def reached() -> bool:
         return item(puller, name, key)["sum"] >= wanted or not puller.silent_for(PAUSE_S)
 
-    until(reached, f"{wanted} counted of {name} {key}", SAMPLE_S)
+    wait_until(reached, f"{wanted} counted of {name} {key}", SAMPLE_S)
 
 
 def serving_pid(live: MqcoreProcess) -> int:
@@ -109,7 +109,7 @@ def test_a_serving_process_that_dies_takes_no_count_with_it(counted: MqcoreProce
         puller.pull("Survives")
     pid = serving_pid(counted)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: pulled_again(counted, "Survives", 4), "a new serving process", SAMPLE_S)
+    wait_until(lambda: pulled_again(counted, "Survives", 4), "a new serving process", SAMPLE_S)
     assert serving_pid(counted) != pid
     with Puller(counted.broker_addr) as puller:
         wait_for_sum(puller, "GROUP_GET_NUMS", "Survives@G", 16)

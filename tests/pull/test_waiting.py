@@ -8,7 +8,8 @@ import pytest
 
 from tests.pull.puller import COMMITS, HAS_SUBSCRIPTION, SUSPENDS, Puller, next_offset, offsets
 from tests.support.mqcore_process import mqcore_up
-from tests.wire_live.state import SUBSCRIPTION_TIME_MS, until
+from tests.support.waiting import wait_until
+from tests.wire_live.state import SUBSCRIPTION_TIME_MS
 
 V = SUBSCRIPTION_TIME_MS
 WAITS = HAS_SUBSCRIPTION | SUSPENDS
@@ -91,6 +92,7 @@ def test_a_pull_that_nothing_matches_is_told_how_far_the_queue_has_come(
 ) -> None:
     began = time.monotonic()
     opaque = wait(puller, topic, subscription="red")
+    assert puller.silent_for(STILL_HELD_S)
     with Puller(f"127.0.0.1:{puller.socket.getpeername()[1]}") as sender:
         sender.batch(topic, [{"TAGS": "blue"}] * 3)
     found = puller.answer_to(opaque, TELL_S + 3)
@@ -111,7 +113,7 @@ def test_a_pull_that_may_not_wait_is_answered_at_once(
 def test_a_pull_that_waits_commits_once_and_at_once(puller: Puller, topic: str) -> None:
     opaque = wait(puller, topic, sysFlag=WAITS | COMMITS, commitOffset=4, consumerGroup="held")
     with Puller(f"127.0.0.1:{puller.socket.getpeername()[1]}") as other:
-        until(lambda: other.committed("held", topic, 0) == 4, "offset 4 committed")
+        wait_until(lambda: other.committed("held", topic, 0) == 4, "offset 4 committed")
         other.ask(15, {"consumerGroup": "held", "topic": topic, "queueId": "0",
                        "commitOffset": "9"})
         other.batch(topic, [{}])

@@ -15,7 +15,7 @@ from tests.retention.client import Client
 from tests.store.golden import manifest, unpack
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
-from tests.workers.processes import wait_for
+from tests.support.waiting import wait_until
 
 EVER = str((1 << 63) - 1)
 
@@ -71,7 +71,7 @@ def test_the_runtime_figures_say_where_the_log_begins_and_how_full_its_disk_is(
                 client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
             return found
 
-        wait_for(lambda: int(table()["commitLogMaxOffset"]) > 100, "the message is published")
+        wait_until(lambda: int(table()["commitLogMaxOffset"]) > 100, "the message is published")
         found = table()
         assert found["commitLogMinOffset"] == "0"
         assert 0 < float(found["commitLogDiskRatio"]) <= 1

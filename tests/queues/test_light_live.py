@@ -7,8 +7,8 @@ import pytest
 
 from mqcore.wire.records import decode_records
 from tests.support.mqcore_process import mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
-from tests.workers.processes import wait_for
 
 SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
 QUERY_OFFSET, UPDATE_OFFSET, MAX_OFFSET, CLEAN_UNUSED = 14, 15, 30, 316
@@ -177,7 +177,7 @@ def test_a_light_queue_that_was_lost_at_rest_is_built_again(tmp_path):
         assert peer.ask(CREATE_TOPIC, topic_fields(PARENT, 4)).code == 0
         for number in range(10):
             assert send(peer, "%LMQ%lost,%LMQ%kept", b"%d" % number).code == 0
-        wait_for(lambda: peer.ask(MAX_OFFSET, lost).ext["offset"] == "10", "all are dispatched")
+        wait_until(lambda: peer.ask(MAX_OFFSET, lost).ext["offset"] == "10", "all are dispatched")
     shutil.rmtree(first.store / "consumequeue" / "%LMQ%lost")
 
     with mqcore_up(tmp_path, SETTINGS) as again, Peer(again.broker_addr) as peer:

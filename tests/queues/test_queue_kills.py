@@ -13,8 +13,9 @@ from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_records
 from tests.store.harness import read_entries
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields, topic_fields
-from tests.workers.processes import by_role, kill, wait_for
+from tests.workers.processes import by_role, kill
 
 SEND, PULL, CREATE_TOPIC, MAX_OFFSET = 310, 11, 17, 30
 PARENT = "parent"
@@ -80,7 +81,7 @@ def all_dispatched(broker: MqcoreProcess, sender: Sender) -> bool:
 
 
 def check_queues(broker: MqcoreProcess, sender: Sender) -> None:
-    wait_for(lambda: all_dispatched(broker, sender), "the last message is in its queue")
+    wait_until(lambda: all_dispatched(broker, sender), "the last message is in its queue")
     with Peer(broker.broker_addr) as peer:
         own = read_queue(peer, PARENT)
         assert len(set(own)) == len(own), "a message is there twice"
@@ -112,7 +113,7 @@ def test_light_queues_and_units_are_whole_after_any_kill(tmp_path: Path, flush: 
             assert peer.ask(CREATE_TOPIC, topic_fields(PARENT, 1)).code == 0
         for victim in ("dispatcher", "writer", "dispatcher", "writer"):
             sender.lot(broker, victim)
-            wait_for(lambda role=victim: role in by_role(broker), f"{victim} is back")
+            wait_until(lambda role=victim: role in by_role(broker), f"{victim} is back")
             check_queues(broker, sender)
         sender.lot(broker, None)
         broker.kill()

@@ -19,7 +19,8 @@ from tests.retention.client import (
     pull_frame,
 )
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.workers.processes import by_role, wait_for
+from tests.support.waiting import wait_until
+from tests.workers.processes import by_role
 
 SEGMENT = 1 << 20
 BODY = b"x" * 4000
@@ -82,8 +83,8 @@ def bytes_of(text: str) -> float:
 
 def wait_for_flush(client: Client) -> None:
     """Sixteen segments may wait for the flush, and these are small."""
-    wait_for(lambda: bytes_of(runtime(client)["remainHowManyDataToFlush"]) < 4 * SEGMENT,
-             "the log is flushed")
+    wait_until(lambda: bytes_of(runtime(client)["remainHowManyDataToFlush"]) < 4 * SEGMENT,
+               "the log is flushed")
 
 
 def test_a_consumer_of_old_messages_is_overtaken_by_their_deletion_and_goes_on(
@@ -102,7 +103,7 @@ def test_a_consumer_of_old_messages_is_overtaken_by_their_deletion_and_goes_on(
             assert producer.send_many("T", numbered(sent, 200)) == list(range(sent, sent + 200))
             sent += 200
         if sent == 3000:
-            wait_for(lambda: first_segment(hungry) > 0, "the oldest messages are deleted")
+            wait_until(lambda: first_segment(hungry) > 0, "the oldest messages are deleted")
         for _ in range(3 if sent >= 3000 else 0):            # half as fast as the producer
             code, offset, records = consumer.pull("T", offset)
             codes.add(code)
@@ -116,7 +117,7 @@ def test_a_consumer_of_old_messages_is_overtaken_by_their_deletion_and_goes_on(
     assert codes <= {FOUND, NOTHING_NEW, AGAIN, MOVED}
     assert codes & {AGAIN, MOVED}
     assert by_role(hungry) == processes          # nobody died
-    wait_for(lambda: not deleted_and_mapped(hungry), "the space of deleted segments is free")
+    wait_until(lambda: not deleted_and_mapped(hungry), "the space of deleted segments is free")
     producer.close()
     consumer.close()
 
@@ -141,10 +142,10 @@ def test_an_offset_below_the_log_is_answered_with_again_then_with_moved(
         assert begin > 0
 
     assert seen in ([FOUND, AGAIN, MOVED], [AGAIN, MOVED], [FOUND, MOVED], [MOVED])
-    wait_for(lambda: len(list((hungry.store / "commitlog").iterdir())) <= 2,
-             "all but the last one, and the one made ahead, are deleted")
-    wait_for(lambda: client.pull("T", client.offset(RequestCode.GET_MIN_OFFSET, "T"))[0] == FOUND,
-             "the first offset is that of a message which is there")
+    wait_until(lambda: len(list((hungry.store / "commitlog").iterdir())) <= 2,
+               "all but the last one, and the one made ahead, are deleted")
+    wait_until(lambda: client.pull("T", client.offset(RequestCode.GET_MIN_OFFSET, "T"))[0] == FOUND,
+               "the first offset is that of a message which is there")
     begin = client.offset(RequestCode.GET_MIN_OFFSET, "T")
     assert client.pull("T", 0)[:2] == (MOVED, begin)
     assert client.pull("T", begin)[2][0].queue_offset == begin
@@ -158,13 +159,13 @@ def test_a_client_that_reads_its_answers_late_gets_them_whole(tmp_path: Path) ->
         producer.make_topic("T")
         for first in range(0, 2000, 200):
             producer.send_many("T", numbered(first, 200))
-        wait_for(lambda: producer.offset(RequestCode.GET_MAX_OFFSET, "T") == 2000, "all is there")
+        wait_until(lambda: producer.offset(RequestCode.GET_MAX_OFFSET, "T") == 2000, "all is there")
         slow = Client(broker.broker_addr, receive_buffer_bytes=4096)
         slow.peer.send(b"".join(pull_frame("T", offset, opaque=turn * 2000 + offset)
                                 for turn in range(4) for offset in range(0, 1984, 32)))
         answers = [slow.answer()]                            # the broker is at work on the rest
         assert producer.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
-        wait_for(lambda: first_segment(broker) >= 7 * SEGMENT, "the segments below are deleted")
+        wait_until(lambda: first_segment(broker) >= 7 * SEGMENT, "the segments below are deleted")
 
         answers += [slow.answer() for _ in range(4 * 62 - 1)]
         codes = {}
@@ -186,16 +187,16 @@ def test_expired_files_go_when_somebody_asks_and_their_queues_too(tmp_path: Path
         client = Client(broker.broker_addr)
         client.send_many("quiet", [b"old 0", b"old 1"])
         client.send_many("T", numbered(0, 1000))
-        wait_for(lambda: int(runtime(client)["dispatchBehindBytes"]) == 0, "all is dispatched")
+        wait_until(lambda: int(runtime(client)["dispatchBehindBytes"]) == 0, "all is dispatched")
         assert client.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == 0
         assert client.offset(RequestCode.GET_MAX_OFFSET, "quiet") == 2
 
         assert client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
-        wait_for(lambda: first_segment(broker) > 2 * SEGMENT, "expired segments are deleted")
+        wait_until(lambda: first_segment(broker) > 2 * SEGMENT, "expired segments are deleted")
         assert client.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == 0
         assert client.offset(RequestCode.GET_MAX_OFFSET, "quiet") == 0
         assert client.send_many("quiet", [b"new 0"]) == [0]
-        wait_for(lambda: client.consume("quiet") == [b"new 0"], "the new message is there")
+        wait_until(lambda: client.consume("quiet") == [b"new 0"], "the new message is there")
         client.close()
 
 
@@ -203,13 +204,13 @@ def remove_and_send_again(broker: MqcoreProcess) -> None:
     client = Client(broker.broker_addr)
     client.send_many("T", [b"old %d" % number for number in range(700)])
     client.send_many("U", [b"other"])
-    wait_for(lambda: len(client.consume("T")) == 700, "all are there")
+    wait_until(lambda: len(client.consume("T")) == 700, "all are there")
     assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
     assert client.offset(RequestCode.GET_MAX_OFFSET, "T") == 0
     for number in range(2):
         answer = client.send("T", b"new %d" % number)
         assert (answer.ext or {})["queueOffset"] == str(number)
-    wait_for(lambda: client.consume("T") == [b"new 0", b"new 1"], "the new ones are there")
+    wait_until(lambda: client.consume("T") == [b"new 0", b"new 1"], "the new ones are there")
     assert client.consume("U") == [b"other"]
     client.close()
 
@@ -223,10 +224,10 @@ def test_a_deleted_topic_stays_empty_over_a_restart(tmp_path: Path, clean: bool)
             broker.kill()
     with mqcore_up(tmp_path, settings) as broker:
         client = Client(broker.broker_addr)
-        wait_for(lambda: client.consume("T") == [b"new 0", b"new 1"], "what was there is there")
+        wait_until(lambda: client.consume("T") == [b"new 0", b"new 1"], "what was there is there")
         assert client.consume("U") == [b"other"]
         assert client.send_many("T", [b"new 2"]) == [2]
-        wait_for(lambda: client.consume("T")[2:] == [b"new 2"], "and what came then")
+        wait_until(lambda: client.consume("T")[2:] == [b"new 2"], "and what came then")
         client.close()
 
 
@@ -246,7 +247,7 @@ def test_a_topic_is_removed_under_load_without_harm(tmp_path: Path) -> None:
                 assert admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
                 last = -1
         admin.send_many("U", [b"end"])
-        wait_for(lambda: admin.consume("U") == [b"end"], "all is dispatched")
+        wait_until(lambda: admin.consume("U") == [b"end"], "all is dispatched")
         assert admin.offset(RequestCode.GET_MAX_OFFSET, "T") == 0
         assert by_role(broker) == processes
         producer.close()
@@ -267,7 +268,7 @@ def test_a_disk_that_is_too_full_refuses_messages_and_serves_those_it_has(
         client.close()
     with mqcore_up(tmp_path, {**SMALL, **NEVER, "store.disk_refuse_percent": 1}) as broker:
         client = Client(broker.broker_addr)
-        wait_for(lambda: answer_of(client, "T", b"more")[0] == 14, "messages are refused")
+        wait_until(lambda: answer_of(client, "T", b"more")[0] == 14, "messages are refused")
         remark = answer_of(client, "T", b"more")[1]
         assert remark.startswith("service not available now: the disk of the store is ")
         assert remark.endswith(" % full")
@@ -288,15 +289,15 @@ def test_messages_are_found_by_key_until_they_are_deleted(tmp_path: Path) -> Non
             answer = client.send(
                 "T", BODY, properties=f"KEYS\x01all n{number}\x02UNIQ_KEY\x01U{number}")
             assert answer.code == 0
-        wait_for(lambda: query(client, "n999").code == 0, "the last one is indexed")
+        wait_until(lambda: query(client, "n999").code == 0, "the last one is indexed")
         assert [query(client, f"n{number}").code for number in (0, 500, 999)] == [0, 0, 0]
         assert query(client, "U7", _UNIQUE_KEY_QUERY="true").code == 0
         assert query(client, "nobody").code == 22
         assert query(client, "all").body.count(b"all n") == 64
 
         assert client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
-        wait_for(lambda: first_segment(broker) > 2 * SEGMENT, "expired segments are deleted")
+        wait_until(lambda: first_segment(broker) > 2 * SEGMENT, "expired segments are deleted")
         assert query(client, "n0").code == 22
         assert query(client, "n999").code == 0
-        wait_for(lambda: len(list((broker.store / "index").iterdir())) < 8, "index files follow")
+        wait_until(lambda: len(list((broker.store / "index").iterdir())) < 8, "index files follow")
         client.close()

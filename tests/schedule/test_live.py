@@ -23,8 +23,9 @@ from mqcore.wire.codes import RequestCode
 from tests.schedule.desk import SCHEDULE_TOPIC
 from tests.schedule.ledger import Ledger, read_ledger
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.workers.load import Asker
-from tests.workers.processes import by_role, kill, wait_for
+from tests.workers.processes import by_role, kill
 from tests.workers.test_end import segment_of
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
@@ -83,15 +84,15 @@ def all_wait(segment: Segment, count: int) -> bool:
 
 def wait_settled(broker: MqcoreProcess, count: int) -> None:
     segment = segment_of(broker)
-    wait_for(lambda: settled(segment) >= count, f"{count} messages are delivered", 30.0)
+    wait_until(lambda: settled(segment) >= count, f"{count} messages are delivered", 30.0)
 
 
 def kill_and_wait(broker: MqcoreProcess, role: str) -> None:
     segment, slot = segment_of(broker), SLOTS[role]
     starts = segment.incarnation(slot)
     kill(broker, role)
-    wait_for(lambda: segment.incarnation(slot) > starts and segment.state(slot) == WORKER_RUNNING,
-             f"{role} runs again")
+    wait_until(lambda: segment.incarnation(slot) > starts and segment.state(slot) == WORKER_RUNNING,
+               f"{role} runs again")
 
 
 # -- when and how ----------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def test_messages_come_when_they_are_due_as_stock_delivers_them(tmp_path: Path) 
                     assert properties["KEYS"] == "k"
                 return len(came) == 4
 
-            wait_for(look, "all four have come")
+            wait_until(look, "all four have come")
         assert came == [b"level 1", b"level 2", b"level 3", b"level 9"]
         offsets = tmp_path / "store/config/delayOffset.json"
         broker.stop()
@@ -172,7 +173,7 @@ def test_kills_of_scheduler_and_writer_lose_and_double_nothing(
             # at once, or over half a second: then it becomes due over half a second, too
             flood(broker, 1000, level=dice.choice((1, 2)), rate=dice.choice((0.0, 2000.0)))
             # what waits is in the files, not only in a pool: that dies with its writer
-            wait_for(partial(all_wait, segment, before + 1000), "all is in the queues")
+            wait_until(partial(all_wait, segment, before + 1000), "all is in the queues")
             wait_settled(broker, before + dice.randrange(1, 1000))
             kill_and_wait(broker, ("scheduler", "writer", "scheduler", "dispatcher")[number % 4])
         wait_settled(broker, KILLS * 1000)
@@ -209,10 +210,10 @@ def test_messages_that_wait_cost_nothing_and_delivering_makes_no_python_objects(
     with mqcore_up(tmp_path, {"broker.message_delay_levels": "3s 1h"}) as broker:
         segment = segment_of(broker)
         flood(broker, 1000, level=2)
-        wait_for(lambda: waiting(segment) == 1000, "all is in the queue")
+        wait_until(lambda: waiting(segment) == 1000, "all is in the queue")
         assert delayed(segment) == {"waiting": 1000, "delivered": 0, "skipped": 0, "refused": 0}
         began, cpu = time.monotonic(), cpu_ns(broker)
-        wait_for(lambda: time.monotonic() - began >= IDLE_S, "the time of the measurement", 9.0)
+        wait_until(lambda: time.monotonic() - began >= IDLE_S, "the time of the measurement", 9.0)
         share = (cpu_ns(broker) - cpu) / 1e9 / (time.monotonic() - began)
         print(f"idle with 1000 waiting: {share:.3%} of a core")
         assert share < 0.002

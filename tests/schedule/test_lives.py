@@ -13,7 +13,7 @@ from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.io_stall import Stall
 from mqcore.store.schedule.loop import Snapshot
 from tests.schedule.desk import SLOT_WRITER, WORKER_RUNNING, Desk, now_ms
-from tests.workers.processes import wait_for
+from tests.support.waiting import wait_until
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 ROUNDS = int(os.environ.get("MQCORE_TEST_ROUNDS", "60"))
@@ -92,7 +92,7 @@ def writer_that_dies_before_it_answers(desk: Desk) -> None:
             desk.writer.run(60_000)
         finally:
             os._exit(1)
-    wait_for(stall.hanging, "the writer's sync hangs")
+    wait_until(stall.hanging, "the writer's sync hangs")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 

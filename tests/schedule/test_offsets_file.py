@@ -12,7 +12,7 @@ from mqcore.workers.scheduler import DelayOffsets, Scheduler
 from tests.schedule.desk import SLOT_SCHEDULER, Desk, now_ms
 from tests.store.golden import unpack
 from tests.support.mqcore_process import MqcoreError, mqcore_up
-from tests.workers.processes import wait_for
+from tests.support.waiting import wait_until
 
 
 def test_a_stock_brokers_file_is_written_again_byte_for_byte(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_file_says_what_is_on_disk_and_no_more(tmp_path: Path) -> None:
         worker.work(10)
         return file.load()[1] > 0
 
-    wait_for(saved, "the position moves")
+    wait_until(saved, "the position moves")
 
 
 def test_an_orderly_end_writes_the_offsets_alone(tmp_path: Path) -> None:

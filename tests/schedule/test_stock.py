@@ -19,7 +19,7 @@ from tests.schedule.test_live import SHORT, SHORT_MS, flood, ledger, wait_settle
 from tests.store.golden import manifest, unpack
 from tests.support.mqcore_process import SMALL_STORE, MqcoreProcess, mqcore_up
 from tests.support.stock import free_broker_port, require_stock, start_broker
-from tests.workers.processes import wait_for
+from tests.support.waiting import wait_until
 
 STORE = "delay_retry_dlq"
 DEFAULT_DELAYS_MS = parse_delay_levels(BrokerSettings().message_delay_levels)
@@ -77,8 +77,8 @@ def test_a_stock_broker_delivers_what_waits_in_our_store_and_we_go_on_after_it(
         wait_settled(broker, 300)
         flood(broker, 200, level=3)
         if end == "killed":
-            wait_for(lambda: said(broker.store).get("offsetTable") == {"1": 300},
-                     "the offsets are saved")
+            wait_until(lambda: said(broker.store).get("offsetTable") == {"1": 300},
+                       "the offsets are saved")
             broker.kill()
     if end == "killed":
         assert "logPosition" in said(broker.store)
@@ -86,7 +86,7 @@ def test_a_stock_broker_delivers_what_waits_in_our_store_and_we_go_on_after_it(
         stock = start_broker(tmp_path / "stock", name_server.namesrv_addr, {
             **STOCK_PROPERTIES, "storePathRootDir": broker.store}, port=free_broker_port())
         try:
-            wait_for(lambda: not pending(broker), "the stock broker has delivered it", 20.0)
+            wait_until(lambda: not pending(broker), "the stock broker has delivered it", 20.0)
         finally:
             stock.stop()
     assert said(broker.store) == {"offsetTable": {"1": 300, "3": 200}}

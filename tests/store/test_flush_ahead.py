@@ -17,8 +17,8 @@ from mqcore.store.probes import append_probe
 from mqcore.store.probes.append_probe import AppendProbe
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
+from tests.support.waiting import wait_until
 from tests.workers.load import Asker, send_request
-from tests.workers.processes import wait_for
 
 PUT_OK = 0
 SEGMENT = 8192
@@ -47,7 +47,7 @@ def segments(run: Run) -> list[int]:
 
 
 def wait_for_segments(run: Run, wanted: list[int]) -> None:
-    wait_for(lambda: segments(run) == wanted, f"segments {wanted}")
+    wait_until(lambda: segments(run) == wanted, f"segments {wanted}")
 
 
 def append(loop: AppendLoop, probe: AppendProbe, numbers: range, size: int) -> None:
@@ -60,7 +60,7 @@ def append(loop: AppendLoop, probe: AppendProbe, numbers: range, size: int) -> N
         found.extend(status for _, status, *_ in probe.take())
         return len(found) == len(numbers)
 
-    wait_for(answered, "answers")
+    wait_until(answered, "answers")
     assert set(found) == {PUT_OK}
 
 
@@ -84,9 +84,9 @@ def test_a_disk_that_refuses_the_next_segment_disturbs_nobody(tmp_path: Path) ->
         append(loop, probe, range(1), 100)
         append_probe.fail("truncate", errno.ENOSPC, times=2)
         with served(loop):
-            wait_for(lambda: append_probe.events()[-1][0] != "write", "a try")
+            wait_until(lambda: append_probe.events()[-1][0] != "write", "a try")
             append(loop, probe, range(1, 2), 100)
-            wait_for(lambda: segments(run) == [0, SEGMENT], "another try")
+            wait_until(lambda: segments(run) == [0, SEGMENT], "another try")
         assert run.segment.log_state()["refusal"] == 0
     finally:
         append_probe.unwatch()
@@ -97,7 +97,7 @@ def test_recovery_removes_what_was_made_ahead(tmp_path: Path) -> None:
     loop, probe = run.writer("async", 0, flush_interval_ms=1), run.probe()
     append(loop, probe, range(1), 100)
     with served(loop):
-        wait_for(lambda: len(segments(run)) == 2, "the next segment")
+        wait_until(lambda: len(segments(run)) == 2, "the next segment")
     end = run.segment.log_state()["published"]
     after = Run(run.root, SEGMENT, 20)
 
@@ -152,13 +152,13 @@ def whole(run: Run, segment: int) -> bool:
 def test_a_writer_that_is_back_writes_no_zeros_where_the_one_before_did(tmp_path: Path) -> None:
     run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)
     with served(run.writer("sync", 0)):
-        wait_for(lambda: whole(run, 0), "zeros in the first segment")
+        wait_until(lambda: whole(run, 0), "zeros in the first segment")
     changed = (run.log_folder / f"{0:020d}").stat().st_mtime_ns
     for path in run.log_folder.iterdir():
         if int(path.name):
             path.unlink()
     with served(run.writer("sync", 0)):
-        wait_for(lambda: allocated(run) > BIG_SEGMENT, "zeros in the second one")
+        wait_until(lambda: allocated(run) > BIG_SEGMENT, "zeros in the second one")
     assert (run.log_folder / f"{0:020d}").stat().st_mtime_ns == changed
 
 
@@ -167,7 +167,7 @@ def test_a_clean_stop_removes_what_was_made_ahead(tmp_path: Path) -> None:
         folder = broker.store / "commitlog"
         with Asker(broker.broker_addr) as asker:
             assert asker.ask(send_request("TBW102", (0, 0), 1)).code == 0
-        wait_for(lambda: len(list(folder.iterdir())) == 2, "the next segment")
+        wait_until(lambda: len(list(folder.iterdir())) == 2, "the next segment")
         broker.stop()
         assert [path.name for path in folder.iterdir()] == [f"{0:020d}"]
 
@@ -187,7 +187,7 @@ def test_warm_segments_have_their_blocks_before_the_messages_come(
     assert "prepare" in loop.services()
     with served(loop):
         append(loop, probe, range(10), 1000)
-        wait_for(lambda: allocated(run) > 2 * BIG_SEGMENT, "blocks")
+        wait_until(lambda: allocated(run) > 2 * BIG_SEGMENT, "blocks")
     assert run.segment.log_state()["published"] < 1 << 16
 
 

@@ -26,8 +26,8 @@ from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
 from tests.support.mqcore_process import mqcore_up
+from tests.support.waiting import wait_until
 from tests.workers.load import Asker, send_request
-from tests.workers.processes import wait_for
 
 PUT_OK = 0
 SEGMENT = 8192
@@ -290,5 +290,5 @@ def test_a_broker_spreads_its_log_and_starts_again(tmp_path: Path) -> None:
     assert all(len(list(path.iterdir())) >= 1 for path in paths)
     with mqcore_up(tmp_path, settings) as broker, Asker(broker.broker_addr) as asker:
         send(asker, range(1000, 1200))
-        wait_for(lambda: sum(len(asker.queue("TBW102", queue)) for queue in range(4)) == 1200,
-                 "all messages")
+        wait_until(lambda: sum(len(asker.queue("TBW102", queue)) for queue in range(4)) == 1200,
+                   "all messages")

@@ -26,8 +26,9 @@ from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
 from tests.store.stalling import StallingBroker, stall, stalling_broker
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.workers.load import Asker
-from tests.workers.processes import by_role, kill, wait_for
+from tests.workers.processes import by_role, kill
 
 PUT_OK, PUT_NOT_AVAILABLE, PUT_POOL_EXHAUSTED = 0, 4, 8
 REFUSAL_NONE, REFUSAL_DISK_FULL = 0, 1
@@ -89,7 +90,7 @@ def turn(loop: AppendLoop, probe: AppendProbe, count: int) -> list[int]:
         found.extend(statuses(probe.take()))
         return len(found) >= count
 
-    wait_for(answered, f"{count} answers")
+    wait_until(answered, f"{count} answers")
     return found
 
 
@@ -179,7 +180,7 @@ def test_the_first_record_after_a_pause_is_committed_at_once(run: Run) -> None:
         for number in range(3):
             send(probe, range(number, number + 1))
             loop.run(TURN_MS)
-            wait_for(lambda: published(run) == loop.restart_position(), "the commit")
+            wait_until(lambda: published(run) == loop.restart_position(), "the commit")
     assert numbers_in(run) == [0, 1, 2]
 
 
@@ -188,13 +189,13 @@ def test_less_than_the_least_pages_waits_for_more(run: Run) -> None:
     with served(loop):
         send(probe, range(4))                               # more than 4096 bytes with their heads
         loop.run(TURN_MS)
-        wait_for(lambda: published(run) == 4 * RECORD, "the first commit")
+        wait_until(lambda: published(run) == 4 * RECORD, "the first commit")
         send(probe, range(4, 6))
         loop.run(TURN_MS)
         assert loop.pool_bytes_waiting() == 2 * RECORD
         send(probe, range(6, 8))
         loop.run(TURN_MS)
-        wait_for(lambda: published(run) == 8 * RECORD, "the second commit")
+        wait_until(lambda: published(run) == 8 * RECORD, "the second commit")
 
 
 def test_what_waits_is_committed_after_the_thorough_interval(run: Run) -> None:
@@ -203,11 +204,11 @@ def test_what_waits_is_committed_after_the_thorough_interval(run: Run) -> None:
     with served(loop):
         send(probe, range(1))
         loop.run(TURN_MS)
-        wait_for(lambda: published(run) == RECORD, "the first commit")
+        wait_until(lambda: published(run) == RECORD, "the first commit")
         began = time.monotonic()
         send(probe, range(1, 2))
         loop.run(TURN_MS)
-        wait_for(lambda: published(run) == 2 * RECORD, "the second commit")
+        wait_until(lambda: published(run) == 2 * RECORD, "the second commit")
         assert interval_ms * 0.5 < (time.monotonic() - began) * 1000
 
 
@@ -246,7 +247,7 @@ def test_a_pool_without_room_refuses_after_a_while_and_takes_again_later(
         assert taken * RECORD > POOL_BYTES // 2
         assert run.segment.log_state()["refusal"] == REFUSAL_NONE
         stall.writes(False)
-        wait_for(lambda: loop.pool_bytes_waiting() < RECORD * 100, "room")
+        wait_until(lambda: loop.pool_bytes_waiting() < RECORD * 100, "room")
         send(probe, range(taken, taken + 10))
         loop.run(TURN_MS)
         assert statuses(probe.take()) == [PUT_OK] * 10
@@ -277,12 +278,12 @@ def test_a_full_disk_keeps_what_is_acknowledged_and_refuses_more(run: Run, disk:
     with served(loop):
         send(probe, range(10))
         loop.run(TURN_MS)
-        wait_for(lambda: run.segment.log_state()["refusal"] == REFUSAL_DISK_FULL, "the refusal")
+        wait_until(lambda: run.segment.log_state()["refusal"] == REFUSAL_DISK_FULL, "the refusal")
         send(probe, range(90, 95))
         loop.run(0)
         assert statuses(probe.take()) == [PUT_OK] * 10 + [PUT_NOT_AVAILABLE] * 5
         assert loop.refusal() == (REFUSAL_DISK_FULL, errno.ENOSPC)
-        wait_for(lambda: run.segment.log_state()["refusal"] == REFUSAL_NONE, "space")
+        wait_until(lambda: run.segment.log_state()["refusal"] == REFUSAL_NONE, "space")
         send(probe, range(10, 20))
         loop.run(TURN_MS)
         assert statuses(probe.take()) == [PUT_OK] * 10
@@ -298,7 +299,7 @@ def test_a_stop_on_a_full_disk_ends_and_says_what_is_lost(run: Run, disk: Any) -
         loop.run(TURN_MS)
         loop.finish()
         loop.stop_service()
-        wait_for(lambda: loop.refusal() == (REFUSAL_DISK_FULL, errno.ENOSPC), "a failed write")
+        wait_until(lambda: loop.refusal() == (REFUSAL_DISK_FULL, errno.ENOSPC), "a failed write")
         assert loop.pool_bytes_waiting() == 2 * RECORD      # tried until somebody gives up
         loop.give_up()
     assert loop.pool_bytes_waiting() == 2 * RECORD
@@ -331,7 +332,7 @@ def test_what_was_not_committed_when_the_writer_is_killed_is_lost_and_its_offset
     with served(loop):
         send(probe, range(5))
         loop.run(TURN_MS)
-        wait_for(lambda: published(run) == 5 * RECORD, "the commit")
+        wait_until(lambda: published(run) == 5 * RECORD, "the commit")
     lost = writer(run, end=published(run))
     send(probe, range(5, 7))
     lost.run(TURN_MS)                                       # acknowledged, and then it dies
@@ -377,10 +378,10 @@ def test_a_broker_whose_pool_is_full_says_so_and_delivers_all_it_took(
         said = json.loads(asker.ask(wire.request(RequestCode.GET_BROKER_RUNTIME_INFO, {})).body)
         assert said["table"]["remainHowManyDataToCommit"].endswith(("KiB", "MiB"))
         disk.writes(False)
-        wait_for(lambda: len(asker.queue("pooled", 0)) == len(taken), "what was taken")
+        wait_until(lambda: len(asker.queue("pooled", 0)) == len(taken), "what was taken")
         assert asker.ask(send_request(1)).code == 0
         taken.append(send_request(1).body)
-        wait_for(lambda: [r.body for r in asker.queue("pooled", 0)] == taken, "all messages")
+        wait_until(lambda: [r.body for r in asker.queue("pooled", 0)] == taken, "all messages")
 
 
 def produced(broker: MqcoreProcess, count: int) -> int:
@@ -408,9 +409,9 @@ def test_a_killed_writer_comes_back_and_the_store_stays_sound(tmp_path: Path) ->
     with mqcore_up(tmp_path, {"store.flush": "transient-pool"}) as broker:
         produced(broker, 20_000)
         old = kill(broker, "writer")
-        wait_for(lambda: by_role(broker).get("writer", old) != old, "another writer")
+        wait_until(lambda: by_role(broker).get("writer", old) != old, "another writer")
         with Asker(broker.broker_addr) as asker:
-            wait_for(lambda: asker.ask(send_request(1)).code == 0, "a send")
+            wait_until(lambda: asker.ask(send_request(1)).code == 0, "a send")
         after = produced(broker, 20_000)
         broker.stop()
     report = verify(tmp_path / "store")

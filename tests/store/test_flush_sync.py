@@ -20,8 +20,8 @@ from mqcore.store.probes.io_stall import Stall
 from tests.store.harness import Run
 from tests.store.stalling import StallingBroker, stall, stalling_broker
 from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
 from tests.workers.load import Asker
-from tests.workers.processes import wait_for
 
 PUT_OK, PUT_FLUSH_TIMEOUT, PUT_NOT_AVAILABLE = 0, 1, 4
 REFUSAL_FLUSH_FAILED = 2
@@ -56,7 +56,7 @@ def turning(loop: AppendLoop, stall: Stall) -> Iterator[None]:
     turn = threading.Thread(target=loop.run, args=[TURN_MS])
     turn.start()
     try:
-        wait_for(stall.hanging, "a sync that hangs")
+        wait_until(stall.hanging, "a sync that hangs")
         yield
     finally:
         stall.syncs(False)
@@ -75,7 +75,7 @@ def answers(probe: AppendProbe, count: int) -> list[Any]:
         found.extend(probe.take())
         return len(found) >= count
 
-    wait_for(enough, f"{count} results")
+    wait_until(enough, f"{count} results")
     return found
 
 
@@ -224,7 +224,7 @@ def test_a_thousand_races_for_the_answer_give_one_answer_each(run: Run) -> None:
 def test_a_quiet_watcher_sleeps_a_whole_time_out_and_ends_when_told(run: Run) -> None:     # G4
     loop = run.writer("sync", 0, sync_timeout_ms=3_600_000)
     with watched(loop):
-        wait_for(lambda: threading.active_count() > 1, "the watcher")
+        wait_until(lambda: threading.active_count() > 1, "the watcher")
 
 
 # -- a whole broker --------------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_a_client_hears_of_a_late_disk_in_time_and_reads_the_message_later(
                 return sorted(record.body for queue in range(4)
                               for record in asker.queue("late", queue))
 
-            wait_for(lambda: bodies() == [b"good", b"unawaited", b"waiting"], "all messages")
-        wait_for(lambda: "FLUSH_DISK_TIMEOUT" in broker.tail(), "a line in the log")
+            wait_until(lambda: bodies() == [b"good", b"unawaited", b"waiting"], "all messages")
+        wait_until(lambda: "FLUSH_DISK_TIMEOUT" in broker.tail(), "a line in the log")
 
 
 def test_with_wait_false_a_client_hears_ok_while_the_disk_hangs(

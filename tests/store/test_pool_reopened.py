@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.harness import Run
-from tests.workers.processes import wait_for
+from tests.support.waiting import wait_until
 
 SEGMENT = 4096
 BODY = b"x" * 300
@@ -31,7 +31,7 @@ def stored(run: Run, count: int) -> int:
         answers.extend(status for _, status, *_ in probe.take())
         return len(answers) == count
 
-    wait_for(all_answered, "all answers")
+    wait_until(all_answered, "all answers")
     loop.finish()
     loop.stop_service()
     for service in services:

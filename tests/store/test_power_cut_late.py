@@ -28,7 +28,7 @@ from tests.store.test_power_cut import (
     memory,
     properties_of,
 )
-from tests.workers.processes import wait_for
+from tests.support.waiting import wait_until
 
 __all__ = ["memory"]
 LIVES, ROUNDS = 8, 7
@@ -112,7 +112,7 @@ def test_what_is_acknowledged_is_flushed_within_the_interval(mode: str, tmp_path
                 ends.append(run.segment.log_state()["flushed"])
                 return ends[-1] > position
 
-            wait_for(flushed, f"position {position} is flushed")
+            wait_until(flushed, f"position {position} is flushed")
             longest = max(longest, time.monotonic() - began)
     finally:
         loop.stop_service()

@@ -10,6 +10,7 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.records import Record, decode_record, decode_records
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import DEADLINE_S, Peer, pull_fields, send_fields, topic_fields
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -134,9 +135,7 @@ class Producer(Peer):
 
     def until(self, condition: Callable[[], bool], what: str,
               deadline_s: float = DEADLINE_S) -> None:
-        end = time.monotonic() + deadline_s
-        while not condition():
-            assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        wait_until(condition, what, deadline_s)
 
 
 def settled(producer: Producer) -> None:

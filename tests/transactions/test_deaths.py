@@ -16,6 +16,7 @@ import pytest
 
 from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.transactions.producer import (
     COMMIT,
     HALF_TOPIC,
@@ -25,7 +26,7 @@ from tests.transactions.producer import (
     Producer,
 )
 from tests.wire_live.peer import Closed
-from tests.workers.processes import by_role, kill, wait_for
+from tests.workers.processes import by_role, kill
 
 END_TRANSACTION = 37
 ONE_WAY = 2
@@ -65,7 +66,7 @@ class Bank:
                 return False
             return True
 
-        wait_for(connected, "a connection")
+        wait_until(connected, "a connection")
 
     # -- one transaction ---------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Bank:
     # -- deaths ------------------------------------------------------------------------------------
 
     def process_dies(self, role: str) -> None:
-        wait_for(lambda: role in by_role(self.broker), f"{role} runs")
+        wait_until(lambda: role in by_role(self.broker), f"{role} runs")
         kill(self.broker, role)
 
     def all_die(self) -> None:
@@ -144,7 +145,7 @@ class Bank:
                 self.connect()
                 return False
 
-        wait_for(settled, "all transactions settled", SETTLE_S)
+        wait_until(settled, "all transactions settled", SETTLE_S)
 
     def judge(self) -> None:
         seen = Counter(self.producer.stored(TOPIC))

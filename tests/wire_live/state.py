@@ -1,8 +1,7 @@
 """Brings a live broker into the state that a recorded request met."""
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from mqcore.wire import fastjson
@@ -10,17 +9,11 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.records import Record, decode_records
-from tests.wire_live.peer import DEADLINE_S, Peer, pull_fields, send_fields, topic_fields
+from tests.support.waiting import wait_until
+from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
 FILLER_TAG = "filler"
 SUBSCRIPTION_TIME_MS = 1_700_000_000_000
-
-
-def until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Ask again until it is true; AssertionError naming `what` after the deadline."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
 
 
 def resendable(record: Record) -> dict[str, str]:
@@ -66,7 +59,7 @@ class State(Peer):
                 self.again(at[offset], topic, queue_id)
             else:
                 self.message(topic, queue_id)
-        until(lambda: self.queue_end(topic, queue_id) >= end, f"{end} messages in the queue")
+        wait_until(lambda: self.queue_end(topic, queue_id) >= end, f"{end} messages in the queue")
 
     def queue_end(self, topic: str, queue_id: int) -> int:
         answer = self.ask(Code.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})

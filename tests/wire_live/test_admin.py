@@ -12,10 +12,11 @@ from mqcore.wire.command import Command, encode
 from mqcore.wire.ids import offset_message_id
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.recorded import Exchange
+from tests.support.waiting import wait_until
 from tests.wire_live import differences
 from tests.wire_live.peer import Peer
 from tests.wire_live.replay import Replay, parameters
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 from tests.wire_live.test_clients_and_offsets import ask, assert_alike, body_of
 
 QUEUES = 8
@@ -183,7 +184,7 @@ def test_the_times_of_a_groups_place_are_told_alike(
                        "queueId": str(queue_id),
                        "commitOffset": "1" if span["delayTime"] else "2"})
     late = sum(span["delayTime"] > 0 for span in spans)
-    until(lambda: late == sum(span["delayTime"] > 0 for span in body_of(ask(live, replay))[
+    wait_until(lambda: late == sum(span["delayTime"] > 0 for span in body_of(ask(live, replay))[
         "consumeTimeSpanSet"]), "a millisecond after the last message")
     found = ask(live, replay)
 

@@ -11,8 +11,9 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command
 from mqcore.wire.records import BatchItem, decode_record, encode_batch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 NOTICE, CHECK = 40, 39
 FRAME_BYTES = 16_777_216                # with the length word; the largest that there is
@@ -113,7 +114,7 @@ def test_a_batch_with_the_mark_of_a_half_message_is_stored_as_it_is(state: State
         "Batches", properties="TRAN_MSG\x01true", batch=True), body)
 
     assert (answer.code, answer.remark) == (0, None)
-    until(lambda: state.queue_end("Batches", 0) == 2, "both messages in their queue")
+    wait_until(lambda: state.queue_end("Batches", 0) == 2, "both messages in their queue")
 
 
 def test_the_first_check_has_flag_and_reconsume_times_of_the_half_message(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_topic_and_a_group_are_shown_as_5_asks_for_them(
 def test_a_lite_pull_is_served_natively_like_a_pull(live: MqcoreProcess, state: State) -> None:
     state.topic("Lite", 1)
     state.message("Lite")
-    until(lambda: state.queue_end("Lite", 0) == 1, "the message in its queue")
+    wait_until(lambda: state.queue_end("Lite", 0) == 1, "the message in its queue")
     found = state.ask(Code.LITE_PULL_MESSAGE, pull_fields("Lite"))
     plain = state.ask(Code.PULL_MESSAGE, pull_fields("Lite"))
 

@@ -10,10 +10,11 @@ from mqcore.wire.command import Command, encode
 from mqcore.wire.records import decode_record
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.recorded import Exchange
+from tests.support.waiting import wait_until
 from tests.wire_live import differences
 from tests.wire_live.peer import Peer
 from tests.wire_live.replay import Replay, mismatches, parameters
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 QUEUES = 8
 OFFSET_CODES = (14, 29, 30, 31, 32)
@@ -162,7 +163,7 @@ def test_a_recorded_commit_can_be_read_back(
             if replay.expected is not None:      # else its client had gone before the answer
                 assert_alike(replay, found)
     wanted = int(fields["commitOffset"])
-    until(lambda: state.committed(fields["consumerGroup"], fields["topic"],
+    wait_until(lambda: state.committed(fields["consumerGroup"], fields["topic"],
                                   int(fields["queueId"])) == wanted, f"offset {wanted} committed")
 
 

@@ -11,9 +11,10 @@ from mqcore.wire.properties import decode_properties
 from mqcore.wire.records import Record
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.recorded import Exchange
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields
 from tests.wire_live.replay import Replay, mismatches, parameters
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -55,7 +56,7 @@ def test_a_message_sent_back_is_answered_alike_and_waits_for_its_next_try(
     assert replay.expected is not None
     assert mismatches(replay.expected, ask(live, replay)) == {}
 
-    until(lambda: state.queue_end(SCHEDULE, FIRST_TRY_LEVEL - 1) > before, "the copy is there")
+    wait_until(lambda: state.queue_end(SCHEDULE, FIRST_TRY_LEVEL - 1) > before, "the copy is there")
     copy = last_of(state, SCHEDULE, FIRST_TRY_LEVEL - 1)
     assert (copy.body, copy.reconsume_times) == (b"again", 1)
     assert copy.properties == {
@@ -72,12 +73,12 @@ def test_a_message_is_tried_again_and_then_a_dead_letter(state: State) -> None:
     group, retry, dead = "twice", "%RETRY%twice", "%DLQ%twice"
     position = position_of(state.message("Twice", body=b"bad"))
     assert send_back(state, position, group, delayLevel="1").code == 0
-    until(lambda: state.queue_end(retry, 0) == 1, "the next try is there")
+    wait_until(lambda: state.queue_end(retry, 0) == 1, "the next try is there")
     (again,) = state.stored(retry)
     assert (again.reconsume_times, again.properties["RETRY_TOPIC"]) == (1, "Twice")
 
     assert send_back(state, again.physical_offset, group, maxReconsumeTimes="1").code == 0
-    until(lambda: state.queue_end(dead, 0) == 1, "the dead letter is there")
+    wait_until(lambda: state.queue_end(dead, 0) == 1, "the dead letter is there")
     (letter,) = state.stored(dead)
     assert (letter.body, letter.reconsume_times, letter.properties["RETRY_TOPIC"]) == (
         b"bad", 2, "Twice")
@@ -90,9 +91,9 @@ def test_a_consumers_own_send_to_the_retry_topic_ends_as_a_dead_letter_as_well(
     state.consumer("selfmade", "TBW102")
     retry, dead = "%RETRY%selfmade", "%DLQ%selfmade"
     state.message(retry, body=b"first", reconsume_times=1)
-    until(lambda: state.queue_end(retry, 0) == 1, "the retry is there")
+    wait_until(lambda: state.queue_end(retry, 0) == 1, "the retry is there")
     state.message(retry, body=b"last", reconsume_times=16)
-    until(lambda: state.queue_end(dead, 0) == 1, "the dead letter is there")
+    wait_until(lambda: state.queue_end(dead, 0) == 1, "the dead letter is there")
 
     assert [record.body for record in state.stored(retry)] == [b"first"]
     assert [record.body for record in state.stored(dead)] == [b"last"]

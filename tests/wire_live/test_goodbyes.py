@@ -17,8 +17,9 @@ import pytest
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 from tests.workers.processes import by_role
 
 COMMITS = 500                        # more than wait for the coordinator at a time (N5)
@@ -68,5 +69,5 @@ def test_offsets_that_a_client_committed_before_it_went_are_kept(
             looker.message("Woken")                # answers a pull that nobody reads any more
             looker.message("Woken")
 
-        until(lambda: looker.committed(group, "T", COMMITS - 1) == OFFSET, "the last commit")
+        wait_until(lambda: looker.committed(group, "T", COMMITS - 1) == OFFSET, "the last commit")
         assert {looker.committed(group, "T", queue) for queue in range(COMMITS)} == {OFFSET}

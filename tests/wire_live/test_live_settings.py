@@ -9,8 +9,9 @@ from pathlib import Path
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 from tests.workers.processes import kill
 
 NO_PERMISSION, TOPIC_NOT_EXIST = 16, 17
@@ -43,9 +44,11 @@ def test_producers_are_led_away_from_a_broker_that_may_not_be_written_to(
     state.topic("ReadOnly", 1)
     state.message("ReadOnly")
     with changed(state, "brokerPermission", "4", before="6"):
-        until(lambda: permission_at_name_server(live, "ReadOnly") == 4, "the route without write")
+        wait_until(lambda: permission_at_name_server(live, "ReadOnly") == 4,
+                   "the route without write")
         assert send(state, "ReadOnly") == 0       # as with stock: only ordered topics are refused
-    until(lambda: permission_at_name_server(live, "ReadOnly") == 6, "the route with write again")
+    wait_until(lambda: permission_at_name_server(live, "ReadOnly") == 6,
+               "the route with write again")
 
 
 def test_a_broker_that_may_not_be_read_refuses_pulls_until_it_may(
@@ -53,7 +56,7 @@ def test_a_broker_that_may_not_be_read_refuses_pulls_until_it_may(
 ) -> None:
     state.topic("WriteOnly", 1)
     state.message("WriteOnly")
-    until(lambda: state.queue_end("WriteOnly", 0) == 1, "the message in its queue")
+    wait_until(lambda: state.queue_end("WriteOnly", 0) == 1, "the message in its queue")
     assert state.ask(Code.PULL_MESSAGE, pull_fields("WriteOnly")).code == 0
     with changed(state, "brokerPermission", "2", before="6"):
         assert state.ask(Code.PULL_MESSAGE, pull_fields("WriteOnly")).code == NO_PERMISSION
@@ -80,7 +83,7 @@ def test_changes_outlive_the_coordinator_and_the_broker(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, settings) as first, State(first.broker_addr) as state:
         state.topic("Kept", 1)
         state.message("Kept")
-        until(lambda: state.queue_end("Kept", 0) == 1, "the message in its queue")
+        wait_until(lambda: state.queue_end("Kept", 0) == 1, "the message in its queue")
         assert state.ask(Code.UPDATE_BROKER_CONFIG, None, b"brokerPermission=2").code == 0
         kill(first, "coordinator")
         assert permission(first.broker_addr) == "2"
@@ -125,8 +128,8 @@ def test_serving_processes_hear_of_it(live: MqcoreProcess, state: State) -> None
 
     with changed(state, "regionId", "Else where", before="DefaultRegion"), \
             changed(state, "traceOn", "false", before="true"):
-        until(lambda: answered("Else where", "false"), "the new region in answers")
-    until(lambda: answered("DefaultRegion", "true"), "the old region again")
+        wait_until(lambda: answered("Else where", "false"), "the new region in answers")
+    wait_until(lambda: answered("DefaultRegion", "true"), "the old region again")
 
 
 def test_messages_are_refused_until_the_time_that_was_set(
@@ -134,17 +137,17 @@ def test_messages_are_refused_until_the_time_that_was_set(
 ) -> None:
     state.topic("Later", 1)
     with changed(state, "startAcceptSendRequestTimeStamp", "4000000000000", before="0"):
-        until(lambda: send(state, "Later") == 1, "the refusal")
+        wait_until(lambda: send(state, "Later") == 1, "the refusal")
         refusal = state.ask(Code.SEND_MESSAGE_V2, send_fields("Later"), b"body")
         assert refusal.remark == "no messages are accepted before 2096-10-02 07:06:40 UTC"
-    until(lambda: send(state, "Later") == 0, "messages are taken again")
+    wait_until(lambda: send(state, "Later") == 0, "messages are taken again")
 
 
 def test_a_pull_returns_no_more_than_was_set(live: MqcoreProcess, state: State) -> None:
     state.topic("Few", 1)
     for _ in range(4):
         state.message("Few")
-    until(lambda: state.queue_end("Few", 0) == 4, "the messages in their queue")
+    wait_until(lambda: state.queue_end("Few", 0) == 4, "the messages in their queue")
 
     def got() -> int:
         ext = state.ask(Code.PULL_MESSAGE, pull_fields("Few")).ext
@@ -152,8 +155,8 @@ def test_a_pull_returns_no_more_than_was_set(live: MqcoreProcess, state: State) 
 
     assert got() == 4
     with changed(state, "maxTransferCountOnMessageInMemory", "2", before="32"):
-        until(lambda: got() == 2, "two messages")
-    until(lambda: got() == 4, "all messages again")
+        wait_until(lambda: got() == 2, "two messages")
+    wait_until(lambda: got() == 4, "all messages again")
 
 
 def test_a_new_delay_level_delivers(live: MqcoreProcess, state: State) -> None:
@@ -167,8 +170,8 @@ def test_a_new_delay_level_delivers(live: MqcoreProcess, state: State) -> None:
             assert state.ask(Code.SEND_MESSAGE_V2, fields, b"late").code == 0
             return state.queue_end("SCHEDULE_TOPIC_XXXX", count) > 0
 
-        until(delivered, "a message in the new level's queue")
-        until(lambda: state.queue_end("Delayed", 0) > 0, "its delivery")
+        wait_until(delivered, "a message in the new level's queue")
+        wait_until(lambda: state.queue_end("Delayed", 0) > 0, "its delivery")
 
 
 def settings_of(state: State) -> dict[str, str]:
@@ -191,10 +194,10 @@ def test_the_log_level_and_the_writers_intervals_change(tmp_path: Path) -> None:
         answer = state.ask(Code.UPDATE_BROKER_CONFIG, None,
                            b"flushIntervalCommitLog=10\nlog.level=debug")
         assert (answer.code, answer.remark) == (0, None)
-        until(lambda: flushed(state), "the flush, an hour early")
+        wait_until(lambda: flushed(state), "the flush, an hour early")
         kill(broker, "dispatcher")
-        until(lambda: "DEBUG   mqcore.dispatcher: running" in broker.tail(),
-              "a line of the new dispatcher, which began with the new level")
+        wait_until(lambda: "DEBUG   mqcore.dispatcher: running" in broker.tail(),
+                   "a line of the new dispatcher, which began with the new level")
 
 
 def test_a_process_that_begins_anew_has_the_changed_settings(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from mqcore.wire.command import Command, encode, request, response
 from mqcore.wire.properties import encode_properties
 from mqcore.workers.layout import SLOT_SERVING
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
-from tests.wire_live.state import State, until
-from tests.workers.processes import by_role, wait_for
+from tests.wire_live.state import State
+from tests.workers.processes import by_role
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 MIB = 1 << 20
@@ -155,8 +156,8 @@ def test_frames_that_end_in_the_middle_of_their_way_leave_nothing_behind(tmp_pat
             os.kill(pid, signal.SIGSTOP)
             half_sent(broker)
             os.kill(pid, end)
-            wait_for(lambda: connections(broker) == 1, "the end of their connections")
-            until(lambda: registered(broker), "the requester known again")
+            wait_until(lambda: connections(broker) == 1, "the end of their connections")
+            wait_until(lambda: registered(broker), "the requester known again")
             with Peer(broker.broker_addr) as replier:
                 for index in range(6):         # more than there are places
                     replier.send(encode(reply(body_of(MIB + index))))
@@ -171,8 +172,8 @@ def half_sent(broker: MqcoreProcess) -> None:
     frame = encode(reply(body_of(MIB)))
     for replier in repliers:
         replier.send(frame)
-    wait_for(lambda: figure(broker, FIGURE_BYTES_IN) - before >= len(frame) * REPLIERS,
-             "all of them read")
+    wait_until(lambda: figure(broker, FIGURE_BYTES_IN) - before >= len(frame) * REPLIERS,
+               "all of them read")
     for replier in repliers:
         replier.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
         replier.close()

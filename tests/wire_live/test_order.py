@@ -11,9 +11,10 @@ import pytest
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Codec, Command, encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
-from tests.wire_live.state import State, until
-from tests.workers.processes import by_role, kill, wait_for
+from tests.wire_live.state import State
+from tests.workers.processes import by_role, kill
 
 SENDS = 1_000
 ROUNDS = 25
@@ -28,7 +29,7 @@ def send(topic: str, number: int, codec: Codec = Codec.JSON, **fields: int) -> C
 
 def numbers(state: State, topic: str, count: int, queue_id: int = 0) -> list[int]:
     """The bodies of a queue's first `count` messages, in their order."""
-    until(lambda: state.queue_end(topic, queue_id) >= count, f"{count} messages")
+    wait_until(lambda: state.queue_end(topic, queue_id) >= count, f"{count} messages")
     found: list[int] = []
     while len(found) < count:
         found += [int(record.body) for record in state.stored(topic, queue_id, len(found))]
@@ -118,7 +119,7 @@ def test_what_a_dead_coordinator_took_does_not_hold_later_sends_up_for_long(
     with mqcore_up(tmp_path, {"broker.name": "broker-a"}) as broker, (
             Peer(broker.broker_addr)) as producer:
         for number in range(2):
-            wait_for(lambda: "coordinator" in by_role(broker), "a coordinator")
+            wait_until(lambda: "coordinator" in by_role(broker), "a coordinator")
             topic = f"Lost_{number}"
             sends = [send(topic, position) for position in range(SENDS)]
             producer.send(b"".join(map(encode, sends)))

@@ -10,10 +10,11 @@ from mqcore.wire.command import Command
 from mqcore.wire.records import Record, decode_records
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.recorded import Exchange
+from tests.support.waiting import wait_until
 from tests.wire_live import differences
 from tests.wire_live.peer import Peer
 from tests.wire_live.replay import Replay, mismatches, parameters
-from tests.wire_live.state import State, resendable, until
+from tests.wire_live.state import State, resendable
 
 COMMITS, SUSPENDS, HAS_SUBSCRIPTION = 1, 2, 4
 STILL_HELD_S = 0.05
@@ -120,8 +121,9 @@ def test_a_recorded_pull_is_answered_alike(
 def assert_committed(state: State, pull: Pull) -> None:
     """commitOffset counts if bit 0 of sysFlag says so and the pull passed its checks."""
     if pull.sys_flag & COMMITS and pull.expected is not None and pull.expected.code != 25:
-        until(lambda: state.committed(pull.group, pull.topic, pull.queue_id) == pull.commit_offset,
-              f"offset {pull.commit_offset} committed")
+        wait_until(
+            lambda: state.committed(pull.group, pull.topic, pull.queue_id) == pull.commit_offset,
+            f"offset {pull.commit_offset} committed")
 
 
 @pytest.mark.parametrize("exchange", [case for case in PULLS if not answered(case)])
@@ -154,7 +156,7 @@ def test_a_moved_offset_leaves_a_message_that_says_so(
     first = state.queue_end("OFFSET_MOVED_EVENT", 0)
     state.send(pull.replay.frame)
     state.answer_to(pull.replay.request.opaque)
-    until(lambda: bool(state.stored("OFFSET_MOVED_EVENT", 0, first)), "an event message")
+    wait_until(lambda: bool(state.stored("OFFSET_MOVED_EVENT", 0, first)), "an event message")
 
     (event,) = state.stored("OFFSET_MOVED_EVENT", 0, first)
     assert (event.properties["TAGS"], event.properties["KEYS"]) == (pull.group, pull.group)

@@ -8,9 +8,10 @@ from mqcore.wire.properties import decode_properties
 from mqcore.wire.records import Record, decode_batch
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.recorded import Exchange
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
 from tests.wire_live.replay import Replay, mismatches, parameters
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 QUEUES = 8
 SENDS = (10, 310, 320)
@@ -124,7 +125,8 @@ def test_a_recorded_send_is_stored_and_answered_alike(
         assert_waits(sent, detour, found, state.by_id((found.ext or {})["msgId"] or ""))
         return
     assert mismatches(replay.expected, found) == {}
-    until(lambda: bool(state.stored(sent.topic, sent.queue_id, first)), "the message in its queue")
+    wait_until(lambda: bool(state.stored(sent.topic, sent.queue_id, first)),
+               "the message in its queue")
     records = state.stored(sent.topic, sent.queue_id, first)
     assert_stored(sent, records)
     assert (found.ext or {})["msgId"] == ",".join(record.offset_message_id for record in records)
@@ -141,7 +143,8 @@ def test_a_recorded_one_way_send_is_stored_and_not_answered(
     prepare(state, sent, 0)
     with Peer(live.broker_addr) as peer:
         peer.send(replay.frame)
-        until(lambda: bool(state.stored(sent.topic, sent.queue_id)), "the message in its queue")
+        wait_until(lambda: bool(state.stored(sent.topic, sent.queue_id)),
+                   "the message in its queue")
         assert_stored(sent, state.stored(sent.topic, sent.queue_id))
         assert peer.silent_for(0.05)
 

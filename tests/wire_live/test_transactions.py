@@ -10,9 +10,10 @@ from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.records import Record, decode_record
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.recorded import Exchange
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
 from tests.wire_live.replay import Replay, mismatches, parameters
-from tests.wire_live.state import State, until
+from tests.wire_live.state import State
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -75,11 +76,12 @@ def test_a_recorded_end_of_a_transaction_does_what_it_says(
             peer.send(encode(probe))
             assert peer.receive().opaque == probe.opaque
         if decision in (COMMIT, ROLLBACK):
-            until(lambda: len(op_of(live, prepared)) == 1, "the op record")
+            wait_until(lambda: len(op_of(live, prepared)) == 1, "the op record")
 
     (op,) = op_of(live, prepared) or (None,)
     if op is not None:                     # stored behind the final message, dispatched behind it
-        until(lambda: state.queue_end(OP_TOPIC, 0) > op.queue_offset, "the op record's queue entry")
+        wait_until(lambda: state.queue_end(OP_TOPIC, 0) > op.queue_offset,
+                   "the op record's queue entry")
     final = state.stored(topic, 1)
     assert (op is not None) == (decision in (COMMIT, ROLLBACK))
     assert len(final) == (1 if decision == COMMIT else 0)
@@ -156,7 +158,7 @@ def test_a_recorded_revival_makes_a_half_message_again(
 
     assert replay.expected is not None
     assert mismatches(replay.expected, found) == {}
-    until(lambda: state.queue_end(HALF_TOPIC, 0) > before, "the half message in its queue")
+    wait_until(lambda: state.queue_end(HALF_TOPIC, 0) > before, "the half message in its queue")
     revived = stored_from(live, prepared.physical_offset)[1]
     assert (revived.topic, revived.queue_id) == (HALF_TOPIC, 0)
     assert revived.properties == prepared.properties | {"TRANSACTION_CHECK_TIMES": "0"}

@@ -1,11 +1,8 @@
 """The processes of a running broker, by their titles."""
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from mqcore.shm.segment import Segment
@@ -30,24 +27,6 @@ def by_role(broker: MqcoreProcess) -> dict[str, int]:
     """Process id by role, the supervisor among them."""
     found = {title(pid).removeprefix("mqcore: "): pid for pid in broker.family()[1:]}
     return {**found, title(broker.pid).removeprefix("mqcore: "): broker.pid}
-
-
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> float:
-    """Wait until `condition()` is true; seconds that it took. AssertionError at the deadline."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s: {what}"
-        os.sched_yield()
-        signal.sigtimedwait([], LOOK_S)
-    return time.monotonic() - began
-
-
-async def wait_for_async(condition: Callable[[], object], what: str) -> None:
-    """The same beside other tasks."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
-        await asyncio.sleep(LOOK_S)
 
 
 def kill(broker: MqcoreProcess, role: str) -> int:

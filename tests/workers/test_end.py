@@ -20,8 +20,9 @@ from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port, free_port
+from tests.support.waiting import wait_until, wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Name, audit, load
-from tests.workers.processes import ROLES, by_role, title, wait_for, wait_for_async
+from tests.workers.processes import ROLES, by_role, title
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 STOP_S_MAX = 0.5
@@ -39,7 +40,7 @@ def send_stop(broker: MqcoreProcess, number: signal.Signals) -> float:
     """Ask the supervisor to stop; seconds until it had. The exit status has to be 0."""
     family = broker.family()
     broker.process.send_signal(number)
-    took = wait_for(lambda: broker.process.poll() is not None, f"an end after {number.name}")
+    took = wait_until(lambda: broker.process.poll() is not None, f"an end after {number.name}")
     assert broker.process.returncode == 0, broker.tail()
     assert not [pid for pid in family if title(pid)], "a process is left"
     return took
@@ -108,7 +109,7 @@ def test_a_stop_of_all_processes_at_once_ends_them_in_order(tmp_path: Path) -> N
             for pid in broker.family():
                 with contextlib.suppress(ProcessLookupError):    # the first ones end at once
                     os.kill(pid, signal.SIGTERM)
-            await wait_for_async(lambda: broker.process.poll() is not None, "an end")
+            await wait_until_async(lambda: broker.process.poll() is not None, "an end")
             return (await running.stop()).acknowledged, segment, time.monotonic() - began
 
     with mqcore_up(tmp_path) as broker:
@@ -174,7 +175,7 @@ def test_children_of_a_killed_supervisor_end_and_the_next_start_loses_nothing(
             left.update(broker.shared_memory())
             broker.process.kill()
             broker.process.wait()
-            await wait_for_async(lambda: not any(title(pid) for pid in family),
+            await wait_until_async(lambda: not any(title(pid) for pid in family),
                                  "the orphans have ended")
             return (await running.stop()).acknowledged
 
@@ -326,7 +327,7 @@ def test_a_stock_broker_conf_is_taken_with_one_warning(tmp_path: Path) -> None:
         f"storePathRootDir = {tmp_path / 'store'}", "mapedFileSizeCommitLog = 67108864", ""]))
     process = start(["broker", "-c", str(config)], tmp_path)
     try:
-        wait_for(lambda: "mqcore ready" in process.tail(), "a start")
+        wait_until(lambda: "mqcore ready" in process.tail(), "a start")
         assert f"broker=127.0.0.1:{port}" in process.tail()
         assert "flush=sync" in process.tail()
         warnings = [line for line in process.tail().splitlines() if "WARNING" in line]

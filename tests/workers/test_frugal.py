@@ -17,7 +17,8 @@ from mqcore.shm.allocations import figures
 from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_SERVING, SLOT_WRITER
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port
-from tests.workers.processes import by_role, wait_for
+from tests.support.waiting import wait_until
+from tests.workers.processes import by_role
 from tests.workers.test_end import segment_of
 
 MESSAGES = int(os.environ.get("MQCORE_TEST_MESSAGES", "1000000"))
@@ -74,8 +75,8 @@ def test_a_million_messages_make_no_python_objects(
         before = {role: figures(segment, slot) for role, slot in HOT.items()}
         assert all(allocations > 0 for _, allocations in before.values()), "nothing is counted"
         seconds = send_and_pull(target, MESSAGES)
-        wait_for(lambda: segment.log_state()["dispatched"] == segment.log_state()["published"],
-                 "all is dispatched")
+        wait_until(lambda: segment.log_state()["dispatched"] == segment.log_state()["published"],
+                   "all is dispatched")
         objects = turns = 0
         for role, slot in HOT.items():
             after = figures(segment, slot)
@@ -92,8 +93,8 @@ def test_an_idle_broker_costs_no_processor_time_and_little_memory(tmp_path: Path
     with mqcore_up(tmp_path) as broker:
         names = by_role(broker)
         cpu, began = cpu_ns(broker), time.monotonic()
-        wait_for(lambda: time.monotonic() - began >= IDLE_S, "the time of the measurement",
-                 IDLE_S + 1)
+        wait_until(lambda: time.monotonic() - began >= IDLE_S, "the time of the measurement",
+                   IDLE_S + 1)
         share = (cpu_ns(broker) - cpu) / 1e9 / (time.monotonic() - began)
         private = private_bytes(broker)
         assert by_role(broker) == names
@@ -128,9 +129,9 @@ def seconds_to_first_connection(folder: Path) -> float:
             return client.connect_ex(("127.0.0.1", port)) == 0
 
     try:
-        wait_for(connects, "the first connection")
+        wait_until(connects, "the first connection")
         connected = time.monotonic() - began
-        wait_for(lambda: "mqcore ready" in process.tail(), "the line that it is ready")
+        wait_until(lambda: "mqcore ready" in process.tail(), "the line that it is ready")
         print(f"first connection after {connected:.3f} s, ready after "
               f"{time.monotonic() - began:.3f} s")
         return time.monotonic() - began

@@ -18,8 +18,9 @@ from mqcore.wire.codes import ResponseCode
 from mqcore.workers.layout import SLOT_DISPATCHER
 from mqcore.workers.stopping import EXIT_UNFINISHED
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
-from tests.workers.processes import by_role, wait_for_async
+from tests.workers.processes import by_role
 from tests.workers.test_end import own_settings, refused, segment_of, set_all, update_offset
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
@@ -174,12 +175,12 @@ def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Pat
                     beats.add(segment.slot(SLOT_DISPATCHER)["beat_ms"])
                 return len(beats) > 8
 
-            await wait_for_async(has_tried_often, "the dispatcher tries again and again")
+            await wait_until_async(has_tried_often, "the dispatcher tries again and again")
             filler.unlink()
             await running.acknowledged(200)
             assert by_role(broker)["dispatcher"] == dispatcher
             promises = await running.stop()
-            await wait_for_async(
+            await wait_until_async(
                 lambda: segment.log_state()["dispatched"] == segment.log_state()["published"],
                 "queues and index have caught up")
             return promises

@@ -24,9 +24,10 @@ import pytest
 from mqcore.client import ConsumeContext, ConsumeFrom, PushConsumer, ReceivedMessage
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.waiting import wait_until, wait_until_async
 from tests.workers.ledger import Ledger
 from tests.workers.load import TOPIC, Load, Name, Promises, audit, load, name_of
-from tests.workers.processes import ROLES, by_role, kill, slot_of, title, wait_for, wait_for_async
+from tests.workers.processes import ROLES, by_role, kill, slot_of, title
 from tests.workers.test_end import segment_of
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
@@ -108,7 +109,7 @@ class Torture:
         family = broker.family()
         broker.process.kill()
         broker.process.wait()
-        wait_for(lambda: not any(title(pid) for pid in family), "all others have ended")
+        wait_until(lambda: not any(title(pid) for pid in family), "all others have ended")
         return True
 
     async def _moment(self, running: Load) -> None:
@@ -122,7 +123,7 @@ class Torture:
         os.kill(segment.slot(number)["pid"], signal.SIGKILL)
         self.points += 1
         if self.dice.random() < AGAIN:
-            await wait_for_async(lambda: segment.slot(number)["incarnation"] > before and
+            await wait_until_async(lambda: segment.slot(number)["incarnation"] > before and
                                  title(segment.slot(number)["pid"]), f"{role} is started again")
             before = segment.slot(number)["incarnation"]
             os.kill(segment.slot(number)["pid"], signal.SIGKILL)
@@ -131,7 +132,7 @@ class Torture:
             now = segment.slot(number)
             return now["incarnation"] > before and now["state"] == STATE_RUNNING
 
-        await wait_for_async(works_again, f"{role} works again")
+        await wait_until_async(works_again, f"{role} works again")
         if role == "writer" and self.flush == "transient-pool":
             self.ledger.forgive(running.promises, committed)
         await running.acknowledged(1)
@@ -182,11 +183,11 @@ async def consumed_under_kills(broker: MqcoreProcess) -> tuple[Promises, set[Nam
         for role in random.Random(SEED).sample(ROLES, len(ROLES)):
             await running.acknowledged(ACKS_BETWEEN_MAX)
             before = kill(broker, role)
-            await wait_for_async(lambda role=role, before=before: by_role(broker).get(
+            await wait_until_async(lambda role=role, before=before: by_role(broker).get(
                 role, before) != before, f"{role} is started again")
         await running.acknowledged(ACKS_BETWEEN_MAX)
         promises = await running.stop()
-        await wait_for_async(lambda: consumed >= promises.acknowledged.keys(),
+        await wait_until_async(lambda: consumed >= promises.acknowledged.keys(),
                              "the consumer has all that was acknowledged")
     return promises, consumed
 
