@@ -20,7 +20,7 @@ LAYOUT = (ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8")
 PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
 SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
 DEFAULT_MESSAGE_BYTES = 4 << 20
 SNIPPET_LIMIT_S = 60
@@ -160,7 +160,7 @@ def test_the_process_table_names_every_worker_and_its_file() -> None:
 # -- all documents ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_that_are_there(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
     inside = [target for target in targets if "://" not in target]
@@ -168,7 +168,7 @@ def test_links_lead_to_files_that_are_there(path: Path) -> None:
     assert [target for target in inside if not (path.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_settings_that_documents_name_exist(path: Path) -> None:
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)
                 if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)}
