@@ -32,7 +32,8 @@ def build(
     """
     A registration of `topics` under the whole table's data version; made with pauses.
 
-    A broker that lacks read or write shows every topic with its own permission instead (1.5).
+    A broker that lacks read or write shows every topic with its own permission instead
+    (broker.md 1.5).
     """
     broker = settings.broker
     if broker.permission != 6:

@@ -1,4 +1,4 @@
-"""Pulling messages and asking for offsets: what every consumer is built on (client.md 4.7-4.9)."""
+"""Pulling messages and asking for offsets: what consumers are built on (client.md 4.7 to 4.9)."""
 from __future__ import annotations
 
 from mqcore.client.errors import MQBrokerException, MQClientException

@@ -1,4 +1,4 @@
-"""Finding brokers: the name server client, and the routes a client knows (client.md 1.5-1.7)."""
+"""Finding brokers: the name server client, and the routes a client knows (client.md 1.5 to 1.7)."""
 from __future__ import annotations
 
 import random

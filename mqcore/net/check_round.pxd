@@ -24,7 +24,7 @@ cdef enum:
     PACE_BEHIND_MS = 4                 # of lost time that is made good
 
 cdef enum Action:
-    ACTION_PUT_BACK = 1                # too young to be asked about (5.5)
+    ACTION_PUT_BACK = 1                # too young to be asked about (broker.md 5.5)
     ACTION_CHECK = 2
     ACTION_GIVE_UP = 3
 

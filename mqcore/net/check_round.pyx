@@ -266,7 +266,10 @@ cdef int take_results(Checker* k) noexcept nogil:
 
 cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
                 int64_t now_ms) noexcept nogil:
-    """Action for an undecided half message (5.4 d to g); 0: neither it nor what follows is due."""
+    """
+    Action for an undecided half message (broker.md 5.4 steps d to g); 0: neither it nor what follows
+    is due.
+    """
     cdef int64_t stored_ms = store_clock_steady_of(&k.clock, record.store_time_ms)
     cdef int64_t age = (now_ms - stored_ms                                # B5
                         + store_clock_wall_of(&k.clock, record.store_time_ms) - record.born_time_ms)

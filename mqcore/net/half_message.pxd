@@ -7,7 +7,7 @@ from mqcore.store.record cimport PropertyItem, RecordHead, RecordView
 
 cdef enum:
     NOT_SAID = -3
-    OWN_TIME = -2                      # -1 or no number: the broker's own time (5.4 f)
+    OWN_TIME = -2                      # -1, no number: the broker's own time (broker.md 5.4 step f)
     NO_ORIGINAL = -1
 
 cdef struct HalfNotes:                 # what a half message says of itself

@@ -90,7 +90,7 @@ cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int6
 
 
 cdef void copy_head(const RecordView* record, const uint8_t* bytes, RecordHead* head) noexcept nogil:
-    """Who made and stored it; flag and reconsume times are not copied (5.6)."""
+    """Who made and stored it; flag and reconsume times are not copied (broker.md 5.6)."""
     record_head(record, bytes, head)
     head.flag = 0
     head.reconsume_times = 0

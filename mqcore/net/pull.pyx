@@ -187,7 +187,7 @@ cdef int look_up(Server* s, Connection* c, const Asker* asker, const PullFields*
 
 
 cdef int check_group(Server* s, const PullFields* f, bint settled, Asker* asker) noexcept nogil:
-    """The group may consume; the brokers that its pulls are told of (broker.md 6.1, 2 and 6.4)."""
+    """The group may consume; the brokers that its pulls are told of (broker.md 6.1 step 2, 6.4)."""
     cdef int32_t number = group_number(s.shm, f.group, f.group_length,
                                        name_hash(f.group, f.group_length, 0))
     cdef int32_t flags = -1

@@ -87,7 +87,7 @@ cdef bint unit_wanted(Server* s, int32_t queue, int64_t address, const Match* ma
         return entry_wanted(s, queue, unit.tag_code, match)
     if (unit.bits_length == 0 or unit.bits_length * 8 != filter.bloom_bit_count
             or unit.store_time_ms <= filter.bits_from_ms):
-        return True                    # made before the filter, or for another size (6.3)
+        return True                    # made before the filter, or for another size (broker.md 6.3)
     return bitmap_has(unit.bits, filter.bloom_positions, filter.bloom_position_count)
 
 
@@ -105,7 +105,7 @@ cdef bint entry_wanted(Server* s, int32_t queue, int64_t code, const Match* matc
 
 
 cdef bint origin_passes(Server* s, int32_t queue, const RecordView* view) noexcept nogil:
-    """A message of %RETRY%group: by the group's filter for the topic that it came from (6.3)."""
+    """A message of %RETRY%group: by the group's filter for its first topic (broker.md 6.3)."""
     cdef const QueueEntry* q = &s.shm.queues[queue]
     cdef const uint8_t* group = q.topic + RETRY_PREFIX_LENGTH
     cdef int32_t group_length = q.topic_length - RETRY_PREFIX_LENGTH
@@ -148,7 +148,7 @@ cdef bint record_wanted(Server* s, int32_t queue, const uint8_t* record, int32_t
 
 cdef inline bint batch_is_full(Server* s, const Found* found, int32_t size, bint on_disk,
                                int32_t count_max) noexcept nogil:
-    """Never before the first message (store.md 10, step 3)."""
+    """Never before the first message (store.md 10 step 3)."""
     if found.count == 0:
         return False
     if found.count >= count_max or found.count >= PULL_RANGES_MAX:

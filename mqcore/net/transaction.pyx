@@ -158,7 +158,7 @@ cdef void commit(Server* s, AppendHead* head) noexcept nogil:
 
 cdef void append_final(Server* s, Connection* c, const Header* header,
                        const HalfMessage* half) noexcept nogil:
-    """The message as consumers see it; its properties still tell of the transaction (5.2)."""
+    """The message for consumers; its properties still tell of the transaction (broker.md 5.2)."""
     cdef const RecordView* from_half = &half.record
     cdef AppendHead* head = <AppendHead*>ring_claim(
         &s.appends, <int32_t>sizeof(AppendHead) + from_half.size + TOPIC_LENGTH_MAX)
@@ -185,7 +185,7 @@ cdef void append_final(Server* s, Connection* c, const Header* header,
 
 cdef void append_op(Server* s, Connection* c, const Header* header, const HalfMessage* half,
                     bint after_final) noexcept nogil:
-    """The record that says which half message is settled (5.3); nobody waits for it."""
+    """The record that says which half message is settled (broker.md 5.3); nobody waits for it."""
     cdef AppendHead* head = <AppendHead*>ring_claim(&s.appends, op_size())
     cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
     cdef uint8_t* properties

@@ -2,7 +2,8 @@
 
 Java's serializer leaves integer keys bare (`{0:"a"}`) and writes object keys as bare objects
 (`{{"queueId":1}:3}`); neither is JSON (remoting.md 5.1). The reader takes these, single quotes,
-unquoted names and trailing commas (5.2). Everything is bounded: size, depth and number of values.
+unquoted names and trailing commas (remoting.md 5.2). Everything is bounded: size, depth and
+number of values.
 """
 from __future__ import annotations
 

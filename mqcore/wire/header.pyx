@@ -286,7 +286,7 @@ cdef int read_binary(const uint8_t* p, int32_t length, Header* out) noexcept nog
         field = field_of(out.code, key, key_length)
         if field >= 0:
             out.fields[field].start = p
-            out.fields[field].length = size if size > 0 else -1     # an empty value is null (1.3)
+            out.fields[field].length = size if size > 0 else -1     # empty: null (remoting.md 1.3)
             out.fields[field].escaped = False
         p += size
     return HEADER_READ

@@ -1,4 +1,4 @@
-"""Stored message records and batch bodies, as pulls and sends carry them (remoting.md 6.2-6.5)."""
+"""Stored records and batch bodies, as pulls and sends carry them (remoting.md 6.2 to 6.4)."""
 from __future__ import annotations
 
 import importlib

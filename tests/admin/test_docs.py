@@ -11,7 +11,9 @@ import pytest
 
 import mqcore
 from mqcore.admin.cli import COMMANDS
+from mqcore.broker.handlers import _HANDLERS
 from mqcore.broker.settings.model import Settings
+from mqcore.wire.codes import RequestCode
 from tests.support.mqcore_process import mqcore_up
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +22,8 @@ LAYOUT = (ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8")
 PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
 SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+HACKING = (ROOT / "HACKING.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
 DEFAULT_MESSAGE_BYTES = 4 << 20
 SNIPPET_LIMIT_S = 60
@@ -146,6 +149,16 @@ def test_every_invariant_that_native_code_cites_is_stated_somewhere() -> None:
     assert cited <= stated
 
 
+def test_the_code_table_names_every_request_that_is_answered() -> None:
+    said = {int(code): name
+            for code, name in re.findall(r"\| (\d+) \| ([A-Z][A-Z0-9_]+) \|", HACKING)}
+    name_server = (ROOT / "mqcore/namesrv/handlers.py").read_text(encoding="utf-8")
+    answered = {*_HANDLERS, RequestCode.UPDATE_AND_CREATE_TOPIC,
+                *(RequestCode[name] for name in re.findall(r"code\.(\w+): self\._", name_server))}
+
+    assert said == {int(code): RequestCode(code).name for code in answered}
+
+
 def test_the_process_table_names_every_worker_and_its_file() -> None:
     files = {quoted(row[1])[0] for row in table(ARCHITECTURE, "process") if quoted(row[1])}
     slots = {name.lower().replace("serving", "pull-serving").replace("_", "-")
@@ -160,7 +173,7 @@ def test_the_process_table_names_every_worker_and_its_file() -> None:
 # -- all documents ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files_that_are_there(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
     inside = [target for target in targets if "://" not in target]
@@ -168,7 +181,16 @@ def test_links_lead_to_files_that_are_there(path: Path) -> None:
     assert [target for target in inside if not (path.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_documents_name_are_there(path: Path) -> None:
+    folders, suffixes = "mqcore|workers|tests|perf|config|docs", "pyx?|pxd|pyi|h|toml|md"
+    named = re.findall(rf"`((?:{folders})/[\w/.-]+\.(?:{suffixes}))`",
+                       path.read_text(encoding="utf-8"))
+
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_settings_that_documents_name_exist(path: Path) -> None:
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)
                 if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)}

@@ -1,4 +1,4 @@
-"""Settings changed by request outlive the process, and go when they are taken back (10.5)."""
+"""Settings changed by request outlive the process, and go when taken back (broker.md 10.5)."""
 from __future__ import annotations
 
 import logging

@@ -1,4 +1,4 @@
-"""Requests to clients end once: with their answer, their time or their connection (7.6)."""
+"""Requests to clients end once: with answer, time or connection (broker.md 7.6)."""
 from __future__ import annotations
 
 import pytest

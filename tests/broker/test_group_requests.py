@@ -1,4 +1,4 @@
-"""Groups are created, changed and deleted by request, and that counts at once (9.5, 9.6)."""
+"""Groups are created, changed and deleted by request, at once (broker.md 9.5, 9.6)."""
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A reply goes to the client that waits for it, and its sender hears how that went (2.6)."""
+"""A reply goes to the client that waits for it, its sender hears how it went (broker.md 2.6)."""
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Offsets of connected and absent consumers are moved, copied and compared (10.3)."""
+"""Offsets of connected and absent consumers are moved, copied and compared (broker.md 10.3)."""
 from __future__ import annotations
 
 from pathlib import Path

@@ -64,7 +64,7 @@ def test_a_topic_is_only_made_from_a_template_that_may_be_inherited(tmp_path: Pa
     assert topics.version.counter == 0
 
 
-def test_without_auto_creation_other_templates_still_work(tmp_path: Path) -> None:      # 9.2 [Q]
+def test_without_auto_creation_other_templates_still_work(tmp_path: Path) -> None:   # broker.md 9.2
     topics = table(tmp_path, "broker.auto_create_topic=false")
     topics.update(TopicConfig("TBW102", 8, 8, 7), NOW_MS)
 

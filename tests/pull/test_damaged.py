@@ -17,7 +17,7 @@ from tests.wire_live.peer import pull_fields
 from tests.wire_live.state import State
 
 TOPIC = "Damaged"
-# What is flipped, from the start of the record; the topic and the body from its end (2.1).
+# What is flipped, from the start of the record; the topic and the body from its end (store.md 2.1).
 FIELDS = {"size": 3, "magic": 4, "body CRC": 8, "queue id": 15, "queue offset": 27, "position": 35,
           "body": 88, "topic": -1, "flag": 19, "sys flag": 39, "born time": 47, "store time": 63,
           "properties": -2}

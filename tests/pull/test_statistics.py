@@ -1,4 +1,4 @@
-"""What pulls and sends count, asked for as tools do (broker.md 11; remoting.md 4.4, 315)."""
+"""What pulls and sends count, asked for as tools do (broker.md 11; remoting.md 4.4)."""
 from __future__ import annotations
 
 import os

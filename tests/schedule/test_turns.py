@@ -102,7 +102,7 @@ def test_more_messages_than_may_be_in_flight_are_all_delivered_in_order(tmp_path
     assert desk.offsets() == {1: 3000}
 
 
-# -- clocks (broker.md 4.4, step 3) ----------------------------------------------------------------
+# -- clocks (broker.md 4.4 step 3) ----------------------------------------------------------------
 
 
 def test_a_clock_that_was_set_back_far_makes_waiting_messages_due_now(desk: Desk) -> None:

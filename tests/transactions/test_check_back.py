@@ -132,7 +132,7 @@ def test_ended_messages_are_passed_and_the_op_queue_with_them(producer: Producer
 
 
 def test_a_late_end_of_a_message_that_was_put_back_settles_its_copy(producer: Producer) -> None:
-    """Stock asks about the copy once more, and an honest answer doubles the message (5.8)."""
+    """Stock asks about the copy again, and an honest answer doubles the message (broker.md 5.8)."""
     topic = producer.topic()
     half = producer.prepare(topic, b"late")
     producer.wait_asked()
@@ -186,7 +186,7 @@ def test_producers_of_a_group_take_turns(live: MqcoreProcess) -> None:
 
 
 def test_the_queues_of_transactions_are_topics_without_consumers(producer: Producer) -> None:
-    """The half topic has a configuration, as in stock; the op topic has none (9.2)."""
+    """The half topic has a configuration, as in stock; the op topic has none (broker.md 9.2)."""
     producer.prepare(producer.topic(), b"x")
     (asked,) = producer.wait_asked()
     producer.end(asked, ROLLBACK)

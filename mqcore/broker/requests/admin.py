@@ -60,7 +60,7 @@ def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
     """
     The topic that UPDATE_AND_CREATE_TOPIC (17) asks for, or the refusal.
 
-    The order field is ignored: the order flag comes from the name server (9.4).
+    The order field is ignored: the order flag comes from the name server (broker.md 9.4).
     """
     fields = Fields.of(request.command)
     name = fields.text("topic")

@@ -101,7 +101,8 @@ def notify(
     """
     NOTIFY_CONSUMER_IDS_CHANGED (40), one-way, to every member of each group.
 
-    The broker's switch and the group's own decide (7.2); of a connection's end the broker's alone.
+    The broker's switch and the group's own decide (broker.md 7.2); of a connection's end the
+    broker's alone.
     """
     if not core.settings.broker.notify_consumers_enable:
         return

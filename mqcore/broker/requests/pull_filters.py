@@ -1,7 +1,7 @@
 """
 What a pull selects by: the subscription that it brings, or that of its group's heartbeats.
 
-broker.md 6.1, steps 5 to 7 (RocketMQ 4.9.8: PullMessageProcessor, FilterAPI,
+broker.md 6.1 steps 5 to 7 (RocketMQ 4.9.8: PullMessageProcessor, FilterAPI,
 ConsumerFilterManager).
 Expressions that a serving process cannot read by itself are put into shared memory here, and the
 pull may run then.

@@ -52,7 +52,7 @@ def handle_pull(core: Core, request: Request) -> Outcome:
 def _refusal(
     core: Core, header: PullHeader, now_ms: int
 ) -> tuple[ResponseCode, str] | None:
-    """The first rule of 6.1 that says no."""
+    """The first rule of broker.md 6.1 that says no."""
     if not core.readable:
         return ResponseCode.NO_PERMISSION, (
             f"the broker {core.settings.advertised_addr} is not readable"
@@ -80,7 +80,7 @@ def _refusal(
 
 
 def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
-    """21 when the offset lies outside the queue (6.2, 6.4); None when it does not."""
+    """21 when the offset lies outside the queue (broker.md 6.2, 6.4); None when it does not."""
     low, high = core.ports.store.queue_range(header.topic, header.queue_id) or (0, 0)
     if high == 0:
         if header.offset == 0:
@@ -105,7 +105,7 @@ def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
 
 
 def _suggested(core: Core, header: PullHeader) -> int:
-    """Where to read from next: nothing was read here, so the consumer counts as near (6.4)."""
+    """Where to read from next: nothing was read, the consumer counts as near (broker.md 6.4)."""
     group = core.groups.get(header.group)
     if group is None or not core.settings.broker.slave_read_enable:
         return 0
@@ -113,7 +113,7 @@ def _suggested(core: Core, header: PullHeader) -> int:
 
 
 def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> None:
-    """Tell whoever watches OFFSET_MOVED_EVENT that a group's offset had to move (6.4)."""
+    """Tell whoever watches OFFSET_MOVED_EVENT that a group's offset had to move (broker.md 6.4)."""
     body = fastjson.dumps({
         "consumerGroup": header.group,
         "messageQueue": {
@@ -123,7 +123,7 @@ def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> No
         "offsetNew": begin,
         "offsetRequest": header.offset,
     })
-    # group names are not checked (9.5), but what separates properties cannot be in one
+    # group names are not checked (broker.md 9.5), but what separates properties cannot be in one
     label = header.group.replace("\x01", "").replace("\x02", "")
     properties = {KEYS: label, TAGS: label} if label else {}
     core.ports.appender.append(OFFSET_MOVED_TOPIC, 0, body, properties,

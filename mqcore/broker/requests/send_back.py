@@ -99,7 +99,7 @@ def send_back(core: Core, request: Request) -> Answer | None:
 
 def delay(place: Place, properties: dict[str, str], level_count: int) -> None:
     """
-    Divert a message with a property DELAY above 0 to the delay topic (4.2); others stay.
+    Divert a message with a property DELAY above 0 to the delay topic (broker.md 4.2); others stay.
 
     Changes both: the level is lowered to the highest there is, and the real place noted. Raises
     FieldError when the level is no number.

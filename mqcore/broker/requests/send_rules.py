@@ -125,7 +125,7 @@ def _decide(core: Core, request: Request, header: SendHeader) -> Redo:
     target = REDO
     if header.topic.startswith(RETRY_PREFIX) and not header.batch:                # step 10
         target = _retry_target(core, request, header)
-    _check_content(core, request, header)                                         # 13, 2.3, 2.5
+    _check_content(core, request, header)           # broker.md 2.2 step 13, 2.3, 2.5
     return target
 
 

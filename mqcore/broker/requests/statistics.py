@@ -58,7 +58,7 @@ def take_sample(core: Core, now_ms: int) -> Job:
 
 
 def totals(core: Core) -> dict[str, str]:
-    """Messages stored and handed out until now and until the last two midnights (11.3)."""
+    """Messages stored and handed out until now and the last two midnights (broker.md 11.3)."""
     yesterday, today = core.statistics.totals_at_midnight
     now = core.ports.figures.totals()
     return {

@@ -53,7 +53,8 @@ class TransactionChecks:
         Send a check to one producer of `group`; False: none is there: the next round asks.
 
         One that reads what it is sent, if there is one among the next TRIES_MAX; else the last of
-        these, where it is dropped when too much is unread (5.6; N6 of mqcore/net/server.pxd).
+        these, where it is dropped when too much is unread (broker.md 5.6; N6 of
+        mqcore/net/server.pxd).
         """
         members = self._core.clients.producers.get(group)
         if not members:
@@ -84,7 +85,7 @@ class TransactionChecks:
     def progress(self, half_offset: int, op_offset: int, now_ms: int) -> None:
         """
         Both queues are settled below these offsets: kept in consumerOffset.json, as in stock. The
-        half topic is there from the process's first word on; the op topic never is (9.2).
+        half topic is there from the process's first word on; the op topic never is (broker.md 9.2).
         """
         self.need_topic(HALF_TOPIC, now_ms)
         self._core.offsets.commit(GROUP, HALF_TOPIC, 0, half_offset)

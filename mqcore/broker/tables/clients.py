@@ -107,7 +107,7 @@ class ClientTables:
     def register_consumer(self, entry: ConsumerEntry, client: Client) -> bool:
         """
         A heartbeat named a consumer group. True when its members have to be told: a new member, a
-        topic more or less; a newer version of a known subscription is no such change (7.2).
+        topic more or less; a newer version of a known subscription is none (broker.md 7.2).
 
         Raises FieldError when there is no room for its subscriptions.
         """
@@ -243,7 +243,7 @@ class ClientTables:
         self._show(group, topic, None)
 
     def _leave_producers(self, group: str, connection: int, *, keep_empty: bool) -> None:
-        """A closed connection leaves an empty group behind, UNREGISTER removes it (12.3)."""
+        """A closed connection leaves an empty group, UNREGISTER removes it (remoting.md 4.4)."""
         self.changes += 1
         members = self.producers.get(group)
         if members is None:

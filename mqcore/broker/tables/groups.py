@@ -116,7 +116,7 @@ class GroupTable(ConfigTable[GroupConfig]):
         """
         Refuse a group's pulls from now on; False when it is not there, or was refused before.
 
-        The file does not hear of it before another change of some group (9.5).
+        The file does not hear of it before another change of some group (broker.md 9.5).
         """
         group = self._entries.get(name)
         if group is None or not group.consume_enable:

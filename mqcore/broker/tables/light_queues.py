@@ -1,7 +1,7 @@
 """
 Light queues: topics and groups called %LMQ%... that are there without any configuration.
 
-store.md 2.11 and 12.4, broker.md 15 (RocketMQ 4.9.8: LmqTopicConfigManager,
+store.md 2.11, 12.4, broker.md 15 (RocketMQ 4.9.8: LmqTopicConfigManager,
 LmqSubscriptionGroupConfigManager, LmqConsumerOffsetManager). With store.light_queues_enable these
 tables stand in place of the plain ones: a light topic has one queue, for reading and writing; a
 light group has every default; its offsets are one number a topic, in config/lmqConsumerOffset.json.

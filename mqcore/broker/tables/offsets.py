@@ -139,7 +139,7 @@ class OffsetTable:
         self, group: str, topic: str, queue_id: int, offset: int, source: str = ""
     ) -> bool:
         """
-        Keep an offset, smaller ones too; nothing about it is validated (7.4).
+        Keep an offset, smaller ones too; nothing about it is validated (broker.md 7.4).
 
         source: the address that it comes from. False when the table has no room for another pair
         or queue of it; `full` says why.

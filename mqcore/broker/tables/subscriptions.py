@@ -152,7 +152,7 @@ def _list(value: dict[str, Any], name: str) -> list[Any]:
 
 
 def _choice(value: Any, choices: tuple[str, ...]) -> str | None:
-    """An enum by name in any letter case or by ordinal; None for anything else (5.2)."""
+    """An enum by name in any letter case or by ordinal; None for others (remoting.md 5.2)."""
     if isinstance(value, str):
         if value.upper() in choices:
             return value.upper()

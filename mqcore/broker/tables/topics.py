@@ -187,7 +187,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         self._put(topic, now_ms)
 
     def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
-        """order = true for the topics named by a registration reply, false for all others (9.4)."""
+        """order = true for the topics of a registration reply, false for others (broker.md 9.4)."""
         changed = [
             replace(topic, order=topic.name in ordered)
             for topic in self._entries.values() if topic.order != (topic.name in ordered)

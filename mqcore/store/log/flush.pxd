@@ -4,7 +4,7 @@
 #   F1  The appender hands over descriptors for each segment it begins and for its checksums, in order;
 #       the service closes them. The checksums reach the disk before the segment (checksums.pxd, O3).
 #   F2  `flushed` only follows a successful sync of every byte below it. A failed sync is final:
-#       the log refuses writes from then on, and nothing is retried (store.md 7, architecture 5.3).
+#       the log refuses writes from then on, and nothing is retried (store.md 7).
 #   F3  Store times never run ahead of the positions they belong to: who publishes stores `published`
 #       first, who flushes reads the time first. A checkpoint may say too early a time, never too late.
 #   F4  It also makes the segment behind the one that was begun last, so that the appender finds it made

@@ -1,7 +1,7 @@
 # The prepare service: one thread of the writer process that writes zeros ahead of the commit log's
 # end. In sync mode always, and to the disk: a flush of bytes whose blocks are written already costs
-# half of one that has to record new ones. In the other modes if segments are to be warmed (store.md
-# 6.4): their pages are in memory then, and their blocks taken, before a message needs them.
+# half of one that has to record new ones. In the other modes if segments are to be warmed
+# (store.md 6.4): their pages are in memory then, and their blocks taken, before a message needs them.
 #
 #   P1  Zeros are written only over bytes that the appender has not reached and is kept away from:
 #       the service stores claim_from, then looks at writing_to; the appender stores writing_to, then

@@ -67,7 +67,7 @@ cdef int queue_write(QueueFiles* q, int32_t queue, int64_t first, int32_t count,
 
 
 cdef int queue_fill(QueueFiles* q, int32_t queue, int64_t first, int64_t end) noexcept nogil:
-    """Filler entries in [first, end): what stock writes before the first entry of a queue (3.3)."""
+    """Filler entries in [first, end): as stock writes before a queue's first entry (store.md 3.3)."""
     cdef uint8_t fillers[BLANK_ENTRIES * CQ_ENTRY_SIZE]
     cdef QueueItem filler = QueueItem(log_position=0, record_size=CQ_FILLER_RECORD_SIZE, tag_code=0)
     cdef int32_t i, part

@@ -46,7 +46,8 @@ class QueueTrimmer:
     def trim(self, queue: QueueState, first: int) -> int:
         """
         Delete the queue's files whose last entry lies below `first`, the log's beginning in bytes,
-        never the last file; then raise its min_offset (3.4). Returns how many. Raises OSError.
+        never the last file; then raise its min_offset (store.md 3.4). Returns how many. Raises
+        OSError.
         """
         folder = queue_folder(self._queue_folder, queue.topic, queue.queue_id)
         if queue.max_offset == 0 or not folder.is_dir():

@@ -306,7 +306,7 @@ cdef class QueueRecovery:
                 listed = True
         if record.topic_length != queue.topic_length or memcmp(
                 record.topic, queue.topic, record.topic_length) != 0:
-            return listed              # of the topic that was sent to, which lists this one (2.11)
+            return listed              # of the topic sent to, which lists this one (store.md 2.11)
         if record.queue_id != queue.queue_id or record.queue_offset != offset:
             return False
         return (item.tag_code == tags or item.tag_code < TAG_LOWEST

@@ -89,7 +89,7 @@ def _repair_rest(salvage: Salvage, found: Report, *, log_changed: bool) -> None:
     no_log = any(finding.file == LOG and finding.text.startswith("no segment, expected those")
                  for finding in by_part.get(LOG, []))
     if by_part.get(QUEUES) or log_changed or no_log:
-        # all of them: a stock broker builds queues again only when there is none at all (9.7)
+        # all of them: a stock broker builds queues again only when none is there (store.md 9.7)
         _take_away(salvage, (QUEUES, EXT, INDEX), "made from the log; the next start does it anew")
         if (salvage.root / ENDS).exists() and not _ends_hold(salvage.root, found):
             salvage.move(ENDS, "no longer true")

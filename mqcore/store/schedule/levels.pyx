@@ -73,7 +73,7 @@ cdef int64_t level_end(Scheduler* s, const Level* level) noexcept nogil:
 
 
 cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil:
-    """Where the queue's range ends, the level's offset does (broker.md 4.4, 2)."""
+    """Where the queue's range ends, the level's offset does (broker.md 4.4 step 2)."""
     cdef Level* level = &s.levels[number]
     cdef QueueEntry* queue = &s.shm.queues[level.queue]
     cdef int64_t offset = s.book.state.offsets[number]

@@ -2,8 +2,8 @@
 Verification of a store at rest, stock or ours: every rule of the format, and a verdict.
 
 The log is read once, record by record; consume queues and key index are held against it as it
-goes by, then by themselves; checkpoint and config/*.json after them. Nothing is written. store.md
-1 to 5, 9, 12; docs/verify.md says what each verdict means.
+goes by, then by themselves; checkpoint and config/*.json after them. Nothing is written.
+store.md 1 to 5, 9, 12; docs/verify.md says what each verdict means.
 """
 from __future__ import annotations
 
