@@ -10,13 +10,15 @@ import msgspec
 import pytest
 
 import mqcore
+from mqcore import figures, participants
 from mqcore.admin.cli import COMMANDS
 from mqcore.broker.settings.model import Settings
 from tests.support.mqcore_process import mqcore_up
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-LAYOUT = (ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8")
+LAYOUT = "".join([(ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8"),
+                  participants.declarations(), figures.declarations()])
 PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
 SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -148,9 +150,7 @@ def test_every_invariant_that_native_code_cites_is_stated_somewhere() -> None:
 
 def test_the_process_table_names_every_worker_and_its_file() -> None:
     files = {quoted(row[1])[0] for row in table(ARCHITECTURE, "process") if quoted(row[1])}
-    slots = {name.lower().replace("serving", "pull-serving").replace("_", "-")
-             for name in re.findall(r"^    SLOT_([A-Z_]+) = \d", LAYOUT, re.MULTILINE)
-             if name != "COUNT"}
+    slots = {row.name for row in participants.PARTICIPANTS}
     said = {row[0].removesuffix("-N") for row in table(ARCHITECTURE, "process")}
 
     assert said == slots
