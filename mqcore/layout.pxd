@@ -3,7 +3,11 @@
 # Part 1, store files and wire: fixed by RocketMQ 4.9.8; big-endian, unaligned. Frozen.
 # Part 2, shared memory: ours; native byte order, cache-line aligned, lives as long as one run.
 #         Any change here raises SHM_LAYOUT_VERSION: a process that maps another one will not start.
+#         What has a place for each process or figure is numbered by participants.py and figures.py.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from mqcore.figures cimport *
+from mqcore.participants cimport *
 
 cdef extern from *:
     """
@@ -23,7 +27,7 @@ cdef extern from *:
 #                                           i64       i64       i32      i64     8/20   i64     8/20
 #  then (72 with two IPv4 hosts; each IPv6 host moves what follows by 12):
 #  | reconsume times i32 | prepared position i64 | B i32, body | T i8, topic | P i16, properties |
-cdef enum:
+cpdef enum:
     RECORD_SIZE = 0
     RECORD_MAGIC = 4
     RECORD_BODY_CRC = 8
@@ -50,6 +54,7 @@ cdef enum:
 
     TOPIC_LENGTH_MAX = 127
     PROPERTIES_LENGTH_MAX = 32767
+    QUEUE_ID_END = 65535                 # no queue has this number or a higher one
 
     SYS_FLAG_COMPRESSED = 0x1
     SYS_FLAG_MULTI_TAGS = 0x2
@@ -60,12 +65,12 @@ cdef enum:
     SYS_FLAG_BORN_HOST_V6 = 0x10
     SYS_FLAG_STORE_HOST_V6 = 0x20
 
-cdef enum:
+cpdef enum:
     MAGIC_MESSAGE = -626843481           # 0xDAA320A7
     MAGIC_BLANK = -875286124             # 0xCBD43194
 
 # -- Item of a batch body (store.md 2.10): size, magic, crc, flag, B, body, P, properties ----------
-cdef enum:
+cpdef enum:
     BATCH_ITEM_SIZE = 0
     BATCH_ITEM_FLAG = 12
     BATCH_ITEM_BODY_LENGTH = 16
@@ -77,7 +82,7 @@ cdef enum:
 #    0               8           12              20
 #    | i64           | i32       | i64            |
 #    | log position  | rec. size | tag code       |
-cdef enum:
+cpdef enum:
     CQ_ENTRY_LOG_POSITION = 0
     CQ_ENTRY_RECORD_SIZE = CQ_ENTRY_LOG_POSITION + 8
     CQ_ENTRY_TAG_CODE = CQ_ENTRY_RECORD_SIZE + 4
@@ -90,7 +95,7 @@ cdef enum:
 #    | begin time | end time | begin pos. | end pos. | slots used | next entry |
 #
 #    entry: 0 key hash i32 | 4 log position i64 | 12 seconds since begin i32 | 16 previous entry i32
-cdef enum:
+cpdef enum:
     INDEX_BEGIN_TIME = 0
     INDEX_END_TIME = 8
     INDEX_BEGIN_POSITION = 16
@@ -106,14 +111,14 @@ cdef enum:
     INDEX_ENTRY_SIZE = 20
 
 # -- Checkpoint, one page (store.md 5) -------------------------------------------------------------
-cdef enum:
+cpdef enum:
     CHECKPOINT_LOG_TIME = 0
     CHECKPOINT_QUEUES_TIME = 8
     CHECKPOINT_INDEX_TIME = 16
     CHECKPOINT_SIZE = 4096
 
 # -- Wire (remoting.md 1.1): length i32, codec u8 and header length u24, header, body --------------
-cdef enum:
+cpdef enum:
     FRAME_LENGTH_SIZE = 4
     FRAME_HEADER_WORD = 4
     FRAME_HEADER = 8                     # where the header starts
@@ -126,28 +131,17 @@ cdef enum:
 #    | end of the   | CRC-32C of   |
 #    | record in    | its bytes;   |
 #    | its segment  | 0: not known |
-cdef enum:
+cpdef enum:
     CHECKSUM_ENTRY_END = 0
     CHECKSUM_ENTRY_CRC = CHECKSUM_ENTRY_END + 4
     CHECKSUM_ENTRY_SIZE = CHECKSUM_ENTRY_CRC + 4
 
 # == Part 2: shared memory =========================================================================
 
-cdef enum:
-    SHM_LAYOUT_VERSION = 4
+cpdef enum:
+    SHM_LAYOUT_VERSION = 5
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
-
-    SERVING_COUNT_MAX = 16
-    SLOT_SUPERVISOR = 0
-    SLOT_WRITER = 1
-    SLOT_DISPATCHER = 2
-    SLOT_COORDINATOR = 3
-    SLOT_NAMESRV = 4
-    SLOT_SCHEDULER = 5
-    SLOT_TRANSACTION_CHECK = 6
-    SLOT_SERVING = 8                     # serving process i has slot SLOT_SERVING + i
-    SLOT_COUNT = SLOT_SERVING + SERVING_COUNT_MAX
 
     PRODUCER_COORDINATOR = SERVING_COUNT_MAX      # who appends: serving 0..15, then these
     PRODUCER_SCHEDULER = SERVING_COUNT_MAX + 1
@@ -162,11 +156,16 @@ cdef enum:
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
 
-cdef enum WorkerState:
+cpdef enum WorkerState:
     WORKER_ABSENT = 0
     WORKER_STARTING = 1
     WORKER_RUNNING = 2
     WORKER_STOPPED = 3
+
+cpdef enum StopWord:
+    STOP_NOT_ASKED = 0
+    STOP_IN_ORDER = 1
+    STOP_HURRIED = 2                     # whatever it would lose
 
 # -- Ring cursors, three cache-line pairs ----------------------------------------------------------
 cdef struct RingCursors "mq_ring_cursors":
@@ -188,43 +187,12 @@ cdef struct WorkerSlot "mq_worker_slot":
     int32_t bell                         # eventfd, inherited by every process; the supervisor
     uint8_t bell_pad[120]
     int32_t state                        # WorkerState; the worker (the supervisor when it died)
-    int32_t stop_requested               # the supervisor
+    int32_t stop_requested               # StopWord; the supervisor
     int32_t incarnation                  # how often it was started; the supervisor
     int32_t pid                          # the supervisor
     int64_t beat_ms                      # when it last turned, wall clock; the worker
     int64_t started_ms                   # the supervisor
-    int64_t figures[12]                  # see the FIGURE_ names; the worker
-
-cdef enum:
-    FIGURE_COUNT = 12
-    # serving
-    FIGURE_CONNECTIONS = 0
-    FIGURE_SENDS = 1
-    FIGURE_PULLS = 2
-    FIGURE_PULLED_MESSAGES = 3
-    FIGURE_HELD_PULLS = 4
-    FIGURE_FORWARDED = 5
-    FIGURE_BAD_FRAMES = 6
-    FIGURE_BYTES_IN = 7
-    FIGURE_BYTES_OUT = 8
-    FIGURE_REFUSED = 9
-    # writer
-    FIGURE_APPENDS = 0
-    FIGURE_APPENDED_BYTES = 1
-    FIGURE_FLUSHES = 2
-    FIGURE_BATCHES = 3
-    FIGURE_FLUSH_TIMEOUTS = 4            # answers that said FLUSH_DISK_TIMEOUT
-    FIGURE_POOL_BYTES = 5                # in the transient pool, not yet committed
-    # dispatcher
-    FIGURE_DISPATCHED = 0
-    FIGURE_KEYS = 1
-    # scheduler
-    FIGURE_DELIVERED = 0
-    FIGURE_SKIPPED = 1                   # entries that cannot be delivered
-    FIGURE_REPUTS = 2                    # appends that were refused, and are tried again
-    # all of them
-    FIGURE_TURNS = 10                    # returns to the interpreter
-    FIGURE_ALLOCATIONS = 11              # only if asked for: mqcore/shm/allocations.pyx
+    int64_t figures[FIGURE_COUNT]        # see figures.py; the worker
 
 # -- Positions: the writer's words, the dispatcher's, the coordinator's ----------------------------
 cdef struct LogState "mq_log_state":
@@ -291,7 +259,7 @@ cdef struct LiveSettings "mq_live_settings":
     int32_t length                       # of the text in bytes; the coordinator
     uint8_t text[16376]                  # lines section.key=value, UTF-8; the coordinator
 
-cdef enum Refusal:
+cpdef enum Refusal:
     REFUSAL_NONE = 0
     REFUSAL_DISK_FULL = 1
     REFUSAL_FLUSH_FAILED = 2
@@ -309,7 +277,7 @@ cdef struct TopicEntry "mq_topic_entry":
     uint8_t name_length
     uint8_t name[127]
 
-cdef enum:
+cpdef enum:
     TOPIC_MULTI_TAG = 1                  # filter type MULTI_TAG
     TOPIC_SEND_ASKS = 2                  # each send is the coordinator's decision (forbidden, retry)
 
@@ -324,7 +292,7 @@ cdef struct GroupEntry "mq_group_entry":
     int32_t broker_id_when_slow          # ... and when the consumer is far behind
     uint8_t pad[4]
 
-cdef enum:
+cpdef enum:
     GROUP_CONSUME_ENABLED = 1
     GROUP_PULL_ASKS = 2                  # broadcasting though the group forbids it: ask the coordinator
 
@@ -341,7 +309,7 @@ cdef struct SubscriptionEntry "mq_subscription_entry":
     uint8_t group[255]
     uint8_t topic[127]
 
-cdef enum:
+cpdef enum:
     SUBSCRIPTION_ALL = 0
     SUBSCRIPTION_TAGS = 1
     SUBSCRIPTION_OTHER = 2               # an expression: see the filter of the same number
@@ -366,7 +334,7 @@ cdef struct FilterEntry "mq_filter_entry":
     int32_t bloom_positions[8]
     uint8_t pad[16]
 
-cdef enum:
+cpdef enum:
     FILTER_NONE = 0                      # nothing here
     FILTER_PROGRAM = 1                   # a compiled SQL92 expression (filter/sql92_program.pxd)
     FILTER_CODES = 2                     # tag codes, i32, in ascending order
@@ -374,6 +342,7 @@ cdef enum:
     FILTER_REQUEST_WAYS = 8              # places that the hash of an expression may be in
     FILTER_REQUEST_COUNT = 256 * FILTER_REQUEST_WAYS      # of expressions that came with pulls
     FILTER_POSITIONS_MAX = 8
+    REQUEST_TEXT_MAX = 40000             # bytes of type and expression that serving looks up
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
 #    Its lives (mqcore/shm/retention.pyx): removal_asked, removal_begun, removal_done count alike.
@@ -467,9 +436,9 @@ cdef struct ShmHead "mq_shm_head":
     int64_t pull_counts_start            # of serving process 0's table
     int64_t pull_counts_size             # of one table
     int32_t pull_count_capacity          # entries of one table; a power of two
-    int32_t pad
+    uint32_t participants                # digest of the table that has numbered their places
 
-cdef enum:
+cdef enum:                               # of 64 bits: Python has no use for it
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1
 
 cdef extern from *:
@@ -494,7 +463,7 @@ cdef struct AppendHead "mq_append_head":
     int32_t topic_start                  # from the first record's start
     int32_t answer_queue_id              # what the answer says: the queue that was asked for
 
-cdef enum:
+cpdef enum:
     APPEND_RECORDS = 1
     REQUEST_BINARY = 1                   # answer with the ROCKETMQ codec
     REQUEST_ONEWAY = 2
@@ -516,10 +485,10 @@ cdef struct AppendResult "mq_append_result":
     uint16_t request_flags
     uint16_t pad
 
-cdef enum:
+cpdef enum:
     RESULT_PUT = 1
 
-cdef enum PutStatus:
+cpdef enum PutStatus:
     PUT_OK = 0
     PUT_FLUSH_TIMEOUT = 1
     PUT_CREATE_FILE_FAILED = 2
@@ -537,7 +506,7 @@ cdef struct Arrival "mq_arrival":
     int32_t pad
     int64_t max_offset
 
-cdef enum:
+cpdef enum:
     ARRIVAL_QUEUE = 1
 
 # -- Records of `requests` (serving -> coordinator) and `answers` (back) ---------------------------
@@ -554,7 +523,7 @@ cdef struct ForwardHead "mq_forward_head":
     uint8_t fast_port
     int32_t part                         # PART_MORE | PART_NEXT | place << PART_PLACE_SHIFT
 
-cdef enum:
+cpdef enum:
     PART_MORE = 1
     PART_NEXT = 2
     PART_PLACE_SHIFT = 8
@@ -591,7 +560,7 @@ cdef struct CheckHead "mq_check_head":
     int32_t name_length                  # of the producer group, or of the topic
     int32_t pad
 
-cdef enum:
+cpdef enum:
     CHECK_REQUEST = 1                    # a frame with its length word, for a producer of that group
     CHECK_PROGRESS = 2
     CHECK_TOPIC = 3                      # a topic that has to exist, with one queue

@@ -12,7 +12,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(RingCursors) == 3 * CACHE_LINE_PAIR)
     layout_assert(RING_HEAD_OFFSET == CACHE_LINE_PAIR)
     layout_assert(sizeof(RingRecord) == 8)
-    layout_assert(sizeof(WorkerSlot) == 2 * CACHE_LINE_PAIR)
+    layout_assert(sizeof(WorkerSlot) == 4 * CACHE_LINE_PAIR)
     layout_assert(SLOT_STATE_OFFSET == CACHE_LINE_PAIR)
     layout_assert(sizeof(LogState) == 3 * CACHE_LINE_PAIR)
     layout_assert(LOG_DISPATCHED_OFFSET == CACHE_LINE_PAIR)
@@ -39,19 +39,15 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(PRODUCER_COUNT == 19)
 
 
-def numbers() -> dict[str, int]:
-    """Sizes and magics by name, for tests and tools."""
+def sizes() -> dict[str, int]:
+    """Sizes and places of structs by name, for tests and tools; the enums are there by themselves."""
     return {
-        "CQ_ENTRY_SIZE": CQ_ENTRY_SIZE,
-        "CHECKSUM_ENTRY_SIZE": CHECKSUM_ENTRY_SIZE,
-        "INDEX_HEADER_SIZE": INDEX_HEADER_SIZE,
-        "INDEX_ENTRY_SIZE": INDEX_ENTRY_SIZE,
-        "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
-        "MAGIC_MESSAGE": MAGIC_MESSAGE,
-        "MAGIC_BLANK": MAGIC_BLANK,
-        "CHECKPOINT_SIZE": CHECKPOINT_SIZE,
         "RING_CURSORS_SIZE": sizeof(RingCursors),
         "RING_HEAD_OFFSET": RING_HEAD_OFFSET,
-        "SHM_LAYOUT_VERSION": SHM_LAYOUT_VERSION,
         "SHM_HEAD_SIZE": sizeof(ShmHead),
     }
+
+
+# their members by themselves too, as those of enums without a name: PUT_OK beside PutStatus.PUT_OK
+for _named in (WorkerState, StopWord, Refusal, PutStatus):
+    globals().update(_named.__members__)

@@ -10,10 +10,7 @@
 #       refuse what is not so. What is deleted is what such a path names, and nothing foreign in it.
 from libc.stdint cimport int32_t, uint8_t
 
-from mqcore.layout cimport TOPIC_LENGTH_MAX
-
-cdef enum:
-    QUEUE_ID_END = 65535
+from mqcore.layout cimport QUEUE_ID_END, TOPIC_LENGTH_MAX
 
 cdef extern from *:
     """

@@ -116,7 +116,7 @@ class Turns:
         self._clock = clock
         self._express, self._ordinary = _Lane(), _Lane()
         self._stretch_s = 0.0        # of express work since other work had a slice
-        self.longest_s = 0.0         # of a step, since it was last set to 0
+        self.longest_s = 0.0         # of a step, since the start
 
     def add(self, who: int, begin: Begin, *, express: bool = False, size: int = 0) -> None:
         """`begin` is called once, when its turn comes. size: bytes of the request."""

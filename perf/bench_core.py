@@ -15,7 +15,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from mqcore.bench.templates import pull_template, send_template
-from mqcore.layout import numbers
+from mqcore.layout import sizes
 from mqcore.shm.ring import RingEnd, consume_fixed, produce_fixed
 from mqcore.store.crc32 import crc32
 from mqcore.store.reader import StoreReader
@@ -43,7 +43,7 @@ def run() -> Iterator[Run]:
 
 
 def ring_memory() -> mmap:
-    return mmap(-1, numbers()["RING_CURSORS_SIZE"] + RING_BYTES)
+    return mmap(-1, sizes()["RING_CURSORS_SIZE"] + RING_BYTES)
 
 
 # -- ring ------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration as Registrations
+from mqcore.layout import PRODUCER_COORDINATOR
+from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.shm.coordinator_rings import (
     Closed,
@@ -41,6 +43,7 @@ from mqcore.shm.coordinator_rings import (
     Forwarded,
     Reading,
 )
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
 from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
@@ -51,7 +54,7 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers import descriptors
 from mqcore.workers.background import Background
 from mqcore.workers.figures import StoreFigures
-from mqcore.workers.layout import PRODUCER_COORDINATOR, SLOT_COORDINATOR, StoreFiles, memory_bytes
+from mqcore.workers.layout import StoreFiles, memory_bytes
 from mqcore.workers.live import set_log_level
 from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.shared_pulls import SharedPulls
@@ -139,7 +142,7 @@ class Coordinator:
     """Feeds the rules from the rings, in one asyncio loop."""
 
     name = "coordinator"
-    slot = SLOT_COORDINATOR
+    slot = COORDINATOR.slot
 
     def __init__(self, settings: Settings, segment: Segment, changes: ChangedSettings) -> None:
         """settings: those that the run was started with; changes: of them, by request."""
@@ -157,6 +160,7 @@ class Coordinator:
     def _start(self) -> None:
         settings, segment = self._settings, self._segment
         files = StoreFiles(settings.store_root)
+        self._figures = FigureSlots(segment)
         self._rings = CoordinatorRings(segment)
         reader = Reader(
             segment, settings.log_folders.text(), os.fsencode(files.queues),
@@ -170,7 +174,7 @@ class Coordinator:
         self._own = OwnMessages(LogProducer(
             segment, PRODUCER_COORDINATOR,
             (settings.broker.advertised_ip, settings.broker.listen_port),
-            segment.incarnation(SLOT_COORDINATOR)), settings.broker.cluster)
+            segment.incarnation(COORDINATOR.slot)), settings.broker.cluster)
         self._registrar = Registrar(settings, self._apply_order)
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
@@ -212,8 +216,8 @@ class Coordinator:
         self._start()
         self._stopping = asyncio.Event()
         loop.set_exception_handler(self._on_error)
-        loop.add_reader(self._segment.bell(SLOT_COORDINATOR), self._on_bell)
-        self._segment.arm(SLOT_COORDINATOR)
+        loop.add_reader(self._segment.bell(COORDINATOR.slot), self._on_bell)
+        self._segment.arm(COORDINATOR.slot)
         ticking = loop.create_task(self._tick_until_stopped())
         ticking.add_done_callback(self._on_last_tick)
         registering = loop.create_task(self._keep_registered())
@@ -231,7 +235,7 @@ class Coordinator:
             self._turns.step()
         while self._checks.has_work():     # how far transactions are settled: to be kept
             self._take_checks()
-        loop.remove_reader(self._segment.bell(SLOT_COORDINATOR))
+        loop.remove_reader(self._segment.bell(COORDINATOR.slot))
         await self._registrar.stop()
         self._own.push()
         self._background.finish()
@@ -271,7 +275,7 @@ class Coordinator:
             self._stopping.set()
 
     def _on_bell(self) -> None:
-        os.eventfd_read(self._segment.bell(SLOT_COORDINATOR))
+        os.eventfd_read(self._segment.bell(COORDINATOR.slot))
         self._drain()
 
     def _drain(self) -> None:
@@ -280,7 +284,7 @@ class Coordinator:
         the loop sleeps.
         """
         self._working = False
-        self._segment.disarm(SLOT_COORDINATOR)
+        self._segment.disarm(COORDINATOR.slot)
         until_s = time.perf_counter() + STRETCH_S
         while True:
             self._receive()
@@ -291,10 +295,10 @@ class Coordinator:
         self._own.push()
         self._rings.say_taken()
         self._rings.push_waiting()
-        if self._segment.stop_requested(SLOT_COORDINATOR):
+        if self._segment.stop_requested(COORDINATOR.slot):
             self._stopping.set()
         self._settle_soon()
-        self._segment.arm(SLOT_COORDINATOR)
+        self._segment.arm(COORDINATOR.slot)
         if (self._turns.waits() or self._rings.has_work() or self._checks.has_work()
                 or self._own.has_results()):
             self._work_soon()
@@ -422,7 +426,8 @@ class Coordinator:
     async def _tick_until_stopped(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._segment.beat(SLOT_COORDINATOR, self._now_ms())
+            self._segment.beat(COORDINATOR.slot, self._now_ms())
+            self._figures.put("longest_turn_us", int(1e6 * self._turns.longest_s))
             self._broker.tick(self._now_ms())
             self._reconfigure()
             self._queues.tick()

@@ -10,8 +10,8 @@ import resource
 from dataclasses import dataclass
 
 from mqcore.broker.settings.model import Settings
+from mqcore.participants import SLOT_COUNT
 
-BELLS = 24                       # SLOT_COUNT
 SPARE = 40                       # log, lock, epoll, pipes, segments, files that are read or written
 ROOM_MIN = 96                    # for connections and queue files; with less a broker is no use
 QUEUE_FILES_MAX = 4096
@@ -46,7 +46,7 @@ def raise_limit() -> int:
 
 def share(settings: Settings, serving_count: int, limit: int) -> Descriptors:
     """Who may have how many of `limit`. Raises TooFewDescriptors."""
-    fixed = BELLS + SPARE + 2 * serving_count + 1
+    fixed = SLOT_COUNT + SPARE + 2 * serving_count + 1
     room = limit - fixed
     if room < ROOM_MIN:
         raise TooFewDescriptors(

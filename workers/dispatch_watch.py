@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
+from mqcore.participants import DISPATCHER, WRITER
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER
 
 LOOK_MS_MAX = 2000               # what one look adds: who was stopped himself blames nobody
 CAUGHT_UP_BYTES = 1 << 20        # behind by no more, the dispatcher counts as caught up
@@ -33,7 +33,7 @@ class DispatchWatch:
         self._lives = QueueLives(segment)
         self.refuses = bool(segment.log_state()["unreadable"])
         # before the first clients come, a start waits for the dispatcher
-        self._watches = segment.incarnation(SLOT_WRITER) > 1
+        self._watches = segment.incarnation(WRITER.slot) > 1
         self._stood_ms = 0
         self._dispatched = -1
         self._beat_ms = 0
@@ -70,6 +70,6 @@ class DispatchWatch:
 
     def _moves(self, dispatched: int) -> bool:
         """Whether it went on since the last look, or removes the files of queues meanwhile."""
-        beat, before = self._segment.slot(SLOT_DISPATCHER)["beat_ms"], self._beat_ms
+        beat, before = self._segment.slot(DISPATCHER.slot)["beat_ms"], self._beat_ms
         self._beat_ms = beat
         return dispatched != self._dispatched or (beat != before and bool(self._lives.begun()))

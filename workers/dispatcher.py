@@ -17,6 +17,8 @@ from typing import Any
 from mqcore.broker.settings.model import Settings
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.filter_bits import FilterBits
+from mqcore.layout import WorkerState
+from mqcore.participants import DISPATCHER, WRITER
 from mqcore.shm.retention import LogWords, QueueLives, QueueState
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
@@ -25,28 +27,27 @@ from mqcore.store.files import error_text
 from mqcore.store.index import files as index_files
 from mqcore.store.paths import queue_folder, remove_queue
 from mqcore.store.queue import extension_files, trim
-from mqcore.store.queue.dispatch import DispatchLoop
+from mqcore.store.queue.dispatch import DispatchFailure, DispatchLoop
 from mqcore.store.queue.trim import QueueTrimmer, trim_all
 from mqcore.store.recovery import queue_ends as ends_file
 from mqcore.store.recovery.compare import queue_ends
 from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.workers import descriptors
-from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_WRITER, StoreFiles
+from mqcore.workers.layout import StoreFiles
 from mqcore.workers.loop import alive
 from mqcore.workers.stopping import StopWait, UnfinishedStop
 
-FAILURES = {1: "a record is damaged", 2: "a record's queue is not in the queue table",
-            3: "the commit log cannot be read", 4: "queues or index cannot be written"}
-FAILURE_IO = 4
-REMOVAL = 5                     # no failure: queues are to be removed before dispatch goes on
+FAILURES = {DispatchFailure.DISPATCH_BAD_RECORD: "a record is damaged",
+            DispatchFailure.DISPATCH_UNKNOWN_QUEUE: "a record's queue is not in the queue table",
+            DispatchFailure.DISPATCH_LOG_UNREADABLE: "the commit log cannot be read",
+            DispatchFailure.DISPATCH_IO: "queues or index cannot be written"}
 RETRY_S = 0.2
 REFUSED_S_MAX = 4.0             # at a stop: what is not written now, the next start writes
 WRITER_LOOK_S = 0.01
 STOP_TURN_MS = 10
 CHECKPOINT_LOOK_S = 1.0         # whether it is time for another one
 ENDS_PAUSE = 200                # times as long as it took to write the queues' ends, until the next
-STATE_RUNNING = 2
 
 log = logging.getLogger("mqcore.dispatcher")
 
@@ -57,7 +58,7 @@ class DispatchError(RuntimeError):
 
 class Dispatcher:
     name = "dispatcher"
-    slot = SLOT_DISPATCHER
+    slot = DISPATCHER.slot
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
@@ -116,13 +117,13 @@ class Dispatcher:
 
     def work(self, turn_ms: int) -> None:
         failure = self._run(turn_ms)
-        if failure == 0:
+        if failure == DispatchFailure.DISPATCH_WELL:
             if self._io_error:
                 log.warning("queues and index are written again")
                 self._io_error = 0
             return
         kind, detail, position = self._loop.failure()
-        if kind != FAILURE_IO:
+        if kind != DispatchFailure.DISPATCH_IO:
             self._stopping.set()
             size = self._store.segment_size_bytes
             raise DispatchError(
@@ -139,7 +140,7 @@ class Dispatcher:
         """A turn of the loop; the removals that it stops for are done here. DispatchFailure."""
         failure = self._loop.run(turn_ms)
         self._say_odd()
-        if failure == REMOVAL:
+        if failure == DispatchFailure.DISPATCH_REMOVAL:
             try:
                 self._remove_queues()
             except OSError as error:
@@ -164,7 +165,7 @@ class Dispatcher:
                 self._loop.forget_queue(queue.number)
                 self._delete_files(queue)
                 self._lives.finish(queue.number)
-            self._segment.beat(SLOT_DISPATCHER, time.time_ns() // 1_000_000)
+            self._segment.beat(DISPATCHER.slot, time.time_ns() // 1_000_000)
         self._loop.removals_done(begun)
         if queues:
             self._lives.trimmed()
@@ -190,9 +191,9 @@ class Dispatcher:
         ):
             wait.say(f"{self._behind()} bytes of the log are to be dispatched")
             failure = self._run(STOP_TURN_MS)
-            if failure not in (0, FAILURE_IO):
+            if failure not in (DispatchFailure.DISPATCH_WELL, DispatchFailure.DISPATCH_IO):
                 break
-            if failure == FAILURE_IO:
+            if failure == DispatchFailure.DISPATCH_IO:
                 self._stopping.wait(RETRY_S)
                 refused_s += RETRY_S
             elif not self._loop.has_work():
@@ -211,8 +212,8 @@ class Dispatcher:
         self._write_ends(self._ends())        # last: what is modified later was not written by us
 
     def _writer_lives(self) -> bool:
-        writer = self._segment.slot(SLOT_WRITER)
-        return writer["state"] == STATE_RUNNING and alive(writer["pid"])
+        writer = self._segment.slot(WRITER.slot)
+        return writer["state"] == WorkerState.WORKER_RUNNING and alive(writer["pid"])
 
     def _behind(self) -> int:
         state = self._segment.log_state()

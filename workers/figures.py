@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
-from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.layout import StoreFiles
 from mqcore.workers.shared_pulls import SharedPulls
 
 WINDOWS_S = (10, 60, 600)
 SAMPLE_INTERVAL_S = 10
-FIGURE_APPENDS = 0                       # places in a slot's figures (mqcore/layout.pxd)
-FIGURE_PULLS = 2
-FIGURE_PULLED_MESSAGES = 3
-FIGURE_POOL_BYTES = 5
-FIGURE_REFUSED = 9
 NO_POOL_BUFFERS = str((1 << 31) - 1)     # as stock says it of a broker without a transient pool
 SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
 
@@ -53,16 +49,14 @@ class StoreFigures:
         self._segment = segment
         self._found = found or SharedPulls(segment).found
         self._files = files
-        self._counted: dict[int, tuple[int, int]] = {}    # slot -> last count, lost counts
+        self._slots = FigureSlots(segment)
+        self._counted: dict[tuple[str, int], tuple[int, int]] = {}    # last count, lost counts
         self._samples: deque[Totals] = deque([self._totals()], maxlen=SAMPLES_MAX)
 
     def _totals(self) -> Totals:
-        writer = self._segment.slot(SLOT_WRITER)["figures"]
-        serving = [self._segment.slot(SLOT_SERVING + i)["figures"]
-                   for i in range(self._segment.serving_count)]
-        return Totals(time.monotonic(), writer[0], writer[1], sum(f[3] for f in serving),
-                      sum(f[FIGURE_PULLS] for f in serving), self._found(),
-                      sum(f[FIGURE_REFUSED] for f in serving))
+        total = self._slots.total
+        return Totals(time.monotonic(), total("appends"), total("appended_bytes"),
+                      total("pulled_messages"), total("pulls"), self._found(), total("refused"))
 
     def sample(self) -> None:
         """Take a sample if one is due; to be called now and then."""
@@ -81,16 +75,17 @@ class StoreFigures:
 
     def totals(self) -> tuple[int, int]:
         """Messages stored and handed out; a process that starts again begins at 0 and is added."""
-        handed_out = sum(self._total(SLOT_SERVING + i, FIGURE_PULLED_MESSAGES)
-                         for i in range(self._segment.serving_count))
-        return self._total(SLOT_WRITER, FIGURE_APPENDS), handed_out
+        return self._total("appends"), self._total("pulled_messages")
 
-    def _total(self, slot: int, figure: int) -> int:
-        count = self._segment.slot(slot)["figures"][figure]
-        last, lost = self._counted.get(slot, (0, 0))
+    def _total(self, name: str) -> int:
+        return sum(self._counted_on(name, index, count)
+                   for index, count in enumerate(self._slots.each(name)))
+
+    def _counted_on(self, name: str, index: int, count: int) -> int:
+        last, lost = self._counted.get((name, index), (0, 0))
         if count < last:
             lost += last
-        self._counted[slot] = count, lost
+        self._counted[name, index] = count, lost
         return lost + count
 
     def delay_offsets(self) -> Mapping[int, int] | None:
@@ -129,7 +124,7 @@ class StoreFigures:
         """What the transient pool holds that no file has; only with that flush mode."""
         if not self._pooled:
             return {}
-        waiting = self._segment.slot(SLOT_WRITER)["figures"][FIGURE_POOL_BYTES]
+        waiting = self._slots.total("pool_bytes")
         return {"remainHowManyDataToCommit": size_text(waiting),
                 "remainTransientStoreBufferNumbs": "1"}            # one circle, never given away
 

@@ -1,4 +1,4 @@
-"""Where the files of a store are, and which process has which slot and producer number."""
+"""Where the files of a store are."""
 from __future__ import annotations
 
 import os
@@ -6,18 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.store.recovery import queue_ends
-
-SLOT_SUPERVISOR = 0
-SLOT_WRITER = 1
-SLOT_DISPATCHER = 2
-SLOT_COORDINATOR = 3
-SLOT_NAMESRV = 4
-SLOT_SCHEDULER = 5
-SLOT_TRANSACTION_CHECK = 6
-SLOT_SERVING = 8
-PRODUCER_COORDINATOR = 16
-PRODUCER_SCHEDULER = 17
-PRODUCER_TRANSACTION_CHECK = 18
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,12 @@ from typing import Protocol
 from setproctitle import setproctitle
 
 from mqcore.broker.settings.model import Settings
+from mqcore.layout import WorkerState
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
 from mqcore.workers.live import LiveSettings
 
 TURN_MS = 1000
-WORKER_RUNNING = 2
-WORKER_STOPPED = 3
 PR_SET_PDEATHSIG = 1
 COUNT_ALLOCATIONS = "MQCORE_COUNT_ALLOCATIONS"      # "1": tests count the objects that are made
 
@@ -78,7 +77,7 @@ def run(make: Callable[[Settings], Worker], settings: Settings, segment: Segment
     worker = make(live.settings)
     log = logging.getLogger(f"mqcore.{worker.name}")
     worker.start()
-    segment.set_state(worker.slot, WORKER_RUNNING)
+    segment.set_state(worker.slot, WorkerState.WORKER_RUNNING)
     log.debug("running, pid %d", os.getpid())
     while not segment.stop_requested(worker.slot):
         segment.beat(worker.slot, time.time_ns() // 1_000_000)
@@ -87,7 +86,7 @@ def run(make: Callable[[Settings], Worker], settings: Settings, segment: Segment
             worker.reconfigure(live.settings)
         worker.work(TURN_MS)
     worker.stop()
-    segment.set_state(worker.slot, WORKER_STOPPED)
+    segment.set_state(worker.slot, WorkerState.WORKER_STOPPED)
     leave(segment)
     log.debug("stopped")
 

@@ -14,21 +14,26 @@ import socket
 from typing import Any
 
 from mqcore.broker.settings.model import Settings
+from mqcore.layout import FRAME_LENGTH_MAX
+from mqcore.net.server import CloseReason
 from mqcore.net.serving import ServingLoop
+from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.workers import descriptors
-from mqcore.workers.layout import SLOT_SERVING, StoreFiles, memory_bytes
+from mqcore.workers.layout import StoreFiles, memory_bytes
 
 REASONS = {
-    1: "its frame length is {detail}, expected 4 to 16777212",
-    2: "its header length {detail} is longer than its frame",
-    3: "its header codec is {detail}, expected 0 (JSON) or 1 (ROCKETMQ)",
-    4: "its header of {detail} bytes cannot be read",
-    6: "there are too many connections",
-    7: "there is no memory for {detail} bytes",
-    9: "{detail} bytes of answers wait that it does not read",
-    10: "it held {detail} bytes without progress when processes.connection_memory_bytes were spent",
-    11: "a frame of it is not whole after {detail} ms",
+    CloseReason.CLOSE_FRAME_LENGTH:
+        f"its frame length is {{detail}}, expected 4 to {FRAME_LENGTH_MAX}",
+    CloseReason.CLOSE_HEADER_LENGTH: "its header length {detail} is longer than its frame",
+    CloseReason.CLOSE_CODEC: "its header codec is {detail}, expected 0 (JSON) or 1 (ROCKETMQ)",
+    CloseReason.CLOSE_HEADER: "its header of {detail} bytes cannot be read",
+    CloseReason.CLOSE_LIMIT: "there are too many connections",
+    CloseReason.CLOSE_MEMORY: "there is no memory for {detail} bytes",
+    CloseReason.CLOSE_UNREAD: "{detail} bytes of answers wait that it does not read",
+    CloseReason.CLOSE_SHORT: "it held {detail} bytes without progress when"
+                             " processes.connection_memory_bytes were spent",
+    CloseReason.CLOSE_SLOW: "a frame of it is not whole after {detail} ms",
 }
 
 log = logging.getLogger("mqcore.pull-serving")
@@ -58,7 +63,7 @@ class PullServing:
     def __init__(self, settings: Settings, segment: Segment, index: int,
                  listeners: list[tuple[socket.socket, bool]]) -> None:
         self.name = f"pull-serving-{index}"
-        self.slot = SLOT_SERVING + index
+        self.slot = SERVING.slot + index
         self._settings = settings
         self._segment = segment
         self._index = index

@@ -18,18 +18,19 @@ from typing import Any
 
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables import config_file
+from mqcore.layout import DELAY_LEVEL_MAX
+from mqcore.participants import SCHEDULER
 from mqcore.shm.segment import Segment
+from mqcore.store.schedule.levels import NoteKind
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
 from mqcore.wire.printable import printable
-from mqcore.workers.layout import SLOT_SCHEDULER, StoreFiles
+from mqcore.workers.layout import StoreFiles
 
-NOTES = {1: "there is no record where its queue points",
-         2: "its properties do not say to which topic and queue it belongs",
-         3: "it is a half message",
-         4: "it is too large for a segment under its real topic's name"}
-LOG_BROKEN = 5
+NOTES = {NoteKind.NOTE_UNREADABLE: "there is no record where its queue points",
+         NoteKind.NOTE_NO_PLACE: "its properties do not say to which topic and queue it belongs",
+         NoteKind.NOTE_HALF: "it is a half message",
+         NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
 END_MS = 2_000                   # for the last results, before the process ends
-LEVEL_MAX = 64
 
 log = logging.getLogger("mqcore.scheduler")
 
@@ -72,8 +73,8 @@ class DelayOffsets:
 
 def _level(name: str) -> int:
     level = int(name)
-    if not 1 <= level <= LEVEL_MAX:
-        raise ValueError(f"expected a level from 1 to {LEVEL_MAX}")
+    if not 1 <= level <= DELAY_LEVEL_MAX:
+        raise ValueError(f"expected a level from 1 to {DELAY_LEVEL_MAX}")
     return level
 
 
@@ -92,7 +93,7 @@ def _ahead(name: str, value: object) -> list[tuple[int, int]]:
 
 class Scheduler:
     name = "scheduler"
-    slot = SLOT_SCHEDULER
+    slot = SCHEDULER.slot
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
@@ -165,7 +166,7 @@ class Scheduler:
     def _say(self) -> None:
         notes, more = self._loop.notes()
         for kind, level, offset, position in notes:
-            if kind == LOG_BROKEN:
+            if kind == NoteKind.NOTE_LOG_BROKEN:
                 log.error("the log cannot be read at position %d: messages that were delivered "
                           "behind it may be delivered again", position)
             else:

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from mqcore.broker.ports import LastPull, PullAdvance
-from mqcore.shm.pull_counts import PullCountReader
+from mqcore.shm.pull_counts import COLUMNS, PullCountReader
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 
-COLUMNS = 9                          # of PullCountReader.rows: queue, group, ...
 ADDED = slice(2, 6)                  # pulls, messages, bytes, took_ms: they only grow
 LAST = slice(6, 9)                   # behind_bytes, behind_ms, at_ms: of the newest pull
 BEHIND_BYTES, AT_MS = 6, 8

@@ -30,6 +30,17 @@ from setproctitle import setproctitle
 
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
+from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
+from mqcore.participants import (
+    COORDINATOR,
+    DISPATCHER,
+    NAMESRV,
+    SCHEDULER,
+    SERVING,
+    SUPERVISOR,
+    TRANSACTION_CHECK,
+    WRITER,
+)
 from mqcore.shm import memory
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.segment import Segment
@@ -37,17 +48,7 @@ from mqcore.store.log import owner
 from mqcore.workers import coordinator, descriptors, last_run, limits, loop, namesrv
 from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.dispatcher import Dispatcher
-from mqcore.workers.layout import (
-    SLOT_COORDINATOR,
-    SLOT_DISPATCHER,
-    SLOT_NAMESRV,
-    SLOT_SCHEDULER,
-    SLOT_SERVING,
-    SLOT_SUPERVISOR,
-    SLOT_TRANSACTION_CHECK,
-    SLOT_WRITER,
-    StoreFiles,
-)
+from mqcore.workers.layout import StoreFiles
 from mqcore.workers.limits import LimitError
 from mqcore.workers.live import LiveSettings, set_log_level
 from mqcore.workers.pull_serving import PullServing
@@ -56,7 +57,6 @@ from mqcore.workers.stopping import EXIT_UNFINISHED, UnfinishedStop
 from mqcore.workers.transaction_check import TransactionChecker
 from mqcore.workers.writer import EXIT_DAMAGED, Writer
 
-STATE_ABSENT, STATE_STARTING, STATE_RUNNING, STATE_STOPPED = range(4)
 LISTEN_BACKLOG = 4096
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
@@ -70,7 +70,7 @@ QUICK_DEATH_S = 1.0               # a process that lived shorter is started agai
 RESTART_PAUSES_S = (0.0, 0.1, 0.25, 0.5, 1.0)
 
 # What these have taken is in memory alone until they have ended: a slow disk is waited for.
-HOLDERS = (SLOT_WRITER, SLOT_DISPATCHER, SLOT_COORDINATOR, SLOT_SCHEDULER)
+HOLDERS = (WRITER.slot, DISPATCHER.slot, COORDINATOR.slot, SCHEDULER.slot)
 
 log = logging.getLogger("mqcore.supervisor")
 
@@ -136,7 +136,7 @@ class Supervisor:
         self._segment = self._make_segment()
         try:
             self._bell = select.epoll()
-            self._bell.register(self._segment.bell(SLOT_SUPERVISOR), select.EPOLLIN)
+            self._bell.register(self._segment.bell(SUPERVISOR.slot), select.EPOLLIN)
             self._catch_signals()
             self._plan(listeners)
             code = self._live()
@@ -302,20 +302,20 @@ class Supervisor:
             return lambda: loop.run(make, settings, segment)
 
         if self._embedded:
-            self._children.append(Child("namesrv", SLOT_NAMESRV,
+            self._children.append(Child("namesrv", NAMESRV.slot,
                                         lambda: run_namesrv(settings, segment, listeners.namesrv)))
         self._children += [
-            Child("writer", SLOT_WRITER, worker(lambda live: Writer(live, segment))),
-            Child("dispatcher", SLOT_DISPATCHER, worker(lambda live: Dispatcher(live, segment))),
-            Child("scheduler", SLOT_SCHEDULER, worker(lambda live: Scheduler(live, segment))),
-            Child("transaction-check", SLOT_TRANSACTION_CHECK,
+            Child("writer", WRITER.slot, worker(lambda live: Writer(live, segment))),
+            Child("dispatcher", DISPATCHER.slot, worker(lambda live: Dispatcher(live, segment))),
+            Child("scheduler", SCHEDULER.slot, worker(lambda live: Scheduler(live, segment))),
+            Child("transaction-check", TRANSACTION_CHECK.slot,
                   worker(lambda live: TransactionChecker(live, segment))),
-            Child("coordinator", SLOT_COORDINATOR,
+            Child("coordinator", COORDINATOR.slot,
                   lambda: run_coordinator(settings, segment, changes)),
         ]
         for index, sockets in enumerate(listeners.serving):
             self._children.append(Child(
-                f"pull-serving-{index}", SLOT_SERVING + index,
+                f"pull-serving-{index}", SERVING.slot + index,
                 worker(partial(PullServing, segment=segment, index=index, listeners=sockets))))
 
     # -- life --------------------------------------------------------------------------------------
@@ -325,14 +325,14 @@ class Supervisor:
         gc.freeze()                    # children share what is here, untouched by their collector
         by_slot = {child.slot: child for child in self._children}
         if self._embedded:
-            self._start(by_slot[SLOT_NAMESRV])
-        self._start(by_slot[SLOT_WRITER])
-        if not self._wait_running([by_slot[SLOT_WRITER]]):
+            self._start(by_slot[NAMESRV.slot])
+        self._start(by_slot[WRITER.slot])
+        if not self._wait_running([by_slot[WRITER.slot]]):
             return self._start_failed()
         self._mark_unclean()
-        self._start(by_slot[SLOT_DISPATCHER])
+        self._start(by_slot[DISPATCHER.slot])
         # nobody looks at a queue before it has its entries again: a pull would be told to move
-        if not self._wait_running([by_slot[SLOT_DISPATCHER]]) or not self._wait_dispatched():
+        if not self._wait_running([by_slot[DISPATCHER.slot]]) or not self._wait_dispatched():
             return self._start_failed()
         for child in self._children:
             if not child.pid:
@@ -401,19 +401,19 @@ class Supervisor:
 
     def _buried(self, child: Child, code: int) -> None:
         child.pid = 0
-        if code == 0 and self._segment.state(child.slot) == STATE_STOPPED and self._stop_signal:
+        if code == 0 and self._segment.state(child.slot) == WORKER_STOPPED and self._stop_signal:
             return
-        self._segment.set_state(child.slot, STATE_ABSENT)
+        self._segment.set_state(child.slot, WORKER_ABSENT)
         if self._ending:
             log.error("%s ended with %s while it was to stop", child.name, spoken(code))
-            if child.slot in HOLDERS and child.slot != SLOT_DISPATCHER:     # its work: made again
+            if child.slot in HOLDERS and child.slot != DISPATCHER.slot:     # its work: made again
                 self._unfinished.append(child.name)
             return
         quick = time.monotonic() - child.started < QUICK_DEATH_S
         child.deaths = child.deaths + 1 if quick else 0
         pause = RESTART_PAUSES_S[min(child.deaths, len(RESTART_PAUSES_S) - 1)]
         child.restart_at = time.monotonic() + pause
-        if child.slot == SLOT_WRITER and code == EXIT_DAMAGED:
+        if child.slot == WRITER.slot and code == EXIT_DAMAGED:
             child.restart_at = float("inf")
         log.error("%s ended with %s; %s", child.name, spoken(code),
                   "it is started again" if child.restart_at != float("inf")
@@ -434,8 +434,8 @@ class Supervisor:
         """Until all are running; False: one died, or a stop came, or it takes for ever."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
-            self._segment.arm(SLOT_SUPERVISOR)           # who changes its state rings
-            if all(self._segment.state(child.slot) == STATE_RUNNING for child in children):
+            self._segment.arm(SUPERVISOR.slot)           # who changes its state rings
+            if all(self._segment.state(child.slot) == WORKER_RUNNING for child in children):
                 return True
             if self._stop_signal or time.monotonic() > deadline:
                 return False
@@ -472,15 +472,16 @@ class Supervisor:
         self._ending = True
         self._stop_deadline = time.monotonic() + self._settings.processes.stop_timeout_ms / 1000
         clean = True
-        steps = [[c for c in self._children if c.slot >= SLOT_SERVING]]
+        steps = [[c for c in self._children
+                  if SERVING.slot <= c.slot < SERVING.slot + SERVING.count_max]]
         steps += [[c for c in self._children if c.slot == slot]
-                  for slot in (SLOT_TRANSACTION_CHECK, SLOT_COORDINATOR, SLOT_SCHEDULER,
-                               SLOT_WRITER, SLOT_DISPATCHER, SLOT_NAMESRV)]
+                  for slot in (TRANSACTION_CHECK.slot, COORDINATOR.slot, SCHEDULER.slot,
+                               WRITER.slot, DISPATCHER.slot, NAMESRV.slot)]
         for step in steps:
             clean = self._end_step([child for child in step if child.pid]) and clean
             clean = clean and all(
-                self._segment.state(c.slot) == STATE_STOPPED for c in step
-                if c.slot in (SLOT_WRITER, SLOT_DISPATCHER))
+                self._segment.state(c.slot) == WORKER_STOPPED for c in step
+                if c.slot in (WRITER.slot, DISPATCHER.slot))
         state = self._segment.log_state()
         if clean and state["dispatched"] >= state["published"] and not state["refusal"]:
             with contextlib.suppress(FileNotFoundError):
@@ -514,7 +515,7 @@ class Supervisor:
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)
             child.pid = 0
-            self._segment.set_state(child.slot, STATE_ABSENT)
+            self._segment.set_state(child.slot, WORKER_ABSENT)
             self._unfinished.append(child.name)
         return not killed
 
@@ -560,8 +561,8 @@ def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.soc
 def run_coordinator(settings: Settings, segment: Segment, changes: ChangedSettings) -> None:
     """The coordinator's process, from fork to end."""
     asyncio.run(coordinator.Coordinator(settings, segment, changes).run(
-        lambda: segment.set_state(SLOT_COORDINATOR, STATE_RUNNING)))
-    segment.set_state(SLOT_COORDINATOR, STATE_STOPPED)
+        lambda: segment.set_state(COORDINATOR.slot, WORKER_RUNNING)))
+    segment.set_state(COORDINATOR.slot, WORKER_STOPPED)
     loop.leave(segment)
 
 
@@ -576,10 +577,10 @@ def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socke
     def stop_requested() -> bool:
         """A signal may reach all processes at once; the broker unregisters here before it ends."""
         nonlocal deadline
-        if not segment.stop_requested(SLOT_NAMESRV):
+        if not segment.stop_requested(NAMESRV.slot):
             return False
         deadline = min(deadline, time.monotonic() + UNREGISTER_WAIT_S)
-        return (segment.state(SLOT_COORDINATOR) in (STATE_ABSENT, STATE_STOPPED)
+        return (segment.state(COORDINATOR.slot) in (WORKER_ABSENT, WORKER_STOPPED)
                 or time.monotonic() >= deadline)
 
     try:
@@ -589,9 +590,9 @@ def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socke
                             kv_config_path=str(folder / "kvConfig.json"),
                             connection_memory_bytes=settings.processes.connection_memory_bytes),
             sockets, stop_requested=stop_requested,
-            ready_callback=lambda: segment.set_state(SLOT_NAMESRV, STATE_RUNNING),
-            bell=segment.bell(SLOT_NAMESRV))
+            ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),
+            bell=segment.bell(NAMESRV.slot))
     except (ValueError, OSError) as error:       # a file of its that cannot be used
         print(f"mqcore: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from error
-    segment.set_state(SLOT_NAMESRV, STATE_STOPPED)
+    segment.set_state(NAMESRV.slot, WORKER_STOPPED)

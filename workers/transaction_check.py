@@ -21,8 +21,9 @@ from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.light_queues import offset_table
 from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.net.transaction_check import TransactionCheck
+from mqcore.participants import TRANSACTION_CHECK
 from mqcore.shm.segment import Segment
-from mqcore.workers.layout import SLOT_TRANSACTION_CHECK, StoreFiles
+from mqcore.workers.layout import StoreFiles
 
 HOUR_MS = 3_600_000
 END_MS = 2_000                   # for copies that are on their way
@@ -42,7 +43,7 @@ def times(settings: Settings) -> dict[str, int]:
 
 class TransactionChecker:
     name = "transaction-check"
-    slot = SLOT_TRANSACTION_CHECK
+    slot = TRANSACTION_CHECK.slot
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings

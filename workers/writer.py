@@ -20,6 +20,8 @@ from mqcore.broker.settings.model import Settings, StoreSettings
 from mqcore.broker.tables import queue_hints
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.queue_restarts import RestartFile
+from mqcore.layout import Refusal, WorkerState
+from mqcore.participants import COORDINATOR, SCHEDULER, SERVING, TRANSACTION_CHECK, WRITER
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
@@ -37,14 +39,7 @@ from mqcore.wire.printable import printable
 from mqcore.workers import last_run
 from mqcore.workers.dispatch_watch import DispatchWatch
 from mqcore.workers.last_run import LastRun
-from mqcore.workers.layout import (
-    SLOT_COORDINATOR,
-    SLOT_SCHEDULER,
-    SLOT_SERVING,
-    SLOT_TRANSACTION_CHECK,
-    SLOT_WRITER,
-    StoreFiles,
-)
+from mqcore.workers.layout import StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
 from mqcore.workers.stopping import StopWait, UnfinishedStop
 
@@ -54,15 +49,15 @@ EXIT_DAMAGED = 3                # the store cannot be opened: starting again wou
 PRODUCERS_WAIT_S = 3.0          # for other processes to end before this one does
 GIVE_UP_S = 1.0                 # for the services to end once it was given up
 LOOK_S = 0.05
-STATE_STOPPED, STATE_ABSENT = 3, 0
 REFUSALS = {
-    1: "the disk is full, it is tried again five times a second",
-    2: "a flush to disk has failed, which is final: what the kernel had of it may be gone, and "
-       "nobody knows what is on the disk. Look at the disk, then restart the broker: it checks the "
-       "log",
-    3: "a write has failed and is tried again five times a second: nothing that was acknowledged "
-       "is lost",
-    4: "consume queues or index cannot be written"}
+    Refusal.REFUSAL_DISK_FULL: "the disk is full, it is tried again five times a second",
+    Refusal.REFUSAL_FLUSH_FAILED:
+        "a flush to disk has failed, which is final: what the kernel had of it may be gone, and "
+        "nobody knows what is on the disk. Look at the disk, then restart the broker: it checks "
+        "the log",
+    Refusal.REFUSAL_WRITE_FAILED:
+        "a write has failed and is tried again five times a second: nothing that was acknowledged "
+        "is lost"}
 
 log = logging.getLogger("mqcore.writer")
 
@@ -99,13 +94,13 @@ def intervals(store: StoreSettings) -> dict[str, int]:
 
 class Writer:
     name = "writer"
-    slot = SLOT_WRITER
+    slot = WRITER.slot
 
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
         self._files = StoreFiles(settings.store_root)
-        self._refusal = 0
+        self._refusal = int(Refusal.REFUSAL_NONE)
         self._timeouts = 0
         self._failed_writes = 0
         self._stop_timeout_s = settings.processes.stop_timeout_ms / 1000
@@ -116,7 +111,7 @@ class Writer:
                                     settings.store.dispatch_behind_bytes_max)
 
     def start(self) -> None:
-        first_start = self._segment.incarnation(SLOT_WRITER) == 1
+        first_start = self._segment.incarnation(WRITER.slot) == 1
         try:
             recovered = self._recover(first_start)
         except (DamagedStoreError, ConfigFileError, OSError) as error:
@@ -268,13 +263,13 @@ class Writer:
                 unlink(path)
 
     def _producers_live(self) -> bool:
-        slots = [SLOT_SERVING + i for i in range(self._segment.serving_count)]
+        slots = [SERVING.slot + i for i in range(self._segment.serving_count)]
         return any(self._lives(slot) for slot in [
-            *slots, SLOT_COORDINATOR, SLOT_SCHEDULER, SLOT_TRANSACTION_CHECK])
+            *slots, COORDINATOR.slot, SCHEDULER.slot, TRANSACTION_CHECK.slot])
 
     def _lives(self, slot: int) -> bool:
         state = self._segment.slot(slot)
-        if state["state"] in (STATE_STOPPED, STATE_ABSENT):
+        if state["state"] in (WorkerState.WORKER_STOPPED, WorkerState.WORKER_ABSENT):
             return False
         with suppress(ProcessLookupError):
             os.kill(state["pid"], 0)

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import json
 import time
+from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import click
 import posix_ipc
@@ -11,19 +13,23 @@ import posix_ipc
 from mqcore.admin.lines import say
 from mqcore.broker.requests.transaction_checks import figures
 from mqcore.broker.tables.topics import SCHEDULE_TOPIC
+from mqcore.figures import FIGURES
+from mqcore.layout import Refusal, WorkerState
+from mqcore.participants import SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
 
 PREFIX = "mqcore-"
-STATES = ("absent", "starting", "running", "stopped")
-REFUSALS = ("none", "disk full", "flush failed", "write failed", "queues failed")
-UNREADABLE = "dispatcher behind"
-SLOTS = {0: "supervisor", 1: "writer", 2: "dispatcher", 3: "coordinator", 4: "namesrv",
-         5: "scheduler", 6: "transaction-check"}
-SLOT_SCHEDULER, SLOT_SERVING = 5, 8
+UNREADABLE, QUEUES_FAILED = "dispatcher behind", "queues failed"
+
+
+def word(member: IntEnum) -> str:
+    """A member of a native enum as people read it: REFUSAL_DISK_FULL is `disk full`."""
+    return member.name.partition("_")[2].replace("_", " ").lower()
 
 
 def describe(name: str) -> dict[str, object] | None:
@@ -33,55 +39,74 @@ def describe(name: str) -> dict[str, object] | None:
         return None
     segment = Segment.attach(name)
     now_ms = time.time_ns() // 1_000_000
-    processes = []
-    slots = {**SLOTS, **{SLOT_SERVING + i: f"pull-serving-{i}"
-                         for i in range(segment.serving_count)}}
-    for slot, role in slots.items():
-        state = segment.slot(slot)
-        if slot == 0:
-            state = {**state, "pid": int(supervisor), "state": 2}
-        if state["state"] == 0 and not state["incarnation"]:
-            continue
-        processes.append({
-            "role": role, "pid": state["pid"], "state": STATES[state["state"]],
-            "starts": max(state["incarnation"], 1),
-            "up_s": max(0, now_ms - state["started_ms"]) // 1000 if state["started_ms"] else None,
-        })
     log = segment.log_state()
-    serving = [segment.slot(SLOT_SERVING + i)["figures"] for i in range(segment.serving_count)]
-    totals = [sum(column) for column in zip(*serving, strict=True)]
-    writer = segment.slot(1)["figures"]
-    return {
-        "processes": processes,
+    run: dict[str, dict[str, Any]] = {
         "log": {"first": log["first"], "published": log["published"], "flushed": log["flushed"],
                 "dispatch_behind_bytes": log["published"] - log["dispatched"],
-                "pool_waiting_bytes": writer[5], "flush_timeouts": writer[4],
-                "writes_refused": UNREADABLE if log["unreadable"] else REFUSALS[log["refusal"]],
+                "writes_refused": refusal(log),
                 "disk_full_percent": LogWords(segment).disk_full_percent},
-        "messages": {"stored": writer[0], "stored_bytes": writer[1], "pulled": totals[3]},
-        "delayed": delayed(segment),
+        "messages": {},
+        "delayed": {"waiting": delayed(segment)},
         "transactions": figures(transaction_figures(segment), now_ms),
-        "serving": {"connections": totals[0], "held_pulls": totals[4], "pulls": totals[2],
-                    "forwarded": totals[5], "closed_for_nonsense": totals[6],
-                    "refused_sends": totals[9]},
+        "serving": {},
     }
+    for section, shown in FigureSlots(segment).shown().items():
+        run.setdefault(section, {}).update(shown)
+    return {"processes": process_rows(segment, int(supervisor), now_ms), **run}
 
 
-def delayed(segment: Segment) -> dict[str, int]:
-    """What the scheduler has done in this run, and how many messages wait for their time."""
-    delivered, skipped, refused = segment.slot(SLOT_SCHEDULER)["figures"][:3]
+def process_rows(segment: Segment, supervisor: int, now_ms: int) -> list[dict[str, Any]]:
+    """Those that were started at least once."""
+    rows = []
+    for row, index in processes(segment.serving_count):
+        state = segment.slot(row.slot + index)
+        if row is SUPERVISOR:
+            state = {**state, "pid": supervisor, "state": WorkerState.WORKER_RUNNING}
+        if state["state"] == WorkerState.WORKER_ABSENT and not state["incarnation"]:
+            continue
+        rows.append({
+            "role": row.process_name(index), "pid": state["pid"],
+            "state": word(WorkerState(state["state"])), "starts": max(state["incarnation"], 1),
+            "up_s": max(0, now_ms - state["started_ms"]) // 1000 if state["started_ms"] else None,
+        })
+    return rows
+
+
+def refusal(log: dict[str, int]) -> str:
+    """Why sends are refused now, if they are."""
+    if log["unreadable"]:
+        return UNREADABLE
+    if log["refusal"] == Refusal.REFUSAL_NONE and log["queue_error"]:
+        return QUEUES_FAILED
+    return word(Refusal(log["refusal"]))
+
+
+def delayed(segment: Segment) -> int:
+    """How many delayed messages wait for their time."""
     queues = QueueTable(segment)
     waiting = 0
     for level, offset in (delay_offsets(segment) or {}).items():
         known = queues.range(SCHEDULE_TOPIC, level - 1)
         waiting += max(known[1] - offset, 0) if known is not None else 0
-    return {"waiting": waiting, "delivered": delivered, "skipped": skipped, "refused": refused}
+    return waiting
+
+
+def explain() -> None:
+    """A line for each figure of the table that is shown."""
+    for figure in sorted(FIGURES, key=lambda figure: figure.shown):
+        if figure.shown:
+            unit = "" if figure.unit == "1" else f", in {figure.unit}"
+            say(f"{figure.shown:<30} {figure.help}{unit}")
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
-def status(as_json: bool) -> None:
+@click.option("--explain", "explained", is_flag=True, help="Say what each counter counts instead.")
+def status(as_json: bool, explained: bool) -> None:
     """Show the processes, positions and counters of the brokers that run on this machine."""
+    if explained:
+        explain()
+        return
     runs = {}
     strange = []
     for name in stale_segments(PREFIX):
@@ -113,7 +138,8 @@ def status(as_json: bool) -> None:
             up = "" if process["up_s"] is None else f"  up {process['up_s']} s"
             say(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
                 f" started {process['starts']} x{up}")
-        for part in ("log", "messages", "delayed", "transactions", "serving"):
-            figures = "  ".join(f"{key} {value}"
-                                for key, value in run[part].items())  # type: ignore[attr-defined]
-            say(f"  {part:<16} {figures}")
+        for part, values in run.items():
+            if part != "processes":
+                line = "  ".join(f"{key} {value}"
+                                 for key, value in values.items())    # type: ignore[attr-defined]
+                say(f"  {part:<16} {line}")

@@ -18,7 +18,7 @@ UNIQUE = "FEDCBA98"                 # the counted part of UNIQ_KEY
 KEYS = "89ABCDEF"                   # the counted part of KEYS
 OFFSET = "7777777777"               # a pull's queueOffset
 PULL_SUSPEND = 0x2                  # sysFlag bits (remoting.md 4.2.1)
-PULL_SUBSCRIPTION = 0x4
+FLAG_SUBSCRIPTION = 0x4
 BODY_STAMP_SIZE = 16                # e2e: run id i64, due time i64
 
 Template = tuple[bytes, dict[str, int]]
@@ -97,7 +97,7 @@ def pull_template(
 
     suspend_ms: how long the broker may hold it when there is nothing; 0 for an answer at once.
     """
-    flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms else 0)
+    flags = FLAG_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms else 0)
     ext: dict[str, str | None] = {
         "commitOffset": "0", "consumerGroup": group, "expressionType": "TAG",
         "maxMsgNums": str(batch), "queueId": str(queue_id), "queueOffset": OFFSET,

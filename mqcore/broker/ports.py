@@ -14,6 +14,7 @@ from mqcore.broker.registration import Registration
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.filters import FilterData
 from mqcore.broker.tables.groups import GroupConfig
+from mqcore.layout import PutStatus as native
 from mqcore.wire.tags import Subscription
 from mqcore.wire.topics import TopicConfig
 
@@ -272,16 +273,16 @@ class Connections(Protocol):
 class PutStatus(IntEnum):
     """What became of an append (PutStatus of mqcore/layout.pxd); named as stock names them."""
 
-    PUT_OK = 0
-    FLUSH_DISK_TIMEOUT = 1       # stored, but not known on disk in time
-    CREATE_MAPEDFILE_FAILED = 2
-    MESSAGE_ILLEGAL = 3
-    SERVICE_NOT_AVAILABLE = 4
-    UNKNOWN_ERROR = 5
-    WRITER_RESTARTED = 6         # whether it is stored is not known
-    QUEUE_TABLE_FULL = 7
-    POOL_EXHAUSTED = 8           # transient-pool: no room
-    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 9
+    PUT_OK = native.PUT_OK
+    FLUSH_DISK_TIMEOUT = native.PUT_FLUSH_TIMEOUT      # stored, but not known on disk in time
+    CREATE_MAPEDFILE_FAILED = native.PUT_CREATE_FILE_FAILED
+    MESSAGE_ILLEGAL = native.PUT_MESSAGE_ILLEGAL
+    SERVICE_NOT_AVAILABLE = native.PUT_SERVICE_NOT_AVAILABLE
+    UNKNOWN_ERROR = native.PUT_UNKNOWN_ERROR
+    WRITER_RESTARTED = native.PUT_WRITER_RESTARTED     # whether it is stored is not known
+    QUEUE_TABLE_FULL = native.PUT_QUEUE_TABLE_FULL
+    POOL_EXHAUSTED = native.PUT_POOL_EXHAUSTED         # transient-pool: no room
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = native.PUT_LIGHT_QUEUES_FULL
 
     @classmethod
     def _missing_(cls, value: object) -> PutStatus:

@@ -19,6 +19,7 @@ from mqcore.client.instance import ClientInstance, check_group, name_servers_fro
 from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
 from mqcore.client.pool import client_request
 from mqcore.client.role import Role
+from mqcore.layout import TOPIC_LENGTH_MAX
 from mqcore.wire.codes import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -39,7 +40,6 @@ SEND_TIMEOUT_MS = 3_000
 RETRY_COUNT = 2
 COMPRESS_OVER_BYTES = 4_096
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
-TOPIC_LENGTH_MAX = 127
 TEMPLATE_QUEUE_COUNT = "4"
 RETRY_CODES = frozenset({
     ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,

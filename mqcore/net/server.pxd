@@ -66,7 +66,7 @@ cdef enum:
     NAME_MAX = 256
     VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
 
-cdef enum CloseReason:                 # of a connection that we close
+cpdef enum CloseReason:                 # of a connection that we close
     CLOSE_PEER = 0                     # the peer did, or the socket failed
     CLOSE_FRAME_LENGTH = 1
     CLOSE_HEADER_LENGTH = 2

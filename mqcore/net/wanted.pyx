@@ -7,6 +7,7 @@ from mqcore.layout cimport (
     FILTER_ALL,
     FILTER_CODES,
     FILTER_PROGRAM,
+    REQUEST_TEXT_MAX,
     SUBSCRIPTION_ALL,
     SUBSCRIPTION_CODES,
     SUBSCRIPTION_CODE_COUNT_MAX,
@@ -20,7 +21,6 @@ from mqcore.store.record cimport java_hash
 from mqcore.wire.header cimport PULL_EXPRESSION_TYPE, PULL_SUBSCRIPTION, Header, Text, text_copy
 
 cdef enum:
-    REQUEST_TEXT_MAX = 40000          # type and expression; also in broker/pull_filters.py
     TYPE_LENGTH_MAX = 64
 
 

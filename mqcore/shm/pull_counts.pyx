@@ -6,7 +6,7 @@ from mqcore.layout cimport GroupEntry, PullCount, PullCountsHead
 from mqcore.shm.reserve cimport shm_grow
 from mqcore.shm.segment cimport Segment, Shm
 
-cdef enum:
+cpdef enum:
     COLUMNS = 9                        # see PullCountReader.rows
 
 

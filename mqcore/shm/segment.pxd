@@ -5,6 +5,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport (
+    SLOT_COUNT,
     FilterEntry,
     GroupEntry,
     LiveSettings,
@@ -53,7 +54,7 @@ cdef class Segment:
     cdef readonly bint named          # in /dev/shm; else in a memfd (memory.py)
     cdef int descriptor               # of the memory; -1: closed
     cdef int bells_of                 # the process that made the bells closes its copies; 0: nobody
-    cdef int bells[24]                # SLOT_COUNT
+    cdef int bells[SLOT_COUNT]
 
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil

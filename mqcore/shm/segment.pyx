@@ -1,10 +1,12 @@
 """Creates, attaches and removes the shared memory segment; rings doorbells."""
 import mmap
 import os
+import zlib
 
+from mqcore import participants
 from mqcore.shm import memory
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from mqcore.atomics cimport (
@@ -29,6 +31,11 @@ from mqcore.layout cimport (
     SHM_LAYOUT_VERSION,
     SHM_MAGIC,
     SLOT_COUNT,
+    SLOT_SUPERVISOR,
+    STOP_HURRIED,
+    STOP_IN_ORDER,
+    STOP_NOT_ASKED,
+    WORKER_STARTING,
     FilterEntry,
     GroupEntry,
     LiveSettings,
@@ -57,6 +64,9 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     FILTER_ARENA_BYTES = 64 << 20      # address space; programs are some hundred bytes, some 128 KiB
+
+
+cdef uint32_t PARTICIPANTS = zlib.crc32(participants.declarations().encode())
 
 
 class LayoutError(RuntimeError):
@@ -155,6 +165,7 @@ cdef class Segment:
         memset(&head, 0, sizeof(head))
         plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues)
         head.run_id = run_id
+        head.participants = PARTICIPANTS
         head.segment_size = segment_size
         head.message_size_max = <int32_t>message_bytes_max
         segment.descriptor, segment.named = memory.make(
@@ -189,6 +200,7 @@ cdef class Segment:
         if (head.magic != SHM_MAGIC or head.layout_version != SHM_LAYOUT_VERSION
                 or head.head_size != <int32_t>sizeof(ShmHead)
                 or head.queue_entry_size != <int32_t>sizeof(QueueEntry)
+                or head.participants != PARTICIPANTS
                 or head.total_size != <int64_t>len(segment.mapping)):
             raise LayoutError(f"{name}: made by another version of mqcore (layout "
                               f"{head.layout_version}, expected {SHM_LAYOUT_VERSION})")
@@ -249,14 +261,14 @@ cdef class Segment:
     def begin_incarnation(self, int slot) -> int:
         """Before a start: counts it, clears the stop word, and marks the slot as starting."""
         self.shm.slots[slot].incarnation += 1
-        self.shm.slots[slot].stop_requested = 0
-        store_i32_release(&self.shm.slots[slot].state, 1)
+        self.shm.slots[slot].stop_requested = STOP_NOT_ASKED
+        store_i32_release(&self.shm.slots[slot].state, WORKER_STARTING)
         return self.shm.slots[slot].incarnation
 
     def set_state(self, int slot, int state) -> None:
-        """WORKER_ABSENT 0, STARTING 1, RUNNING 2, STOPPED 3."""
+        """state: a WorkerState. Wakes the supervisor."""
         store_i32_release(&self.shm.slots[slot].state, state)
-        doorbell_ring(&self.shm.slots[0])
+        doorbell_ring(&self.shm.slots[SLOT_SUPERVISOR])
 
     def state(self, int slot) -> int:
         return load_i32_acquire(&self.shm.slots[slot].state)
@@ -267,32 +279,39 @@ cdef class Segment:
     def request_stop(self, int slot) -> None:
         """Ask the process of `slot` to stop, and wake it."""
         cdef int64_t one = 1
-        store_i32_release(&self.shm.slots[slot].stop_requested, 1)
+        store_i32_release(&self.shm.slots[slot].stop_requested, STOP_IN_ORDER)
         sys_write(self.shm.slots[slot].bell, &one, 8)
 
     def hurry_stop(self, int slot) -> None:
         """Ask the process of `slot` to stop now, whatever it would lose, and wake it."""
         cdef int64_t one = 1
-        store_i32_release(&self.shm.slots[slot].stop_requested, 2)
+        store_i32_release(&self.shm.slots[slot].stop_requested, STOP_HURRIED)
         sys_write(self.shm.slots[slot].bell, &one, 8)
 
     def stop_hurried(self, int slot) -> bool:
-        return load_i32_acquire(&self.shm.slots[slot].stop_requested) == 2
+        return load_i32_acquire(&self.shm.slots[slot].stop_requested) == STOP_HURRIED
 
     def stop_requested(self, int slot) -> bool:
-        return load_i32_acquire(&self.shm.slots[slot].stop_requested) != 0
+        return load_i32_acquire(&self.shm.slots[slot].stop_requested) != STOP_NOT_ASKED
 
     def beat(self, int slot, int64_t now_ms) -> None:
         self.shm.slots[slot].beat_ms = now_ms
 
     def slot(self, int slot) -> dict[str, int]:
-        """What the slot says now: state, pid, incarnation, beat_ms, started_ms, figures (list)."""
+        """What the slot says now: state (WorkerState), pid, incarnation, beat_ms, started_ms."""
         cdef WorkerSlot* s = &self.shm.slots[slot]
         return {
             "state": load_i32_acquire(&s.state), "pid": s.pid, "incarnation": s.incarnation,
             "beat_ms": s.beat_ms, "started_ms": s.started_ms,
-            "figures": [s.figures[i] for i in range(FIGURE_COUNT)],
         }
+
+    def figure(self, int slot, int id) -> int:
+        """One of the slot's figures; by name: figure_slots.py."""
+        return load_i64_acquire(&self.shm.slots[slot].figures[checked_figure(id)])
+
+    def put_figure(self, int slot, int id, int64_t value) -> None:
+        """The same, for the slot's own process."""
+        store_i64_release(&self.shm.slots[slot].figures[checked_figure(id)], value)
 
     # -- positions and queues, for Python parts ----------------------------------------------------
 
@@ -409,6 +428,12 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     place_ring(&head.arrivals[ARRIVALS_SCHEDULER], &end, 1 << 18)
     place_ring(&head.checks, &end, append_bytes)
     head.total_size = (end + 4095) // 4096 * 4096
+
+
+cdef int checked_figure(int id) except -1:
+    if not 0 <= id < FIGURE_COUNT:
+        raise ValueError(f"figure {id}: expected 0 to {FIGURE_COUNT - 1}")
+    return id
 
 
 cdef list growing(const ShmHead* head):

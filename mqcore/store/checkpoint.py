@@ -9,10 +9,10 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.layout import numbers
+from mqcore.layout import CHECKPOINT_SIZE
 from mqcore.store import files
 
-PAGE_SIZE = numbers()["CHECKPOINT_SIZE"]
+PAGE_SIZE = CHECKPOINT_SIZE
 TIMES = struct.Struct(">qqq")
 
 

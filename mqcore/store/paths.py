@@ -11,10 +11,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from mqcore.layout import QUEUE_ID_END, TOPIC_LENGTH_MAX
 from mqcore.store import files as disk
 
-FOLDER_NAME_BYTES_MAX = 127
-QUEUE_ID_END = 65_535                  # no queue has this number or a higher one
+FOLDER_NAME_BYTES_MAX = TOPIC_LENGTH_MAX
 FILE_NAME = re.compile(r"[0-9]{20}")
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,4}")
 _FORBIDDEN = re.compile("[/\0\x01\x02]")       # the last two part properties

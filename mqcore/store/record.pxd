@@ -20,7 +20,7 @@ cdef struct RecordView:            # pointers into the record that was parsed
     const uint8_t* properties
     int32_t properties_length
 
-cdef enum ParseResult:
+cpdef enum ParseResult:
     PARSE_RECORD = 1               # a whole record of `size` bytes
     PARSE_BLANK = 2                # the rest of the segment is empty
     PARSE_BAD_MAGIC = -1

@@ -4,10 +4,11 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from mqcore.layout import FRAME_LENGTH_MAX as FRAME_LENGTH_MAX
+
 FLAG_RESPONSE = 0x1                 # remoting.md 1.5
 FLAG_ONEWAY = 0x2
 
-FRAME_LENGTH_MAX = 16_777_212       # the length word; with its own four bytes 16 MiB
 LENGTH_WORD_SIZE = 4
 HEADER_WORD_SIZE = 4
 

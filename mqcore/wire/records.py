@@ -9,23 +9,33 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+from mqcore.layout import (
+    MAGIC_MESSAGE,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_COMPRESSED,
+    SYS_FLAG_MULTI_TAGS,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_STORE_HOST_V6,
+    SYS_FLAG_TRANSACTION_MASK,
+)
 from mqcore.wire.ids import offset_message_id
 from mqcore.wire.properties import LENGTH_MAX as PROPERTIES_LENGTH_MAX
 from mqcore.wire.properties import UNIQ_KEY, decode_properties, encode_properties
 from mqcore.wire.tags import tag_code
 
-RECORD_MAGIC = -626_843_481
 RECORD_SIZE_MAX = 64 * 1024 * 1024
 BODY_SIZE_MAX = 64 * 1024 * 1024        # after decompression: a small record must not fill memory
 
-FLAG_COMPRESSED = 0x1                   # sysFlag bits, remoting.md 6.3
-FLAG_MULTI_TAGS = 0x2
-FLAG_TRANSACTION_MASK = 0xC
-TRANSACTION_PREPARED = 0x4
-TRANSACTION_COMMIT = 0x8
-TRANSACTION_ROLLBACK = 0xC
-FLAG_BORN_HOST_IPV6 = 0x10
-FLAG_STORE_HOST_IPV6 = 0x20
+FLAG_COMPRESSED = SYS_FLAG_COMPRESSED        # remoting.md 6.3
+FLAG_MULTI_TAGS = SYS_FLAG_MULTI_TAGS
+FLAG_TRANSACTION_MASK = SYS_FLAG_TRANSACTION_MASK
+TRANSACTION_PREPARED = SYS_FLAG_PREPARED
+TRANSACTION_COMMIT = SYS_FLAG_COMMIT
+TRANSACTION_ROLLBACK = SYS_FLAG_ROLLBACK
+FLAG_BORN_HOST_IPV6 = SYS_FLAG_BORN_HOST_V6
+FLAG_STORE_HOST_IPV6 = SYS_FLAG_STORE_HOST_V6
 COMPRESSION_MASK = 0x700
 COMPRESSION_LZ4 = 0x100
 COMPRESSION_ZSTD = 0x200
@@ -171,7 +181,7 @@ def decode_record(buffer: bytes | memoryview, position: int = 0) -> Record:
     size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born_ms = (
         _HEAD.unpack_from(view)
     )
-    if magic != RECORD_MAGIC:
+    if magic != MAGIC_MESSAGE:
         raise RecordError(f"record magic {magic & 0xFFFF_FFFF:#010x}: expected 0xdaa320a7")
     if not _HEAD.size < size <= min(len(view), RECORD_SIZE_MAX):
         raise RecordError(f"record size {size}: {len(view)} bytes are there")
@@ -239,7 +249,7 @@ def encode_record(record: Record) -> bytes:
         record.body, bytes((len(topic),)), topic, _SHORT.pack(len(properties)), properties,
     ))
     return _HEAD.pack(
-        _HEAD.size + len(after_head), RECORD_MAGIC, body_crc(record.body), record.queue_id,
+        _HEAD.size + len(after_head), MAGIC_MESSAGE, body_crc(record.body), record.queue_id,
         record.flag, record.queue_offset, record.physical_offset, sys_flag,
         record.born_timestamp_ms,
     ) + after_head

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import mqcore
+from mqcore import figures, participants
 from mqcore.admin.cli import COMMANDS
 from mqcore.broker.handlers import _HANDLERS
 from mqcore.broker.settings.model import Settings
@@ -18,7 +19,8 @@ from tests.support.mqcore_process import mqcore_up
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-LAYOUT = (ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8")
+LAYOUT = "".join([(ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8"),
+                  participants.declarations(), figures.declarations()])
 PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
 SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -161,9 +163,7 @@ def test_the_code_table_names_every_request_that_is_answered() -> None:
 
 def test_the_process_table_names_every_worker_and_its_file() -> None:
     files = {quoted(row[1])[0] for row in table(ARCHITECTURE, "process") if quoted(row[1])}
-    slots = {name.lower().replace("serving", "pull-serving").replace("_", "-")
-             for name in re.findall(r"^    SLOT_([A-Z_]+) = \d", LAYOUT, re.MULTILINE)
-             if name != "COUNT"}
+    slots = {row.name for row in participants.PARTICIPANTS}
     said = {row[0].removesuffix("-N") for row in table(ARCHITECTURE, "process")}
 
     assert said == slots

@@ -5,21 +5,34 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import posix_ipc
 import pytest
 
-from mqcore.layout import numbers
+from mqcore.admin.status import refusal
+from mqcore.figures import FIGURES
+from mqcore.layout import (
+    REFUSAL_DISK_FULL,
+    REFUSAL_NONE,
+    REFUSAL_WRITE_FAILED,
+    SHM_LAYOUT_VERSION,
+    WORKER_STOPPED,
+)
+from mqcore.participants import COORDINATOR, WRITER
 from mqcore.shm import memory
 from mqcore.shm.segment import Segment
+from tests.support.mqcore_process import mqcore_up
 
 NAME = f"/mqcore-test-status-{os.getpid()}"
 OWN = f"/mqcore-test-own-{os.getpid()}"
 SMALL = {"run_id": 9, "serving_count": 1, "segment_size": 65536, "message_bytes_max": 4096,
          "topics": 64, "groups": 64, "subscriptions": 64, "queues": 64}
 VERSION_AT = 8
-NEXT = (numbers()["SHM_LAYOUT_VERSION"] + 1).to_bytes(4, "little")
+NEXT = (SHM_LAYOUT_VERSION + 1).to_bytes(4, "little")
 
 
 @pytest.fixture
@@ -64,3 +77,57 @@ def test_json_holds_what_can_be_read_and_the_line_goes_to_standard_error(
     assert OWN[1:] in json.loads(done.stdout)
     assert NAME[1:] not in json.loads(done.stdout)
     assert "a broker of another version" in done.stderr
+
+
+def shown_of(segment: Segment) -> dict[str, Any]:
+    run: dict[str, Any] = json.loads(status("--json").stdout)[segment.name[1:]]
+    return run
+
+
+def test_every_figure_of_the_table_that_is_to_be_shown_is_shown(readable: Segment) -> None:
+    for value, figure in enumerate(FIGURES, 1000):
+        if figure.role is not None:
+            readable.put_figure(figure.role.slot, figure.id, value)
+    run = shown_of(readable)
+
+    for value, figure in enumerate(FIGURES, 1000):
+        if figure.shown:
+            section, key = figure.shown.split(".")
+            assert run[section][key] == value, figure.name
+
+
+def test_each_figure_that_is_shown_is_explained() -> None:
+    explained = status("--explain").stdout
+
+    assert [figure.name for figure in FIGURES if figure.shown and not (
+        figure.shown in explained and figure.help in explained)] == []
+
+
+def test_processes_say_their_state_in_words(readable: Segment) -> None:
+    readable.begin_incarnation(WRITER.slot)
+    readable.begin_incarnation(COORDINATOR.slot)
+    readable.set_state(COORDINATOR.slot, WORKER_STOPPED)
+
+    assert {process["role"]: process["state"] for process in shown_of(readable)["processes"]} == {
+        "supervisor": "running", "writer": "starting", "coordinator": "stopped"}
+
+
+@pytest.mark.parametrize(("state", "said"), [
+    ({}, "none"), ({"refusal": REFUSAL_DISK_FULL}, "disk full"),
+    ({"refusal": REFUSAL_WRITE_FAILED, "queue_error": 5}, "write failed"),
+    ({"queue_error": 28}, "queues failed"),
+    ({"refusal": REFUSAL_DISK_FULL, "unreadable": 1}, "dispatcher behind")])
+def test_why_writes_are_refused_is_said_in_words(state: dict[str, int], said: str) -> None:
+    assert refusal({"refusal": REFUSAL_NONE, "queue_error": 0, "unreadable": 0} | state) == said
+
+
+def test_a_broker_says_how_long_its_coordinators_longest_turn_was(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path) as broker:
+        deadline = time.monotonic() + 20
+        while True:
+            done = status("--json")
+            runs = [run for run in json.loads(done.stdout).values()
+                    if run["processes"][0]["pid"] == broker.pid]
+            if runs and runs[0]["coordinator"]["longest_turn_us"] > 0:
+                break
+            assert time.monotonic() < deadline, done.stdout

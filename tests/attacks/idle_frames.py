@@ -7,10 +7,10 @@ import struct
 import threading
 import time
 
+from mqcore.layout import FRAME_LENGTH_MAX
 from tests.hostile.crowd import crowd
 
 COUNT = 300
-FRAME_LENGTH_MAX = 16_777_212
 
 
 def run(broker_addr: str, namesrv_addr: str, seconds: float, rng: random.Random) -> None:

@@ -8,13 +8,13 @@ import random
 import struct
 import time
 
+from mqcore.layout import MAGIC_BLANK, MAGIC_MESSAGE
 from mqcore.wire.codes import RequestCode
 from tests.wire_live.peer import Peer, send_fields, topic_fields
 
 TOPIC = "misleading"
 BODY_BYTES_MAX = 60_000
 HEAD = struct.Struct(">ii")
-MAGIC_MESSAGE, MAGIC_BLANK = -626843481, -875286124
 
 
 def run(broker_addr: str, namesrv_addr: str, seconds: float, rng: random.Random) -> None:

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 from mqcore.admin.status import describe
+from mqcore.participants import DISPATCHER
 from mqcore.wire.codes import ResponseCode
-from mqcore.workers.layout import SLOT_DISPATCHER
 from tests.attacks.honest import Honest, Span
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -77,7 +77,7 @@ def test_a_kill_of_the_dispatcher_refuses_nobody(tmp_path: Path) -> None:
                 for starts in range(2, 5):
                     kill(broker, "dispatcher")
                     segment = segment_of(broker)
-                    wait_until(lambda least=starts, seen=segment: seen.slot(SLOT_DISPATCHER)[
+                    wait_until(lambda least=starts, seen=segment: seen.slot(DISPATCHER.slot)[
                         "incarnation"] >= least, "another dispatcher", WAIT_S)
                     honest.measure(20)
             assert killed.refusals == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.wire.command import Codec, encode, request
 from mqcore.wire.records import decode_records
 from tests.hostile.crowd import crowd, push
@@ -25,7 +26,6 @@ DEAF_COUNT = 20
 GROWTH_KIB_MAX = 10 << 10
 HONEST_ROUND_S_MAX = 1.0
 SMALL_RECEIVE_BYTES = 4_096
-FRAME_LENGTH_MAX = 16_777_212
 
 
 def assert_served(honest: State, topic: str = "Served") -> None:

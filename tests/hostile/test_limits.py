@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.command import Codec, encode, request
 from mqcore.wire.records import BatchItem, encode_batch
@@ -15,7 +16,6 @@ from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields
 from tests.wire_live.state import State
 
-FRAME_LENGTH_MAX = 16_777_212
 BODY_MAX = 4 << 20
 Fields = Mapping[str, str | None]
 

@@ -16,7 +16,6 @@ Message = dict[str, Any]
 Line = dict[str, Any]
 
 COMPRESS_FROM_BYTES = 4096
-SYS_FLAG_COMPRESSED = 1
 UNICODE = "snow ☃, 消息队列, Ünïcödé, 😀 and a tab\t."
 
 # Which modes of sending a client has. The C++ client's batch is left out: it marks it in a way that

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
-from mqcore.workers.layout import SLOT_SERVING
 from tests.pull.puller import HAS_SUBSCRIPTION, SUSPENDS, Puller, offsets
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -49,7 +49,7 @@ def wait_for_sum(puller: Puller, name: str, key: str, wanted: int) -> None:
 
 def serving_pid(live: MqcoreProcess) -> int:
     (name,) = live.shared_memory()
-    return int(Segment.attach(f"/{Path(name).name}").slot(SLOT_SERVING)["pid"])
+    return int(Segment.attach(f"/{Path(name).name}").slot(SERVING.slot)["pid"])
 
 
 def pulled_again(live: MqcoreProcess, topic: str, offset: int) -> bool:

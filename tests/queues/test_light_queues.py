@@ -4,6 +4,13 @@ import time
 
 import pytest
 
+from mqcore.layout import (
+    PUT_LIGHT_QUEUES_FULL,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_SERVICE_NOT_AVAILABLE,
+    PUT_UNKNOWN_ERROR,
+)
 from mqcore.store.probes import append_probe
 from mqcore.store.record import tags_code
 from mqcore.store.verify.store import verify
@@ -11,8 +18,6 @@ from mqcore.wire.properties import decode_properties
 from tests.store import golden
 from tests.store.harness import ENTRY, Run
 
-PUT_OK, PUT_MESSAGE_ILLEGAL, PUT_SERVICE_NOT_AVAILABLE = 0, 3, 4
-PUT_UNKNOWN_ERROR, PUT_LIGHT_QUEUES_FULL = 5, 9
 RECOUNTED_S = 1.1
 TOPIC = "parent"
 LISTED = b"INNER_MULTI_DISPATCH\x01"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mqcore.layout import WORKER_RUNNING
+from mqcore.participants import SCHEDULER, WRITER
 from mqcore.shm.delays import delay_offsets
 from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.store.schedule.loop import ScheduleLoop
@@ -14,8 +16,6 @@ from mqcore.wire.properties import encode_properties
 from tests.store.harness import Run
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-SLOT_WRITER, SLOT_SCHEDULER = 1, 5
-WORKER_RUNNING = 2
 TURN_MS = 20_000                 # a turn ends when nothing is waiting; this only bounds a bug
 TURNS_MAX = 200
 BACKOFF_MS = 101
@@ -56,7 +56,7 @@ class Desk:
         self.run = Run(self.root, **self.sizes)
         found = self.run.recover(clean=False)
         self.writer = self.run.writer(self.mode, found.end)
-        self.run.segment.set_state(SLOT_WRITER, WORKER_RUNNING)
+        self.run.segment.set_state(WRITER.slot, WORKER_RUNNING)
         self.dispatcher = self.run.dispatcher(delay_levels_ms=self.delays_ms)
         assert self.dispatcher.run(TURN_MS) == 0, self.dispatcher.failure()
         self.probe = AppendProbe(self.run.segment)
@@ -64,7 +64,7 @@ class Desk:
 
     def new_scheduler(self, *, begin: bool = True) -> ScheduleLoop:
         """A scheduler's start; begin: with exact offsets, if it is the run's first."""
-        self.run.segment.begin_incarnation(SLOT_SCHEDULER)
+        self.run.segment.begin_incarnation(SCHEDULER.slot)
         loop = ScheduleLoop(
             self.run.segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
             file_entries=self.run.file_entries, delays_ms=self.delays_ms)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.admin.status import delayed
+from mqcore.admin.status import describe
 from mqcore.bench.control import find_target
 from mqcore.bench.load import ProduceOptions, Span, produce
+from mqcore.layout import WORKER_RUNNING
+from mqcore.participants import DISPATCHER, SCHEDULER, WRITER
 from mqcore.shm.allocations import figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment
@@ -33,13 +35,17 @@ KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "8"))
 RATE = float(os.environ.get("MQCORE_TEST_DELAY_RATE", "2000"))
 LATE_P99_MS_MAX = 20
 ATTEMPTS = 5
-SLOT_SCHEDULER = 5
-SLOTS = {"writer": 1, "dispatcher": 2, "scheduler": SLOT_SCHEDULER}
-WORKER_RUNNING = 2
+SLOTS = {row.name: row.slot for row in (WRITER, DISPATCHER, SCHEDULER)}
 TOPIC = "delayed"
 SHORT = {"broker.message_delay_levels": "1s 2s 3s"}
 SHORT_MS = {1: 1_000, 2: 2_000, 3: 3_000}
 IDLE_S = 3.0
+
+
+def delayed(segment: Segment) -> object:
+    run = describe(segment.name)
+    assert run is not None
+    return run["delayed"]
 
 
 def send(broker: MqcoreProcess, level: int, body: bytes, queue_id: int = 0) -> None:
@@ -218,9 +224,9 @@ def test_messages_that_wait_cost_nothing_and_delivering_makes_no_python_objects(
         print(f"idle with 1000 waiting: {share:.3%} of a core")
         assert share < 0.002
         flood(broker, 20_000, level=1)
-        _, objects = figures(segment, SLOT_SCHEDULER)
+        _, objects = figures(segment, SCHEDULER.slot)
         wait_settled(broker, 20_000)
-        turns, after = figures(segment, SLOT_SCHEDULER)
+        turns, after = figures(segment, SCHEDULER.slot)
         print(f"{after - objects} objects, {turns} turns")
         assert after > 0
         assert after - objects < 500

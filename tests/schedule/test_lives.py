@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.participants import WRITER
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.io_stall import Stall
 from mqcore.store.schedule.loop import Snapshot
-from tests.schedule.desk import SLOT_WRITER, WORKER_RUNNING, Desk, now_ms
+from tests.schedule.desk import WORKER_RUNNING, Desk, now_ms
 from tests.support.waiting import wait_until
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 ROUNDS = int(os.environ.get("MQCORE_TEST_ROUNDS", "60"))
-WORKER_STARTING = 1
 NUMBERS = [b"%d" % number for number in range(6)]
 
 
@@ -52,8 +52,8 @@ def kill_scheduler(desk: Desk) -> None:
 
 def kill_writer(desk: Desk) -> None:
     """A new writer has found the log's end and answered what was in flight; `shown` is next."""
-    desk.run.segment.begin_incarnation(SLOT_WRITER)
-    desk.run.segment.request_stop(SLOT_WRITER)
+    desk.run.segment.begin_incarnation(WRITER.slot)
+    desk.run.segment.request_stop(WRITER.slot)
     end = desk.run.recover_tail().end
     desk.writer = AppendLoop(
         desk.run.segment, os.fsencode(desk.run.log_folder), desk.mode, end, flush_interval_ms=500,
@@ -66,7 +66,7 @@ def kill_writer(desk: Desk) -> None:
 def shown(desk: Desk) -> None:
     """The rest of a writer's start."""
     desk.writer.publish_start(0)
-    desk.run.segment.set_state(SLOT_WRITER, WORKER_RUNNING)
+    desk.run.segment.set_state(WRITER.slot, WORKER_RUNNING)
 
 
 def kill_all(desk: Desk) -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from mqcore.broker.settings.load import load
 from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.participants import SCHEDULER
 from mqcore.store.schedule.loop import Snapshot
 from mqcore.workers.scheduler import DelayOffsets, Scheduler
-from tests.schedule.desk import SLOT_SCHEDULER, Desk, now_ms
+from tests.schedule.desk import Desk, now_ms
 from tests.store.golden import unpack
 from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.support.waiting import wait_until
@@ -68,8 +69,8 @@ def worker_at(desk: Desk) -> Scheduler:
     settings = load(None, {}, [f"store.path={desk.root}",
                                "broker.delay_offsets_persist_interval_ms=1",
                                "broker.message_delay_levels=1s 5s 60s"])
-    desk.run.segment.begin_incarnation(SLOT_SCHEDULER)
-    desk.run.segment.request_stop(SLOT_SCHEDULER)
+    desk.run.segment.begin_incarnation(SCHEDULER.slot)
+    desk.run.segment.request_stop(SCHEDULER.slot)
     return Scheduler(settings, desk.run.segment)
 
 

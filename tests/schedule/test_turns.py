@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from mqcore.store.probes.append_probe import fail, unwatch, watch
+from mqcore.store.schedule.levels import NoteKind
 from mqcore.wire.properties import encode_properties
 from tests.schedule.desk import DELAYS_MS, SCHEDULE_TOPIC, Desk, now_ms
 
 ENOSPC = 28
-NOTE_UNREADABLE, NOTE_NO_PLACE, NOTE_HALF = 1, 2, 3
 KEPT = ("flag", "sysFlag", "bornTimestamp", "body", "properties", "preparedTransactionOffset")
 HEAD_BEFORE_STORE_TIME = slice(40, 56)        # born time and host
 HOSTS_AFTER_STORE_TIME = slice(64, 76)        # store host and reconsume times
@@ -135,12 +135,12 @@ def test_a_message_stored_after_the_turn_took_its_time_is_not_early(desk: Desk) 
 
 
 @pytest.mark.parametrize(("properties", "note"), [
-    ({"DELAY": "1", "REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"}, NOTE_HALF),
-    ({"DELAY": "1", "REAL_QID": "0"}, NOTE_NO_PLACE),
-    ({"DELAY": "1", "REAL_TOPIC": "Orders"}, NOTE_NO_PLACE),
-    ({"DELAY": "1", "REAL_TOPIC": "Orders", "REAL_QID": "one"}, NOTE_NO_PLACE),
-    ({"DELAY": "1", "REAL_TOPIC": "Orders", "REAL_QID": "-1"}, NOTE_NO_PLACE),
-    ({"DELAY": "1", "REAL_TOPIC": "O" * 128, "REAL_QID": "0"}, NOTE_NO_PLACE),
+    ({"DELAY": "1", "REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"}, NoteKind.NOTE_HALF),
+    ({"DELAY": "1", "REAL_QID": "0"}, NoteKind.NOTE_NO_PLACE),
+    ({"DELAY": "1", "REAL_TOPIC": "Orders"}, NoteKind.NOTE_NO_PLACE),
+    ({"DELAY": "1", "REAL_TOPIC": "Orders", "REAL_QID": "one"}, NoteKind.NOTE_NO_PLACE),
+    ({"DELAY": "1", "REAL_TOPIC": "Orders", "REAL_QID": "-1"}, NoteKind.NOTE_NO_PLACE),
+    ({"DELAY": "1", "REAL_TOPIC": "O" * 128, "REAL_QID": "0"}, NoteKind.NOTE_NO_PLACE),
 ])
 def test_a_message_without_a_place_is_skipped_in_its_order_and_noted(
     desk: Desk, properties: dict[str, str], note: int
@@ -166,7 +166,7 @@ def test_an_entry_that_points_at_no_record_is_skipped(desk: Desk) -> None:
     desk.settle(due_ms + 1)
 
     assert desk.bodies() == [b"before", b"after"]
-    assert desk.scheduler.notes() == ([(NOTE_UNREADABLE, 1, 1, 7)], 0)
+    assert desk.scheduler.notes() == ([(NoteKind.NOTE_UNREADABLE, 1, 1, 7)], 0)
 
 
 def test_levels_beyond_the_configured_ones_wait_and_keep_their_offsets(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from mmap import mmap
 
 import pytest
 
-from mqcore.layout import numbers
+from mqcore.layout import sizes
 from mqcore.shm.ring import RingEnd, consume_numbered, produce_numbered
 from tests.support.mqcore_process import die_with_parent
 
@@ -22,7 +22,7 @@ DEADLINE_S = 30.0
 
 
 def memory_for(capacity):
-    return mmap(-1, numbers()["RING_CURSORS_SIZE"] + capacity)
+    return mmap(-1, sizes()["RING_CURSORS_SIZE"] + capacity)
 
 
 def ends_of(capacity):
@@ -251,7 +251,7 @@ def next_number(memory, capacity):
     head, tail = RingEnd(memory, capacity, consumer=True).positions()
     if head == tail:
         return None
-    bytes_start = numbers()["RING_CURSORS_SIZE"]
+    bytes_start = sizes()["RING_CURSORS_SIZE"]
     at = bytes_start + (head & (capacity - 1))
     if int.from_bytes(memory[at:at + 4], "little", signed=True) < 0:      # padding
         at = bytes_start

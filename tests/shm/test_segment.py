@@ -7,7 +7,8 @@ import select
 import posix_ipc
 import pytest
 
-from mqcore.layout import numbers
+from mqcore.layout import SHM_LAYOUT_VERSION, WORKER_RUNNING, WORKER_STARTING, sizes
+from mqcore.participants import SLOT_COUNT, SUPERVISOR
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 
 SMALL = {"run_id": 7, "serving_count": 2, "segment_size": 65536, "message_bytes_max": 16384,
@@ -30,7 +31,7 @@ def segment(name):
     segment = Segment.create(name, **SMALL)
     segment.make_bells()
     yield segment
-    for slot in range(24):
+    for slot in range(SLOT_COUNT):
         os.close(segment.bell(slot))
 
 
@@ -64,8 +65,8 @@ def test_a_name_that_is_not_there_cannot_be_attached(name):
 
 
 @pytest.mark.parametrize(("at", "data"), [
-    (VERSION_AT, (numbers()["SHM_LAYOUT_VERSION"] + 1).to_bytes(4, "little")),
-    (VERSION_AT + 4, (numbers()["SHM_HEAD_SIZE"] + 8).to_bytes(4, "little")),
+    (VERSION_AT, (SHM_LAYOUT_VERSION + 1).to_bytes(4, "little")),
+    (VERSION_AT + 4, (sizes()["SHM_HEAD_SIZE"] + 8).to_bytes(4, "little")),
     (0, b"MQCORE00")], ids=["version", "head size", "magic"])
 def test_a_segment_of_another_layout_is_refused(segment, name, at, data):
     patch(name, at, data)
@@ -110,16 +111,16 @@ def test_an_incarnation_counts_up_and_clears_the_stop(segment):
     assert segment.stop_requested(SLOT)
     assert [segment.begin_incarnation(SLOT) for _ in range(3)] == [1, 2, 3]
     assert not segment.stop_requested(SLOT)
-    assert segment.state(SLOT) == 1
+    assert segment.state(SLOT) == WORKER_STARTING
 
 
 def test_a_slot_says_what_was_put_into_it(segment):
     segment.begin_incarnation(SLOT)
     segment.started(SLOT, 1234, 99)
     segment.beat(SLOT, 100)
-    segment.set_state(SLOT, 2)
-    assert segment.slot(SLOT) == {"state": 2, "pid": 1234, "incarnation": 1, "beat_ms": 100,
-                                  "started_ms": 99, "figures": [0] * 12}
+    segment.set_state(SLOT, WORKER_RUNNING)
+    assert segment.slot(SLOT) == {"state": WORKER_RUNNING, "pid": 1234, "incarnation": 1,
+                                  "beat_ms": 100, "started_ms": 99}
     assert segment.slot(SLOT + 1)["pid"] == 0
 
 
@@ -175,9 +176,9 @@ def test_bells_are_apart(segment, watching):
 
 def test_a_state_change_wakes_the_supervisor(segment):
     epoll = select.epoll()
-    epoll.register(segment.bell(0), READ)
-    segment.arm(0)
-    segment.set_state(SLOT, 2)
+    epoll.register(segment.bell(SUPERVISOR.slot), READ)
+    segment.arm(SUPERVISOR.slot)
+    segment.set_state(SLOT, WORKER_RUNNING)
     assert epoll.poll(0)
     epoll.close()
 

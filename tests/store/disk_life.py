@@ -26,6 +26,7 @@ from mqcore.broker.settings import load as broker_settings
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.layout import PUT_OK
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.store.log.retention import LogCleaner, Policy, Reason
 from mqcore.store.probes.append_probe import AppendProbe
@@ -43,7 +44,6 @@ SEGMENT, FILE_ENTRIES, INDEX_SLOTS, INDEX_ENTRIES = 4096, 8, 16, 30
 TURN_MS = 1000
 BY_HAND = ("prepare", "watch", "log cleaner", "sync")     # threads that do not run here
 STOP_WAIT_S = 0.05               # for dispatch to catch up at a stop: the supervisor kills it then
-PUT_OK = 0
 QUEUES = [("orders", 0), ("orders", 1), ("events", 0), ("gone", 0)]
 REMOVED = ("gone", 0)
 ROUNDS, SENDS = 7, 6

@@ -11,6 +11,7 @@ from typing import Any
 
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.model import BrokerSettings
+from mqcore.participants import DISPATCHER, WRITER
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import QueueTable
 from mqcore.store.log.append_loop import AppendLoop
@@ -19,7 +20,6 @@ from mqcore.store.queue.dispatch import DispatchLoop
 from mqcore.store.record import parse
 from mqcore.store.recovery.start import Recovered, Recovery
 
-SLOT_WRITER, SLOT_DISPATCHER = 1, 2
 TURN_MS_MAX = 20_000            # a turn ends when nothing is waiting; this only bounds a bug
 ENTRY = struct.Struct(">qiq")
 DELAY_LEVELS_MS = parse_delay_levels(BrokerSettings().message_delay_levels)
@@ -33,7 +33,7 @@ def new_segment(**sizes: Any) -> Segment:
     segment = Segment.create(f"/mqcore-test-{next(_numbers)}-{os.getpid()}", **values)
     segment.unlink()
     segment.make_bells()
-    for slot in (SLOT_WRITER, SLOT_DISPATCHER):
+    for slot in (WRITER.slot, DISPATCHER.slot):
         segment.begin_incarnation(slot)
         segment.request_stop(slot)              # a loop's run returns as soon as nothing waits
     return segment

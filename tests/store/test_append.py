@@ -5,13 +5,23 @@ from itertools import pairwise
 
 import pytest
 
-from mqcore.layout import numbers
+from mqcore.layout import (
+    PUT_CREATE_FILE_FAILED,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_QUEUE_TABLE_FULL,
+    PUT_SERVICE_NOT_AVAILABLE,
+    PUT_WRITER_RESTARTED,
+    RECORD_FIXED_SIZE,
+    REFUSAL_DISK_FULL,
+    REFUSAL_FLUSH_FAILED,
+    REFUSAL_NONE,
+    REFUSAL_WRITE_FAILED,
+)
+from mqcore.participants import WRITER
 from mqcore.store.probes import append_probe
 from tests.store.harness import Run
 
-PUT_OK, PUT_CREATE_FILE_FAILED, PUT_MESSAGE_ILLEGAL, PUT_NOT_AVAILABLE = 0, 2, 3, 4
-PUT_WRITER_RESTARTED, PUT_QUEUE_TABLE_FULL = 6, 7
-REFUSAL_NONE, REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED, REFUSAL_WRITE_FAILED = range(4)
 WRITE_TRIES = 3
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 SEGMENT = 8192
@@ -125,7 +135,7 @@ def test_several_producers_share_the_log_and_each_hears_of_its_own(run):
 
 
 def record_size(topic, body):
-    return numbers()["RECORD_FIXED_SIZE"] + len(topic) + body
+    return RECORD_FIXED_SIZE + len(topic) + body
 
 
 def test_a_record_that_leaves_exactly_the_blank_fits(run):
@@ -293,7 +303,7 @@ def test_a_failed_async_flush_refuses_writes_for_good(run, disk):
     assert probe.send("topic", 0, [b"y"], opaque=2)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_OK, PUT_NOT_AVAILABLE]
+    assert statuses(probe.take()) == [PUT_OK, PUT_SERVICE_NOT_AVAILABLE]
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert run.segment.log_state()["flushed"] == 0
 
@@ -311,7 +321,7 @@ def test_a_failed_sync_fails_its_results_and_all_later_ones(run, disk, error):
     assert probe.send("topic", 0, [b"y"], opaque=3)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_OK] + [PUT_NOT_AVAILABLE] * 3
+    assert statuses(probe.take()) == [PUT_OK] + [PUT_SERVICE_NOT_AVAILABLE] * 3
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert published(run) == run.segment.log_state()["flushed"] == end
 
@@ -326,7 +336,7 @@ def test_readers_see_what_is_not_on_the_disk_yet_only_if_they_are_to(run, disk, 
     assert probe.send("topic", 0, [b"y"], opaque=2)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_NOT_AVAILABLE] * 2
+    assert statuses(probe.take()) == [PUT_SERVICE_NOT_AVAILABLE] * 2
     assert run.segment.log_state()["flushed"] == 0
     assert bodies(run) == ([b"x"] if shown else [])
 
@@ -343,7 +353,7 @@ def test_a_failed_sync_of_the_segment_left_behind_is_not_asked_for_again(run, di
         assert probe.send("topic", 0, [b"x" * 700], opaque=number)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_OK] + [PUT_NOT_AVAILABLE] * 12
+    assert statuses(probe.take()) == [PUT_OK] + [PUT_SERVICE_NOT_AVAILABLE] * 12
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert published(run) == end
 
@@ -383,7 +393,7 @@ def test_a_failed_write_gives_the_offsets_back_and_refuses(
     assert probe.send("topic", 0, [b"lost", b"too"], opaque=5)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_OK] + [PUT_NOT_AVAILABLE] * 5
+    assert statuses(probe.take()) == [PUT_OK] + [PUT_SERVICE_NOT_AVAILABLE] * 5
     assert refusal(run) == why
     assert published(run) == end
     data = max(run.log_folder.iterdir()).read_bytes()
@@ -414,10 +424,10 @@ def test_when_the_disk_has_room_again_numbering_goes_on_where_it_stopped(run, di
     for number in range(1, 8):
         assert probe.send("topic", 0, [b"lost"], opaque=number)
     loop.run(TURN_MS)
-    assert statuses(probe.take()) == [PUT_OK] + [PUT_NOT_AVAILABLE] * 7
+    assert statuses(probe.take()) == [PUT_OK] + [PUT_SERVICE_NOT_AVAILABLE] * 7
     for _ in range(1000):                               # the disk is looked at every 200 ms
         assert probe.send("topic", 0, [b"after"], opaque=9)
-        run.segment.begin_incarnation(1)                # take the stop back: the loop sleeps
+        run.segment.begin_incarnation(WRITER.slot)          # take the stop back: the loop sleeps
         loop.run(20)
         taken = probe.take()
         if statuses(taken) == [PUT_OK]:
@@ -438,7 +448,7 @@ def test_a_write_that_failed_in_part_is_not_found_by_a_later_recovery(run, disk)
     for number in range(8):
         assert probe.send("topic", 0, [b"lost" * 10], opaque=number)
     loop.run(TURN_MS)
-    assert statuses(probe.take())[1:] == [PUT_NOT_AVAILABLE] * 8
+    assert statuses(probe.take())[1:] == [PUT_SERVICE_NOT_AVAILABLE] * 8
     found = Run(run.root, SEGMENT, 20).recover(clean=False)
 
     assert (found.end, found.torn) == (published(run), "")
@@ -459,7 +469,7 @@ def test_a_segment_that_cannot_be_made_fails_the_put_without_burning_anything(ru
     disk.fail("truncate", errno.ENOSPC)
     assert probe.send("topic", 0, [b"x"], opaque=1)
     loop.run(TURN_MS)
-    assert statuses(probe.take()) == [PUT_NOT_AVAILABLE]
+    assert statuses(probe.take()) == [PUT_SERVICE_NOT_AVAILABLE]
     assert refusal(run) == REFUSAL_DISK_FULL
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.layout import PUT_OK
 from mqcore.store import files
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.log.log_folders import make_segment
@@ -20,7 +21,6 @@ from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
 from tests.workers.load import Asker, send_request
 
-PUT_OK = 0
 SEGMENT = 8192
 BIG_SEGMENT = 16 << 20
 WARM_MARGIN = 4 << 20                 # zeros are no nearer to the log's end (prepare.pyx)

@@ -11,6 +11,7 @@ import pytest
 
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import SettingsError
+from mqcore.layout import PUT_OK
 from mqcore.shm.retention import LogWords
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.log.folders import LogFolders
@@ -29,7 +30,6 @@ from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
 from tests.workers.load import Asker, send_request
 
-PUT_OK = 0
 SEGMENT = 8192
 TURN_MS = 1000
 BODY = 700                            # ten records to a segment

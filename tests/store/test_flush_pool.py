@@ -15,6 +15,13 @@ import pytest
 
 from mqcore.bench.control import Target, create_topic
 from mqcore.bench.load import ProduceOptions, Span, produce
+from mqcore.layout import (
+    PUT_OK,
+    PUT_POOL_EXHAUSTED,
+    PUT_SERVICE_NOT_AVAILABLE,
+    REFUSAL_DISK_FULL,
+    REFUSAL_NONE,
+)
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
 from mqcore.store.probes.append_probe import AppendProbe
@@ -30,8 +37,6 @@ from tests.support.waiting import wait_until
 from tests.workers.load import Asker
 from tests.workers.processes import by_role, kill
 
-PUT_OK, PUT_NOT_AVAILABLE, PUT_POOL_EXHAUSTED = 0, 4, 8
-REFUSAL_NONE, REFUSAL_DISK_FULL = 0, 1
 SEGMENT = 65536
 TURN_MS = 1000
 HOUR_MS = 3_600_000
@@ -281,7 +286,7 @@ def test_a_full_disk_keeps_what_is_acknowledged_and_refuses_more(run: Run, disk:
         wait_until(lambda: run.segment.log_state()["refusal"] == REFUSAL_DISK_FULL, "the refusal")
         send(probe, range(90, 95))
         loop.run(0)
-        assert statuses(probe.take()) == [PUT_OK] * 10 + [PUT_NOT_AVAILABLE] * 5
+        assert statuses(probe.take()) == [PUT_OK] * 10 + [PUT_SERVICE_NOT_AVAILABLE] * 5
         assert loop.refusal() == (REFUSAL_DISK_FULL, errno.ENOSPC)
         wait_until(lambda: run.segment.log_state()["refusal"] == REFUSAL_NONE, "space")
         send(probe, range(10, 20))

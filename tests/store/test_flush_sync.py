@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mqcore.client import Message, Producer, SendStatus
+from mqcore.layout import PUT_FLUSH_TIMEOUT, PUT_OK, PUT_SERVICE_NOT_AVAILABLE, REFUSAL_FLUSH_FAILED
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
 from mqcore.store.probes.append_probe import AppendProbe
@@ -23,8 +24,6 @@ from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
 from tests.workers.load import Asker
 
-PUT_OK, PUT_FLUSH_TIMEOUT, PUT_NOT_AVAILABLE = 0, 1, 4
-REFUSAL_FLUSH_FAILED = 2
 SEGMENT = 8192
 TURN_MS = 1000
 TIMEOUT_MS = 60
@@ -194,7 +193,7 @@ def test_a_sync_that_fails_after_its_time_out_takes_nothing_back_and_refuses_the
     finally:
         append_probe.unwatch()
 
-    assert statuses(probe.take()) == [PUT_NOT_AVAILABLE]
+    assert statuses(probe.take()) == [PUT_SERVICE_NOT_AVAILABLE]
     assert run.segment.log_state()["refusal"] == REFUSAL_FLUSH_FAILED
     assert published(run) == end
 

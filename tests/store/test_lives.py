@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from mqcore.layout import PUT_OK, PUT_WRITER_RESTARTED
 from mqcore.store.probes import append_probe
 from tests.store.harness import Run, read_entries
 
 SEGMENT, FILE_ENTRIES, TURN_MS = 4096, 16, 1000
 STEPS = 60
-PUT_OK, PUT_WRITER_RESTARTED = 0, 6
 PREPARED = 4
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.layout import PUT_OK
 from mqcore.shm.retention import LogWords
 from mqcore.store.log.producer import LogProducer
 from tests.store.harness import Run
 
 COORDINATOR = 16
 HERE = ("127.0.0.2", 10911)
-PUT_OK, PUT_NOT_AVAILABLE = 0, 4
 TURN_MS = 1000
 
 

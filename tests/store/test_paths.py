@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.layout import PUT_MESSAGE_ILLEGAL, PUT_OK
 from mqcore.shm.tables import QueueTable, TableWriter
 from mqcore.store import paths
 from mqcore.store.paths import PathError, folder_name_trouble, queue_folder, remove_queue
@@ -14,7 +15,6 @@ from mqcore.store.queue.place import late_queue_id, may_open
 from tests.attacks.forged_half import record
 from tests.store.harness import Run, new_segment
 
-PUT_OK, PUT_MESSAGE_ILLEGAL = 0, 3
 LAWFUL = ("a", "TopicTest", "%RETRY%g.with:free name", "группа", "...", "a..b", "x" * 127, "a\nb",
           "%LMQ%q", "\U0001f600")
 UNLAWFUL = ("", ".", "..", "a/b", "/", "../x", "a\0", "\x01", "a\x02b", "x" * 128, "é" * 64)

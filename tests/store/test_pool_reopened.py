@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.layout import PUT_OK
 from tests.store.harness import Run
 from tests.support.waiting import wait_until
 
 SEGMENT = 4096
 BODY = b"x" * 300
-PUT_OK = 0
 
 
 def stored(run: Run, count: int) -> int:

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from mqcore.layout import numbers
+from mqcore.layout import MAGIC_MESSAGE, RECORD_FIXED_SIZE
 from mqcore.store.record import parse, tags_code
 from mqcore.wire.properties import decode_properties
 from tests.store import golden
@@ -108,9 +108,9 @@ def at_the_end_of_memory(raw):
 
 @pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
 def test_a_record_too_short_for_its_hosts_is_refused_without_reading_on(flags):
-    size = numbers()["RECORD_FIXED_SIZE"]
+    size = RECORD_FIXED_SIZE
     raw = bytearray(size)
-    struct.pack_into(">ii", raw, 0, size, numbers()["MAGIC_MESSAGE"])
+    struct.pack_into(">ii", raw, 0, size, MAGIC_MESSAGE)
     struct.pack_into(">i", raw, 36, flags)
     pid = os.fork()                                 # reading on would end the process
     if pid == 0:

@@ -9,9 +9,10 @@ from collections import Counter
 
 import pytest
 
-from tests.store.harness import SLOT_WRITER, Run
+from mqcore.layout import PUT_OK, PUT_WRITER_RESTARTED
+from mqcore.participants import WRITER
+from tests.store.harness import Run
 
-PUT_OK, PUT_WRITER_RESTARTED = 0, 6
 LIVES = 100
 IN_FLIGHT_MAX = 200
 DEADLINE_S = 60.0
@@ -23,7 +24,7 @@ def writer_process(run, mode, first):
     if pid:
         return pid
     try:
-        run.segment.begin_incarnation(SLOT_WRITER)
+        run.segment.begin_incarnation(WRITER.slot)
         found = run.recover_tail()
         loop = run.writer(mode, found.end)
         if not first:
@@ -50,7 +51,7 @@ class Sender:
             if not self.probe.send("topic", self.sent % 3, [body], opaque=self.sent):
                 break
             self.sent += 1
-        self.run.segment.ring_bell(SLOT_WRITER)
+        self.run.segment.ring_bell(WRITER.slot)
         for opaque, status, offset, position, _ in self.probe.take():
             heard = self.heard.setdefault(opaque, [])
             self.settled += not heard

@@ -10,6 +10,7 @@ from typing import Any
 from mqcore.broker.requests.transaction import CHECK_TIMES
 from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.net.transaction_check import TransactionCheck
+from mqcore.participants import TRANSACTION_CHECK, WRITER
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.append_probe import AppendProbe
@@ -20,7 +21,6 @@ from tests.store.harness import Run
 
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP = "PG"
-SLOT_WRITER, SLOT_TRANSACTION_CHECK = 1, 6
 TURN_MS = 20_000                 # a turn ends when nothing is waiting; this only bounds a bug
 TURNS_MAX = 10_000
 TIMEOUT_MS = 6_000
@@ -58,8 +58,8 @@ class Desk:
         self.run = Run(self.root, **self.sizes)
         found = self.run.recover(clean=False)
         self.known = offsets
-        self.run.segment.begin_incarnation(SLOT_WRITER)
-        self.run.segment.request_stop(SLOT_WRITER)
+        self.run.segment.begin_incarnation(WRITER.slot)
+        self.run.segment.request_stop(WRITER.slot)
         self.writer = self.run.writer(self.mode, found.end)
         self.dispatcher = self.run.dispatcher()
         self.probe = AppendProbe(self.run.segment)
@@ -69,7 +69,7 @@ class Desk:
     def begin_check(self) -> None:
         """The transaction check starts, for the first time or after its death."""
         segment = self.run.segment
-        segment.begin_incarnation(SLOT_TRANSACTION_CHECK)
+        segment.begin_incarnation(TRANSACTION_CHECK.slot)
         self.ring = CheckRing(segment)
         self.check = TransactionCheck(
             segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
@@ -81,8 +81,8 @@ class Desk:
 
     def kill_writer(self) -> None:
         """A new writer has found the log's end and answered what was in flight."""
-        self.run.segment.begin_incarnation(SLOT_WRITER)
-        self.run.segment.request_stop(SLOT_WRITER)
+        self.run.segment.begin_incarnation(WRITER.slot)
+        self.run.segment.request_stop(WRITER.slot)
         self.writer = AppendLoop(
             self.run.segment, os.fsencode(self.run.log_folder), self.mode,
             self.run.recover_tail().end, flush_interval_ms=500, flush_least_bytes=16384,

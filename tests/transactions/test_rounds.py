@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mqcore.broker.requests.transaction_checks import figures
+from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.wire.properties import decode_properties
 from tests.store.golden import manifest, unpack
@@ -259,7 +260,7 @@ def test_a_coordinator_that_died_is_told_again(desk: Desk) -> None:
     desk.questions()
     assert desk.known == (1, 0)
     desk.known = (0, 0)                           # the successor's file is older
-    desk.run.segment.begin_incarnation(3)
+    desk.run.segment.begin_incarnation(COORDINATOR.slot)
     desk.check.wait(0)
     desk.questions()
 

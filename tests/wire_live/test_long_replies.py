@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request, response
 from mqcore.wire.properties import encode_properties
-from mqcore.workers.layout import SLOT_SERVING
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
@@ -35,7 +35,6 @@ LONG_NAMES = {
 }
 MANY, REPLIERS = 24, 6
 DELAY_MAX_S = 1.0
-FIGURE_CONNECTIONS, FIGURE_BYTES_IN = 0, 7
 LINGER_NOT = bytes([1, 0, 0, 0, 0, 0, 0, 0])            # a close is a reset
 
 
@@ -167,26 +166,26 @@ def test_frames_that_end_in_the_middle_of_their_way_leave_nothing_behind(tmp_pat
 
 def half_sent(broker: MqcoreProcess) -> None:
     """Large replies, of which the ring to the coordinator has room for the first parts only."""
-    before = figure(broker, FIGURE_BYTES_IN)
+    before = figure(broker, "bytes_in")
     repliers = [Peer(broker.broker_addr) for _ in range(REPLIERS)]
     frame = encode(reply(body_of(MIB)))
     for replier in repliers:
         replier.send(frame)
-    wait_until(lambda: figure(broker, FIGURE_BYTES_IN) - before >= len(frame) * REPLIERS,
+    wait_until(lambda: figure(broker, "bytes_in") - before >= len(frame) * REPLIERS,
                "all of them read")
     for replier in repliers:
         replier.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
         replier.close()
 
 
-def figure(broker: MqcoreProcess, number: int) -> int:
+def figure(broker: MqcoreProcess, name: str) -> int:
     (path,) = broker.shared_memory()
     segment = Segment.attach("/" + Path(path).name)
-    return int(segment.slot(SLOT_SERVING)["figures"][number])
+    return FigureSlots(segment).total(name)
 
 
 def connections(broker: MqcoreProcess) -> int:
-    return figure(broker, FIGURE_CONNECTIONS)
+    return figure(broker, "connections")
 
 
 def registered(broker: MqcoreProcess) -> bool:

@@ -42,7 +42,7 @@ class FakeSegment:
 
 
 class Quiet:
-    """Rings, own messages, queues, reader, registrar without any work."""
+    """Rings, own messages, queues, reader, registrar, figures without any work."""
 
     def receive(self, _: int) -> list[Any]:
         return []
@@ -50,7 +50,8 @@ class Quiet:
     def no(self, *_: object) -> bool:
         return False
 
-    has_work = has_results = push_waiting = push = tick = forget_deleted = lost = say_taken = no
+    has_work = has_results = push_waiting = push = put = tick = forget_deleted = no
+    lost = say_taken = no
 
     async def register_now(self, _: object) -> int:
         return 0
@@ -68,6 +69,7 @@ class Bench(Coordinator):
     """A coordinator whose ports do nothing."""
 
     def _start(self) -> None:
+        self._figures: Any = Quiet()
         self._rings: Any = Quiet()
         self._own: Any = Quiet()
         self._queues: Any = Quiet()

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from mqcore.layout import WORKER_RUNNING
+from mqcore.participants import WRITER
+from mqcore.store.queue.dispatch import DispatchFailure
 from mqcore.workers import dispatcher as dispatcher_module
-from mqcore.workers.dispatcher import FAILURE_IO, STATE_RUNNING, Dispatcher
-from mqcore.workers.layout import SLOT_WRITER
+from mqcore.workers.dispatcher import Dispatcher
 from tests.store.disk_life import SEGMENT, small_settings
 from tests.store.harness import new_segment
 
@@ -37,7 +39,7 @@ class CountedLoop:
         return getattr(self._loop, name)
 
 
-@pytest.mark.parametrize(("failure", "has_work"), [(FAILURE_IO, True), (0, False)],
+@pytest.mark.parametrize(("failure", "has_work"), [(DispatchFailure.DISPATCH_IO, True), (0, False)],
                          ids=["the disk refuses", "the writer still runs"])
 def test_a_stop_that_has_to_wait_pauses_between_its_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int, has_work: bool,
@@ -50,8 +52,8 @@ def test_a_stop_that_has_to_wait_pauses_between_its_looks(
     dispatcher.start()
     loop = dispatcher._loop = CountedLoop(dispatcher._loop, failure, has_work)
     dispatcher._stop_timeout_s = WAIT_S
-    segment.started(SLOT_WRITER, os.getpid(), 0)
-    segment.set_state(SLOT_WRITER, STATE_RUNNING)
+    segment.started(WRITER.slot, os.getpid(), 0)
+    segment.set_state(WRITER.slot, WORKER_RUNNING)
 
     dispatcher.stop()
 

@@ -13,8 +13,8 @@ import pytest
 
 from mqcore.bench.control import Target, find_target
 from mqcore.bench.load import ConsumeOptions, ProduceOptions, Span, consume, produce
+from mqcore.participants import DISPATCHER, SERVING, WRITER
 from mqcore.shm.allocations import figures
-from mqcore.workers.layout import SLOT_DISPATCHER, SLOT_SERVING, SLOT_WRITER
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port
 from tests.support.waiting import wait_until
@@ -23,7 +23,7 @@ from tests.workers.test_end import segment_of
 
 MESSAGES = int(os.environ.get("MQCORE_TEST_MESSAGES", "1000000"))
 MESSAGES_AN_OBJECT = 100
-HOT = {"writer": SLOT_WRITER, "dispatcher": SLOT_DISPATCHER, "pull-serving-0": SLOT_SERVING}
+HOT = {"writer": WRITER.slot, "dispatcher": DISPATCHER.slot, "pull-serving-0": SERVING.slot}
 TURNS_A_SECOND_MAX = 2
 IDLE_S = 5.0
 IDLE_SHARE_MAX = 0.01              # of one core, all processes together

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.participants import DISPATCHER
 from mqcore.wire.codes import ResponseCode
-from mqcore.workers.layout import SLOT_DISPATCHER
 from mqcore.workers.stopping import EXIT_UNFINISHED
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until_async
@@ -172,7 +172,7 @@ def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Pat
 
             def has_tried_often() -> bool:
                 if segment.log_state()["queue_error"] == errno.ENOSPC:
-                    beats.add(segment.slot(SLOT_DISPATCHER)["beat_ms"])
+                    beats.add(segment.slot(DISPATCHER.slot)["beat_ms"])
                 return len(beats) > 8
 
             await wait_until_async(has_tried_often, "the dispatcher tries again and again")

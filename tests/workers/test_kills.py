@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.client import ConsumeContext, ConsumeFrom, PushConsumer, ReceivedMessage
+from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until, wait_until_async
@@ -40,7 +41,6 @@ ROUNDS = 2                        # how often each process is killed in one life
 AGAIN = 0.15                      # how often a process dies once more while it starts
 SUPERVISOR_ALONE = 0.25           # how often a life ends with the supervisor's death
 STORE_KILLS_MAX = 400             # then the soak takes a new store
-STATE_RUNNING = 2
 PRODUCERS_PER_LIFE = 100          # the names of a life's producers
 WHOLE_LIFE = ROUNDS * len(ROLES) + 1
 
@@ -130,7 +130,7 @@ class Torture:
 
         def works_again() -> bool:
             now = segment.slot(number)
-            return now["incarnation"] > before and now["state"] == STATE_RUNNING
+            return now["incarnation"] > before and now["state"] == WORKER_RUNNING
 
         await wait_until_async(works_again, f"{role} works again")
         if role == "writer" and self.flush == "transient-pool":

@@ -2,19 +2,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mqcore.layout import numbers
+from mqcore.layout import RECORD_FIXED_SIZE
+from mqcore.shm.figure_slots import BY_NAME
 from mqcore.shm.retention import QueueLives
-from mqcore.workers.figures import FIGURE_APPENDS, FIGURE_PULLED_MESSAGES, StoreFigures, size_text
-from mqcore.workers.layout import SLOT_SERVING, SLOT_WRITER, StoreFiles
+from mqcore.workers.figures import StoreFigures, size_text
+from mqcore.workers.layout import StoreFiles
 from mqcore.workers.shared_queues import SharedQueues
 from tests.store.harness import Run
 
 TURN_MS = 1000
-RECORD_FIXED_SIZE = numbers()["RECORD_FIXED_SIZE"]
 
 
 class Store:
@@ -102,21 +101,26 @@ class Segment:
     serving_count = 1
 
     def __init__(self) -> None:
-        self.figures: dict[int, list[int]] = {SLOT_WRITER: [0] * 14, SLOT_SERVING: [0] * 14}
+        self.figures: dict[tuple[int, int], int] = {}
 
-    def slot(self, number: int) -> dict[str, Any]:
-        return {"figures": self.figures[number]}
+    def figure(self, slot: int, number: int) -> int:
+        return self.figures.get((slot, number), 0)
+
+    def set(self, name: str, value: int) -> None:
+        figure = BY_NAME[name]
+        assert figure.role is not None
+        self.figures[figure.role.slot, figure.id] = value
 
 
 def test_totals_go_on_when_a_process_starts_again(tmp_path: Path) -> None:
     segment = Segment()
     figures = StoreFigures(segment, StoreFiles(tmp_path), found=lambda: 0)
-    segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 10
-    segment.figures[SLOT_SERVING][FIGURE_PULLED_MESSAGES] = 4
+    segment.set("appends", 10)
+    segment.set("pulled_messages", 4)
     assert figures.totals() == (10, 4)
-    segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 3
+    segment.set("appends", 3)
     assert figures.totals() == (13, 4)
-    segment.figures[SLOT_WRITER][FIGURE_APPENDS] = 5
+    segment.set("appends", 5)
     assert figures.totals() == (15, 4)
 
 

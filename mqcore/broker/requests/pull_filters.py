@@ -14,6 +14,7 @@ from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.filters import compiled
 from mqcore.broker.tables.subscriptions import BROADCASTING
 from mqcore.filter.sql92_tokens import SqlLimit
+from mqcore.layout import REQUEST_TEXT_MAX, SUBSCRIPTION_CODE_COUNT_MAX
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.tags import EXPRESSION_TAG, parse_subscription
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from mqcore.broker.requests.pull_header import PullHeader
     from mqcore.broker.tables.groups import GroupConfig
 
-REQUEST_TEXT_MAX = 40_000       # bytes of type and expression that serving processes look up
-CODES_READ_MAX = 240            # tags that they take from an expression by themselves ...
+CODES_READ_MAX = SUBSCRIPTION_CODE_COUNT_MAX      # tags that serving takes from an expression ...
 TEXT_READ_MAX = 9_000           # ... of so many characters, whatever the bytes of each
 
 Refusal = tuple[ResponseCode, str]

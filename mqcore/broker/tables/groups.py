@@ -12,8 +12,8 @@ from typing import Any
 
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull, fits
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
+from mqcore.layout import GROUP_LENGTH_MAX
 
-GROUP_LENGTH_MAX = 255             # bytes; what clients allow (remoting.md 6.8)
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _log = logging.getLogger(__name__)
 BUILT_IN = (

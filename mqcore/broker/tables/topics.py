@@ -16,6 +16,7 @@ from typing import Any
 from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
+from mqcore.layout import QUEUE_ID_END, TOPIC_LENGTH_MAX
 from mqcore.store.paths import folder_name_trouble
 from mqcore.wire.codes import (
     DLQ_PREFIX,
@@ -34,8 +35,7 @@ from mqcore.wire.topics import (
 )
 
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
-TOPIC_LENGTH_MAX = 127
-QUEUES_OF_A_TOPIC_MAX = 65_535
+QUEUES_OF_A_TOPIC_MAX = QUEUE_ID_END
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_QUEUE_COUNT = 18
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"

@@ -14,7 +14,7 @@ from pathlib import Path
 from mqcore.store.files import make_folders, unlink
 
 FOLDERS_MAX = 64                 # LOG_FOLDERS_MAX and LOG_PATH_MAX of the native side
-TEXT_BYTES_MAX = 4095
+FOLDERS_BYTES_MAX = 4095
 PATH_BYTES_MAX = 4000            # of one folder: the name of a segment follows
 CHECKSUMS = "checksums"          # beside a folder of the log (log_checksums_folder)
 
@@ -51,8 +51,8 @@ class LogFolders:
         lines = sorted((os.fsencode(path), b"-" if path in self.read_only else b"")
                        for path in self.all())
         text = b"\n".join(mark + path for path, mark in lines)
-        if len(lines) > FOLDERS_MAX or len(text) > TEXT_BYTES_MAX:
-            raise ValueError(f"at most {FOLDERS_MAX} paths of {TEXT_BYTES_MAX} bytes together")
+        if len(lines) > FOLDERS_MAX or len(text) > FOLDERS_BYTES_MAX:
+            raise ValueError(f"at most {FOLDERS_MAX} paths of {FOLDERS_BYTES_MAX} bytes together")
         longest = max(len(path) for path, _ in lines)
         if longest > PATH_BYTES_MAX:
             raise ValueError(f"paths of at most {PATH_BYTES_MAX} bytes, not {longest}")

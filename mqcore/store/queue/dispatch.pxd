@@ -22,7 +22,7 @@ from mqcore.store.log.view cimport LogView
 from mqcore.store.queue.multi_dispatch cimport NamedQueue
 from mqcore.store.queue.extension cimport QueueExtension
 
-cdef enum DispatchFailure:
+cpdef enum DispatchFailure:
     DISPATCH_WELL = 0
     DISPATCH_BAD_RECORD = 1           # failure_position, failure_detail = ParseResult
     DISPATCH_UNKNOWN_QUEUE = 2        # failure_position

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mqcore.layout import numbers
+from mqcore.layout import RECORD_FIXED_SIZE
 from mqcore.store.crc32 import crc32c, flipped_bit
 from mqcore.store.files import write_atomically
 from mqcore.store.log.folders import checksums_of
@@ -23,7 +23,7 @@ from mqcore.store.verify.scan import LogScan
 ENTRY: Final = struct.Struct(">II")
 HEAD: Final = struct.Struct(">ii")
 BLANK_BYTES: Final = HEAD.size
-RECORD_BYTES_MIN: Final = numbers()["RECORD_FIXED_SIZE"]
+RECORD_BYTES_MIN: Final = RECORD_FIXED_SIZE
 ENTRY_FLIPPED: Final = -1
 ALL_BITS: Final = 0xFFFFFFFF           # in place of a CRC of 0, which says that nothing is known
 

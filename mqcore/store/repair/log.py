@@ -26,6 +26,7 @@ from mqcore.store.repair.records import (
     NoRoomError,
 )
 from mqcore.store.verify.files import StoreFiles, read_log, read_queues, usual
+from mqcore.store.verify.findings import FindingKind
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import Report
 from mqcore.store.verify.scan import LogScan
@@ -34,8 +35,6 @@ from mqcore.store.verify.words import RESULTS
 ROUNDS_MAX: Final = 64
 FINDINGS_OF_A_KIND: Final = 1 << 14
 STEP_BYTES: Final = 64 << 20
-(BAD_RECORD, UNREADABLE, BLANK_SIZE, NO_BLANK, FIELD, OFFSET_GAP) = range(6)
-ENTRY_STRAY: Final = 9
 PRINTED_QUEUES: Final = 4
 
 
@@ -75,7 +74,8 @@ class LogRepair:
         self._segments()
         for _ in range(ROUNDS_MAX if self._checksums.hold and self._look() else 0):
             bits = [self._bit(one["position"])
-                    for one in self._walk(checksums=True).of(BAD_RECORD, FIELD)]
+                    for one in self._walk(checksums=True).of(
+                        FindingKind.FOUND_BAD_RECORD, FindingKind.FOUND_FIELD)]
             if not any(bits):                # one in a size hides others behind it till then
                 break
             self.mended = True
@@ -181,18 +181,19 @@ class LogRepair:
 
     def _round(self, walked: Walked) -> bool:
         """Whether something was changed; what depends on other changes waits for the next round."""
-        ranges = [(one["position"], one["expected"]) for one in walked.of(BAD_RECORD, UNREADABLE)]
+        unread = walked.of(FindingKind.FOUND_BAD_RECORD, FindingKind.FOUND_UNREADABLE)
+        ranges = [(one["position"], one["expected"]) for one in unread]
         results = {one["position"]: RESULTS.get(one["found"], "bytes that cannot be read")
-                   for one in walked.of(BAD_RECORD, UNREADABLE)}
+                   for one in unread}
         if self._salvage.dry:
             ranges += self._made
-        for one in walked.of(FIELD):
+        for one in walked.of(FindingKind.FOUND_FIELD):
             if not self._field(one):
                 ranges.append((one["position"], one["position"] + self._size(one["position"])))
                 results[one["position"]] = "a record with an impossible field"
-        for one in walked.of(BLANK_SIZE):
+        for one in walked.of(FindingKind.FOUND_BLANK_SIZE):
             self._blank(one)
-        fields = bool(walked.of(FIELD, BLANK_SIZE))
+        fields = bool(walked.of(FindingKind.FOUND_FIELD, FindingKind.FOUND_BLANK_SIZE))
         if not ranges:
             mended = [self._stray(one) for one in self._strays(walked)]
             mended += [self._number(gap) for gap in self._gaps(walked)]
@@ -272,7 +273,7 @@ class LogRepair:
     def _strays(self, walked: Walked) -> list[tuple[int, tuple[bytes, int, int]]]:
         """(log position, what a queue says lies there) where the record says something else."""
         return [(one["found"], (*walked.queues[one["number"]], one["detail"]))
-                for one in walked.of(ENTRY_STRAY)]
+                for one in walked.of(FindingKind.FOUND_ENTRY_STRAY)]
 
     def _stray(self, claimed: tuple[int, tuple[bytes, int, int]]) -> bool:
         """A record that no queue has where it says, and one has elsewhere, is put right."""
@@ -291,7 +292,7 @@ class LogRepair:
 
     def _gaps(self, walked: Walked) -> list[Gap]:
         return [Gap(walked.queues[one["number"]], one["expected"], one["found"], one["detail"],
-                    one["position"]) for one in walked.of(OFFSET_GAP)]
+                    one["position"]) for one in walked.of(FindingKind.FOUND_OFFSET_GAP)]
 
     def _number(self, gap: Gap) -> bool:
         """A record whose number jumps while the next one's goes on from before is put right."""

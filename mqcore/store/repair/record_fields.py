@@ -5,9 +5,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-FIELD_QUEUE_ID, FIELD_QUEUE_OFFSET, FIELD_SYS_FLAG, FIELD_STORE_TIME = range(4)
-FIELD_BORN_PORT, FIELD_STORE_PORT, FIELD_RECONSUME, FIELD_TOPIC, FIELD_MULTI_DISPATCH = range(4, 9)
-QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, BORN_HOST = 12, 20, 36, 48
+from mqcore.layout import RECORD_BORN_HOST, RECORD_QUEUE_ID, RECORD_QUEUE_OFFSET, RECORD_SYS_FLAG
+from mqcore.store.verify.findings import Field
+
 KNOWN_FLAGS: Final = 0x7FF
 TRANSACTION, COMMIT = 0xC, 0x8
 BORN_V6, STORE_V6 = 0x10, 0x20
@@ -20,9 +20,9 @@ class _Places:
     """Where the fields lie that hosts and body move (store.md 2.1)."""
 
     def __init__(self, raw: bytes | bytearray) -> None:
-        flags = struct.unpack_from(">i", raw, SYS_FLAG)[0]
+        flags = struct.unpack_from(">i", raw, RECORD_SYS_FLAG)[0]
         self.kind = flags & TRANSACTION
-        at = BORN_HOST + (20 if flags & BORN_V6 else 8)
+        at = RECORD_BORN_HOST + (20 if flags & BORN_V6 else 8)
         self.born_port = at - 4
         self.store_time = at
         at += 8 + (20 if flags & STORE_V6 else 8)
@@ -37,7 +37,7 @@ class _Places:
 def claim_of(raw: bytes) -> Claim:
     """What a whole record says of its queue."""
     places = _Places(raw)
-    queue_id, _, offset = struct.unpack_from(">iiq", raw, QUEUE_ID)
+    queue_id, _, offset = struct.unpack_from(">iiq", raw, RECORD_QUEUE_ID)
     return raw[places.topic:places.topic + raw[places.topic_length]], queue_id, offset
 
 
@@ -51,28 +51,28 @@ def patched(raw: bytes, field: int, claims: Sequence[Claim], time_ms: int) -> by
         return None
     made = bytearray(raw)
     places = _Places(raw)
-    if field in (FIELD_QUEUE_ID, FIELD_QUEUE_OFFSET, FIELD_TOPIC):
-        if field == FIELD_QUEUE_OFFSET and places.kind not in (0, COMMIT):
-            struct.pack_into(">q", made, QUEUE_OFFSET, 0)
+    if field in (Field.FIELD_QUEUE_ID, Field.FIELD_QUEUE_OFFSET, Field.FIELD_TOPIC):
+        if field == Field.FIELD_QUEUE_OFFSET and places.kind not in (0, COMMIT):
+            struct.pack_into(">q", made, RECORD_QUEUE_OFFSET, 0)
         else:
             fitting = [one for one in claims if len(one[0]) == raw[places.topic_length]]
             if len(fitting) != 1:
                 return None
             topic, queue_id, offset = fitting[0]
-            struct.pack_into(">i", made, QUEUE_ID, queue_id)
-            struct.pack_into(">q", made, QUEUE_OFFSET, offset)
+            struct.pack_into(">i", made, RECORD_QUEUE_ID, queue_id)
+            struct.pack_into(">q", made, RECORD_QUEUE_OFFSET, offset)
             made[places.topic:places.topic + len(topic)] = topic
-    elif field == FIELD_SYS_FLAG:
-        flags = struct.unpack_from(">i", raw, SYS_FLAG)[0]
-        struct.pack_into(">i", made, SYS_FLAG, flags & KNOWN_FLAGS)
-    elif field == FIELD_STORE_TIME:
+    elif field == Field.FIELD_SYS_FLAG:
+        flags = struct.unpack_from(">i", raw, RECORD_SYS_FLAG)[0]
+        struct.pack_into(">i", made, RECORD_SYS_FLAG, flags & KNOWN_FLAGS)
+    elif field == Field.FIELD_STORE_TIME:
         struct.pack_into(">q", made, places.store_time, max(time_ms, 1))
-    elif field in (FIELD_BORN_PORT, FIELD_STORE_PORT):
-        at = places.born_port if field == FIELD_BORN_PORT else places.store_port
+    elif field in (Field.FIELD_BORN_PORT, Field.FIELD_STORE_PORT):
+        at = places.born_port if field == Field.FIELD_BORN_PORT else places.store_port
         struct.pack_into(">i", made, at, struct.unpack_from(">i", raw, at)[0] & PORT_MASK)
-    elif field == FIELD_RECONSUME:
+    elif field == Field.FIELD_RECONSUME_TIMES:
         struct.pack_into(">i", made, places.reconsume, 0)
-    elif field == FIELD_MULTI_DISPATCH:                    # it stays in its own queue alone
+    elif field == Field.FIELD_MULTI_DISPATCH:                    # it stays in its own queue alone
         kept = bytes(made[places.properties:]).replace(b"INNER_MULTI_", b"OUTER_MULTI_")
         made[places.properties:] = kept
     return bytes(made) if made != raw else None

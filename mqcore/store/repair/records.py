@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mqcore.layout import numbers
+from mqcore.layout import MAGIC_BLANK, MAGIC_MESSAGE
 
 LOST_TOPIC: Final = b"MQCORE_LOST"
 LOST_PROPERTY: Final = b"MQCORE_LOST"
@@ -30,8 +30,6 @@ SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = b"RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
 LIGHT_PREFIX: Final = b"%LMQ%"
-MAGIC_MESSAGE: Final = numbers()["MAGIC_MESSAGE"]
-MAGIC_BLANK: Final = numbers()["MAGIC_BLANK"]
 ROLLED_BACK: Final = 0xC
 FIXED_SIZE: Final = 91               # of a record: all but topic, properties and body
 RECORD_MIN: Final = FIXED_SIZE + 1

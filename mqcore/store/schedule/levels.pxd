@@ -17,7 +17,7 @@ cdef enum:
     NOTES_MAX = 64
     RECORD_LATER = -1
 
-cdef enum NoteKind:                   # why an entry was not delivered, for the log
+cpdef enum NoteKind:                   # why an entry was not delivered, for the log
     NOTE_UNREADABLE = 1               # no record where the entry points
     NOTE_NO_PLACE = 2                 # its properties do not say where it belongs
     NOTE_HALF = 3                     # a half message: dropped, as stock does

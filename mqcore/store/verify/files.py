@@ -16,16 +16,16 @@ from typing import Final
 
 import numpy as np
 
-from mqcore.layout import numbers
+from mqcore.layout import CQ_ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.paths import QUEUE_ID_END, folder_name_trouble
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 
 NAME_DIGITS: Final = 20
-ENTRY_SIZE: Final = numbers()["CQ_ENTRY_SIZE"]
+ENTRY_SIZE: Final = CQ_ENTRY_SIZE
 QUEUE_FILE_DEFAULT: Final = 6_000_000
-INDEX_HEADER: Final = numbers()["INDEX_HEADER_SIZE"]
-INDEX_ENTRY: Final = numbers()["INDEX_ENTRY_SIZE"]
+INDEX_HEADER: Final = INDEX_HEADER_SIZE
+INDEX_ENTRY: Final = INDEX_ENTRY_SIZE
 INDEX_SLOT: Final = 4
 STOCK_SLOTS: Final = 5_000_000
 SIGNS_NEEDED: Final = 3                # of the five that speak for a number of slots

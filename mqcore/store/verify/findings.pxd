@@ -3,11 +3,11 @@
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
-cdef enum:
+cpdef enum:
     FINDINGS_MAX = 65536
     FINDINGS_OF_A_KIND_MAX = 48       # kept with their place, unless asked otherwise; all are counted
 
-cdef enum FindingKind:                # `number`: the queue's, or the index file's; else unused
+cpdef enum FindingKind:                # `number`: the queue's, or the index file's; else unused
     FOUND_BAD_RECORD = 0              # position; expected: where reading goes on; found: result
     FOUND_UNREADABLE = 1              # position; found: errno
     FOUND_BLANK_SIZE = 2              # position
@@ -35,7 +35,7 @@ cdef enum FindingKind:                # `number`: the queue's, or the index file
     FOUND_INDEX_OPEN_SLOT = 23        # a slot that names the entry which was to be written next
     FOUND_KINDS = 24
 
-cdef enum Field:
+cpdef enum Field:
     FIELD_QUEUE_ID = 0
     FIELD_QUEUE_OFFSET = 1
     FIELD_SYS_FLAG = 2
@@ -46,7 +46,7 @@ cdef enum Field:
     FIELD_TOPIC = 7
     FIELD_MULTI_DISPATCH = 8
 
-cdef enum IndexField:
+cpdef enum IndexField:
     INDEX_FIELD_COUNT = 0
     INDEX_FIELD_SLOTS_USED = 1
     INDEX_FIELD_BEGIN_POSITION = 2
@@ -66,10 +66,10 @@ cdef struct Finding:
     int64_t found
 
 cdef struct Findings:
-    int64_t counts[24]
+    int64_t counts[FOUND_KINDS]
     int32_t kept
     int32_t of_a_kind_max
-    Finding items[65536]
+    Finding items[FINDINGS_MAX]
 
 cdef inline void findings_open(Findings* f) noexcept nogil:
     memset(f, 0, sizeof(Findings))

@@ -16,6 +16,7 @@ from typing import Any, Final
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.owner import alone
+from mqcore.store.record import ParseResult
 from mqcore.store.verify import config as verify_config
 from mqcore.store.verify.files import (
     QueueFiles,
@@ -36,7 +37,6 @@ DELAY_LEVELS_MS: Final = (
     SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, *(n * MINUTE for n in range(1, 11)),
     20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR)
 CHECKPOINT_NAMES: Final = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
-BAD_CHECKSUM: Final = -5
 REPLAY_BACK_MS: Final = 3000
 SYSTEM_TOPICS: Final = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
                         "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
@@ -204,7 +204,7 @@ class _Verification:
             place = context.log(figures["end"])
             if context.log(rest)[0] != place[0]:           # this segment is empty from there on
                 place = context.log(rest)
-            flipped = figures["end_result"] == BAD_CHECKSUM and not self.unclean
+            flipped = figures["end_result"] == ParseResult.PARSE_BAD_CHECKSUM and not self.unclean
             self.report.add(
                 DAMAGE if flipped else MEND, *place,
                 f"{what} behind the last whole record, which ends at log position "

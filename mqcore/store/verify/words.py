@@ -5,21 +5,46 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqcore.store.paths import QUEUE_ID_END
+from mqcore.layout import (
+    INDEX_BEGIN_POSITION,
+    INDEX_BEGIN_TIME,
+    INDEX_END_POSITION,
+    INDEX_END_TIME,
+    INDEX_NEXT_ENTRY,
+    INDEX_SLOTS_USED,
+    QUEUE_ID_END,
+)
+from mqcore.store.record import ParseResult
 from mqcore.store.verify.files import ENTRY_SIZE, INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, StoreFiles
+from mqcore.store.verify.findings import Field, FindingKind, IndexField
 from mqcore.store.verify.report import DAMAGE, MEND, Finding
 
-RESULTS = {-1: "no record magic", -2: "sizes that do not fit each other or the segment",
-           -3: "a body with another CRC", -4: "a record of another position",
-           -5: "other bytes than those of its checksum", -6: "a record without its checksum"}
-FIELDS = {0: "queueId", 1: "queueOffset", 2: "sysFlag", 3: "storeTimestamp", 4: "bornHost's port",
-          5: "storeHost's port", 6: "reconsumeTimes", 7: "topic",
-          8: "INNER_MULTI_QUEUE_OFFSET beside INNER_MULTI_DISPATCH"}
-HEADER_FIELDS = {0: ("indexCount", 36), 1: ("hashSlotCount", 32), 2: ("beginPhyOffset", 16),
-                 3: ("endPhyOffset", 24), 4: ("beginTimestamp", 0), 5: ("endTimestamp", 8)}
-ENTRY_HASH, ENTRY_ORDER, ENTRY_ZERO = 6, 7, 8
-INDEX_HEADER_KIND, INDEX_BEYOND_KIND, INDEX_OPEN_SLOT_KIND = 16, 22, 23
-ENTRY_BEYOND_KIND, ENTRY_HOLE_KIND = 10, 13
+RESULTS = {
+    ParseResult.PARSE_BAD_MAGIC: "no record magic",
+    ParseResult.PARSE_BAD_SIZE: "sizes that do not fit each other or the segment",
+    ParseResult.PARSE_BAD_CRC: "a body with another CRC",
+    ParseResult.PARSE_BAD_POSITION: "a record of another position",
+    ParseResult.PARSE_BAD_CHECKSUM: "other bytes than those of its checksum",
+    ParseResult.PARSE_NO_CHECKSUM: "a record without its checksum"}
+FIELDS = {
+    Field.FIELD_QUEUE_ID: "queueId", Field.FIELD_QUEUE_OFFSET: "queueOffset",
+    Field.FIELD_SYS_FLAG: "sysFlag", Field.FIELD_STORE_TIME: "storeTimestamp",
+    Field.FIELD_BORN_PORT: "bornHost's port", Field.FIELD_STORE_PORT: "storeHost's port",
+    Field.FIELD_RECONSUME_TIMES: "reconsumeTimes", Field.FIELD_TOPIC: "topic",
+    Field.FIELD_MULTI_DISPATCH: "INNER_MULTI_QUEUE_OFFSET beside INNER_MULTI_DISPATCH"}
+FIELD_VALUES = {
+    Field.FIELD_QUEUE_ID: f"0 to {QUEUE_ID_END - 1}",
+    Field.FIELD_SYS_FLAG: "only bits below 0x800", Field.FIELD_STORE_TIME: "a time",
+    Field.FIELD_BORN_PORT: "at most 65535", Field.FIELD_STORE_PORT: "at most 65535",
+    Field.FIELD_TOPIC: "a name that a folder can have",
+    Field.FIELD_MULTI_DISPATCH: "an offset for each name"}
+HEADER_FIELDS = {
+    IndexField.INDEX_FIELD_COUNT: ("indexCount", INDEX_NEXT_ENTRY),
+    IndexField.INDEX_FIELD_SLOTS_USED: ("hashSlotCount", INDEX_SLOTS_USED),
+    IndexField.INDEX_FIELD_BEGIN_POSITION: ("beginPhyOffset", INDEX_BEGIN_POSITION),
+    IndexField.INDEX_FIELD_END_POSITION: ("endPhyOffset", INDEX_END_POSITION),
+    IndexField.INDEX_FIELD_BEGIN_TIME: ("beginTimestamp", INDEX_BEGIN_TIME),
+    IndexField.INDEX_FIELD_END_TIME: ("endTimestamp", INDEX_END_TIME)}
 
 
 @dataclass
@@ -39,14 +64,30 @@ class Context:
 
     def __post_init__(self) -> None:
         self.rules = {
-            0: self._bad_record, 1: self._unreadable, 2: self._blank, 3: self._no_blank,
-            4: self._field, 5: self._gap, 6: self._entry_position, 7: self._entry_size,
-            8: self._entry_tag, 9: self._entry_stray, 10: self._entry_beyond,
-            11: self._entry_order, 12: self._entry_garbage, 13: self._entry_hole,
-            14: self._ext_unit, 15: self._queue_unreadable, 16: self._index_header,
-            17: self._index_entry, 18: self._index_chain, 19: self._index_slot,
-            20: self._index_stray, 21: self._index_seconds, 22: self._index_beyond,
-            23: self._index_open_slot,
+            FindingKind.FOUND_BAD_RECORD: self._bad_record,
+            FindingKind.FOUND_UNREADABLE: self._unreadable,
+            FindingKind.FOUND_BLANK_SIZE: self._blank,
+            FindingKind.FOUND_NO_BLANK: self._no_blank,
+            FindingKind.FOUND_FIELD: self._field,
+            FindingKind.FOUND_OFFSET_GAP: self._gap,
+            FindingKind.FOUND_ENTRY_POSITION: self._entry_position,
+            FindingKind.FOUND_ENTRY_SIZE: self._entry_size,
+            FindingKind.FOUND_ENTRY_TAG: self._entry_tag,
+            FindingKind.FOUND_ENTRY_STRAY: self._entry_stray,
+            FindingKind.FOUND_ENTRY_BEYOND: self._entry_beyond,
+            FindingKind.FOUND_ENTRY_ORDER: self._entry_order,
+            FindingKind.FOUND_ENTRY_GARBAGE: self._entry_garbage,
+            FindingKind.FOUND_ENTRY_HOLE: self._entry_hole,
+            FindingKind.FOUND_EXT_UNIT: self._ext_unit,
+            FindingKind.FOUND_QUEUE_UNREADABLE: self._queue_unreadable,
+            FindingKind.FOUND_INDEX_HEADER: self._index_header,
+            FindingKind.FOUND_INDEX_ENTRY: self._index_entry,
+            FindingKind.FOUND_INDEX_CHAIN: self._index_chain,
+            FindingKind.FOUND_INDEX_SLOT: self._index_slot,
+            FindingKind.FOUND_INDEX_STRAY: self._index_stray,
+            FindingKind.FOUND_INDEX_SECONDS: self._index_seconds,
+            FindingKind.FOUND_INDEX_BEYOND: self._index_beyond,
+            FindingKind.FOUND_INDEX_OPEN_SLOT: self._index_open_slot,
         }
 
     def finding(self, found: dict[str, int]) -> Finding:
@@ -58,11 +99,11 @@ class Context:
         if not self.unclean:
             return DAMAGE
         newest = found["number"] == len(self.files.index) - 1
-        if kind in (ENTRY_BEYOND_KIND, INDEX_BEYOND_KIND):
+        if kind in (FindingKind.FOUND_ENTRY_BEYOND, FindingKind.FOUND_INDEX_BEYOND):
             return MEND                                    # cut with the log's torn end
-        if kind == ENTRY_HOLE_KIND and found["found"] >= self.replay:
+        if kind == FindingKind.FOUND_ENTRY_HOLE and found["found"] >= self.replay:
             return MEND                                    # pages reach the disk in any order
-        if kind in (INDEX_HEADER_KIND, INDEX_OPEN_SLOT_KIND) and newest:
+        if kind in (FindingKind.FOUND_INDEX_HEADER, FindingKind.FOUND_INDEX_OPEN_SLOT) and newest:
             return MEND                                    # killed between two words of one entry
         return DAMAGE
 
@@ -119,13 +160,11 @@ class Context:
 
     def _field(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         name = FIELDS[f["detail"]]
-        expected = {0: f"0 to {QUEUE_ID_END - 1}", 2: "only bits below 0x800", 3: "a time",
-                    4: "at most 65535", 5: "at most 65535", 7: "a name that a folder can have",
-                    8: "an offset for each name"}.get(f["detail"], "0 or more")
-        if f["detail"] == 7:
+        expected = FIELD_VALUES.get(f["detail"], "0 or more")
+        if f["detail"] == Field.FIELD_TOPIC:
             return (*self.log(f["position"]),
                     f"the record's topic is not {expected}")
-        if f["detail"] == 1 and f["found"] > 0:
+        if f["detail"] == Field.FIELD_QUEUE_OFFSET and f["found"] > 0:
             expected = "0 in a prepared or rolled back record"
         return *self.log(f["position"]), f"the record's {name} is {f['found']}, expected {expected}"
 
@@ -191,9 +230,9 @@ class Context:
 
     def _index_entry(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         place = self.index_entry(f["number"], f["detail"])
-        if f["expected"] == ENTRY_HASH:
+        if f["expected"] == IndexField.INDEX_FIELD_HASH:
             return *place, f"entry {f['detail']} has hash {f['found']}, expected 0 or more"
-        if f["expected"] == ENTRY_ORDER:
+        if f["expected"] == IndexField.INDEX_FIELD_ORDER:
             return (*place, f"entry {f['detail']} points to log position {f['position']}, expected "
                             f"{f['found']} or more, as the entry before")
         return *place, "entry 0 is in use, expected zeros"

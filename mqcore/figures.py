@@ -1,0 +1,118 @@
+"""
+What processes count: a row for each figure.
+
+A process counts in its own slot of the shared memory (WorkerSlot.figures): natively at the place
+FIGURE_<NAME>, a constant that setup.py makes of this table (figures.pxd), in Python through
+mqcore/shm/figure_slots.py. Who shows figures finds them here by name. A new one is a row with the
+next free id of its role, and the line that counts.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mqcore.participants import (
+    COORDINATOR,
+    DISPATCHER,
+    PARTICIPANTS,
+    SCHEDULER,
+    SERVING,
+    WRITER,
+    Participant,
+)
+
+PLACES = 44                      # figures of one slot; native: FIGURE_COUNT
+
+
+@dataclass(frozen=True)
+class Figure:
+    """
+    One figure.
+
+    id     its place among the figures of a slot; those of different roles may share one
+    role   who counts it; None: every process
+    unit   "1", "bytes", "us"
+    shown  where `mqcore status` shows it: section.key; empty: nowhere
+    level  it goes up and down; else it only grows, from 0 at the start of its process
+    """
+
+    id: int
+    name: str
+    role: Participant | None
+    unit: str
+    help: str
+    shown: str = ""
+    level: bool = False
+
+    @property
+    def constant(self) -> str:
+        return f"FIGURE_{self.name.upper()}"
+
+
+FIGURES = (
+    Figure(0, "connections", SERVING, "1", "connections that are open",
+           "serving.connections", level=True),
+    Figure(1, "sends", SERVING, "1", "messages that were handed to the writer"),
+    Figure(2, "pulls", SERVING, "1", "pulls that were taken", "serving.pulls"),
+    Figure(3, "pulled_messages", SERVING, "1", "messages that pulls handed out",
+           "messages.pulled"),
+    Figure(4, "held_pulls", SERVING, "1", "pulls that wait for a message",
+           "serving.held_pulls", level=True),
+    Figure(5, "forwarded", SERVING, "1", "requests that went to the coordinator",
+           "serving.forwarded"),
+    Figure(6, "bad_frames", SERVING, "1", "connections closed for what came over them",
+           "serving.closed_for_nonsense"),
+    Figure(7, "bytes_in", SERVING, "bytes", "read from connections"),
+    Figure(8, "bytes_out", SERVING, "bytes", "written to connections"),
+    Figure(9, "refused", SERVING, "1", "sends that could not be stored",
+           "serving.refused_sends"),
+    Figure(0, "appends", WRITER, "1", "messages that were stored", "messages.stored"),
+    Figure(1, "appended_bytes", WRITER, "bytes", "of the records of these",
+           "messages.stored_bytes"),
+    Figure(2, "flushes", WRITER, "1", "times that the log was brought to disk"),
+    Figure(3, "batches", WRITER, "1", "turns that stored something"),
+    Figure(4, "flush_timeouts", WRITER, "1", "answers that said FLUSH_DISK_TIMEOUT",
+           "log.flush_timeouts"),
+    Figure(5, "pool_bytes", WRITER, "bytes", "in the transient pool and in no file yet",
+           "log.pool_waiting_bytes", level=True),
+    Figure(0, "dispatched", DISPATCHER, "1", "records that got their queue entry"),
+    Figure(1, "keys", DISPATCHER, "1", "keys that were added to the index"),
+    Figure(0, "delivered", SCHEDULER, "1", "delayed messages that were delivered",
+           "delayed.delivered"),
+    Figure(1, "skipped", SCHEDULER, "1", "delayed messages that cannot be delivered",
+           "delayed.skipped"),
+    Figure(2, "reputs", SCHEDULER, "1", "deliveries that were refused and are tried again",
+           "delayed.refused"),
+    Figure(0, "longest_turn_us", COORDINATOR, "us",
+           "longest that one request kept the coordinator from all others",
+           "coordinator.longest_turn_us", level=True),
+    Figure(42, "turns", None, "1", "returns to the interpreter"),
+    Figure(43, "allocations", None, "1", "objects made, where that is counted"),
+)
+
+
+def trouble(figures: Iterable[Figure]) -> str:
+    """What is wrong with a table: a place or a name that is given twice, or is none; else ''."""
+    places: dict[tuple[str, int], str] = {}
+    names: set[str] = set()
+    for figure in figures:
+        if not 0 <= figure.id < PLACES:
+            return f"{figure.name}: id {figure.id}, expected 0 to {PLACES - 1}"
+        for role in PARTICIPANTS if figure.role is None else (figure.role,):
+            other = places.setdefault((role.name, figure.id), figure.name)
+            if other != figure.name:
+                return f"{figure.name} has the id {figure.id} of {other}"
+        if figure.name in names:
+            return f"{figure.name} is there twice"
+        names.add(figure.name)
+    return ""
+
+
+def declarations() -> str:
+    """The places as native constants: figures.pxd."""
+    wrong = trouble(FIGURES)
+    if wrong:
+        raise ValueError(wrong)
+    lines = ["# Made from figures.py by setup.py.", "cdef enum:", f"    FIGURE_COUNT = {PLACES}"]
+    lines += [f"    {figure.constant} = {figure.id}" for figure in FIGURES]
+    return "\n".join(lines) + "\n"

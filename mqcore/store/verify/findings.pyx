@@ -1,0 +1,1 @@
+"""Shows the kinds of findings to Python (findings.pxd has them)."""
