@@ -18,6 +18,8 @@ FLUSH = {
     "transient-pool": "acknowledged when it is in memory: a kill may lose the last moments",
 }
 
+TOGETHER = "\N{NO-BREAK SPACE}"     # where a line is not to be broken
+
 
 def own_run() -> dict[str, Any]:
     """What the shared memory of this process's own broker says; {} when there is none."""
@@ -32,7 +34,7 @@ def screen(settings: Settings, run: dict[str, Any]) -> str:
     names = settings.broker.namesrv_addrs
     local = names[0] if names else ""
     fast = f", fast port {settings.fast_port}" if settings.fast_port is not None else ""
-    processes = ", ".join(f"{one['role']} {one['pid']}" for one in run.get("processes", []))
+    processes = ", ".join(f"{one['role']}{TOGETHER}{one['pid']}" for one in run.get("processes", []))
     parts = [
         ("broker", f"{settings.advertised_addr}{fast}; name server {';'.join(names) or 'none'}"),
         ("store", f"{settings.store.path}"),
@@ -48,7 +50,7 @@ def screen(settings: Settings, run: dict[str, Any]) -> str:
 def _part(name: str, text: str) -> list[str]:
     wrapped = textwrap.wrap(text, WIDTH - INDENT - 2, break_long_words=False,
                             break_on_hyphens=False)
-    first, *rest = wrapped or [""]
+    first, *rest = [line.replace(TOGETHER, " ") for line in wrapped] or [""]
     return [f"  {name:<{INDENT}}{first}", *(f"  {'':<{INDENT}}{line}" for line in rest)]
 
 
