@@ -34,7 +34,8 @@ def screen(settings: Settings, run: dict[str, Any]) -> str:
     names = settings.broker.namesrv_addrs
     local = names[0] if names else ""
     fast = f", fast port {settings.fast_port}" if settings.fast_port is not None else ""
-    processes = ", ".join(f"{one['role']}{TOGETHER}{one['pid']}" for one in run.get("processes", []))
+    processes = ", ".join(
+        f"{one['role']}{TOGETHER}{one['pid']}" for one in run.get("processes", []))
     parts = [
         ("broker", f"{settings.advertised_addr}{fast}; name server {';'.join(names) or 'none'}"),
         ("store", f"{settings.store.path}"),
