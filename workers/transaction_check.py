@@ -20,9 +20,9 @@ from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.light_queues import offset_table
 from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
-from mqcore.net.transaction_check import TransactionCheck
 from mqcore.participants import TRANSACTION_CHECK
 from mqcore.shm.segment import Segment
+from mqcore.store.transactions.transaction_check import TransactionCheck
 from mqcore.workers.layout import StoreFiles
 
 HOUR_MS = 3_600_000

@@ -2,9 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy, memmove
 
-from mqcore.net.reply cimport put_number
 from mqcore.net.server cimport Server
 from mqcore.store.record cimport PropertyItem, item_is
+from mqcore.wire.digits cimport put_number
 from mqcore.wire.header cimport Text, text_copy, text_i64, text_is_true
 
 cdef const char* REAL_TOPIC_KEY = "REAL_TOPIC\x01"

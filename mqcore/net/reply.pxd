@@ -29,6 +29,3 @@ cdef void reply_end(Server* s, Reply* r, int32_t body_length) noexcept nogil  # 
 # A response of code and remark alone.
 cdef void reply_plain(Server* s, Connection* c, bint binary, int32_t opaque, int32_t code,
                       const char* remark) noexcept nogil
-cdef int32_t put_number(uint8_t* at, int64_t value) noexcept nogil
-cdef void put_message_id(uint8_t* at, const uint8_t* host, int32_t host_size,
-                         int64_t position) noexcept nogil

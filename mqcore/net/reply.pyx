@@ -1,10 +1,11 @@
 """Builds responses (remoting.md 1.2, 1.3)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, strlen
 
-from mqcore.endian cimport store_i16, store_i32, store_i64
+from mqcore.endian cimport store_i16, store_i32
 from mqcore.layout cimport FRAME_HEADER, FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
 from mqcore.net.server cimport Connection, Server, output_room, output_used
+from mqcore.wire.digits cimport put_number
 
 cdef enum:
     FIXED_ROOM = 256                  # everything of a header but remark and fields
@@ -15,43 +16,6 @@ cdef enum:
 cdef inline uint8_t* put(uint8_t* at, const char* text, int32_t length) noexcept nogil:
     memcpy(at, text, length)
     return at + length
-
-
-cdef int32_t put_number(uint8_t* at, int64_t value) noexcept nogil:
-    cdef uint8_t digits[24]
-    cdef int32_t count = 0, written = 0
-    cdef uint64_t rest = <uint64_t>value
-    if value < 0:
-        at[0] = 45
-        written = 1
-        rest = 0 - rest
-    while True:
-        digits[count] = <uint8_t>(48 + rest % 10)
-        count += 1
-        rest //= 10
-        if rest == 0:
-            break
-    while count > 0:
-        count -= 1
-        at[written] = digits[count]
-        written += 1
-    return written
-
-
-cdef inline void put_hex(uint8_t* at, const uint8_t* bytes, int32_t length) noexcept nogil:
-    cdef const char* digits = "0123456789ABCDEF"
-    cdef int32_t i
-    for i in range(length):
-        at[2 * i] = digits[bytes[i] >> 4]
-        at[2 * i + 1] = digits[bytes[i] & 15]
-
-
-cdef void put_message_id(uint8_t* at, const uint8_t* host, int32_t host_size,
-                         int64_t position) noexcept nogil:
-    cdef uint8_t tail[8]
-    store_i64(tail, position)
-    put_hex(at, host, host_size)
-    put_hex(at + 2 * host_size, tail, 8)
 
 
 cdef bint reply_begin(Server* s, Connection* c, Reply* r, bint binary, int32_t opaque, int32_t code,

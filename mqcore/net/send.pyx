@@ -57,7 +57,6 @@ from mqcore.net.properties cimport (
 )
 from mqcore.net.reply cimport (
     Reply,
-    put_message_id,
     reply_begin,
     reply_body,
     reply_end,
@@ -95,6 +94,7 @@ from mqcore.store.topic_names cimport (
     SCHEDULE_TOPIC,
     SCHEDULE_TOPIC_LENGTH,
 )
+from mqcore.wire.digits cimport put_message_id
 from mqcore.wire.header cimport (
     CODE_SEND_BATCH,
     SEND_BATCH,

@@ -21,7 +21,7 @@ from mqcore.layout cimport (
     AppendResult,
     RingRecord,
 )
-from mqcore.net.reply cimport put_number, reply_plain
+from mqcore.net.reply cimport reply_plain
 from mqcore.net.send cimport put_code
 from mqcore.net.server cimport (
     HANDLE_FORWARD,
@@ -58,6 +58,7 @@ from mqcore.store.record cimport (
     record_head,
 )
 from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
+from mqcore.wire.digits cimport put_number
 from mqcore.wire.header cimport (
     END_DECISION,
     END_GROUP,

@@ -18,13 +18,7 @@ from mqcore.layout cimport (
 )
 from mqcore.names cimport is_folder_name
 from mqcore.shm.segment cimport Shm
-from mqcore.shm.tables cimport (
-    QUEUE_REFUSED,
-    name_hash,
-    queue_find,
-    queue_find_or_add,
-    queue_hash,
-)
+from mqcore.shm.tables cimport QUEUE_REFUSED, name_hash, queue_find, queue_find_or_add, queue_hash
 from mqcore.store.record cimport (
     PARSE_RECORD,
     PropertyItem,
@@ -36,6 +30,7 @@ from mqcore.store.record cimport (
     record_parse,
 )
 from mqcore.store.topic_names cimport SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH
+from mqcore.wire.digits cimport put_number
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* text, size_t length, const void* part, size_t part_length)
@@ -197,22 +192,6 @@ cdef int take_names(MultiDispatch* m, const RecordView* record,
     return status if count else PUT_UNKNOWN_ERROR
 
 
-cdef uint8_t* put_number(uint8_t* at, int64_t number) noexcept nogil:
-    cdef uint8_t digits[DIGITS_MAX]
-    cdef int32_t count = 0
-    while True:
-        digits[count] = <uint8_t>(48 + number % 10)
-        number //= 10
-        count += 1
-        if number == 0:
-            break
-    while count > 0:
-        count -= 1
-        at[0] = digits[count]
-        at += 1
-    return at
-
-
 cdef uint8_t* put_item(uint8_t* at, const uint8_t* start, const PropertyItem* item) noexcept nogil:
     if at != start:
         at[0] = 2
@@ -235,7 +214,7 @@ cdef uint8_t* put_offsets(MultiDispatch* m, uint8_t* at, const uint8_t* start) n
         if i:
             at[0] = COMMA
             at += 1
-        at = put_number(at, m.named[i].offset)
+        at += put_number(at, m.named[i].offset)
     return at
 
 

@@ -21,17 +21,6 @@ from mqcore.layout cimport (
     CheckHead,
     TransactionState,
 )
-from mqcore.net.half_message cimport (
-    CHANGES_LENGTH_MAX,
-    CHECK_HEADER_ROOM,
-    NO_ORIGINAL,
-    NOT_SAID,
-    HalfNotes,
-    copy_head,
-    copy_properties,
-    put_check_header,
-    read_notes,
-)
 from mqcore.shm.ring cimport (
     ring_claim,
     ring_commit,
@@ -69,6 +58,16 @@ from mqcore.store.record cimport (
     record_place,
 )
 from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH
+from mqcore.store.transactions.half_message cimport (
+    CHANGES_LENGTH_MAX,
+    NOT_SAID,
+    NO_ORIGINAL,
+    HalfNotes,
+    copy_head,
+    copy_properties,
+    read_notes,
+)
+from mqcore.wire.check_header cimport CHECK_HEADER_ROOM, CheckedMessage, put_check_header
 
 cdef const char* GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -135,6 +134,7 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     cdef RecordView record
     cdef HalfNotes notes
     cdef RecordHead copied
+    cdef CheckedMessage asked
     cdef const uint8_t* bytes
     cdef CheckHead* head
     cdef uint8_t* frame
@@ -164,7 +164,11 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     frame = at + notes.group.value_length
     record_head(&record, bytes, &copied)       # of what was looked at: its flag, its reconsume times
     k.opaque = (k.opaque + 1) & 0x7FFFFFFF
-    at = put_check_header(frame + 8, &notes, &copied, result, k.opaque)
+    asked = CheckedMessage(
+        log_position=result.log_position, queue_offset=result.queue_offset,
+        store_host=copied.store_host, store_host_size=copied.store_host_size,
+        unique_key=notes.unique_key.value, unique_key_length=notes.unique_key.value_length)
+    at = put_check_header(frame + 8, &asked, k.opaque)
     header_length = <int32_t>(at - frame - 8)
     copied.queue_id = <int32_t>notes.real_queue_id
     properties = record_begin(at, &copied, record.body, record.body_length, notes.real_topic.value,

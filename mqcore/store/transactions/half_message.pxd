@@ -1,8 +1,6 @@
-# What a half message says of itself, and what is written from it: its copies and the check about it
-# (broker.md 5.5, 5.6).
+# What a half message says of itself, and what its copies are (broker.md 5.5, 5.6).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport AppendResult
 from mqcore.store.record cimport PropertyItem, RecordHead, RecordView
 
 cdef enum:
@@ -28,9 +26,3 @@ cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int6
                              uint8_t* into) noexcept nogil
 # Who made and stored it; queue_id is the caller's, flag and reconsume times are not copied.
 cdef void copy_head(const RecordView* record, const uint8_t* bytes, RecordHead* head) noexcept nogil
-# The header of CHECK_TRANSACTION_STATE (39) about a copy that is stored where `result` says; needs at
-# most CHECK_HEADER_ROOM bytes and twelve for each of the unique key. Returns its end.
-cdef enum:
-    CHECK_HEADER_ROOM = 512
-cdef uint8_t* put_check_header(uint8_t* at, const HalfNotes* notes, const RecordHead* copied,
-                               const AppendResult* result, int32_t opaque) noexcept nogil

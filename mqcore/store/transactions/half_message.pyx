@@ -2,8 +2,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from mqcore.layout cimport AppendResult
-from mqcore.net.reply cimport put_message_id, put_number
 from mqcore.store.record cimport (
     PropertyItem,
     RecordHead,
@@ -13,6 +11,7 @@ from mqcore.store.record cimport (
     property_number,
     record_head,
 )
+from mqcore.wire.digits cimport put_number
 
 cdef enum:
     SECONDS_MAX = 1000000000
@@ -48,6 +47,7 @@ cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil:
             notes.immune_ms = seconds * 1000 if 0 <= seconds <= SECONDS_MAX else OWN_TIME
         elif item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET", 26):
             notes.original = number_in(&item, NO_ORIGINAL)
+
 
 cdef uint8_t* put_property(uint8_t* out, uint8_t* start, const char* key, int32_t key_length,
                            const uint8_t* value, int32_t value_length) noexcept nogil:
@@ -95,47 +95,3 @@ cdef void copy_head(const RecordView* record, const uint8_t* bytes, RecordHead* 
     head.flag = 0
     head.reconsume_times = 0
     head.prepared_position = 0
-
-
-cdef uint8_t* put_text(uint8_t* at, const char* text, int32_t length) noexcept nogil:
-    memcpy(at, text, length)
-    return at + length
-
-
-cdef uint8_t* put_escaped(uint8_t* at, const uint8_t* text, int32_t length) noexcept nogil:
-    """As the inside of a JSON string."""
-    cdef const char* digits = "0123456789abcdef"
-    cdef int32_t i
-    for i in range(length):
-        if text[i] == 34 or text[i] == 92:
-            at[0] = 92
-            at[1] = text[i]
-            at += 2
-        elif text[i] < 32:
-            at = put_text(at, "\\u00", 4)
-            at[0] = digits[text[i] >> 4]
-            at[1] = digits[text[i] & 15]
-            at += 2
-        else:
-            at[0] = text[i]
-            at += 1
-    return at
-
-
-cdef uint8_t* put_check_header(uint8_t* at, const HalfNotes* notes, const RecordHead* copied,
-                               const AppendResult* result, int32_t opaque) noexcept nogil:
-    at = put_text(at, '{"code":39,"extFields":{"commitLogOffset":"', 43)
-    at += put_number(at, result.log_position)
-    at = put_text(at, '","tranStateTableOffset":"', 26)
-    at += put_number(at, result.queue_offset)
-    at = put_text(at, '","offsetMsgId":"', 17)
-    put_message_id(at, copied.store_host, copied.store_host_size, result.log_position)
-    at += 2 * copied.store_host_size + 16
-    if notes.unique_key.value_length > 0:
-        at = put_text(at, '","msgId":"', 11)
-        at = put_escaped(at, notes.unique_key.value, notes.unique_key.value_length)
-        at = put_text(at, '","transactionId":"', 19)
-        at = put_escaped(at, notes.unique_key.value, notes.unique_key.value_length)
-    at = put_text(at, '"},"flag":2,"language":"JAVA","opaque":', 39)
-    at += put_number(at, opaque)
-    return put_text(at, ',"serializeTypeCurrentRPC":"JSON","version":409}', 48)

@@ -3,7 +3,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport (
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+)
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport (
     CHECK_PROGRESS,
@@ -13,7 +18,28 @@ from mqcore.layout cimport (
     CheckHead,
     TransactionState,
 )
-from mqcore.net.check_round cimport (
+from mqcore.shm.ring cimport ring_claim, ring_commit, ring_has_room, ring_is_empty, ring_publish
+from mqcore.shm.segment cimport (
+    Segment,
+    doorbell_arm,
+    doorbell_disarm,
+    doorbell_ring,
+    shm_consumer,
+    shm_producer,
+)
+from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
+from mqcore.store.log.view cimport log_view_forget
+from mqcore.store.queue.consume_queue cimport queue_files_forget
+from mqcore.store.queue.half_queue cimport (
+    MOVED_PLACES,
+    OP_BLOCKS,
+    half_queue_close,
+    half_queue_end,
+    half_queue_open,
+    half_queue_seek,
+    half_read_ops,
+)
+from mqcore.store.transactions.check_round cimport (
     FLIGHTS,
     LANDING_NOT_YET,
     LANDING_NO_ROOM,
@@ -27,27 +53,6 @@ from mqcore.net.check_round cimport (
     round_begin,
     round_step,
 )
-from mqcore.shm.ring cimport ring_claim, ring_commit, ring_has_room, ring_is_empty, ring_publish
-from mqcore.shm.segment cimport (
-    Segment,
-    doorbell_arm,
-    doorbell_disarm,
-    doorbell_ring,
-    shm_consumer,
-    shm_producer,
-)
-from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
-from mqcore.store.queue.consume_queue cimport queue_files_forget
-from mqcore.store.queue.half_queue cimport (
-    MOVED_PLACES,
-    OP_BLOCKS,
-    half_queue_close,
-    half_queue_end,
-    half_queue_open,
-    half_queue_seek,
-    half_read_ops,
-)
-from mqcore.store.log.view cimport log_view_forget
 
 cdef enum:
     SLEEP_MS = 1000
