@@ -15,8 +15,8 @@ from typing import Any
 
 from mqcore.broker.settings.model import Settings
 from mqcore.layout import FRAME_LENGTH_MAX
-from mqcore.net.server import CloseReason
-from mqcore.net.serving import ServingLoop
+from mqcore.net.serving.loop import ServingLoop
+from mqcore.net.transport.transport import CloseReason
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.workers import descriptors

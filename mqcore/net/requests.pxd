@@ -1,12 +1,104 @@
-# What a frame is and who serves it: sends and pulls here, the rest the coordinator.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+# What a client asks for and what it is told, in no protocol's words: a front (RocketMQ's is
+# mqcore/net/remoting) reads its frames into these, and serving's functions serve them.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from mqcore.net.server cimport Connection, Server
+from mqcore.net.transport.transport cimport Connection
+from mqcore.wire.header cimport Text
 
-# One frame without its length word; Handled.
-cdef int handle_frame(Server* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil
-# A request that the coordinator gives back: it has been looked at, and may be run now.
-cdef void redo_request(Server* s, Connection* c, const uint8_t* header, int32_t header_length,
-                       bint binary, const uint8_t* body, int32_t body_length) noexcept nogil
-# All whole frames that a connection has; what is left stays in its input.
-cdef void handle_input(Server* s, Connection* c, uint8_t* data, int64_t length) noexcept nogil
+cdef enum Handled:                     # what became of a request
+    HANDLED = 0                        # answered, on its way, or needs no answer
+    HANDLE_STALL = 1                   # a ring is full (N3)
+    HANDLE_FORWARD = 2                 # the coordinator decides
+    HANDLE_CLOSE = 3                   # its connection is closed
+    HANDLE_WAIT = 4                    # as HANDLE_STALL, but no ring is full
+
+cdef enum:
+    GROUP_BYTES_MAX = 256
+    TOPIC_BYTES_MAX = 128
+
+cdef struct Asker:                     # who is answered, and how
+    int32_t opaque                     # comes back with the answer
+    bint binary                        # of the two forms that a front may have
+    bint oneway                        # nothing is answered
+
+cdef struct SendRequest:
+    Asker asker
+    uint8_t[TOPIC_BYTES_MAX] topic
+    int32_t topic_length
+    int32_t queue_id                   # negative: any
+    int32_t sys_flag
+    int32_t flag
+    int32_t reconsume_times
+    bint batch                         # `body` is a batch (store.md 2.10)
+    int64_t born_time_ms
+    const uint8_t* born_host           # as a record has it
+    int32_t born_host_size
+    Text properties                    # as a record has them; escapes are undone where they are stored
+    const uint8_t* body
+    int32_t body_length
+
+cdef struct SendAnswer:
+    Asker asker
+    int32_t code                       # RocketMQ's response codes
+    const char* remark                 # NULL: none
+    bint stored                        # then the rest counts
+    int32_t queue_id
+    int64_t queue_offset               # of its first message
+    int32_t message_count
+    const int64_t* log_positions       # one each
+
+cdef struct PullRequest:
+    Asker asker
+    uint8_t[GROUP_BYTES_MAX] group
+    int32_t group_length
+    uint8_t[TOPIC_BYTES_MAX] topic
+    int32_t topic_length
+    int32_t queue_id
+    int64_t offset
+    int32_t count_max
+    int64_t wait_ms                    # how long it may be held; 0: not at all
+    bint commits
+    int64_t commit_offset
+    bint brings_filter                 # or it selects by what its group subscribed to ...
+    int64_t version                    # ... at least that new
+    Text filter_type                   # absent: tags
+    Text filter
+
+cdef struct EndRequest:                # of a transaction
+    Asker asker
+    uint8_t[GROUP_BYTES_MAX] group
+    int32_t group_length               # -1: longer than a group's name can be
+    int64_t decision                   # SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK; 0: not known yet
+    int64_t half_offset
+    int64_t log_position               # of the half message
+
+cdef enum PullCodes:
+    CODE_FOUND = 0
+    CODE_SYSTEM_ERROR = 1
+    CODE_NOT_FOUND = 19
+    CODE_RETRY_IMMEDIATELY = 20
+    CODE_OFFSET_MOVED = 21
+
+cdef struct PullAnswer:
+    Asker asker
+    int32_t code                       # PullCodes
+    const char* remark
+    int32_t broker                     # where to read from next
+    int64_t next_offset
+    int64_t min_offset
+    int64_t max_offset
+    int32_t message_count
+    int64_t bytes                      # of all records
+    const uint8_t* const* records      # as the log has them
+    const int32_t* sizes
+
+# How a front says what serving has to say; each connection belongs to one. What has no room is
+# dropped with its connection (N11).
+cdef struct Front:
+    void* self                         # goes with each call
+    int64_t (*bytes_came)(void* self, Connection* c, uint8_t* data, int64_t length) noexcept nogil
+    void (*say_sent)(void* self, Connection* c, const SendAnswer* answer) noexcept nogil
+    void (*say_pulled)(void* self, Connection* c, const PullAnswer* answer) noexcept nogil
+    # A code and a remark alone (NULL: none).
+    void (*say)(void* self, Connection* c, const Asker* asker, int32_t code,
+                const char* remark) noexcept nogil

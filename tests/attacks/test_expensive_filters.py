@@ -1,4 +1,4 @@
-"""An SQL92 expression that is dear to evaluate costs the one who wrote it (mqcore/net/work.pxd)."""
+"""An SQL92 expression that is dear to evaluate costs the one who wrote it (N9, N10)."""
 from __future__ import annotations
 
 import threading

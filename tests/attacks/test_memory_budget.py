@@ -1,4 +1,4 @@
-"""The buffers of all connections together have a sum (mqcore/net/memory.pxd)."""
+"""The buffers of all connections together have a sum (mqcore/net/transport/memory.pxd)."""
 from __future__ import annotations
 
 import contextlib

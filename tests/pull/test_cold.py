@@ -1,5 +1,5 @@
 """
-Old messages are read from the disk by a thread beside the loop (mqcore/net/cold.pxd): who pulls
+Old messages are read from the disk by a thread beside the loop (serving/cold.pxd): who pulls
 them waits, and nobody else.
 """
 from __future__ import annotations

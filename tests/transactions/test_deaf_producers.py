@@ -1,5 +1,5 @@
 """
-Producers that do not read what they are asked (N6 of mqcore/net/server.pxd; broker.md 5.6).
+Producers that do not read what they are asked (N6 of serving/answers.pxd; broker.md 5.6).
 
 A round over many undecided messages goes on for everybody else, and what a deaf producer leaves
 unread takes little memory.

@@ -1,4 +1,4 @@
-"""One connection that asks without end delays the others by little (mqcore/net/server.pxd, N5)."""
+"""One connection that asks without end delays the others by little (serving/forward.pxd, N5)."""
 from __future__ import annotations
 
 import socket

@@ -1,4 +1,4 @@
-"""Replies as large as messages reach their requester, in parts (broker.md 2.6; server.pxd, N5)."""
+"""Replies as large as messages reach their requester, in parts (broker.md 2.6; N5)."""
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""Sends that make a topic do not overtake each other on their connection (server.pxd, N7)."""
+"""Sends that make a topic do not overtake each other on their connection (serving/send.pxd, N7)."""
 from __future__ import annotations
 
 import os

@@ -3,7 +3,7 @@ Transactions as far as they are not native: ends that serving processes cannot r
 of half messages that were given up.
 
 broker.md 5.2, 5.9 (RocketMQ 4.9.8: EndTransactionProcessor, AdminBrokerProcessor). The regular ends
-are mqcore/net/transaction.pyx; the check-back is the transaction-check process.
+are mqcore/net/serving/transaction.pyx; the check-back is the transaction-check process.
 """
 from __future__ import annotations
 

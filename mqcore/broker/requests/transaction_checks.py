@@ -54,7 +54,7 @@ class TransactionChecks:
 
         One that reads what it is sent, if there is one among the next TRIES_MAX; else the last of
         these, where it is dropped when too much is unread (broker.md 5.6; N6 of
-        mqcore/net/server.pxd).
+        mqcore/net/serving/answers.pxd).
         """
         members = self._core.clients.producers.get(group)
         if not members:

@@ -1,0 +1,13 @@
+# What this broker is, for records and answers.
+from libc.stdint cimport int32_t, uint8_t
+
+cdef struct Identity:
+    uint8_t[20] store_host             # as a record has it
+    int32_t store_host_size
+    uint8_t[300] cluster_property      # CLUSTER 0x01 name
+    int32_t cluster_property_length
+    uint8_t[256] region
+    int32_t region_length
+    bint trace_on
+    int32_t body_max
+    char[256] illegal                  # the remark of MESSAGE_ILLEGAL, with the limits

@@ -1,0 +1,1 @@
+"""RocketMQ on the wire: frames, headers into requests, answers into frames."""

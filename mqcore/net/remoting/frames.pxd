@@ -1,0 +1,33 @@
+# RocketMQ's frames (remoting.md 1.1): cut from a connection's bytes, their headers read, each given to
+# who serves it.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.wire.header cimport Header
+
+cdef enum:
+    RESPONSE_BIT = 1                   # of a header's flag
+    ONEWAY_BIT = 2
+
+cdef enum FrameCloseReason:            # beside those of the transport
+    CLOSE_FRAME_LENGTH = 1
+    CLOSE_HEADER_LENGTH = 2
+    CLOSE_CODEC = 3
+    CLOSE_HEADER = 4
+
+cdef struct Request:                   # or a response to what the broker asked
+    const uint8_t* frame               # without its length word
+    int32_t length
+    int32_t header_length
+    const uint8_t* body
+    int32_t body_length
+    bint unusual                       # its header is for the coordinator's reader: fields are not read
+    Header header
+
+cdef struct Remoting:
+    Transport* transport
+    void* top
+    int (*serve)(void* top, Connection* c, const Request* request) noexcept nogil    # Handled
+
+# All whole frames of `data`, as far as N2, N3 and N9 let it (Above.bytes_came). remoting: a Remoting*.
+cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t length) noexcept nogil

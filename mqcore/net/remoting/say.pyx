@@ -1,0 +1,85 @@
+"""Writes the answers of sends and pulls."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from mqcore.net.remoting.frames cimport cut_frames
+from mqcore.net.remoting.reply cimport (
+    Reply,
+    reply_begin,
+    reply_body,
+    reply_end,
+    reply_number,
+    reply_plain,
+    reply_text,
+    reply_value,
+)
+from mqcore.net.requests cimport Asker, PullAnswer, SendAnswer
+from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.wire.digits cimport put_message_id
+
+cdef enum:
+    FIELDS_ROOM = 256                  # of all fields but the ids and the region
+    COMMA = 44
+
+
+cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept nogil:
+    cdef Voice* voice = <Voice*>self
+    cdef const Identity* identity = voice.identity
+    cdef int32_t id_length = 2 * identity.store_host_size + 16
+    cdef int64_t ids = <int64_t>(id_length + 1) * answer.message_count if answer.stored else 0
+    cdef int32_t i
+    cdef uint8_t* id
+    cdef Reply r
+    if not reply_begin(voice.remoting.transport, c, &r, answer.asker.binary, answer.asker.opaque,
+                       answer.code, answer.remark, ids + identity.region_length + FIELDS_ROOM):
+        return
+    if answer.stored:
+        reply_number(&r, "queueId", 7, answer.queue_id)
+    reply_text(&r, "TRACE_ON", 8,
+               <const uint8_t*>"true" if identity.trace_on else <const uint8_t*>"false",
+               4 if identity.trace_on else 5)
+    reply_text(&r, "MSG_REGION", 10, identity.region, identity.region_length)
+    if answer.stored:
+        id = reply_value(&r, "msgId", 5, <int32_t>ids - 1)
+        for i in range(answer.message_count):
+            if i > 0:
+                id[0] = COMMA
+                id += 1
+            put_message_id(id, identity.store_host, identity.store_host_size,
+                           answer.log_positions[i])
+            id += id_length
+        reply_number(&r, "queueOffset", 11, answer.queue_offset)
+    reply_body(&r, 0)
+    reply_end(voice.remoting.transport, &r, 0)
+
+
+cdef void say_pulled(void* self, Connection* c, const PullAnswer* answer) noexcept nogil:
+    cdef Transport* t = (<Voice*>self).remoting.transport
+    cdef Reply r
+    cdef uint8_t* body
+    cdef int32_t i
+    if not reply_begin(t, c, &r, answer.asker.binary, answer.asker.opaque, answer.code,
+                       answer.remark, answer.bytes + FIELDS_ROOM):
+        return
+    reply_number(&r, "suggestWhichBrokerId", 20, answer.broker)
+    reply_number(&r, "nextBeginOffset", 15, answer.next_offset)
+    reply_number(&r, "minOffset", 9, answer.min_offset)
+    reply_number(&r, "maxOffset", 9, answer.max_offset)
+    body = reply_body(&r, <int32_t>answer.bytes)
+    for i in range(answer.message_count):
+        memcpy(body, answer.records[i], answer.sizes[i])
+        body += answer.sizes[i]
+    reply_end(t, &r, <int32_t>answer.bytes)
+
+
+cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
+              const char* remark) noexcept nogil:
+    reply_plain((<Voice*>self).remoting.transport, c, asker.binary, asker.opaque, code, remark)
+
+
+cdef void remoting_front(Voice* voice, Front* front) noexcept nogil:
+    front.self = voice
+    front.bytes_came = cut_frames
+    front.say_sent = say_sent
+    front.say_pulled = say_pulled
+    front.say = say

@@ -1,0 +1,1 @@
+"""Sends, pulls, ends of transactions, and the door to the coordinator, whatever protocol asked."""

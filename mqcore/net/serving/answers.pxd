@@ -1,0 +1,28 @@
+# What the coordinator answers, through `answers`: frames for connections, parked requests to be run.
+# A connection with more than OUT_MAX_BYTES of answers that it does not read is closed (N2).
+#
+#   N6  What a connection did not ask for (a question about a transaction) is dropped while it has
+#       more than OUT_OFFER_BYTES unread. The coordinator is told who does not read (OUT_HIGH_BYTES),
+#       and who reads again, so that it asks others.
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from mqcore.net.serving.dispatch cimport Dispatch
+from mqcore.net.serving.forward cimport Forwarding
+from mqcore.net.serving.parked cimport Parking
+from mqcore.net.transport.transport cimport Transport
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+
+cdef struct Answers:
+    Transport* transport
+    Shm* shm
+    Parking* parking
+    Forwarding* forwarding
+    Dispatch* dispatch
+    Ring ring                          # `answers`
+    uint8_t* frame                     # that comes in parts ...
+    int64_t length
+    int64_t capacity
+    uint64_t connection                # ... for this one
+
+cdef void take_answers(Answers* a) noexcept nogil

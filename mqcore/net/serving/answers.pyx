@@ -1,0 +1,148 @@
+"""Carries out what the coordinator answers."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from mqcore.layout cimport (
+    ANSWER_CLOSE,
+    ANSWER_FRAME,
+    ANSWER_OFFER,
+    ANSWER_REDO,
+    ANSWER_TAKEN,
+    FRAME_HEADER_WORD,
+    PART_MORE,
+    SLOT_COORDINATOR,
+    ForwardHead,
+)
+from mqcore.net.serving.dispatch cimport redo_request
+from mqcore.net.serving.forward cimport count_taken, forward_unread
+from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
+from mqcore.net.transport.connections cimport connection_close
+from mqcore.net.transport.output cimport output_flush, output_room, output_used
+from mqcore.net.transport.transport cimport (
+    CLOSE_ASKED,
+    CLOSE_UNREAD,
+    OUT_HIGH_BYTES,
+    Connection,
+    connection_find,
+    unread,
+)
+from mqcore.shm.ring cimport ring_next, ring_release
+from mqcore.shm.segment cimport doorbell_ring
+
+cdef enum:
+    ANSWER_KEEP_BYTES = 1 << 20
+    OUT_LOW_BYTES = OUT_HIGH_BYTES // 2     # N6: below this it reads again
+    OUT_OFFER_BYTES = 4 << 20          # N6
+    OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
+
+
+cdef bint gather(Answers* a, const uint8_t* part, int32_t length, bint more) noexcept nogil:
+    """Joins a frame that comes in parts; True when it is whole, in a.frame."""
+    cdef int64_t capacity = max(a.capacity, 65536)
+    cdef uint8_t* bigger
+    while capacity < a.length + length:
+        capacity *= 2
+    if capacity > a.capacity:
+        bigger = <uint8_t*>realloc(a.frame, capacity)
+        if bigger == NULL:
+            a.length = 0
+            return False
+        a.frame = bigger
+        a.capacity = capacity
+    memcpy(a.frame + a.length, part, length)
+    a.length += length
+    return not more
+
+
+cdef void write_frame(Answers* a, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    cdef uint8_t* place
+    if unread(c) + length > OUT_MAX_BYTES:
+        connection_close(a.transport, c, CLOSE_UNREAD, unread(c))
+        return
+    place = output_room(a.transport, c, length)
+    if place == NULL:
+        return
+    memcpy(place, frame, length)
+    output_used(a.transport, c, length)
+
+
+cdef void write_offer(Answers* a, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    """N6"""
+    cdef uint64_t id = c.id
+    if not c.tell_below and unread(c) >= OUT_HIGH_BYTES:
+        output_flush(a.transport, c)             # it may only be that this turn has brought so many
+        c = connection_find(a.transport, id)
+        if c == NULL:
+            return
+        if unread(c) >= OUT_HIGH_BYTES:
+            if forward_unread(a.forwarding, c):
+                c.tell_below = OUT_LOW_BYTES
+    if unread(c) + length <= OUT_OFFER_BYTES:
+        write_frame(a, c, frame, length)
+
+
+cdef void redo(Answers* a, ParkedRequest* parked, const uint8_t* header, int32_t length) noexcept nogil:
+    """Run a parked request; header: in place of the one it came with, if any."""
+    cdef Connection* c = connection_find(a.transport, parked.connection)
+    cdef const uint8_t* own = parked.frame + FRAME_HEADER_WORD
+    if c != NULL:
+        redo_request(a.dispatch, c, header if length > 0 else own,
+                     length if length > 0 else parked.header_length, parked.binary,
+                     own + parked.header_length,
+                     parked.length - FRAME_HEADER_WORD - parked.header_length)
+    drop_parked(a.parking, parked)
+
+
+cdef void one_answer(Answers* a, const ForwardHead* head, int32_t kind, const uint8_t* payload,
+                     int64_t length) noexcept nogil:
+    cdef Connection* c
+    cdef ParkedRequest* parked = NULL
+    if kind == ANSWER_TAKEN:
+        count_taken(a.forwarding, head.connection, head.parked, head.body_size)
+        return
+    c = connection_find(a.transport, head.connection)
+    if 0 < head.parked <= PARKED_COUNT_MAX and a.parking.places[head.parked - 1].id == head.parked and (
+            a.parking.places[head.parked - 1].connection == head.connection):
+        parked = &a.parking.places[head.parked - 1]
+    if kind == ANSWER_REDO:
+        if parked != NULL:
+            redo(a, parked, payload, <int32_t>length)
+        return
+    if kind == ANSWER_FRAME and c != NULL:
+        write_frame(a, c, payload, length)
+    if kind == ANSWER_OFFER and c != NULL:
+        write_offer(a, c, payload, length)
+    if parked != NULL:
+        drop_parked(a.parking, parked)
+    if kind == ANSWER_CLOSE and c != NULL:
+        connection_close(a.transport, c, CLOSE_ASKED, 0)
+
+
+cdef void take_answers(Answers* a) noexcept nogil:
+    cdef uint8_t* record
+    cdef int32_t kind, length
+    cdef ForwardHead* head
+    while True:
+        length = ring_next(&a.ring, &record, &kind)
+        if length < 0:
+            break
+        head = <ForwardHead*>record
+        record += sizeof(ForwardHead)
+        length -= <int32_t>sizeof(ForwardHead)
+        if a.length > 0 and head.connection != a.connection:
+            a.length = 0        # the coordinator died between two parts
+        if head.part == PART_MORE or a.length > 0:
+            a.connection = head.connection
+            if not gather(a, record, length, head.part == PART_MORE):
+                continue
+            one_answer(a, head, kind, a.frame, a.length)
+            a.length = 0
+            if a.capacity > ANSWER_KEEP_BYTES:
+                free(a.frame)
+                a.frame = NULL
+                a.capacity = 0
+            continue
+        one_answer(a, head, kind, record, length)
+    if ring_release(&a.ring):
+        doorbell_ring(&a.shm.slots[SLOT_COORDINATOR])

@@ -1,0 +1,156 @@
+"""Claims room for records, and turns their results into answers."""
+from libc.errno cimport ENOSPC
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+
+from mqcore.atomics cimport load_i32_acquire
+from mqcore.layout cimport (
+    APPEND_RECORDS,
+    FIGURE_REFUSED,
+    FIGURE_SENDS,
+    PUT_CREATE_FILE_FAILED,
+    PUT_FLUSH_TIMEOUT,
+    PUT_LIGHT_QUEUES_FULL,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_OK,
+    PUT_POOL_EXHAUSTED,
+    PUT_QUEUE_TABLE_FULL,
+    PUT_SERVICE_NOT_AVAILABLE,
+    PUT_WRITER_RESTARTED,
+    REFUSAL_DISK_FULL,
+    REFUSAL_FLUSH_FAILED,
+    REQUEST_BINARY,
+    REQUEST_ONEWAY,
+    REQUEST_TRANSACTION,
+    SLOT_WRITER,
+    AppendResult,
+)
+from mqcore.net.requests cimport SendAnswer
+from mqcore.net.serving.peer cimport peer_of
+from mqcore.net.transport.transport cimport Connection, connection_find
+from mqcore.shm.ring cimport (
+    ring_claim,
+    ring_commit,
+    ring_next,
+    ring_publish,
+    ring_release,
+    ring_wait_for_room,
+)
+from mqcore.shm.segment cimport doorbell_ring
+
+cdef enum:
+    CODE_SYSTEM_ERROR = 1
+    CODE_SYSTEM_BUSY = 2
+    CODE_FLUSH_DISK_TIMEOUT = 10
+    CODE_MESSAGE_ILLEGAL = 13
+    CODE_SERVICE_NOT_AVAILABLE = 14
+
+
+cdef uint8_t* append_claim(Appends* a, int32_t length) noexcept nogil:
+    cdef uint8_t* place = ring_claim(&a.ring, length)
+    if place == NULL:
+        ring_wait_for_room(&a.ring)
+        place = ring_claim(&a.ring, length)
+    return place
+
+
+cdef void append_commit(Appends* a, const AppendHead* head) noexcept nogil:
+    ring_commit(&a.ring, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+    a.in_flight += 1
+    a.transport.slot.figures[FIGURE_SENDS] += head.record_count
+
+
+cdef void append_push(Appends* a) noexcept nogil:
+    if ring_publish(&a.ring):
+        doorbell_ring(&a.shm.slots[SLOT_WRITER])
+
+
+cdef char[96] disk_full_remark         # one thread a process
+
+
+cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept nogil:
+    if status == PUT_OK:
+        return 0
+    if status == PUT_FLUSH_TIMEOUT:
+        return CODE_FLUSH_DISK_TIMEOUT
+    a.transport.slot.figures[FIGURE_REFUSED] += 1
+    if status == PUT_MESSAGE_ILLEGAL:
+        remark[0] = <const char*>a.identity.illegal
+        return CODE_MESSAGE_ILLEGAL
+    if status == PUT_SERVICE_NOT_AVAILABLE:
+        if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
+            remark[0] = ("service not available now: a flush to disk has failed; the broker takes "
+                         "no writes until it is restarted")
+        elif load_i32_acquire(&a.shm.log.disk_full_percent):
+            snprintf(disk_full_remark, sizeof(disk_full_remark), "service not available now: the disk "
+                     "of the store is %d %% full", load_i32_acquire(&a.shm.log.disk_full_percent))
+            remark[0] = disk_full_remark
+        elif load_i32_acquire(&a.shm.log.unreadable):
+            remark[0] = ("service not available now: what is stored cannot be made readable, the "
+                         "dispatcher is behind")
+        elif (load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
+                or load_i32_acquire(&a.shm.log.queue_error) == ENOSPC):
+            remark[0] = "service not available now: the disk of the store is full"
+        elif load_i32_acquire(&a.shm.log.queue_error) != 0:
+            remark[0] = "service not available now: consume queues or index cannot be written"
+        else:
+            remark[0] = "service not available now: a write to the store has failed"
+        return CODE_SERVICE_NOT_AVAILABLE
+    if status == PUT_WRITER_RESTARTED:
+        remark[0] = "[WRITER_RESTARTED]broker busy: whether the message is stored is not known"
+        return CODE_SYSTEM_BUSY
+    if status == PUT_POOL_EXHAUSTED:
+        remark[0] = "[REJECTREQUEST]broker busy: the transient pool has no room, the disk is behind"
+        return CODE_SYSTEM_BUSY
+    if status == PUT_QUEUE_TABLE_FULL:
+        remark[0] = ("no room for another queue: raise processes.queue_count_max"
+                     if a.shm.head.queue_count >= a.shm.head.queue_capacity
+                     else "no room for another queue: /dev/shm is full")
+    elif status == PUT_LIGHT_QUEUES_FULL:
+        remark[0] = ("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]no more light queues than "
+                     "store.light_queue_count_max")
+    elif status == PUT_CREATE_FILE_FAILED:
+        remark[0] = "create mapped file failed, server is busy or broken."
+    else:
+        remark[0] = "unknown error"
+    return CODE_SYSTEM_ERROR
+
+
+cdef void answer(Appends* a, Connection* c, const AppendResult* result,
+                 const int64_t* positions) noexcept nogil:
+    """Of a send or the end of a transaction whose result is here."""
+    cdef SendAnswer said
+    said.remark = NULL
+    said.code = put_code(a, result.status, &said.remark)
+    said.asker.opaque = result.opaque
+    said.asker.binary = result.request_flags & REQUEST_BINARY != 0
+    said.asker.oneway = False
+    if result.request_flags & REQUEST_TRANSACTION:
+        peer_of(c).front.say(peer_of(c).front.self, c, &said.asker, said.code, said.remark)
+        return
+    said.stored = result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
+    said.queue_id = result.queue_id
+    said.queue_offset = result.queue_offset
+    said.message_count = result.record_count
+    said.log_positions = positions
+    peer_of(c).front.say_sent(peer_of(c).front.self, c, &said)
+
+
+cdef void take_results(Appends* a) noexcept nogil:
+    cdef uint8_t* record
+    cdef int32_t kind
+    cdef AppendResult* result
+    cdef Connection* c
+    while ring_next(&a.results, &record, &kind) >= 0:
+        result = <AppendResult*>record
+        if result.producer_incarnation != a.incarnation:
+            continue                   # asked for by a predecessor of this process
+        a.in_flight -= 1
+        if result.request_flags & REQUEST_ONEWAY:
+            continue
+        c = connection_find(a.transport, result.connection)
+        if c != NULL:
+            answer(a, c, result, <const int64_t*>(record + sizeof(AppendResult))
+                   if result.record_count > 1 else &result.log_position)
+    if ring_release(&a.results):
+        doorbell_ring(&a.shm.slots[SLOT_WRITER])

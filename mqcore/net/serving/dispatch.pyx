@@ -1,0 +1,102 @@
+"""Who serves a request (remoting.md 2.4)."""
+from libc.stdint cimport int32_t, uint8_t
+
+from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
+from mqcore.net.remoting.headers cimport is_pull, is_send, read_end, read_pull, read_send
+from mqcore.net.remoting.reply cimport reply_plain
+from mqcore.net.requests cimport (
+    CODE_SYSTEM_ERROR,
+    HANDLED,
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    EndRequest,
+    PullRequest,
+    SendRequest,
+)
+from mqcore.net.serving.forward cimport FORWARD_BYTES_MAX, forward_frame
+from mqcore.net.serving.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
+from mqcore.net.serving.peer cimport peer_of
+from mqcore.net.serving.pull cimport serve_pull
+from mqcore.net.serving.send cimport serve_send
+from mqcore.net.serving.transaction cimport serve_end
+from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_READ, header_read
+
+cdef enum:
+    CODE_SYSTEM_BUSY = 2
+    CODE_NOT_SUPPORTED = 3
+
+
+cdef int one_send(Dispatch* d, Connection* c, const Request* request, bint settled) noexcept nogil:
+    cdef SendRequest send
+    if not read_send(request, &send):
+        return HANDLE_FORWARD
+    send.born_host = peer_of(c).host
+    send.born_host_size = peer_of(c).host_size
+    return serve_send(d.sends, c, &send, settled)
+
+
+cdef int one_pull(Dispatch* d, Connection* c, const Request* request, bint settled) noexcept nogil:
+    cdef PullRequest pull
+    if peer_of(c).fast_port:           # served on the main port only (broker.md 1.1)
+        if not request.header.flag & ONEWAY_BIT:
+            reply_plain(d.remoting.transport, c, request.header.binary, request.header.opaque,
+                        CODE_NOT_SUPPORTED, " request type 11 not supported")
+        return HANDLED
+    if not read_pull(request, &pull):
+        return HANDLE_FORWARD
+    return serve_pull(d.pulls, c, &pull, settled)
+
+
+cdef int one_end(Dispatch* d, Connection* c, const Request* request) noexcept nogil:
+    cdef EndRequest end
+    if not read_end(request, &end):
+        return HANDLE_FORWARD
+    return serve_end(d.ends, c, &end)
+
+
+cdef inline bint is_native(int32_t code) noexcept nogil:
+    return is_send(code) or is_pull(code) or code == CODE_END_TRANSACTION
+
+
+cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
+                        bint settled) noexcept nogil:
+    if is_send(request.header.code):
+        return one_send(d, c, request, settled)
+    if is_pull(request.header.code):
+        return one_pull(d, c, request, settled)
+    return one_end(d, c, request)
+
+
+cdef int serve(void* dispatch, Connection* c, const Request* request) noexcept nogil:
+    cdef Dispatch* d = <Dispatch*>dispatch
+    cdef int result
+    if request.unusual:
+        return forward_frame(d.forwarding, c, request, PARK_UNREAD,
+                             request.length > FORWARD_BYTES_MAX)
+    if request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
+        return forward_frame(d.forwarding, c, request, PARK_NOT, False)
+    result = serve_natively(d, c, request, False)
+    if result != HANDLE_FORWARD:
+        return result
+    return forward_frame(d.forwarding, c, request,
+                         PARK_SEND if is_send(request.header.code) else PARK_REQUEST, True)
+
+
+cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,
+                       bint binary, const uint8_t* body, int32_t body_length) noexcept nogil:
+    cdef Request request
+    cdef int result = HANDLE_FORWARD
+    if header_read(header, header_length, binary, &request.header) != HEADER_READ:
+        return
+    request.body = body
+    request.body_length = body_length
+    if is_native(request.header.code):
+        result = serve_natively(d, c, &request, True)
+    if result == HANDLED or request.header.flag & ONEWAY_BIT:
+        return
+    if result == HANDLE_STALL:
+        reply_plain(d.remoting.transport, c, binary, request.header.opaque, CODE_SYSTEM_BUSY,
+                    "[OVERLOAD]the writer is behind, try again later")
+    else:
+        reply_plain(d.remoting.transport, c, binary, request.header.opaque, CODE_SYSTEM_ERROR,
+                    "the request cannot be served: its topic, group or queue changed meanwhile")

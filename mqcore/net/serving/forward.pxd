@@ -1,0 +1,65 @@
+# The door to the coordinator: frames that are not served natively go there through `requests`, their
+# answers come back through `answers` (answers.pxd).
+#
+#   N5  What the coordinator has of one connection and has not done is bounded (FORWARDS_MAX shares,
+#       FORWARD_SHARE_BYTES), and so is what it has of all (ALL_FORWARDS_MAX, ALL_FORWARD_BYTES; who
+#       has nothing there, and what others' lives depend on, passes): it says what is done
+#       (ANSWER_TAKEN). What is beyond waits in its connection's buffer as in N3.
+#   N14  The coordinator hears of the end of every connection that it knew, and that one reads again:
+#       such a word waits for room (Forwarding.words), and no later frame goes before it.
+#   N15  Frames that go to the coordinator in parts have LONG_FRAMES_MAX places a process, given in the
+#       order in which connections asked: who has had one stands behind all who wait.
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from mqcore.layout cimport LONG_FRAMES_MAX
+from mqcore.net.identity cimport Identity
+from mqcore.net.remoting.frames cimport Request
+from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.parked cimport Parking
+from mqcore.net.serving.requests_ring cimport RequestsRing
+from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.shm.segment cimport Shm
+
+cdef enum:
+    FORWARD_BYTES_MAX = 384 << 10      # a frame that goes to the coordinator whole
+
+cdef struct Word:                      # N14
+    uint64_t connection
+    int32_t kind                       # FORWARD_
+
+cdef struct Forwarding:
+    Transport* transport
+    Shm* shm
+    const Identity* identity
+    Parking* parking
+    Commits* commits
+    RequestsRing* requests
+    int32_t count                      # N5: shares of all connections' frames ...
+    int64_t bytes                      # ... and their bytes
+    Word* words                        # N14: two for each connection at most
+    int32_t word_count
+    int32_t repeat_at                  # slot whose heartbeat is repeated next; -1: none
+    bint[LONG_FRAMES_MAX] long_frames  # places of frames that go in parts: taken
+    int64_t long_tickets               # N15: that were given ...
+    int64_t long_tickets_done          # ... and of these: that have had their place, or went away
+
+cdef bint forwarding_open(Forwarding* f) noexcept nogil                # False: no memory
+# A whole frame. park: Park (parked.pxd); body_stays: send only the header. Handled.
+cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int park,
+                       bint body_stays) noexcept nogil
+# The connection closes: what it has in the middle of things here is given up, and the coordinator
+# hears of it.
+cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil
+# The coordinator has done them; what its predecessor had was forgotten.
+cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
+                      int64_t length) noexcept nogil
+# N6: it does not read (False: the coordinator is not told now); it reads again.
+cdef bint forward_unread(Forwarding* f, Connection* c) noexcept nogil
+cdef void forward_reads(Forwarding* f, Connection* c) noexcept nogil
+cdef bint forward_words(Forwarding* f) noexcept nogil  # N14: what waits; False: some still does
+# This process is new: the coordinator looks at its incarnation, by which it knows (N4).
+cdef void forward_hello(Forwarding* f) noexcept nogil
+# The coordinator started anew: it is told who is connected here, by the heartbeats they sent last;
+# what finds no room goes with the next calls of the second.
+cdef void coordinator_is_new(Forwarding* f) noexcept nogil
+cdef void forward_heartbeats(Forwarding* f) noexcept nogil

@@ -1,0 +1,366 @@
+"""Sends frames to the coordinator, and words about connections."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
+
+from mqcore.layout cimport (
+    FIGURE_FORWARDED,
+    FORWARD_CLOSED,
+    FORWARD_FRAME,
+    FORWARD_PART_SHARE,
+    FORWARD_READS,
+    FORWARD_REPEATED,
+    FORWARD_UNREAD,
+    FRAME_HEADER_WORD,
+    LONG_FRAMES_MAX,
+    PART_MORE,
+    PART_NEXT,
+    PART_PLACE_SHIFT,
+    SLOT_COORDINATOR,
+    ForwardHead,
+)
+from mqcore.net.remoting.frames cimport CLOSE_HEADER, ONEWAY_BIT, RESPONSE_BIT
+from mqcore.net.remoting.reply cimport reply_plain
+from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT
+from mqcore.net.serving.commits cimport commits_send
+from mqcore.net.serving.parked cimport PARK_NOT, ParkedRequest, may_park, park_frame
+from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of
+from mqcore.net.serving.requests_ring cimport requests_claim, requests_publish
+from mqcore.net.transport.connections cimport connection_close
+from mqcore.net.transport.memory cimport memory_give, memory_take
+from mqcore.net.transport.transport cimport connection_find
+from mqcore.shm.ring cimport ring_commit, ring_wait_for_room
+from mqcore.shm.segment cimport doorbell_ring
+from mqcore.wire.header cimport Header
+
+cdef enum:
+    CODE_SYSTEM_ERROR = 1
+    CODE_SYSTEM_BUSY = 2
+    CODE_MESSAGE_ILLEGAL = 13
+    CODE_COMMIT_OFFSET = 15
+    CODE_HEART_BEAT = 34
+    CODE_UNREGISTER = 35
+    CODE_LOCK = 41
+    CODE_UNLOCK = 42
+    CODE_SEND_REPLY = 324
+    CODE_SEND_REPLY_V2 = 325
+    HEARTBEAT_BYTES_MAX = 64 << 10
+    FORWARDS_MAX = 32                  # N5
+    FORWARD_SHARE_BYTES = 1 << 20      # N5: or one frame
+    ALL_FORWARDS_MAX = 2048            # N5, of one serving process
+    ALL_FORWARD_BYTES = 48 << 20
+    URGENT_BYTES = 16 << 20            # N5: more for heartbeats, goodbyes, locks and commits
+    SMALL_FRAME_BYTES = 4096           # N5: who has nothing there may send such a one
+    LONG_PART_BYTES = 64 << 10         # of a frame that goes there in parts ...
+    LONG_HEADER_MAX = 64 << 10         # beside the largest body
+
+
+cdef bint forwarding_open(Forwarding* f) noexcept nogil:
+    f.repeat_at = -1
+    f.words = <Word*>calloc(2 * f.transport.connection_max, sizeof(Word))
+    return f.words != NULL
+
+
+cdef inline bint is_urgent(int32_t code) noexcept nogil:
+    """Whether others wait for it: the coordinator takes these first, too."""
+    return (code == CODE_HEART_BEAT or code == CODE_UNREGISTER or code == CODE_LOCK
+            or code == CODE_UNLOCK or code == CODE_COMMIT_OFFSET)
+
+
+cdef bint too_much_waits(Forwarding* f, Connection* c, const Header* header,
+                         int64_t length) noexcept nogil:
+    """Whether one more frame of a connection, of `length` bytes, has to wait (N5)."""
+    cdef ForwardShare* own = forwarding_of(c)
+    cdef bint urgent = is_urgent(header.code)
+    if own.count >= FORWARDS_MAX:
+        return True
+    if own.bytes > 0 and own.bytes + length > FORWARD_SHARE_BYTES:
+        return True
+    if own.count > 0 and f.count >= ALL_FORWARDS_MAX and not urgent:
+        return True
+    if own.count == 0 and length <= SMALL_FRAME_BYTES:
+        return False
+    return f.bytes > 0 and f.bytes + length > ALL_FORWARD_BYTES + (
+        URGENT_BYTES if urgent else 0)
+
+
+cdef inline void count_forwarded(Forwarding* f, Connection* c, int32_t shares,
+                                 int32_t length) noexcept nogil:
+    cdef ForwardShare* own = forwarding_of(c)
+    own.count += shares
+    own.bytes += length
+    f.count += shares
+    f.bytes += length
+    own.known = True
+
+
+cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
+                      int64_t length) noexcept nogil:
+    """The coordinator has done them; what its predecessor had was forgotten."""
+    cdef Connection* c = connection_find(f.transport, connection)
+    cdef ForwardShare* own = forwarding_of(c)
+    f.count = max(f.count - shares, 0)
+    f.bytes = max(f.bytes - length, 0)
+    if c != NULL:
+        own.count = max(own.count - shares, 0)
+        own.bytes = max(own.bytes - length, 0)
+
+
+cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int park,
+                       bint body_stays) noexcept nogil:
+    cdef const Header* header = &request.header
+    cdef int32_t length = request.length
+    cdef int32_t header_length = request.header_length
+    cdef int32_t sent = FRAME_HEADER_WORD + header_length if body_stays else length
+    cdef ForwardHead* head
+    cdef ParkedRequest* parked = NULL
+    cdef uint8_t* place
+    if sent > FORWARD_BYTES_MAX:
+        if not header.has_opaque:      # nothing that could be answered
+            connection_close(f.transport, c, CLOSE_HEADER, header_length)
+            return HANDLE_CLOSE
+        if park == PARK_NOT:
+            return forward_long(f, c, request)
+        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
+            reply_plain(f.transport, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
+                        "the request's header is too large: more than 393216 bytes")
+        return HANDLED
+    if too_much_waits(f, c, header, sent) or (park != PARK_NOT and not may_park(f.parking, c, length)):
+        return HANDLE_WAIT
+    if not forward_words(f):           # N14; and offsets that came before it go before it
+        return HANDLE_STALL
+    place = requests_claim(f.requests, sizeof(ForwardHead) + sent)
+    if place == NULL:
+        return HANDLE_STALL
+    if park != PARK_NOT:
+        parked = park_frame(f.parking, c, request, park)
+        if parked == NULL:
+            if header.has_opaque and not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
+                reply_plain(f.transport, c, header.binary, header.opaque, CODE_SYSTEM_BUSY,
+                            "[OVERLOAD]too many requests wait for the coordinator, try again later")
+            return HANDLED
+    head = <ForwardHead*>place
+    fill_head(head, c)
+    head.parked = parked.id if parked != NULL else 0
+    head.body_size = length - FRAME_HEADER_WORD - header_length
+    memcpy(place + sizeof(ForwardHead), request.frame, sent)
+    ring_commit(&f.requests.ring, FORWARD_FRAME, sizeof(ForwardHead) + sent)
+    requests_publish(f.requests)
+    count_forwarded(f, c, 1, sent)
+    if header.code == CODE_HEART_BEAT:
+        keep_heartbeat(f, c, request.frame, length)
+    f.transport.slot.figures[FIGURE_FORWARDED] += 1
+    return HANDLED
+
+
+cdef bint is_reply(const Header* header) noexcept nogil:
+    return header.code == CODE_SEND_REPLY or header.code == CODE_SEND_REPLY_V2
+
+
+cdef bint take_long_place(Forwarding* f, Connection* c) noexcept nogil:
+    """N15. Tickets below the lowest that waits are done, so that one is always within reach."""
+    cdef ForwardShare* own = forwarding_of(c)
+    cdef int32_t i, free = 0, place = -1
+    if own.long_ticket == 0:
+        f.long_tickets += 1
+        own.long_ticket = f.long_tickets
+    for i in range(LONG_FRAMES_MAX):
+        if not f.long_frames[i]:
+            free += 1
+            place = i
+    if place < 0 or own.long_ticket > f.long_tickets_done + free:
+        return False
+    f.long_frames[place] = True
+    own.long_place = place + 1
+    c.begun = True
+    end_ticket(f, c)
+    return True
+
+
+cdef void end_ticket(Forwarding* f, Connection* c) noexcept nogil:
+    f.long_tickets_done += 1
+    forwarding_of(c).long_ticket = 0
+
+
+cdef void end_long(Forwarding* f, Connection* c) noexcept nogil:
+    cdef ForwardShare* own = forwarding_of(c)
+    f.long_frames[own.long_place - 1] = False
+    own.long_place = 0
+    c.begun = False
+    own.long_sent = 0
+
+
+cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil:
+    cdef ForwardShare* own = forwarding_of(c)
+    if own.long_place:
+        end_long(f, c)
+    if own.long_ticket:
+        end_ticket(f, c)
+    if own.known:
+        put_word(f, FORWARD_CLOSED, c.id)
+    free(own.heartbeat)
+
+
+cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
+    """
+    A frame in parts (R5). It waits in its connection's buffer until the last of them is in the ring,
+    of which the connection never has more than a quarter (N5): others go between the parts.
+    """
+    cdef ForwardShare* own = forwarding_of(c)
+    cdef const Header* header = &request.header
+    cdef int32_t length = request.length
+    cdef int32_t header_length = request.header_length
+    cdef ForwardHead* head
+    cdef int32_t size
+    if is_reply(header) and (length - FRAME_HEADER_WORD - header_length > f.identity.body_max
+                             or header_length > LONG_HEADER_MAX):
+        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
+            reply_plain(f.transport, c, header.binary, header.opaque, CODE_MESSAGE_ILLEGAL,
+                        <const char*>f.identity.illegal)
+        return HANDLED
+    if own.long_place == 0 and not take_long_place(f, c):
+        ring_wait_for_room(&f.requests.ring)      # who has a place goes on, and ends, when it is rung
+        return HANDLE_WAIT
+    if own.long_sent == 0 and too_much_waits(f, c, header, length):
+        end_long(f, c)
+        return HANDLE_WAIT
+    while own.long_sent < length:
+        if own.count >= FORWARDS_MAX:
+            return HANDLE_WAIT
+        if not forward_words(f):
+            return HANDLE_STALL
+        size = min(LONG_PART_BYTES, length - own.long_sent)
+        head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
+        if head == NULL:
+            return HANDLE_STALL
+        fill_head(head, c)
+        head.body_size = length - FRAME_HEADER_WORD - header_length
+        head.part = (own.long_place << PART_PLACE_SHIFT) | (
+            PART_NEXT if own.long_sent > 0 else 0) | (
+            PART_MORE if own.long_sent + size < length else 0)
+        memcpy(<uint8_t*>head + sizeof(ForwardHead), request.frame + own.long_sent, size)
+        ring_commit(&f.requests.ring, FORWARD_FRAME, <int32_t>sizeof(ForwardHead) + size)
+        requests_publish(f.requests)
+        own.long_sent += size
+        count_forwarded(f, c, FORWARD_PART_SHARE, size)
+    end_long(f, c)
+    f.transport.slot.figures[FIGURE_FORWARDED] += 1
+    return HANDLED
+
+
+cdef void keep_heartbeat(Forwarding* f, Connection* c, const uint8_t* frame,
+                         int32_t length) noexcept nogil:
+    """The connection's newest heartbeat, for forward_heartbeats; without memory it is not kept."""
+    cdef ForwardShare* own = forwarding_of(c)
+    cdef uint8_t* copy
+    if length > HEARTBEAT_BYTES_MAX:
+        return
+    if length > own.heartbeat_capacity:
+        if not memory_take(f.transport, c, length - own.heartbeat_capacity):
+            return
+        copy = <uint8_t*>realloc(own.heartbeat, length)
+        if copy == NULL:
+            memory_give(f.transport, c, length - own.heartbeat_capacity)
+            return
+        own.heartbeat = copy
+        own.heartbeat_capacity = length
+    memcpy(own.heartbeat, frame, length)
+    own.heartbeat_length = length
+
+
+cdef void coordinator_is_new(Forwarding* f) noexcept nogil:
+    cdef int32_t i
+    f.count = 0                     # what its predecessor had taken is lost
+    f.bytes = 0
+    for i in range(f.transport.connection_max):
+        if f.transport.connections[i] != NULL:
+            forwarding_of(f.transport.connections[i]).count = 0
+            forwarding_of(f.transport.connections[i]).bytes = 0
+            f.transport.connections[i].tell_below = 0
+    f.repeat_at = 0
+    forward_heartbeats(f)
+
+
+cdef void forward_heartbeats(Forwarding* f) noexcept nogil:
+    """Those that are left, as far as there is room; the rest when there is more."""
+    cdef ForwardShare* own
+    cdef Connection* c
+    cdef ForwardHead* head
+    while 0 <= f.repeat_at < f.transport.connection_max:
+        c = f.transport.connections[f.repeat_at]
+        f.repeat_at += 1
+        if c == NULL or forwarding_of(c).heartbeat == NULL:
+            continue
+        own = forwarding_of(c)
+        head = NULL
+        if f.bytes < ALL_FORWARD_BYTES and forward_words(f):
+            head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + own.heartbeat_length)
+        if head == NULL:
+            f.repeat_at -= 1
+            requests_publish(f.requests)
+            return
+        fill_head(head, c)
+        count_forwarded(f, c, 1, own.heartbeat_length)
+        memcpy(<uint8_t*>head + sizeof(ForwardHead), own.heartbeat, own.heartbeat_length)
+        ring_commit(&f.requests.ring, FORWARD_REPEATED,
+                    <int32_t>sizeof(ForwardHead) + own.heartbeat_length)
+    f.repeat_at = -1
+    requests_publish(f.requests)
+
+
+cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:
+    memset(head, 0, sizeof(ForwardHead))
+    head.connection = c.id
+    memcpy(head.address, c.address, 16)
+    head.address_is_v6 = c.address_is_v6
+    head.port = c.port
+    head.fast_port = peer_of(c).fast_port
+
+
+cdef bint forward_unread(Forwarding* f, Connection* c) noexcept nogil:
+    return f.word_count == 0 and forward_word(f, FORWARD_UNREAD, c.id)
+
+
+cdef bint forward_word(Forwarding* f, int32_t kind, uint64_t connection) noexcept nogil:
+    cdef ForwardHead* head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead))
+    if head == NULL:
+        return False
+    memset(head, 0, sizeof(ForwardHead))
+    head.connection = connection
+    ring_commit(&f.requests.ring, kind, sizeof(ForwardHead))
+    requests_publish(f.requests)
+    return True
+
+
+cdef bint forward_words(Forwarding* f) noexcept nogil:
+    """Offsets, then the words that wait (N14); False: some still do."""
+    cdef int32_t sent = 0
+    commits_send(f.commits)
+    if f.word_count == 0:
+        return True
+    if f.commits.count > 0:             # others take over its queues where it has left them
+        return False
+    while sent < f.word_count and forward_word(f, f.words[sent].kind, f.words[sent].connection):
+        sent += 1
+    f.word_count -= sent
+    memmove(f.words, f.words + sent, f.word_count * sizeof(Word))
+    return f.word_count == 0
+
+
+cdef void put_word(Forwarding* f, int32_t kind, uint64_t connection) noexcept nogil:
+    """
+    Now or when there is room. There is a place for it: while one waits, no connection becomes known
+    to the coordinator, so that each has one end and one READS here at most.
+    """
+    f.words[f.word_count].kind = kind
+    f.words[f.word_count].connection = connection
+    f.word_count += 1
+    forward_words(f)
+
+
+cdef void forward_reads(Forwarding* f, Connection* c) noexcept nogil:
+    put_word(f, FORWARD_READS, c.id)
+
+
+cdef void forward_hello(Forwarding* f) noexcept nogil:
+    doorbell_ring(&f.shm.slots[SLOT_COORDINATOR])

@@ -1,0 +1,49 @@
+# Pulls that wait: for messages, or for old ones to be read from the disk (cold.pxd).
+#
+#   H1  A held pull is in one list: that of its queue, counting in `interest`; of the unborn ones; or
+#       of those that wait for the disk.
+#   H2  After it is listed, the queue's end is looked at once more (dispatch.pxd, D3).
+#   H3  A held pull leaves with its connection at once, and when its time is over at the next tick.
+#   H4  An arrival is looked at by each held pull of its queue: it goes on from its cursor. When the
+#       group's subscription has changed meanwhile, it begins anew from its offset, with what counts
+#       now.
+#   H5  A connection holds at most `held_share` pulls, and filters of FILTER_SHARE_BYTES with them: a
+#       further one is answered at once.
+#   H6  When all places are taken and somebody wants one, the newest pull of the connection that holds
+#       most is answered early, as if its time were over. Who holds most gets no further place.
+#   H7  An arrival makes its queue due: a pass over its pulls, HELD_WORK in a turn, goes on in later
+#       turns, queue after queue, until each pull was looked at once since. A pull whose connection
+#       has used up its slice (N9), or does not read (N2), goes on when that has changed.
+#   H8  Of the reads of the disk that may wait (J2) a connection has at most a quarter of what is free;
+#       its next pull waits in its buffer as in N3.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from mqcore.net.serving.held_lists cimport Held
+from mqcore.net.serving.scan cimport Puller
+from mqcore.net.serving.wanted cimport Wanted
+from mqcore.net.transport.transport cimport Connection
+
+cdef struct PullPlace:             # what of a pull its waiting needs
+    const uint8_t* topic
+    int32_t topic_length
+    int32_t queue                  # number, -1: not born yet
+    int32_t queue_id
+    uint64_t queue_hash
+    int64_t offset
+    int32_t count_max
+
+# Its memory; False: there is none.
+cdef bint held_open(Held* h) noexcept nogil
+cdef void held_clear(Held* h) noexcept nogil
+# Keep the pull until a message comes or `wait_ms` is over; False: no room, answer it at once.
+cdef bint hold(Held* h, Connection* c, const Puller* puller, const PullPlace* place,
+               const Wanted* wanted, int64_t wait_ms) noexcept nogil
+# Keep the pull until job `job` is finished; entries below `cursor` were looked at. False: no room.
+cdef bint hold_cold(Held* h, Connection* c, const Puller* puller, const PullPlace* place,
+                    const Wanted* wanted, int64_t cursor, int64_t job) noexcept nogil
+cdef int32_t cold_share(const Held* h) noexcept nogil                # H8
+cdef void take_arrivals(Held* h) noexcept nogil
+cdef void settle_due(Held* h) noexcept nogil                        # H7: queues
+cdef void settle_due_of(Held* h, Connection* c) noexcept nogil      # ... and pulls of a connection
+cdef void take_cold(Held* h) noexcept nogil
+cdef void look_at_held(Held* h) noexcept nogil      # goes on with the walk over all (`walk`)

@@ -1,0 +1,93 @@
+# Places of held pulls, and the lists that they are in (held.pxd, H1).
+#
+# Lists are circular, by the pulls' numbers. A list's word is its first pull + 1; 0: it is empty.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from mqcore.net.serving.scan cimport Puller, Reading
+from mqcore.net.serving.wanted cimport Match, Wants
+from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+
+cdef struct HeldLink:                  # of a circular list, by number
+    int32_t next
+    int32_t before
+
+cdef enum:                             # the lists of held pulls
+    HELD_PLACE = 0                     # of its queue, of the unborn queues, or of the disk (H1)
+    HELD_OWNER = 1                     # of its connection
+    HELD_DUE = 2                       # of its connection: in `due`
+
+cdef struct HeldPull:
+    uint64_t connection                # 0: the place is free
+    HeldLink[3] links                  # by HELD_PLACE, HELD_OWNER, HELD_DUE
+    int32_t seen                       # H7: the pass that it was looked at in
+    bint is_due
+    int64_t looked_ms                  # steady: when it was looked at last
+    Puller puller
+    int32_t queue                      # number in the queue table, -1: the queue is not born yet
+    uint64_t queue_hash
+    int32_t queue_id
+    uint8_t topic_length
+    uint8_t[127] topic
+    int32_t count_max
+    int64_t offset                     # that was asked for
+    int64_t cursor                     # entries below it were looked at and did not match
+    int64_t deadline_ms                # steady clock
+    int64_t tell_ms                    # steady clock: then it is told how far the cursor is
+    int64_t cold_job                   # the read that it waits for, in the list `cold`; 0: none
+    int32_t cold_rounds                # how often it has waited for the same
+    Match match                        # codes and filter are its own
+    int32_t subscription               # entry that it follows, -1: it brought its own
+    int32_t sequence                   # of that entry, when `match` was made of it
+
+cdef struct Held:
+    Transport* transport
+    Shm* shm
+    Reading* reading
+    Wants* wants
+    Ring arrivals
+    uint8_t* interest                  # of this process, by queue number (H1)
+    HeldPull* pulls
+    int32_t capacity
+    int32_t count
+    int32_t free_place                 # first of the places that were given back, -1: none
+    int32_t used                       # places that were ever taken
+    int32_t* of_queue                  # first held pull + 1 by queue number; the last: the unborn
+    int32_t* passes                    # H7: by queue number, the pass over its pulls
+    int32_t* due_queues                # H7: a ring of queues whose pulls are looked at
+    uint8_t* queue_is_due
+    int32_t due_first
+    int32_t due_count
+    int32_t walk                       # the place that is looked at next; `used`: none
+    int64_t look_ms                    # steady: who was not looked at since is looked at
+    uint64_t heaviest                  # who holds most (H6) ...
+    int64_t heaviest_turn              # ... in that turn
+    int32_t queues_known               # queue count when the unborn were looked at last
+    int32_t cold                       # first held pull + 1 that waits for the disk
+    int32_t cold_count
+
+cdef inline int32_t unborn(const Held* h) noexcept nogil:
+    """The list of pulls whose queues have no number, beside those of the queues."""
+    return h.shm.head.queue_capacity
+
+
+cdef inline int32_t* list_of(Held* h, const HeldPull* held) noexcept nogil:
+    if held.cold_job:
+        return &h.cold
+    return &h.of_queue[held.queue if held.queue >= 0 else unborn(h)]
+
+
+cdef inline uint8_t* interest_in(Held* h, int32_t queue) noexcept nogil:
+    return &h.interest[queue]
+
+
+cdef inline int64_t filter_size(const HeldPull* held) noexcept nogil:
+    return held.match.filter.size if held.match.filter != NULL else 0
+
+
+cdef void held_link(Held* h, int which, int32_t* first, int32_t number) noexcept nogil    # as the last
+cdef void held_unlink(Held* h, int which, int32_t* first, int32_t number) noexcept nogil
+# Take a held pull out of all lists and give its place back.
+cdef void held_let_go(Held* h, int32_t number) noexcept nogil
+cdef void held_forget(Held* h, Connection* c) noexcept nogil        # H3: all of a connection

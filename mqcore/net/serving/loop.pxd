@@ -1,0 +1,67 @@
+# One serving process: its rooms put together, and their turns.
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.layout cimport WorkerSlot
+from mqcore.net.identity cimport Identity
+from mqcore.net.remoting.say cimport Voice
+from mqcore.net.requests cimport Front
+from mqcore.net.serving.answers cimport Answers
+from mqcore.net.serving.appends cimport Appends
+from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.dispatch cimport Dispatch
+from mqcore.net.serving.forward cimport Forwarding
+from mqcore.net.serving.held_lists cimport Held
+from mqcore.net.serving.parked cimport Parking
+from mqcore.net.serving.pull cimport Pulls
+from mqcore.net.serving.requests_ring cimport RequestsRing
+from mqcore.net.serving.scan cimport Reading
+from mqcore.net.serving.send cimport Sends
+from mqcore.net.serving.transaction cimport Ends
+from mqcore.net.serving.wanted cimport Wants
+from mqcore.net.transport.transport cimport Transport
+from mqcore.shm.segment cimport Segment, Shm
+
+cdef enum:                             # kinds of listeners
+    KIND_MAIN = 0
+    KIND_FAST = 1                      # the port beside it that takes no pulls (broker.md 1.1)
+    KIND_OTHER = 2                     # of another front
+    KINDS = 3
+
+cdef struct Server:
+    Shm* shm
+    WorkerSlot* slot
+    Front[KINDS] fronts                # by kind of listener
+    Identity identity
+    Transport transport
+    Voice voice
+    Appends appends
+    Sends sends
+    Ends ends
+    Wants wants
+    Reading reading
+    Held held
+    Pulls pulls
+    RequestsRing requests
+    Commits commits
+    Parking parking
+    Forwarding forwarding
+    Dispatch dispatch
+    Answers answers
+    int32_t writer_incarnation
+    int32_t dispatcher_incarnation
+    int32_t coordinator_incarnation
+    int64_t tick_ms                    # steady: when timers were looked at last
+
+
+cdef class ServingLoop:
+    cdef Segment segment
+    cdef Server* s
+    cdef object listeners
+    cdef int32_t trims_seen
+
+    cdef connect(self)
+    cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max)
+    cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
+                    int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,
+                    int32_t extension_files_max)
+    cdef void forget_deleted(self) noexcept nogil

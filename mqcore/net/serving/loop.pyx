@@ -1,0 +1,437 @@
+"""The serving process: the native loop over sockets and rings, and its thin Python shell."""
+import socket
+
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, malloc
+from libc.string cimport memcpy
+
+from mqcore.atomics cimport load_i32_acquire
+from mqcore.clock cimport steady_ms
+from mqcore.endian cimport store_i32
+from mqcore.filter.loaded cimport filter_cache_clear
+from mqcore.layout cimport (
+    CONNECTION_LIFE_MASK,
+    CONNECTION_LIFE_SHIFT,
+    CONNECTION_SERVING_SHIFT,
+    CQ_ENTRY_SIZE,
+    HOST_V4_SIZE,
+    HOST_V6_SIZE,
+    PROPERTIES_LENGTH_MAX,
+    SLOT_COORDINATOR,
+    SLOT_DISPATCHER,
+    SLOT_SERVING,
+    SLOT_WRITER,
+    WORKER_RUNNING,
+)
+from mqcore.net.remoting.frames cimport Remoting
+from mqcore.net.remoting.say cimport remoting_front
+from mqcore.net.serving.answers cimport take_answers
+from mqcore.net.serving.appends cimport append_push, take_results
+from mqcore.net.serving.cold cimport cold_close, cold_open
+from mqcore.net.serving.commits cimport commits_send
+from mqcore.net.serving.dispatch cimport serve
+from mqcore.net.serving.forward cimport (
+    coordinator_is_new,
+    forget_forwarding,
+    forward_heartbeats,
+    forward_hello,
+    forward_reads,
+    forward_words,
+    forwarding_open,
+)
+from mqcore.net.serving.held cimport (
+    held_clear,
+    held_open,
+    look_at_held,
+    settle_due,
+    settle_due_of,
+    take_arrivals,
+    take_cold,
+)
+from mqcore.net.serving.held_lists cimport held_forget
+from mqcore.net.serving.parked cimport drop_old_parked, parking_open
+from mqcore.net.serving.peer cimport Peer, peer_of
+from mqcore.net.serving.scan cimport SCAN_ENTRIES_MAX
+from mqcore.net.transport.loop cimport (
+    transport_close_all,
+    transport_end_turn,
+    transport_go_on,
+    transport_listen,
+    transport_open,
+    transport_read,
+    transport_sleep,
+    transport_stop_listening,
+    transport_tick,
+)
+from mqcore.net.transport.output cimport output_flush_all
+from mqcore.net.transport.transport cimport CloseEvent, Connection
+from mqcore.shm.pull_counts cimport pull_counts_open
+from mqcore.shm.ring cimport ring_is_empty
+from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
+from mqcore.store.log.named cimport named_close, named_open
+from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
+from mqcore.store.queue.consume_queue cimport (
+    queue_files_close,
+    queue_files_forget,
+    queue_files_open,
+)
+from mqcore.store.queue.extension cimport extension_close, extension_let_go, extension_open
+
+cdef extern from *:
+    """
+    #include <malloc.h>
+    /* The C library keeps what is freed; after a crowd of slow readers that can be much. */
+    static void mq_give_pages_back(void) {
+    #ifdef __GLIBC__
+      malloc_trim(0);
+    #endif
+    }
+    """
+    void give_pages_back "mq_give_pages_back"() noexcept nogil
+
+cdef enum:
+    TICK_MS = 100                      # timers, while there is something to time
+    HELD_LOOK_MS = 1000                # every held pull, in case an arrival found no room
+    DRAIN_MS = 2000                    # for answers on their way when the process stops
+
+
+# -- what the transport calls ------------------------------------------------------------------------
+
+cdef void opened(void* top, Connection* c) noexcept nogil:
+    cdef Peer* peer = peer_of(c)
+    peer.front = &(<Server*>top).fronts[c.kind]
+    peer.fast_port = c.kind == KIND_FAST
+    peer.host_size = HOST_V6_SIZE if c.address_is_v6 else HOST_V4_SIZE
+    memcpy(peer.host, c.address, peer.host_size - 4)
+    store_i32(peer.host + peer.host_size - 4, c.port)
+
+
+cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
+    cdef const Front* front = peer_of(c).front
+    cdef int64_t handled = front.bytes_came(front.self, c, data, length)
+    append_push(&(<Server*>top).appends)         # the writer begins while we read on
+    return handled
+
+
+cdef void slice_came(void* top, Connection* c) noexcept nogil:
+    settle_due_of(&(<Server*>top).held, c)
+
+
+cdef void drained(void* top, Connection* c) noexcept nogil:
+    forward_reads(&(<Server*>top).forwarding, c)
+
+
+cdef void closing(void* top, Connection* c) noexcept nogil:
+    forget_forwarding(&(<Server*>top).forwarding, c)
+    held_forget(&(<Server*>top).held, c)
+
+
+# -- turns -------------------------------------------------------------------------------------------
+
+cdef void take_rings(Server* s) noexcept nogil:
+    take_results(&s.appends)
+    take_arrivals(&s.held)
+    if s.held.due_count:
+        settle_due(&s.held)
+    if s.held.cold:
+        take_cold(&s.held)
+    take_answers(&s.answers)
+    if s.forwarding.word_count:
+        forward_words(&s.forwarding)
+    if s.forwarding.repeat_at >= 0:
+        forward_heartbeats(&s.forwarding)
+    transport_go_on(&s.transport)
+    append_push(&s.appends)
+
+
+cdef bint has_more(Server* s) noexcept nogil:
+    """Whether something was left for this turn (H7), or has come."""
+    return (s.held.due_count > 0 or s.held.walk < s.held.used
+            or not ring_is_empty(&s.appends.results) or not ring_is_empty(&s.held.arrivals)
+            or not ring_is_empty(&s.answers.ring))
+
+
+cdef void tick(Server* s) noexcept nogil:
+    cdef int64_t now_ms = s.transport.steady_ms
+    s.tick_ms = now_ms
+    look_at_others(s)
+    if s.held.walk >= s.held.used:
+        s.held.walk = 0
+    if now_ms - s.held.look_ms >= HELD_LOOK_MS:
+        s.held.look_ms = now_ms
+        if s.transport.trim:
+            s.transport.trim = False
+            give_pages_back()
+    commits_send(&s.commits)
+    drop_old_parked(&s.parking)
+    transport_tick(&s.transport)
+
+
+cdef void look_at_others(Server* s) noexcept nogil:
+    """Has another process been started anew? Then mend what its predecessor left open here."""
+    cdef int32_t incarnation = load_i32_acquire(&s.shm.slots[SLOT_DISPATCHER].incarnation)
+    if incarnation != s.dispatcher_incarnation:
+        s.dispatcher_incarnation = incarnation
+        s.held.look_ms = s.transport.steady_ms   # it may have died before it told us of a queue
+    incarnation = load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
+    if incarnation != s.writer_incarnation:
+        s.writer_incarnation = incarnation
+        s.appends.in_flight = 0        # some of their answers will never come
+    if (load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].incarnation) != s.coordinator_incarnation
+            and load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].state) == WORKER_RUNNING):
+        s.coordinator_incarnation = s.shm.slots[SLOT_COORDINATOR].incarnation
+        s.parking.coordinator_since_ms = s.transport.steady_ms
+        coordinator_is_new(&s.forwarding)
+
+
+cdef void turn(Server* s, int timeout_ms) noexcept nogil:
+    """Sleep until something comes, then do all of it."""
+    cdef Transport* t = &s.transport
+    cdef int count
+    doorbell_arm(s.slot)
+    if has_more(s):
+        timeout_ms = 0
+    count = transport_sleep(t, timeout_ms)
+    doorbell_disarm(s.slot)
+    transport_read(t, count)
+    take_rings(s)
+    output_flush_all(t)
+    if t.steady_ms - s.tick_ms >= TICK_MS:
+        tick(s)
+    if s.held.walk < s.held.used:
+        look_at_held(&s.held)
+        output_flush_all(t)
+    transport_end_turn(t)
+
+
+cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
+    cdef int64_t left = until_ms - s.transport.steady_ms
+    if left > TICK_MS and (s.held.count or s.commits.count or s.parking.count
+                           or s.forwarding.word_count or s.transport.stalled.count):
+        left = TICK_MS
+    return <int>max(left, 0)
+
+
+cdef class ServingLoop:
+    """
+    One serving process's work, without the GIL.
+
+    segment: the run's shared memory; index: which serving process this is; listeners: (socket,
+    is the fast port) each; log_folder, queue_folder: where the files are; store_address: (ip, port)
+    that records and message ids carry; live: what `configure` takes. Sizes in bytes, times in ms.
+    Raises OSError.
+    """
+
+    def __cinit__(self, Segment segment not None, int index, list listeners, bytes log_folder,
+                  bytes queue_folder, *, tuple store_address, str cluster, int64_t file_entries,
+                  int connection_max, int held_max, int body_bytes_max, uint64_t seed,
+                  bytes extension_folder=b"", int64_t extension_file_bytes=50331648,
+                  bint light_queues=False, int32_t queue_files_max=4096,
+                  int32_t extension_files_max=1024, int64_t connection_memory_bytes=1 << 28,
+                  **live):
+        cdef Shm* shm = &segment.shm
+        cdef Transport* t
+        cdef Server* s
+        self.segment = segment
+        self.listeners = listeners
+        self.s = s = <Server*>calloc(1, sizeof(Server))
+        if s == NULL:
+            raise MemoryError
+        s.shm = shm
+        s.slot = &shm.slots[SLOT_SERVING + index]
+        t = &s.transport
+        t.slot = s.slot
+        t.id_base = (<uint64_t>(s.slot.incarnation & CONNECTION_LIFE_MASK) << CONNECTION_LIFE_SHIFT) | (
+            <uint64_t>index << CONNECTION_SERVING_SHIFT)
+        t.generation = <uint64_t>s.slot.incarnation * 65537 & 0xFFFFFF
+        t.connection_max = connection_max
+        t.size_each = sizeof(Peer)
+        t.above.top = s
+        t.above.opened = opened
+        t.above.bytes_came = bytes_came
+        t.above.slice_came = slice_came
+        t.above.drained = drained
+        t.above.closing = closing
+        self.fill_identity(store_address, cluster, body_bytes_max)
+        self.connect()
+        self.configure(**live)
+        s.sends.random = seed | 1
+        s.sends.light_queues = s.pulls.light_queues = light_queues
+        s.held.capacity = held_max
+        s.held.interest = shm.interest + <int64_t>index * shm.head.queue_capacity
+        if not transport_open(t, s.slot.bell, connection_memory_bytes):
+            raise OSError(errno, "epoll, or memory of connections")
+        s.reading.entries = <uint8_t*>malloc(SCAN_ENTRIES_MAX * CQ_ENTRY_SIZE)
+        if s.reading.entries == NULL or not (
+                held_open(&s.held) and parking_open(&s.parking) and forwarding_open(&s.forwarding)):
+            raise MemoryError
+        self.open_store(log_folder, queue_folder, extension_folder, file_entries,
+                        extension_file_bytes, queue_files_max, extension_files_max)
+        shm_producer(shm, &shm.head.appends[index], &s.appends.ring)
+        shm_consumer(shm, &shm.head.append_results[index], &s.appends.results)
+        shm_consumer(shm, &shm.head.arrivals[index], &s.held.arrivals)
+        shm_producer(shm, &shm.head.requests[index], &s.requests.ring)
+        shm_consumer(shm, &shm.head.answers[index], &s.answers.ring)
+        pull_counts_open(&s.reading.pull_counts, shm, index)
+        s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
+        s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
+        s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation
+        s.tick_ms = s.held.look_ms = t.steady_ms
+        for listener, fast_port in listeners:
+            if not transport_listen(t, listener.fileno(), KIND_FAST if fast_port else KIND_MAIN):
+                raise OSError(errno, "epoll")
+
+    cdef connect(self):
+        """Who knows whom: each room has its own struct, and pointers to those that it uses."""
+        cdef Server* s = self.s
+        cdef Transport* t = &s.transport
+        s.voice.remoting = Remoting(transport=t, top=&s.dispatch, serve=serve)
+        s.voice.identity = &s.identity
+        remoting_front(&s.voice, &s.fronts[KIND_MAIN])
+        s.fronts[KIND_FAST] = s.fronts[KIND_MAIN]
+        s.appends.transport = s.reading.transport = s.held.transport = s.pulls.transport = t
+        s.parking.transport = s.forwarding.transport = s.answers.transport = t
+        s.appends.shm = s.sends.shm = s.wants.shm = s.reading.shm = s.held.shm = s.shm
+        s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
+        s.appends.identity = s.sends.identity = s.forwarding.identity = &s.identity
+        s.appends.incarnation = s.slot.incarnation
+        s.sends.appends = s.ends.appends = &s.appends
+        s.reading.wants = s.held.wants = s.pulls.wants = &s.wants
+        s.held.reading = s.pulls.reading = &s.reading
+        s.pulls.held = &s.held
+        s.pulls.commits = s.forwarding.commits = &s.commits
+        s.commits.requests = s.forwarding.requests = &s.requests
+        s.forwarding.parking = s.answers.parking = &s.parking
+        s.dispatch = Dispatch(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
+                              ends=&s.ends, forwarding=&s.forwarding)
+        s.answers.forwarding = &s.forwarding
+        s.answers.dispatch = &s.dispatch
+
+    cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
+                    int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,
+                    int32_t extension_files_max):
+        cdef Reading* r = &self.s.reading
+        cdef Shm* shm = self.s.shm
+        log_view_open(&r.log, shm.log, log_folder, shm.head.segment_size)
+        if queue_files_open(&r.queues, shm.queues, shm.head.queue_capacity, queue_folder,
+                            file_entries, queue_files_max, False):
+            raise MemoryError
+        if extension_open(&r.extension, shm.queues, shm.head.queue_capacity, extension_folder,
+                          queue_folder, file_entries, extension_file_bytes, extension_files_max,
+                          False):
+            raise MemoryError
+        named_open(&self.s.ends.named, shm, &r.log, &r.queues)
+        r.cold_reader = cold_open(self.s.slot.bell)
+        r.log.read_ahead = r.cold_reader == NULL                             # L3
+
+    def configure(self, *, str region, bint trace_on, int64_t idle_ms_max, int64_t memory_bytes,
+                  int memory_count_max, int memory_bytes_max, int disk_count_max,
+                  int disk_bytes_max, bint long_polling, int64_t short_polling_ms,
+                  int delay_level_count=18, bint transactions_refused=False,
+                  bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
+                  int64_t accept_sends_from_ms=0) -> None:
+        """What can change while it runs, between two calls of `run`. Raises ValueError."""
+        cdef Server* s = self.s
+        cdef bytes raw = region.encode()
+        if len(raw) > <int>sizeof(s.identity.region):
+            raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most 256")
+        s.identity.region_length = <int32_t>len(raw)
+        memcpy(s.identity.region, <const char*>raw, len(raw))
+        s.identity.trace_on = trace_on
+        s.transport.idle_ms_max = idle_ms_max
+        s.reading.memory_bytes = memory_bytes
+        s.reading.memory_count_max = memory_count_max
+        s.reading.memory_bytes_max = memory_bytes_max
+        s.reading.disk_count_max = disk_count_max
+        s.reading.disk_bytes_max = disk_bytes_max
+        s.pulls.long_polling = long_polling
+        s.pulls.short_polling_ms = short_polling_ms
+        s.sends.delay_level_count = delay_level_count
+        s.sends.transactions_refused = transactions_refused
+        s.wants.filters_enabled = filters_enabled
+        s.wants.filter_retry = filter_retry
+        s.pulls.slave_read = slave_read
+        s.sends.accept_from_ms = accept_sends_from_ms
+
+    cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max):
+        cdef Identity* who = &self.s.identity
+        ip, port = store_address
+        raw = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+        raw += int(port).to_bytes(4, "big")
+        who.store_host_size = <int32_t>len(raw)
+        memcpy(who.store_host, <const char*>raw, len(raw))
+        raw = b"CLUSTER\x01" + cluster.encode()
+        if len(raw) > <int>sizeof(who.cluster_property):
+            raise ValueError(f"broker.cluster: {len(raw) - 8} bytes, expected at most 290")
+        who.cluster_property_length = <int32_t>len(raw)
+        memcpy(who.cluster_property, <const char*>raw, len(raw))
+        who.body_max = body_max
+        raw = (f"the message is illegal: its body or batch is longer than {body_max} bytes "
+               f"(store.message_size_max_bytes), or its properties are longer than "
+               f"{PROPERTIES_LENGTH_MAX} bytes").encode()
+        memcpy(who.illegal, <const char*>raw, len(raw) + 1)
+
+    def hello(self) -> None:
+        """Tell the coordinator that this is a new process: connections of an earlier one are gone."""
+        forward_hello(&self.s.forwarding)
+
+    def run(self, int64_t slice_ms) -> None:
+        """Serve for `slice_ms`, or until a stop is asked for."""
+        cdef Server* s = self.s
+        cdef int64_t end_ms = steady_ms() + slice_ms
+        self.forget_deleted()
+        with nogil:
+            while s.transport.steady_ms < end_ms and not load_i32_acquire(&s.slot.stop_requested):
+                turn(s, sleep_ms(s, end_ms))
+            s.slot.beat_ms = s.transport.now_ms
+
+    cdef void forget_deleted(self) noexcept nogil:
+        """Let go of deleted files, between requests: their disk space is free only then."""
+        cdef Reading* r = &self.s.reading
+        cdef int32_t trims = load_i32_acquire(&self.s.shm.log.trims)
+        log_view_forget(&r.log)
+        if trims != self.trims_seen:
+            self.trims_seen = trims
+            queue_files_forget(&r.queues)
+            extension_let_go(&r.extension)
+
+    def drain(self) -> None:
+        """The end: accept and read nothing more, answer what is on its way, close everything."""
+        cdef Server* s = self.s
+        cdef int64_t end_ms = steady_ms() + DRAIN_MS
+        transport_stop_listening(&s.transport)
+        with nogil:
+            s.held.walk = 0            # who waits hears it now, not when its own patience ends
+            while s.held.walk < s.held.used:
+                look_at_held(&s.held)
+            output_flush_all(&s.transport)
+            while s.appends.in_flight > 0 and steady_ms() < end_ms:
+                turn(s, 20)
+            transport_close_all(&s.transport)
+            while not forward_words(&s.forwarding) and steady_ms() < end_ms:
+                turn(s, 20)
+        named_close(&s.ends.named)
+        log_view_close(&s.reading.log)
+        queue_files_close(&s.reading.queues)
+        extension_close(&s.reading.extension)
+        cold_close(s.reading.cold_reader)
+        s.reading.cold_reader = NULL
+        held_clear(&s.held)
+        filter_cache_clear(&s.wants.filters)
+
+    def events(self) -> tuple[list[tuple[str, int, int]], int]:
+        """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""
+        cdef Transport* t = &self.s.transport
+        cdef CloseEvent* event
+        result = []
+        for i in range(t.event_count):
+            event = &t.events[i]
+            size = 16 if event.address_is_v6 else 4
+            address = socket.inet_ntop(socket.AF_INET6 if event.address_is_v6 else socket.AF_INET,
+                                       (<const char*>event.address)[:size])
+            result.append((f"{address}:{event.port}", event.reason, event.detail))
+        lost = t.events_lost
+        t.event_count = 0
+        t.events_lost = 0
+        return result, lost

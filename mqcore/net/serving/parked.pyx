@@ -1,0 +1,105 @@
+"""Keeps requests that the coordinator is asked about, and who must not pass them (N7)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from mqcore.layout cimport TOPIC_LENGTH_MAX
+from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of
+from mqcore.net.transport.memory cimport memory_count
+from mqcore.net.transport.transport cimport connection_find
+from mqcore.shm.tables cimport name_hash
+from mqcore.wire.header cimport SEND_TOPIC, Header, text_copy
+
+cdef enum:
+    PARKED_BYTES_MAX = 64 << 20
+    PARKED_LIFE_MS = 10000
+    ORPHAN_LIFE_MS = 2000              # of what a coordinator that died had, after the next start
+
+
+cdef bint parking_open(Parking* p) noexcept nogil:
+    p.bytes_max = min(<int64_t>PARKED_BYTES_MAX, p.transport.memory_max // 4)
+    p.places = <ParkedRequest*>calloc(PARKED_COUNT_MAX, sizeof(ParkedRequest))
+    return p.places != NULL
+
+
+cdef int32_t bucket_of(const Header* header, int park) noexcept nogil:
+    """Where later sends look whether this one is still asked about (N7); -1: it is no send."""
+    cdef uint8_t topic[TOPIC_LENGTH_MAX]
+    cdef int32_t length
+    if park == PARK_REQUEST:
+        return -1
+    length = text_copy(&header.fields[SEND_TOPIC], topic, TOPIC_LENGTH_MAX)
+    if park == PARK_UNREAD or length < 1:
+        return ASKED_BUCKETS
+    return <int32_t>(name_hash(topic, length, 0) % ASKED_BUCKETS)
+
+
+cdef bint may_park(const Parking* p, const Connection* c, int32_t length) noexcept nogil:
+    cdef ParkShare* own = parked_of(c)
+    return own.count == 0 or (
+        own.count < (PARKED_COUNT_MAX - p.count) // 2
+        and own.bytes + length <= (p.bytes_max - p.bytes) // 2)
+
+
+cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request,
+                               int park) noexcept nogil:
+    cdef ParkShare* own = parked_of(c)
+    cdef ParkedRequest* place
+    cdef int32_t i
+    if p.count == PARKED_COUNT_MAX or p.bytes + request.length > p.bytes_max:
+        return NULL
+    for i in range(PARKED_COUNT_MAX):
+        p.next = (p.next + 1) & (PARKED_COUNT_MAX - 1)
+        if p.places[p.next].id == 0:
+            break
+    place = &p.places[p.next]
+    place.frame = <uint8_t*>malloc(request.length)
+    if place.frame == NULL:
+        return NULL
+    memcpy(place.frame, request.frame, request.length)
+    place.id = p.next + 1
+    place.connection = c.id
+    place.since_ms = p.transport.steady_ms
+    place.length = request.length
+    place.header_length = request.header_length
+    place.binary = request.header.binary
+    place.bucket = bucket_of(&request.header, park)
+    if place.bucket >= 0:
+        own.asked[place.bucket] += 1
+        own.asked_count += 1
+    own.count += 1
+    own.bytes += request.length
+    p.count += 1
+    p.bytes += request.length
+    memory_count(p.transport, request.length)      # N11
+    return place
+
+
+cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil:
+    cdef Connection* c = connection_find(p.transport, parked.connection)
+    cdef ParkShare* own = parked_of(c)
+    if c != NULL:
+        own.count -= 1
+        own.bytes -= parked.length
+        if parked.bucket >= 0:
+            own.asked[parked.bucket] -= 1
+            own.asked_count -= 1
+    p.count -= 1
+    p.bytes -= parked.length
+    memory_count(p.transport, -parked.length)
+    free(parked.frame)
+    parked.frame = NULL
+    parked.id = 0
+
+
+cdef void drop_old_parked(Parking* p) noexcept nogil:
+    """Requests that the coordinator never answered: their clients have given up, or it has died."""
+    cdef int32_t i
+    cdef int64_t born_until_ms = p.transport.steady_ms - PARKED_LIFE_MS
+    if p.count == 0:
+        return
+    if p.transport.steady_ms - p.coordinator_since_ms > ORPHAN_LIFE_MS:
+        born_until_ms = max(born_until_ms, p.coordinator_since_ms)
+    for i in range(PARKED_COUNT_MAX):
+        if p.places[i].id and p.places[i].since_ms < born_until_ms:
+            drop_parked(p, &p.places[i])

@@ -1,0 +1,68 @@
+# A connection as serving sees it: what each of its rooms keeps for one, behind what the transport does.
+#
+# Of what the coordinator is told, three words are independent of the transport's states: `known` (it
+# has heard of the connection, and hears of its end), `tell_below` of the connection (it was told that
+# the peer does not read, N6), `long_place` (it has the first parts of a frame, N15).
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+
+from mqcore.net.requests cimport Asker, Front
+from mqcore.net.transport.transport cimport Connection
+
+cdef enum:
+    ASKED_BUCKETS = 8                  # topics by hash; one more for sends whose topic is not known
+
+cdef struct ForwardShare:              # forward.pxd
+    bint known                         # the coordinator has heard of it
+    uint8_t* heartbeat                 # its last one, for a coordinator that starts anew
+    int32_t heartbeat_length
+    int32_t heartbeat_capacity
+    int32_t count                      # N5: shares of its frames with the coordinator ...
+    int64_t bytes                      # ... and their bytes
+    int32_t long_sent                  # bytes of its first frame that are in `requests` already
+    int32_t long_place                 # of Forwarding.long_frames, + 1; 0: none
+    int64_t long_ticket                # N15: its place in the line for one; 0: it wants none
+
+cdef struct ParkShare:                 # parked.pxd
+    int32_t asked_count                # N7: its sends that are parked ...
+    uint16_t[ASKED_BUCKETS + 1] asked  # ... by bucket of their topic; the last: topic not known
+    int32_t count                      # all that is parked of it ...
+    int64_t bytes
+
+cdef struct HeldShare:                 # held.pxd; pulls that are due are in Connection.due
+    int32_t first                      # its held pulls, first + 1, the oldest first (H5)
+    int32_t count
+    int32_t cold_count                 # ... that wait for the disk
+    int64_t filter_bytes               # of the filters that they hold
+
+cdef struct Peer:
+    Connection connection              # the first: a Connection* is a Peer*
+    const Front* front                 # what it speaks
+    bint fast_port
+    uint8_t[20] host                   # as a record's born host
+    int32_t host_size
+    ForwardShare forwarding
+    ParkShare parked
+    HeldShare held
+
+
+cdef inline Peer* peer_of(const Connection* c) noexcept nogil:
+    return <Peer*>c
+
+
+cdef inline ForwardShare* forwarding_of(const Connection* c) noexcept nogil:
+    return &(<Peer*>c).forwarding
+
+
+cdef inline ParkShare* parked_of(const Connection* c) noexcept nogil:
+    return &(<Peer*>c).parked
+
+
+cdef inline HeldShare* held_of(const Connection* c) noexcept nogil:
+    return &(<Peer*>c).held
+
+
+cdef inline void say(Connection* c, const Asker* asker, int32_t code,
+                     const char* remark) noexcept nogil:
+    """An answer of code and remark alone, if one is waited for."""
+    if not asker.oneway:
+        peer_of(c).front.say(peer_of(c).front.self, c, asker, code, remark)

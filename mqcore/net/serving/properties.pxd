@@ -1,0 +1,35 @@
+# The stored form of a send's properties (store.md 2.5, 2.12, 2.13), written in place in its record.
+#
+# Most sends are stored where they ask to be. Two take a detour: a delayed message waits in
+# SCHEDULE_TOPIC_XXXX, a half message in RMQ_SYS_TRANS_HALF_TOPIC; where it was sent to stands in its
+# properties then. A detour is known when the properties have been read, so such a record is written
+# twice.
+from libc.stdint cimport int32_t, uint8_t
+
+from mqcore.net.identity cimport Identity
+from mqcore.wire.header cimport Text
+
+cdef enum Detour:
+    DETOUR_NONE = 0
+    DETOUR_DELAY = 1
+    DETOUR_HALF = 2
+
+cdef enum:
+    PROPERTIES_BAD = -1                # too long, or no valid text
+    PROPERTIES_ASK = -2                # the coordinator knows what to say of them
+    REAL_PLACE_MAX = 192               # bytes of REAL_TOPIC and REAL_QID with their separators
+
+cdef struct PropertyNotes:
+    bint waits                         # WAIT is not false
+    bint half                          # TRAN_MSG is true
+    int32_t delay_level                # DELAY, 0 or less: none
+
+# For a record without detour: WAIT and what does not count are left out, CLUSTER is added. With one:
+# WAIT stays, a level above the highest is lowered to it, a half message has no delay, and the caller
+# adds the real place. Returns the length, or PROPERTIES_.
+cdef int32_t write_properties(const Identity* identity, int32_t delay_level_count,
+                              const Text* properties, uint8_t* into, int32_t capacity, int detour,
+                              PropertyNotes* notes) noexcept nogil
+# REAL_TOPIC and REAL_QID behind `length` bytes of properties; returns the new length.
+cdef int32_t add_real_place(uint8_t* properties, int32_t length, const uint8_t* topic,
+                            int32_t topic_length, int32_t queue_id) noexcept nogil

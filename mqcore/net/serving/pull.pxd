@@ -1,0 +1,25 @@
+# Pulls: checked, looked up, filtered, answered from the mapped log; or held (held.pxd).
+from libc.stdint cimport int64_t
+
+from mqcore.net.requests cimport PullRequest
+from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.held_lists cimport Held
+from mqcore.net.serving.scan cimport Reading
+from mqcore.net.serving.wanted cimport Wants
+from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.shm.segment cimport Shm
+
+cdef struct Pulls:
+    Transport* transport
+    Shm* shm
+    Reading* reading
+    Wants* wants
+    Held* held
+    Commits* commits
+    bint light_queues                  # topics and groups %LMQ%... need no entry in the tables
+    bint long_polling
+    int64_t short_polling_ms
+    bint slave_read                    # slaveReadEnable
+
+# settled: the coordinator has looked at it. Handled.
+cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint settled) noexcept nogil

@@ -1,0 +1,179 @@
+"""Pulls (broker.md 6.1, 6.2, 6.4; PullMessageProcessor)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.filter.loaded cimport filter_drop
+from mqcore.layout cimport FIGURE_PULLS, GROUP_CONSUME_ENABLED, GROUP_PULL_ASKS
+from mqcore.net.requests cimport (
+    CODE_FOUND,
+    CODE_NOT_FOUND,
+    CODE_OFFSET_MOVED,
+    CODE_RETRY_IMMEDIATELY,
+    CODE_SYSTEM_ERROR,
+    HANDLED,
+    HANDLE_FORWARD,
+    HANDLE_WAIT,
+)
+from mqcore.net.serving.commits cimport note_commit
+from mqcore.net.serving.held cimport PullPlace, cold_share, hold, hold_cold
+from mqcore.net.serving.peer cimport held_of, say
+from mqcore.net.serving.scan cimport (
+    PULL_RANGES_MAX,
+    Found,
+    Puller,
+    answer_pull,
+    scan,
+    scan_trouble,
+)
+from mqcore.net.serving.wanted cimport Wanted, wanted_by
+from mqcore.shm.tables cimport (
+    TopicView,
+    group_number,
+    name_hash,
+    queue_find,
+    queue_hash,
+    topic_find,
+)
+from mqcore.store.queue.multi_dispatch cimport is_light_name
+
+cdef enum:
+    PERM_READ = 4
+
+cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+                       const PullPlace* place, const Wanted* wanted, const char* remark,
+                       int64_t min_offset, int64_t max_offset) noexcept nogil:
+    """Hold the pull if it may be, else say that there is nothing (broker.md 6.4, 6.5)."""
+    if f.wait_ms > 0 and hold(p.held, c, puller, place, wanted,
+                              f.wait_ms if p.long_polling else p.short_polling_ms):
+        return HANDLED
+    answer_pull(p.reading, c, puller, CODE_NOT_FOUND, remark, f.offset, min_offset, max_offset, NULL)
+    return HANDLED
+
+
+cdef int out_of_range(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+                      int64_t min_offset, int64_t max_offset, bint settled) noexcept nogil:
+    """
+    21, and the event message: the coordinator's. If it found the offset in range just now, messages
+    have been deleted since (settled): then 21 is said here.
+    """
+    if not settled:
+        return HANDLE_FORWARD
+    if max_offset == 0:
+        answer_pull(p.reading, c, puller, CODE_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0, min_offset,
+                    max_offset, NULL)
+    elif f.offset < min_offset:
+        answer_pull(p.reading, c, puller, CODE_OFFSET_MOVED, "OFFSET_TOO_SMALL", min_offset, min_offset,
+                    max_offset, NULL)
+    else:
+        answer_pull(p.reading, c, puller, CODE_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", max_offset,
+                    min_offset, max_offset, NULL)
+    return HANDLED
+
+
+cdef int look_inside(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+                     const PullPlace* place, const Wanted* wanted, int64_t min_offset,
+                     int64_t max_offset) noexcept nogil:
+    """The offset is in the queue's range: walk, and answer with what is there."""
+    cdef Found found
+    scan(p.reading, place.queue, f.offset, max_offset, place.count_max, &wanted.match, True, &found)
+    if found.count == 0 and found.cold_job:
+        if hold_cold(p.held, c, puller, place, wanted, f.offset + found.examined, found.cold_job):
+            return HANDLED
+        scan(p.reading, place.queue, f.offset, max_offset, place.count_max, &wanted.match, False, &found)
+    if found.count > 0:
+        answer_pull(p.reading, c, puller, CODE_FOUND, "FOUND", f.offset + found.examined, min_offset,
+                    max_offset, &found)
+    elif found.unreadable or found.damaged >= 0:
+        say(c, &puller.asker, CODE_SYSTEM_ERROR, scan_trouble(&found))
+    elif found.examined == 0:
+        answer_pull(p.reading, c, puller, CODE_NOT_FOUND, "OFFSET_FOUND_NULL",
+                    (f.offset // p.reading.queues.file_entries + 1) * p.reading.queues.file_entries,
+                    min_offset, max_offset, NULL)
+    else:
+        answer_pull(p.reading, c, puller, CODE_RETRY_IMMEDIATELY,
+                    "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",
+                    f.offset + found.examined, min_offset, max_offset, &found)
+    return HANDLED
+
+
+cdef int look_up(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+                 const Wanted* wanted, bint settled) noexcept nogil:
+    """A pull that passed all checks (broker.md 6.2)."""
+    cdef PullPlace place
+    cdef int64_t min_offset = 0, max_offset = 0
+    place.topic = &f.topic[0]
+    place.topic_length = f.topic_length
+    place.queue_id = f.queue_id
+    place.queue_hash = queue_hash(name_hash(f.topic, f.topic_length, 0), f.queue_id)
+    place.queue = queue_find(p.shm, f.topic, f.topic_length, f.queue_id, place.queue_hash)
+    place.offset = f.offset
+    place.count_max = max(min(f.count_max, PULL_RANGES_MAX), 1)        # none or fewer mean one
+    if place.queue >= 0:
+        max_offset = load_i64_acquire(&p.shm.queues[place.queue].max_offset)
+        min_offset = load_i64_acquire(&p.shm.queues[place.queue].min_offset)
+    if max_offset == 0:
+        if f.offset != 0:
+            return out_of_range(p, c, puller, f, min_offset, max_offset, settled)
+        return nothing_there(p, c, puller, f, &place, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
+    if f.offset < min_offset or f.offset > max_offset:
+        return out_of_range(p, c, puller, f, min_offset, max_offset, settled)
+    if f.offset == max_offset:
+        return nothing_there(p, c, puller, f, &place, wanted, "OFFSET_OVERFLOW_ONE", min_offset,
+                             max_offset)
+    return look_inside(p, c, puller, f, &place, wanted, min_offset, max_offset)
+
+
+cdef int check_group(Pulls* p, const PullRequest* f, bint settled, Puller* puller) noexcept nogil:
+    """The group may consume; the brokers that its pulls are told of (broker.md 6.1 step 2, 6.4)."""
+    cdef int32_t number = group_number(p.shm, f.group, f.group_length,
+                                       name_hash(f.group, f.group_length, 0))
+    cdef int32_t flags = -1
+    if number >= 0 and load_i32_acquire(&p.shm.groups[number].live):
+        flags = load_i32_acquire(&p.shm.groups[number].flags)
+    puller.group = number
+    puller.broker_near = 0
+    puller.broker_far = 0
+    if flags < 0 and p.light_queues and is_light_name(f.group, f.group_length):
+        return HANDLED                 # needs no configuration (store.md 2.11)
+    if flags < 0 or not flags & GROUP_CONSUME_ENABLED or (
+            flags & GROUP_PULL_ASKS and not settled):
+        return HANDLE_FORWARD
+    if p.slave_read:
+        puller.broker_near = load_i32_acquire(&p.shm.groups[number].broker_id)
+        puller.broker_far = load_i32_acquire(&p.shm.groups[number].broker_id_when_slow)
+    return HANDLED
+
+
+cdef int check_topic(Pulls* p, const PullRequest* f) noexcept nogil:
+    cdef TopicView topic
+    if not topic_find(p.shm, f.topic, f.topic_length, name_hash(f.topic, f.topic_length, 0), &topic):
+        if not p.light_queues or not is_light_name(f.topic, f.topic_length):
+            return HANDLE_FORWARD
+        topic.perm = PERM_READ
+        topic.read_queues = 1
+    if not topic.perm & PERM_READ or not 0 <= f.queue_id < topic.read_queues:
+        return HANDLE_FORWARD
+    return HANDLED
+
+
+cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint settled) noexcept nogil:
+    cdef Wanted wanted
+    cdef Puller puller
+    cdef int result
+    if held_of(c).cold_count and not settled and held_of(c).cold_count >= cold_share(p.held):
+        return HANDLE_WAIT                                               # H8
+    puller.asker = request.asker
+    puller.since_ms = p.transport.steady_ms
+    if request.group_length < 1 or request.topic_length < 1 or request.offset < 0:
+        return HANDLE_FORWARD
+    if check_group(p, request, settled, &puller) != HANDLED or check_topic(p, request) != HANDLED:
+        return HANDLE_FORWARD
+    if not wanted_by(p.wants, request, &wanted):
+        return HANDLE_FORWARD
+    p.transport.slot.figures[FIGURE_PULLS] += 1
+    result = look_up(p, c, &puller, request, &wanted, settled)
+    filter_drop(&p.wants.filters, wanted.match.filter)
+    if result == HANDLED and request.commits:
+        note_commit(p.commits, request.group, request.group_length, request.topic,
+                    request.topic_length, request.queue_id, request.commit_offset)
+    return result

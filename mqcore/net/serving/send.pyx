@@ -1,0 +1,342 @@
+"""Sends (broker.md 2): the regular ones natively, every other one is the coordinator's."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from mqcore.atomics cimport load_i32_acquire
+from mqcore.endian cimport load_i32, load_u16
+from mqcore.layout cimport (
+    BATCH_ITEM_BODY,
+    BATCH_ITEM_BODY_LENGTH,
+    BATCH_ITEM_FIXED_SIZE,
+    BATCH_ITEM_FLAG,
+    HOST_V6_EXTRA,
+    PROPERTIES_LENGTH_MAX,
+    PUT_MESSAGE_ILLEGAL,
+    PUT_SERVICE_NOT_AVAILABLE,
+    RECORD_FIXED_SIZE,
+    REFUSAL_NONE,
+    REQUEST_BATCH,
+    REQUEST_BINARY,
+    REQUEST_ONEWAY,
+    REQUEST_WAITS,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_MULTI_TAGS,
+    SYS_FLAG_TRANSACTION_MASK,
+    TOPIC_LENGTH_MAX,
+    TOPIC_MULTI_TAG,
+    TOPIC_SEND_ASKS,
+    AppendHead,
+)
+from mqcore.names cimport is_topic_name
+from mqcore.net.requests cimport (
+    CODE_SYSTEM_ERROR,
+    HANDLED,
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    HANDLE_WAIT,
+    SendAnswer,
+)
+from mqcore.net.serving.appends cimport append_claim, append_commit, put_code
+from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, peer_of
+from mqcore.net.serving.properties cimport (
+    DETOUR_DELAY,
+    DETOUR_HALF,
+    DETOUR_NONE,
+    PROPERTIES_ASK,
+    REAL_PLACE_MAX,
+    PropertyNotes,
+    add_real_place,
+    write_properties,
+)
+from mqcore.shm.ring cimport ring_length_max
+from mqcore.shm.tables cimport TopicView, name_hash, queue_hash, topic_find
+from mqcore.store.queue.multi_dispatch cimport is_light_name
+from mqcore.store.record cimport RecordHead, record_begin, record_end
+from mqcore.store.topic_names cimport (
+    HALF_TOPIC,
+    HALF_TOPIC_LENGTH,
+    SCHEDULE_TOPIC,
+    SCHEDULE_TOPIC_LENGTH,
+)
+
+cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
+                              "length does not fit what is there")
+
+cdef struct Target:                    # where it is stored
+    const uint8_t* topic
+    int32_t topic_length
+    uint64_t topic_hash
+    int32_t queue_id
+    int32_t answer_queue_id            # what the answer says
+    int32_t sys_flag
+
+
+cdef uint32_t next_random(Sends* s) noexcept nogil:
+    s.random = s.random * <uint64_t>6364136223846793005 + <uint64_t>1442695040888963407
+    return <uint32_t>(s.random >> 33)
+
+
+cdef int find_target(Sends* s, const SendRequest* request, bint settled, Target* f) noexcept nogil:
+    """HANDLED: regular; HANDLE_FORWARD: the coordinator knows the answer."""
+    cdef TopicView topic
+    cdef int32_t queue_id = request.queue_id
+    if request.topic_length < 1:
+        return HANDLE_FORWARD
+    if s.appends.transport.now_ms < s.accept_from_ms and not settled:
+        return HANDLE_FORWARD
+    f.topic = &request.topic[0]
+    f.topic_length = request.topic_length
+    f.topic_hash = name_hash(f.topic, f.topic_length, 0)
+    if not topic_find(s.shm, f.topic, f.topic_length, f.topic_hash, &topic):
+        if not s.light_queues or not is_light_name(f.topic, f.topic_length) or not (
+                is_topic_name(f.topic, f.topic_length)):
+            return HANDLE_FORWARD
+        topic.flags = 0                # a light topic needs no configuration (store.md 2.11)
+        topic.write_queues = topic.read_queues = 1
+    if topic.flags & TOPIC_SEND_ASKS and not settled:
+        return HANDLE_FORWARD
+    if queue_id >= max(topic.write_queues, topic.read_queues):
+        return HANDLE_FORWARD
+    if queue_id < 0:
+        if topic.write_queues < 1:
+            return HANDLE_FORWARD
+        queue_id = next_random(s) % <unsigned int>topic.write_queues
+    f.queue_id = f.answer_queue_id = queue_id
+    f.sys_flag = request.sys_flag
+    if topic.flags & TOPIC_MULTI_TAG:
+        f.sys_flag |= SYS_FLAG_MULTI_TAGS
+    return HANDLED
+
+
+cdef void say_refused(Connection* c, const SendRequest* request, int32_t code,
+                      const char* remark) noexcept nogil:
+    cdef SendAnswer answer
+    if request.asker.oneway:
+        return
+    answer.asker = request.asker
+    answer.code = code
+    answer.remark = remark
+    answer.stored = False
+    peer_of(c).front.say_sent(peer_of(c).front.self, c, &answer)
+
+
+cdef int answer_now(Sends* s, Connection* c, const SendRequest* request, int status) noexcept nogil:
+    """A send that is refused before it reaches the writer."""
+    cdef const char* remark = NULL
+    cdef int32_t code
+    if not request.asker.oneway:
+        code = put_code(s.appends, status, &remark)
+        say_refused(c, request, code, remark)
+    return HANDLED
+
+
+cdef void fill_head(Sends* s, Connection* c, const SendRequest* request, const Target* f,
+                    bint waits, AppendHead* head, int32_t count, int32_t bytes) noexcept nogil:
+    head.connection = c.id
+    head.opaque = request.asker.opaque
+    head.producer_incarnation = s.appends.incarnation
+    head.queue_hash = queue_hash(f.topic_hash, f.queue_id)
+    head.queue_id = f.queue_id
+    head.answer_queue_id = f.answer_queue_id
+    head.record_count = count
+    head.bytes_total = bytes
+    head.request_flags = ((REQUEST_BINARY if request.asker.binary else 0)
+                          | (REQUEST_ONEWAY if request.asker.oneway else 0)
+                          | (REQUEST_WAITS if waits else 0)
+                          | (REQUEST_BATCH if request.batch else 0))
+    head.transaction_type = <uint8_t>(f.sys_flag & SYS_FLAG_TRANSACTION_MASK)
+    head.topic_length = <uint8_t>f.topic_length
+
+
+cdef void fill_record(Sends* s, const SendRequest* request, const Target* f,
+                      RecordHead* record) noexcept nogil:
+    record.queue_id = f.queue_id
+    record.flag = request.flag
+    record.sys_flag = f.sys_flag
+    record.born_time_ms = request.born_time_ms
+    record.born_host = request.born_host
+    record.born_host_size = request.born_host_size
+    record.store_host = &s.identity.store_host[0]
+    record.store_host_size = s.identity.store_host_size
+    record.reconsume_times = request.reconsume_times
+    record.prepared_position = 0
+
+
+cdef int detour_of(const Target* f, const PropertyNotes* notes) noexcept nogil:
+    """Where a message waits before it may be seen (broker.md 4.2, 5.1): Detour."""
+    cdef int32_t kind = f.sys_flag & SYS_FLAG_TRANSACTION_MASK
+    if notes.half:
+        return DETOUR_HALF
+    if notes.delay_level > 0 and (kind == 0 or kind == SYS_FLAG_COMMIT):
+        return DETOUR_DELAY
+    return DETOUR_NONE
+
+
+cdef void divert(Sends* s, const Target* asked, int detour, int32_t delay_level,
+                 Target* f) noexcept nogil:
+    """Where the record is stored instead of where it was asked for."""
+    f[0] = asked[0]
+    if detour == DETOUR_DELAY:
+        f.queue_id = min(delay_level, s.delay_level_count) - 1
+        f.topic_length = SCHEDULE_TOPIC_LENGTH
+        f.topic = <const uint8_t*>SCHEDULE_TOPIC
+    else:
+        f.queue_id = 0
+        f.sys_flag &= ~SYS_FLAG_TRANSACTION_MASK
+        f.topic_length = HALF_TOPIC_LENGTH
+        f.topic = <const uint8_t*>HALF_TOPIC
+    f.topic_hash = name_hash(f.topic, f.topic_length, 0)
+
+
+cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
+                  const Target* asked) noexcept nogil:
+    cdef const uint8_t* body = request.body
+    cdef int32_t body_length = request.body_length
+    cdef int32_t most = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + body_length + TOPIC_LENGTH_MAX
+                         + max(request.properties.length, 0)
+                         + s.identity.cluster_property_length + 1)
+    cdef uint8_t* place
+    cdef uint8_t* at
+    cdef uint8_t* properties
+    cdef int32_t length
+    cdef int detour
+    cdef AppendHead* head
+    cdef RecordHead record
+    cdef PropertyNotes notes
+    cdef Target elsewhere
+    cdef const Target* f = asked
+    if body_length > s.identity.body_max:
+        return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+    if <int64_t>sizeof(AppendHead) + most + REAL_PLACE_MAX > ring_length_max(&s.appends.ring):
+        return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+    place = append_claim(s.appends, <int32_t>sizeof(AppendHead) + most + REAL_PLACE_MAX)
+    if place == NULL:
+        return HANDLE_STALL
+    at = place + sizeof(AppendHead)
+    fill_record(s, request, f, &record)
+    properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
+    length = write_properties(s.identity, s.delay_level_count, &request.properties, properties + 2,
+                              most, DETOUR_NONE, &notes)
+    detour = detour_of(f, &notes) if length >= 0 else DETOUR_NONE
+    if length == PROPERTIES_ASK or (detour == DETOUR_HALF and s.transactions_refused):
+        return HANDLE_FORWARD          # what was claimed is not committed: it never was
+    if detour != DETOUR_NONE:
+        divert(s, asked, detour, notes.delay_level, &elsewhere)
+        f = &elsewhere
+        fill_record(s, request, f, &record)
+        properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
+        length = write_properties(s.identity, s.delay_level_count, &request.properties,
+                                  properties + 2, most, detour, &notes)
+        length = add_real_place(properties + 2, length, asked.topic, asked.topic_length,
+                                asked.queue_id)
+    if length < 0 or length > PROPERTIES_LENGTH_MAX:
+        return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+    head = <AppendHead*>place
+    head.topic_start = <int32_t>(properties - f.topic_length - at)
+    fill_head(s, c, request, f, notes.waits, head, 1, record_end(at, properties, length))
+    append_commit(s.appends, head)
+    return HANDLED
+
+
+cdef int32_t batch_count(const uint8_t* body, int32_t length) noexcept nogil:
+    """Items of a batch body, -1: broken (store.md 2.10)."""
+    cdef int32_t at = 0, size, count = 0, item_body, properties
+    while at < length:
+        if length - at < BATCH_ITEM_FIXED_SIZE:
+            return -1
+        size = load_i32(body + at)
+        item_body = load_i32(body + at + BATCH_ITEM_BODY_LENGTH)
+        if size < BATCH_ITEM_FIXED_SIZE or size > length - at or item_body < 0 or (
+                item_body > size - BATCH_ITEM_FIXED_SIZE):
+            return -1
+        properties = load_u16(body + at + BATCH_ITEM_BODY + item_body)
+        if BATCH_ITEM_FIXED_SIZE + item_body + properties != size or (
+                properties > PROPERTIES_LENGTH_MAX):
+            return -1
+        at += size
+        count += 1
+    return count
+
+
+cdef int32_t join_properties(uint8_t* into, const uint8_t* item, const uint8_t* envelope,
+                             int32_t envelope_length) noexcept nogil:
+    """An item's own properties (with their length before them), then the batch's."""
+    cdef int32_t length = load_u16(item)
+    memcpy(into, item + 2, length)
+    if length > 0 and into[length - 1] != 2:
+        into[length] = 2
+        length += 1
+    memcpy(into + length, envelope, envelope_length)
+    return length + envelope_length
+
+
+cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
+                    const Target* f) noexcept nogil:
+    cdef const uint8_t* body = request.body
+    cdef int32_t body_length = request.body_length
+    cdef int32_t count = batch_count(body, body_length)
+    cdef int32_t envelope_length, item_length, properties_length, at = 0, done = 0
+    cdef int64_t most
+    cdef uint8_t envelope[PROPERTIES_LENGTH_MAX + 1024]
+    cdef uint8_t* place
+    cdef uint8_t* out
+    cdef uint8_t* properties
+    cdef RecordHead record
+    cdef AppendHead* head
+    cdef PropertyNotes notes
+    if f.sys_flag & SYS_FLAG_TRANSACTION_MASK or body_length > s.identity.body_max:
+        return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+    if count < 1:
+        say_refused(c, request, CODE_SYSTEM_ERROR, BAD_BATCH)
+        return HANDLED
+    envelope_length = write_properties(s.identity, s.delay_level_count, &request.properties, envelope,
+                                       PROPERTIES_LENGTH_MAX, DETOUR_NONE, &notes)
+    if envelope_length == PROPERTIES_ASK or (envelope_length >= 0 and notes.delay_level > 0):
+        return HANDLE_FORWARD          # to be refused; TRAN_MSG means nothing in a batch
+    if envelope_length < 0:
+        return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+    most = <int64_t>sizeof(AppendHead) + body_length + <int64_t>count * (
+        RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA - BATCH_ITEM_FIXED_SIZE + f.topic_length
+        + envelope_length + 1)
+    if most > ring_length_max(&s.appends.ring):
+        return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+    place = append_claim(s.appends, <int32_t>most)
+    if place == NULL:
+        return HANDLE_STALL
+    head = <AppendHead*>place
+    out = place + sizeof(AppendHead)
+    fill_record(s, request, f, &record)
+    while at < body_length:
+        record.flag = load_i32(body + at + BATCH_ITEM_FLAG)
+        item_length = load_i32(body + at + BATCH_ITEM_BODY_LENGTH)
+        properties = record_begin(out + done, &record, body + at + BATCH_ITEM_BODY, item_length,
+                                  f.topic, f.topic_length)
+        if at == 0:
+            head.topic_start = <int32_t>(properties - f.topic_length - out)
+        properties_length = join_properties(
+            properties + 2, body + at + BATCH_ITEM_BODY + item_length, envelope, envelope_length)
+        if properties_length > PROPERTIES_LENGTH_MAX:
+            return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
+        at += load_i32(body + at)
+        done += record_end(out + done, properties, properties_length)
+    fill_head(s, c, request, f, notes.waits, head, count, done)
+    append_commit(s.appends, head)
+    return HANDLED
+
+
+cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint settled) noexcept nogil:
+    cdef Target f
+    cdef const ParkShare* parked = parked_of(c)
+    if find_target(s, request, settled, &f) != HANDLED:
+        return HANDLE_FORWARD
+    if parked.asked_count > 0 and not settled and (
+            parked.asked[f.topic_hash % ASKED_BUCKETS] > 0 or parked.asked[ASKED_BUCKETS] > 0):
+        return HANDLE_WAIT             # N7
+    if (load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&s.shm.log.queue_error) != 0
+            or load_i32_acquire(&s.shm.log.disk_full_percent)
+            or load_i32_acquire(&s.shm.log.unreadable)):
+        return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)
+    if request.batch:
+        return send_batch(s, c, request, &f)
+    return send_one(s, c, request, &f)

@@ -1,0 +1,19 @@
+# The end of a transaction (37; broker.md 5.2, 5.3): a commit stores the final message and then the op
+# record that settles the half message, a rollback the op record alone.
+#
+#   E1  The op record is stored only if the final message is: it follows in the same ring and says
+#       REQUEST_AFTER_PREVIOUS, and the log keeps their order over any crash.
+#   E2  Only a half message is ended: one that the half queue's entry at tranStateTableOffset points
+#       to, or that the log leads to while it has none yet (mqcore/store/log/named.pxd, O6). Bytes of
+#       a body that look like one are refused, and so is a real topic that no queue can have.
+from mqcore.net.requests cimport EndRequest
+from mqcore.net.serving.appends cimport Appends
+from mqcore.net.transport.transport cimport Connection
+from mqcore.store.log.named cimport NamedRecords
+
+cdef struct Ends:
+    Appends* appends
+    NamedRecords named                 # what peers name by its log position
+
+# Handled; HANDLE_FORWARD: there is no such decision.
+cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept nogil

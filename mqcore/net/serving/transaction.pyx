@@ -1,0 +1,217 @@
+"""Ends transactions (transaction.pxd has its rules)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp, memcpy, memset
+
+from mqcore.layout cimport (
+    HOST_V6_EXTRA,
+    RECORD_FIXED_SIZE,
+    REQUEST_AFTER_PREVIOUS,
+    REQUEST_BINARY,
+    REQUEST_ONEWAY,
+    REQUEST_TRANSACTION,
+    REQUEST_WAITS,
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_TRANSACTION_MASK,
+    TOPIC_LENGTH_MAX,
+    AppendHead,
+    RingRecord,
+)
+from mqcore.net.requests cimport (
+    CODE_SYSTEM_ERROR,
+    HANDLED,
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    HANDLE_WAIT,
+)
+from mqcore.net.serving.appends cimport append_commit
+from mqcore.net.serving.peer cimport say
+from mqcore.shm.ring cimport ring_claim, ring_has_room, ring_length_max, ring_wait_for_room
+from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.store.log.named cimport NAMED_FALSE, NAMED_LATER, NAMED_NOTHING, named_record
+from mqcore.store.queue.place cimport queue_id_of_late
+from mqcore.store.record cimport (
+    PropertyItem,
+    RecordHead,
+    RecordView,
+    item_is,
+    property_next,
+    property_number,
+    record_begin,
+    record_end,
+    record_head,
+)
+from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
+from mqcore.wire.digits cimport put_number
+
+cdef const char* OP_PROPERTIES = "WAIT\x01true\x02TAGS\x01d"     # as stock writes them
+cdef const char* ROLLBACK_REMARK = "not set any response code"   # stock's, on a success too
+
+cdef enum:
+    OP_PROPERTIES_LENGTH = 16
+    NUMBER_LENGTH_MAX = 20
+
+cdef struct HalfMessage:
+    RecordView record
+    const uint8_t* bytes
+    PropertyItem real_topic
+    int32_t real_queue_id
+    bint waits
+
+
+cdef int refuse(Connection* c, const EndRequest* request, const char* remark) noexcept nogil:
+    say(c, &request.asker, CODE_SYSTEM_ERROR, remark)
+    return HANDLED
+
+
+cdef int find_half(Ends* s, int64_t position, HalfMessage* half,
+                   const char** trouble) noexcept nogil:
+    """The half message at a log position: NamedResult, and what is wrong with it, or NULL."""
+    cdef int found = named_record(&s.named, position, &half.record, &half.bytes)
+    trouble[0] = NULL
+    if found == NAMED_NOTHING or found == NAMED_FALSE:
+        trouble[0] = "there is no message at commitLogOffset"
+    elif not is_half_topic(half.record.topic, half.record.topic_length) or half.record.queue_id:
+        trouble[0] = "the message at commitLogOffset is no half message"
+    return found
+
+
+cdef const char* check_half(Ends* s, const EndRequest* request, HalfMessage* half) noexcept nogil:
+    """Whether it is the one that the request means, and says where it belongs (broker.md 5.2)."""
+    cdef const uint8_t* at = half.record.properties
+    cdef const uint8_t* end = at + half.record.properties_length
+    cdef PropertyItem item
+    cdef int64_t number = -1
+    cdef bint group_agrees = False
+    half.real_topic.value_length = 0
+    half.waits = True
+    while property_next(&at, end, &item):
+        if item_is(&item, "PGROUP", 6):
+            group_agrees = item.value_length == request.group_length and memcmp(
+                item.value, request.group, request.group_length) == 0
+        elif item_is(&item, "REAL_TOPIC", 10):
+            half.real_topic = item
+        elif item_is(&item, "REAL_QID", 8):
+            if not property_number(&item, &number):
+                number = -1
+        elif item_is(&item, "WAIT", 4):
+            half.waits = not (item.value_length == 5 and (item.value[0] | 32) == 102)
+    if not group_agrees:
+        return "producerGroup is not the group of the half message"
+    if half.record.queue_offset != request.half_offset:
+        return "tranStateTableOffset is not the queue offset of the half message"
+    half.real_queue_id = queue_id_of_late(
+        s.appends.shm, half.real_topic.value, half.real_topic.value_length,
+        <int32_t>number if number == <int32_t>number else -1)
+    if half.real_queue_id < 0:
+        return "the half message does not say where it belongs"
+    return NULL
+
+
+cdef void fill_head(Ends* s, Connection* c, const EndRequest* request, AppendHead* head,
+                    const uint8_t* topic, int32_t topic_length, int32_t queue_id) noexcept nogil:
+    memset(head, 0, sizeof(AppendHead))
+    head.connection = c.id
+    head.opaque = request.asker.opaque
+    head.producer_incarnation = s.appends.incarnation
+    head.queue_hash = queue_hash(name_hash(topic, topic_length, 0), queue_id)
+    head.queue_id = head.answer_queue_id = queue_id
+    head.record_count = 1
+    head.topic_length = <uint8_t>topic_length
+
+
+cdef void append_final(Ends* s, Connection* c, const EndRequest* request,
+                       const HalfMessage* half) noexcept nogil:
+    """The message for consumers; its properties still tell of the transaction (broker.md 5.2)."""
+    cdef const RecordView* from_half = &half.record
+    cdef AppendHead* head = <AppendHead*>ring_claim(
+        &s.appends.ring, <int32_t>sizeof(AppendHead) + from_half.size + TOPIC_LENGTH_MAX)
+    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef uint8_t* properties
+    cdef RecordHead record
+    record_head(from_half, half.bytes, &record)
+    record.queue_id = half.real_queue_id
+    record.sys_flag = (from_half.sys_flag & ~SYS_FLAG_TRANSACTION_MASK) | SYS_FLAG_COMMIT
+    record.prepared_position = from_half.log_position
+    properties = record_begin(at, &record, from_half.body, from_half.body_length,
+                              half.real_topic.value, half.real_topic.value_length)
+    memcpy(properties + 2, from_half.properties, from_half.properties_length)
+    fill_head(s, c, request, head, half.real_topic.value, half.real_topic.value_length,
+              half.real_queue_id)
+    head.topic_start = <int32_t>(properties - half.real_topic.value_length - at)
+    head.bytes_total = record_end(at, properties, from_half.properties_length)
+    head.transaction_type = SYS_FLAG_COMMIT
+    head.request_flags = (REQUEST_TRANSACTION | (REQUEST_BINARY if request.asker.binary else 0)
+                          | (REQUEST_ONEWAY if request.asker.oneway else 0)
+                          | (REQUEST_WAITS if half.waits else 0))
+    append_commit(s.appends, head)
+
+
+cdef void append_op(Ends* s, Connection* c, const EndRequest* request, const HalfMessage* half,
+                    bint after_final) noexcept nogil:
+    """The record that says which half message is settled (broker.md 5.3); nobody waits for it."""
+    cdef AppendHead* head = <AppendHead*>ring_claim(&s.appends.ring, op_size())
+    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef uint8_t* properties
+    cdef uint8_t body[NUMBER_LENGTH_MAX]
+    cdef int32_t body_length = put_number(body, half.record.queue_offset)
+    cdef RecordHead record
+    memset(&record, 0, sizeof(RecordHead))
+    record.queue_id = half.record.queue_id
+    record.born_time_ms = s.appends.transport.now_ms
+    record.born_host = &s.appends.identity.store_host[0]
+    record.store_host = record.born_host
+    record.born_host_size = record.store_host_size = s.appends.identity.store_host_size
+    properties = record_begin(at, &record, body, body_length, <const uint8_t*>OP_TOPIC,
+                              OP_TOPIC_LENGTH)
+    memcpy(properties + 2, OP_PROPERTIES, OP_PROPERTIES_LENGTH)
+    fill_head(s, c, request, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
+    head.topic_start = <int32_t>(properties - OP_TOPIC_LENGTH - at)
+    head.bytes_total = record_end(at, properties, OP_PROPERTIES_LENGTH)
+    head.request_flags = REQUEST_ONEWAY | (REQUEST_AFTER_PREVIOUS if after_final else 0)
+    append_commit(s.appends, head)
+
+
+cdef inline int32_t op_size() noexcept nogil:
+    return (<int32_t>sizeof(AppendHead) + RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + NUMBER_LENGTH_MAX
+            + OP_TOPIC_LENGTH + OP_PROPERTIES_LENGTH)
+
+
+cdef inline int32_t both_size(const HalfMessage* half) noexcept nogil:
+    return (<int32_t>sizeof(AppendHead) + half.record.size + TOPIC_LENGTH_MAX + op_size()
+            + 2 * <int32_t>sizeof(RingRecord))
+
+
+cdef bint room_for_both(Ends* s, const HalfMessage* half) noexcept nogil:
+    cdef int32_t length = both_size(half)
+    if ring_has_room(&s.appends.ring, length):
+        return True
+    ring_wait_for_room(&s.appends.ring)
+    return ring_has_room(&s.appends.ring, length)
+
+
+cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept nogil:
+    cdef HalfMessage half
+    cdef const char* trouble
+    if request.decision == 0:
+        return HANDLED                                       # unknown: to be asked again later
+    if request.decision != SYS_FLAG_COMMIT and request.decision != SYS_FLAG_ROLLBACK:
+        return HANDLE_FORWARD                                # refused
+    if find_half(s, request.log_position, &half, &trouble) == NAMED_LATER:
+        s.appends.transport.wakeful = True       # looked at again in the next turn, without a sleep
+        return HANDLE_WAIT
+    if trouble == NULL:
+        trouble = check_half(s, request, &half)
+    if trouble != NULL:
+        return refuse(c, request, trouble)
+    if both_size(&half) > ring_length_max(&s.appends.ring):  # of a store with larger messages
+        return refuse(c, request, "the half message is longer than this broker's messages may be")
+    if not room_for_both(s, &half):
+        return HANDLE_STALL
+    if request.decision == SYS_FLAG_COMMIT:
+        append_final(s, c, request, &half)
+        append_op(s, c, request, &half, True)
+        return HANDLED
+    append_op(s, c, request, &half, False)
+    say(c, &request.asker, 0, ROLLBACK_REMARK)
+    return HANDLED

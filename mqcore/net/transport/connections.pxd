@@ -1,0 +1,12 @@
+# Connections: made, watched, closed.
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore.net.transport.transport cimport Connection, Transport
+
+cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nogil   # NULL: no room
+cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil
+# Tells epoll what is waited for.
+cdef void connection_watch(Transport* t, Connection* c) noexcept nogil
+# N3. state: INPUT_STALLED or INPUT_WAITS.
+cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogil
+cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil             # N8

@@ -1,0 +1,269 @@
+"""Accepts, reads, and gives each connection its turn."""
+from libc.errno cimport EMFILE, ENFILE, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, malloc
+
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.net.transport.connections cimport (
+    connection_add,
+    connection_close,
+    connection_hang_up,
+    connection_watch,
+)
+from mqcore.net.transport.input cimport handle_again, read_some
+from mqcore.net.transport.memory cimport memory_look, memory_open
+from mqcore.net.transport.output cimport output_flush
+from mqcore.net.transport.slots cimport slots_open, slots_take
+from mqcore.net.transport.transport cimport (
+    CLOSE_IDLE,
+    CLOSE_PEER,
+    CLOSE_SLOW,
+    EVENTS_AT_ONCE,
+    INPUT_OPEN,
+    INPUT_STALLED,
+    INPUT_YIELDED,
+    LIFE_DOOMED,
+    LISTENERS_MAX,
+    READ_BYTES,
+    Connection,
+    connection_find,
+)
+from mqcore.net.transport.work cimport LATE_SLICE_WORK, LATE_WORK, TAKE_UP_WORK, work_begin_turn
+
+cdef extern from "<sys/epoll.h>" nogil:
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll, epoll_event* events, int count, int timeout_ms)
+    int EPOLL_CLOEXEC
+    int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
+    unsigned int EPOLLIN
+    unsigned int EPOLLOUT
+    unsigned int EPOLLERR
+    unsigned int EPOLLHUP
+    unsigned int EPOLLET
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        unsigned int events
+        epoll_data_t data
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <netinet/in.h>
+    #include <netinet/tcp.h>
+    #include <sys/socket.h>
+    int accept4(int, struct sockaddr *, socklen_t *, int);
+    static int mq_accept(int listener) {
+      int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+      return fd;
+    }
+    """
+    int mq_accept(int listener) noexcept nogil
+
+cdef enum:
+    ACCEPTS_AT_ONCE = 64
+    RETRIES_AT_ONCE = 256
+    IDLE_LOOK_MS = 10000
+    SLOW_BYTES_A_S = 1024              # of a frame that takes longer than a connection may be idle
+    BELL_KEY = 0xFFFFFFFFFFFFFFFF
+    LISTENER_KEY = 0xFFFFFFFFFFFFFF00  # + index of the listener
+
+
+cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexcept nogil:
+    cdef int32_t i
+    cdef epoll_event event
+    t.connections = <Connection**>calloc(t.connection_max, sizeof(void*))
+    t.free_slots = <int32_t*>malloc(t.connection_max * sizeof(int32_t))
+    t.scratch = <uint8_t*>malloc(2 * READ_BYTES)
+    t.ready = calloc(EVENTS_AT_ONCE, sizeof(epoll_event))
+    if (t.connections == NULL or t.free_slots == NULL or t.scratch == NULL or t.ready == NULL) or not (
+            slots_open(&t.dirty, t.connection_max) and slots_open(&t.stalled, t.connection_max)
+            and slots_open(&t.late, t.connection_max)
+            and slots_open(&t.doomed, t.connection_max)):
+        return False
+    for i in range(t.connection_max):
+        t.free_slots[i] = t.connection_max - 1 - i
+    t.free_count = t.connection_max
+    memory_open(t, memory_bytes_max)
+    t.steady_ms = t.idle_look_ms = steady_ms()
+    t.now_ms = wall_ms()
+    t.epoll = epoll_create1(EPOLL_CLOEXEC)
+    if t.epoll < 0:
+        return False
+    event.events = EPOLLIN | EPOLLET
+    event.data.u64 = <uint64_t>BELL_KEY
+    return epoll_ctl(t.epoll, EPOLL_CTL_ADD, bell, &event) == 0
+
+
+cdef bint transport_listen(Transport* t, int fd, int kind) noexcept nogil:
+    cdef epoll_event event
+    if t.listener_count == LISTENERS_MAX:
+        return False
+    event.events = EPOLLIN
+    event.data.u64 = <uint64_t>LISTENER_KEY + <uint64_t>t.listener_count
+    t.listeners[t.listener_count].fd = fd
+    t.listeners[t.listener_count].kind = kind
+    t.listener_count += 1
+    return epoll_ctl(t.epoll, EPOLL_CTL_ADD, fd, &event) == 0
+
+
+cdef void transport_stop_listening(Transport* t) noexcept nogil:
+    cdef int i
+    t.stopping = True
+    for i in range(t.listener_count):
+        epoll_ctl(t.epoll, EPOLL_CTL_DEL, t.listeners[i].fd, NULL)
+
+
+cdef void accept_some(Transport* t, int listener) noexcept nogil:
+    cdef int i, fd
+    for i in range(ACCEPTS_AT_ONCE):
+        fd = mq_accept(t.listeners[listener].fd)
+        if fd < 0:
+            if errno == EMFILE or errno == ENFILE:
+                t.events_lost += 1     # level-triggered: it is tried again when one closes
+            return
+        if connection_add(t, fd, t.listeners[listener].kind) == NULL:
+            close(fd)
+            t.events_lost += 1
+
+
+cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept nogil:
+    cdef Connection* c
+    if key == <uint64_t>BELL_KEY:
+        return
+    if key >= <uint64_t>LISTENER_KEY:
+        if not t.stopping:
+            accept_some(t, <int>(key & 0xFF))
+        return
+    c = connection_find(t, key)
+    if c == NULL:
+        return
+    if events & EPOLLOUT:
+        output_flush(t, c)
+        c = connection_find(t, key)
+        if c == NULL:
+            return
+    if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.late:
+        read_some(t, c)
+    elif events & (EPOLLHUP | EPOLLERR):
+        connection_hang_up(t, c)
+
+
+cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil:
+    if t.wakeful or t.late.count > 0:
+        timeout_ms = 0
+    t.wakeful = False
+    return epoll_wait(t.epoll, <epoll_event*>t.ready, EVENTS_AT_ONCE, timeout_ms)
+
+
+cdef void transport_read(Transport* t, int count) noexcept nogil:
+    cdef epoll_event* ready = <epoll_event*>t.ready
+    cdef int i
+    t.steady_ms = steady_ms()
+    t.now_ms = wall_ms()
+    work_begin_turn(t)
+    for i in range(count):
+        one_event(t, ready[i].data.u64, ready[i].events)
+
+
+cdef void retry_stalled(Transport* t) noexcept nogil:
+    """By turns: who still cannot go on is the last one again."""
+    cdef int32_t i, slot
+    cdef Connection* c
+    for i in range(min(t.stalled.count, RETRIES_AT_ONCE)):
+        slot = slots_take(&t.stalled)
+        c = t.connections[slot]
+        if c.late:                     # then it is its turn (N9)
+            c.input_state = INPUT_YIELDED
+        else:
+            c.input_state = INPUT_OPEN
+            handle_again(t, c)
+        c = t.connections[slot]
+        if c != NULL:
+            connection_watch(t, c)
+            if c.input_state == INPUT_STALLED:
+                return                 # still no room
+
+
+cdef void take_up(Transport* t, Connection* c) noexcept nogil:
+    """One slice for a connection that was late; what is left makes it late again."""
+    cdef uint64_t id = c.id
+    c.late = False
+    c.turn = t.turn
+    c.work = 0
+    if c.due:
+        t.above.slice_came(t.above.top, c)
+    if c.input_state == INPUT_YIELDED and c.life != LIFE_DOOMED:
+        handle_again(t, c)
+        c = connection_find(t, id)
+    if c != NULL:
+        connection_watch(t, c)
+
+
+cdef void work_late(Transport* t) noexcept nogil:
+    """The late ones' part of a turn (N9)."""
+    cdef int64_t end = t.work + LATE_WORK
+    cdef int32_t slot
+    t.slice = LATE_SLICE_WORK
+    while t.work < end:
+        slot = slots_take(&t.late)
+        if slot < 0:
+            break
+        t.work += TAKE_UP_WORK         # so that this ends, whatever they need
+        take_up(t, t.connections[slot])
+    t.slice = 0
+
+
+cdef void transport_go_on(Transport* t) noexcept nogil:
+    if t.stalled.count:
+        retry_stalled(t)
+    if t.late.count:
+        work_late(t)
+
+
+cdef void transport_end_turn(Transport* t) noexcept nogil:
+    cdef int32_t slot = slots_take(&t.doomed)
+    cdef Connection* c
+    while slot >= 0:
+        c = t.connections[slot]
+        connection_close(t, c, c.doom, c.doom_detail)
+        slot = slots_take(&t.doomed)
+
+
+cdef void close_idle(Transport* t) noexcept nogil:
+    """Who says nothing; and whose frame comes so slowly that it never ends."""
+    cdef int32_t i
+    cdef int64_t age_ms
+    cdef Connection* c
+    for i in range(t.connection_max):
+        c = t.connections[i]
+        if c == NULL:
+            continue
+        age_ms = t.steady_ms - c.input_since_ms
+        if t.steady_ms - c.active_ms > t.idle_ms_max:
+            connection_close(t, c, CLOSE_IDLE, 0)
+        elif (c.input_length > 0 and age_ms > t.idle_ms_max and c.input_state == INPUT_OPEN
+                and not c.late and c.input_length < age_ms * SLOW_BYTES_A_S // 1000):
+            connection_close(t, c, CLOSE_SLOW, age_ms)
+
+
+cdef void transport_tick(Transport* t) noexcept nogil:
+    memory_look(t)
+    if t.steady_ms - t.idle_look_ms >= IDLE_LOOK_MS:
+        t.idle_look_ms = t.steady_ms
+        close_idle(t)
+
+
+cdef void transport_close_all(Transport* t) noexcept nogil:
+    cdef int32_t i
+    for i in range(t.connection_max):
+        if t.connections[i] != NULL:
+            connection_close(t, t.connections[i], CLOSE_PEER, 0)

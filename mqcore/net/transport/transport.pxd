@@ -1,0 +1,205 @@
+# The connections of one process: sockets, buffers, turns. What the bytes mean, and who answers, is
+# the business of the rooms above, which are called through `Above`; here is no ring, no rule of a
+# broker and no protocol.
+#
+#   N1  Lengths are checked before memory is taken; a buffer grows with the bytes that came.
+#   N2  A connection whose answers are not read is not read either (`out_high`); requests of it
+#       that are here already wait in its buffer.
+#   N3  What cannot be handled now stays in its connection's buffer, the connection is not read, and it
+#       goes on when there is room: no request is dropped, and no other connection waits.
+#   N4  A connection is known outside by its id: `id_base` (incarnation and index of the process),
+#       generation, slot. An answer for an id that is gone is dropped; so the coordinator knows by
+#       the incarnation alone whose connections ended with their process.
+#   N8  What a peer sent one-way before it went is handled, whatever is full and however it went:
+#       clients commit their offsets and close at once.
+#
+# N9 is in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14 and N15 are in serving.
+#
+# What becomes of a connection's input is one state, `input_state`. Whole frames may lie in its buffer
+# in all but the first:
+#
+#                 bytes come, all whole frames are handled
+#                          +------+
+#                          v      |
+#      accepted --------> OPEN ---+            read: epoll waits for input
+#                          |  ^
+#                 a frame  |  |  looked at again, and all is handled
+#                 is left  v  |
+#         +----------------+--+-----------+-------------------+
+#         |                |              |                   |
+#     HELD_BACK         STALLED         WAITS              YIELDED
+#     its peer does     a ring is       for something      its slice is
+#     not read (N2)     full (N3)       of its own (N3)    used up (N9)
+#         |                |              |                   |
+#     when output       each turn, first in first out      with its next
+#     has gone          (`stalled`), until one finds       slice (`late`)
+#         |             a ring still full                     |
+#         +---> YIELDED when its slice is used up just then <-+
+#
+# How far it is from its end is another, `life`:
+#
+#      OPEN --- its peer went ---> HUNG_UP --- all it sent is handled (N8) ----+
+#        |                            |                                        v
+#        +------- it has to go -------+---> DOOMED --- end of the turn ---> closed, the id is gone
+#
+# Independent of both, and of each other: `dirty` (it has output of this turn), `late` (it stands in
+# line for a slice; also when only the rooms above have something for it, `due`), `begun`.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+from mqcore.layout cimport WorkerSlot
+from mqcore.net.transport.slots cimport SlotList
+
+cdef enum:
+    READ_BYTES = 1 << 18               # one read of a socket
+    OUT_HIGH_BYTES = 1 << 20           # N2
+    KEEP_BYTES = 64 << 10              # an idle connection does not keep more
+    EVENTS_MAX = 64                    # ends of connections that are kept for the log
+    VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
+    LISTENERS_MAX = 4
+    EVENTS_AT_ONCE = 256
+
+cdef enum CloseReason:                 # of a connection that we close; 1 to 4 are those of frames
+    CLOSE_PEER = 0                     # the peer did, or the socket failed
+    CLOSE_IDLE = 5
+    CLOSE_LIMIT = 6                    # too many connections
+    CLOSE_MEMORY = 7
+    CLOSE_ASKED = 8                    # by the rooms above
+    CLOSE_UNREAD = 9                   # too many answers that its peer does not read
+    CLOSE_SHORT = 10                   # it held most when the memory for all was spent (N12)
+    CLOSE_SLOW = 11                    # a frame comes too slowly
+
+cdef enum InputState:
+    INPUT_OPEN = 0
+    INPUT_HELD_BACK = 1
+    INPUT_STALLED = 2
+    INPUT_WAITS = 3
+    INPUT_YIELDED = 4
+
+cdef enum Life:
+    LIFE_OPEN = 0
+    LIFE_HUNG_UP = 1
+    LIFE_DOOMED = 2
+
+cdef struct Connection:                # its owner may have it begin a larger struct (`size_each`)
+    int fd
+    int32_t slot
+    uint64_t id
+    int32_t kind                       # of its listener
+    int input_state                    # InputState
+    int life                           # Life
+    bint dirty
+    bint late
+    bint begun                         # a part of its first frame is handled: it is not held back (N2),
+                                       # and not handled to the end (N8)
+    uint8_t* input                     # bytes that came and are not a whole request yet
+    int32_t input_length
+    int32_t input_capacity
+    int64_t input_whole                # of the unfinished frame; 0: not known yet
+    uint8_t* output                    # [output_start, output_end) waits to be sent
+    int64_t output_start
+    int64_t output_end
+    int64_t output_capacity
+    uint32_t interest                  # what epoll watches now
+    int32_t due                        # what the rooms above do in its next slice; 0: nothing
+    int64_t tell_below                 # `drained` when fewer bytes of output wait; 0: not asked for
+    int64_t active_ms
+    uint8_t address[16]
+    uint8_t address_is_v6
+    uint16_t port
+    int64_t turn                       # N9: the turn that `work` was done in
+    int64_t work
+    int64_t heavy_until_ms             # it was late not long ago
+    int64_t memory                     # N11: of its buffers
+    int64_t input_since_ms             # steady: when its unfinished frame began to come
+    int64_t output_since_ms            # steady: how old its unread answers are
+    int doom                           # why it is closed at the end of the turn
+    int64_t doom_detail
+
+cdef struct CloseEvent:
+    int32_t reason
+    uint8_t address[16]
+    uint8_t address_is_v6
+    uint16_t port
+    int64_t detail
+
+cdef struct Listener:
+    int fd
+    int32_t kind                       # of its connections; what it means is said above
+
+# What the rooms above do. All are set before the first turn.
+cdef struct Above:
+    void* top                          # goes with each call
+    void (*opened)(void* top, Connection* c) noexcept nogil
+    # Bytes not handled yet, in the scratch buffer or in the connection's own: handles whole frames as
+    # far as N2, N3 and N9 let it, sets input_state and input_whole. Returns how many bytes it has
+    # handled, or -1: the connection is closed.
+    int64_t (*bytes_came)(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil
+    void (*slice_came)(void* top, Connection* c) noexcept nogil        # for what is `due`
+    void (*drained)(void* top, Connection* c) noexcept nogil           # see tell_below
+    void (*closing)(void* top, Connection* c) noexcept nogil           # frees what is its own
+
+cdef struct Transport:
+    Above above
+    size_t size_each                   # of a connection's struct
+    WorkerSlot* slot                   # for figures
+    uint64_t id_base                   # N4
+    int epoll
+    void* ready                        # its events
+    Listener[LISTENERS_MAX] listeners
+    int listener_count
+    bint stopping                      # nobody is accepted any more
+    bint trim                          # large buffers were freed: their pages can be given back
+    bint wakeful                       # something is to be looked at now: the next turn does not sleep
+    # connections
+    Connection** connections           # by slot
+    int32_t connection_max
+    int32_t connection_count
+    int32_t* free_slots
+    int32_t free_count
+    uint32_t generation
+    SlotList dirty
+    SlotList stalled                   # STALLED and WAITS
+    SlotList late                      # N9
+    SlotList doomed
+    uint8_t* scratch
+    int64_t idle_ms_max
+    # work (N9); in units
+    int64_t work                       # ever done
+    int64_t turn                       # number of this turn
+    int64_t turn_began
+    int64_t slice                      # of everybody now, 0: as the rules say
+    # memory (N11); in bytes
+    int64_t memory_used
+    int64_t memory_max
+    int64_t memory_high
+    int64_t memory_share
+    int64_t out_high                   # N2: OUT_HIGH_BYTES, or less (N13)
+    uint64_t handled                   # the connection whose input is being handled
+    uint64_t[VICTIMS_MAX] victims
+    int32_t victim_count
+    # clocks of this turn
+    int64_t now_ms                     # wall
+    int64_t steady_ms
+    int64_t idle_look_ms               # steady: when everybody was looked at
+    # ends of connections, for the log
+    CloseEvent[EVENTS_MAX] events
+    int32_t event_count
+    int64_t events_lost
+
+
+cdef inline Connection* connection_find(Transport* t, uint64_t id) noexcept nogil:
+    cdef int32_t slot = <int32_t>(id & 0xFFFFFF)
+    cdef Connection* c
+    if slot >= t.connection_max:
+        return NULL
+    c = t.connections[slot]
+    return c if c != NULL and c.id == id else NULL                       # N4
+
+
+cdef inline int64_t unread(const Connection* c) noexcept nogil:
+    """Bytes of answers that wait to be sent."""
+    return c.output_end - c.output_start
+
+
+cdef inline bint takes_output(const Transport* t, const Connection* c) noexcept nogil:
+    return unread(c) < t.out_high                                        # N2

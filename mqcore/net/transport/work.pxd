@@ -1,0 +1,26 @@
+# How much is done for one connection before the others have their turn.
+#
+# Work is counted in units of about a nanosecond: frames, queue entries, bytes that are copied, steps
+# of SQL92 programs and the bytes that these look at. No clock is read for it.
+#
+#   N9   What a connection asks for in a turn is done until its slice is used up; at least one frame,
+#        or one of the things that are due, is. The rest stays in its buffer, or is due, and it is not
+#        read (`late`). Late connections go on one after the other, LATE_WORK in all a turn, when
+#        everybody else's new input was handled. Once a turn has lasted TURN_WORK, the slices of the
+#        others are as small as they can be.
+from libc.stdint cimport int64_t
+
+from mqcore.net.transport.transport cimport Connection, Transport
+
+cdef enum:
+    LATE_SLICE_WORK = 100_000          # of who is late, or was not long ago
+    TURN_WORK = 2_000_000
+    LATE_WORK = 300_000
+    TAKE_UP_WORK = 60                  # of looking at who is late
+
+cdef void work_begin_turn(Transport* t) noexcept nogil
+cdef bint work_is_over(Transport* t, Connection* c) noexcept nogil      # its slice is used up
+cdef void work_charge(Transport* t, Connection* c, int64_t began) noexcept nogil  # t.work was `began`
+cdef void work_later(Transport* t, Connection* c) noexcept nogil        # it goes on among the late ones
+# Before each whole frame of what came, `first` or not: whether N2 and N9 let it be handled now.
+cdef bint frame_may_begin(Transport* t, Connection* c, bint first) noexcept nogil
