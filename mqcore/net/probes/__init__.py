@@ -1,0 +1,1 @@
+"""For tests: a front that is not RocketMQ's."""
