@@ -4,75 +4,87 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-LINES_MAX = 600
-OWN = re.compile(r"^\s*(?:from|import|cimport)\s+(mqcore[\w.]*)(?:\s+c?import\s+(.*))?")
+from tests.imports import ROOT, circles, graph, imported, module_of, sources
 
-# Who may import whom, from the top down; a package may always import itself.
+LINES_MAX = 600
+
+# Who imports whom, from the top down: exactly this. A package may always import itself.
 ALLOWED: dict[str, set[str]] = {
-    "atomics": set(), "endian": set(), "clock": set(),
-    "participants": set(), "figures": {"participants"},
-    "layout": {"figures", "participants"}, "turns": set(),
-    "names": {"layout"},
-    "shm": {"figures", "participants", "layout", "names", "atomics", "endian", "clock"},
-    "wire": {"shm", "layout", "endian", "turns"},
-    "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock"},
-    "net": {"store", "filter", "wire", "shm", "layout", "names", "atomics", "endian", "clock"},
-    "filter": {"store", "wire", "shm", "layout", "atomics", "endian"},
-    "client": {"layout", "wire"},
+    "admin": {"broker", "client", "namesrv", "shm", "store", "wire", "workers"},
+    "workers": {"broker", "client", "filter", "namesrv", "net", "shm", "store", "turns", "wire"},
     "bench": {"client", "wire", "layout", "endian"},
-    "namesrv": {"client", "turns", "wire"},
-    "broker": {"layout", "store", "filter", "turns", "wire", "config"},
-    "dashboard": {"client", "wire", "admin"},
-    "spark": {"client", "store", "wire"},
-    "admin": {"bench", "broker", "client", "config", "figures", "layout", "namesrv", "net",
-              "participants", "shm", "store", "wire", "workers"},
-    "workers": {"admin", "broker", "client", "config", "dashboard", "filter", "layout", "namesrv",
-                "net", "participants", "shm", "store", "turns", "wire"},
-    "testing": {"admin", "broker", "client", "config", "namesrv", "wire", "workers"},
-    "config": set(),
-    "replication": {"store", "shm", "wire", "layout"},
+    "broker": {"store", "filter", "turns", "wire"},
+    "namesrv": {"turns", "wire"},
+    "client": {"wire"},
+    "net": {"filter", "store", "wire", "shm", "layout", "names", "atomics", "endian", "clock"},
+    "filter": {"store", "shm", "layout", "atomics"},
+    "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock"},
+    "wire": {"endian", "turns"},
+    "shm": {"layout", "names", "atomics", "clock"},
+    "names": {"layout"},
+    "layout": set(), "turns": set(), "config": set(),
+    "atomics": set(), "endian": set(), "clock": set(),
+}
+
+# The same of the rooms and the shared words of mqcore/net.
+NET_ROOMS: dict[str, set[str]] = {
+    "transport": set(),
+    "identity": set(),
+    "requests": {"transport"},
+    "remoting": {"transport", "identity", "requests"},
+    "serving": {"transport", "identity", "requests", "remoting"},
+    "probes": {"transport", "requests", "serving"},
 }
 
 
-def sources(*suffixes: str, folders: tuple[str, ...] = ("mqcore", "workers", "config")):
-    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))
-            if path.suffix in suffixes and "__pycache__" not in path.parts
-            and "node_modules" not in path.parts]
+def package_of(module: str) -> str:
+    """Of `mqcore.store.log.append`: store; of the root package itself: nothing."""
+    return f"{module}.".split(".")[1]
 
 
-def package_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return parts[0] if parts[0] != "mqcore" else parts[1] if len(parts) > 1 else ""
+def room_of(module: str) -> str:
+    """Of `mqcore.net.transport.work`: transport."""
+    return f"{module}..".split(".")[2]
 
 
-def imported(path: Path):
-    """(line number, package of mqcore) of every import and cimport of a file."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        found = OWN.match(line)
-        if found is None:
+def used(group_of: Callable[[str], str], under: str = "mqcore") -> dict[str, dict[str, str]]:
+    """group -> group that it imports -> a module that does."""
+    found: dict[str, dict[str, str]] = {}
+    for module, targets in graph(sources(".py", ".pyx", ".pxd", ".pyi")).items():
+        if not module.startswith(f"{under}."):
             continue
-        name, what = found.group(1), (found.group(2) or "").split(" as ")[0]
-        parts = name.split(".")
-        names = [parts[1]] if len(parts) > 1 else [n.strip() for n in what.strip("( )").split(",")]
-        yield from ((number, each) for each in names if each and each != "__version__")
+        group = group_of(module)
+        edges = found.setdefault(group, {})
+        for target in targets:
+            if target.startswith(f"{under}.") and group_of(target) not in ("", group):
+                edges[group_of(target)] = module
+    return found
 
 
-def test_imports_point_down_only():
-    wrong = []
-    for path in sources(".py", ".pyx", ".pxd", ".pyi"):
-        package = package_of(path)
-        if package in ("__init__", ""):
-            continue
-        assert package in ALLOWED, f"{path}: say in ALLOWED what {package} may import"
-        wrong += [f"{path.relative_to(ROOT)}:{number} imports {target}"
-                  for number, target in imported(path)
-                  if target != package and target not in ALLOWED[package]]
-    assert wrong == []
+@pytest.mark.parametrize(("allowed", "found"), [
+    (ALLOWED, used(package_of)), (NET_ROOMS, used(room_of, "mqcore.net"))], ids=["mqcore", "net"])
+def test_imports_are_those_of_the_table(
+        allowed: dict[str, set[str]], found: dict[str, dict[str, str]]):
+    assert set(found) == set(allowed)
+    wrong = [f"{group} imports {target} in {module}" for group, edges in found.items()
+             for target, module in edges.items() if target not in allowed[group]]
+    unused = [f"{group} does not import {target}" for group, targets in allowed.items()
+              for target in targets if target not in found[group]]
+    assert (wrong, unused) == ([], [])
+
+
+def test_no_modules_import_each_other():
+    """Nor in a circle over others; an interface counts as the module that it is of."""
+    assert circles(graph(sources(".py", ".pyx", ".pxd", ".pyi"))) == []
+
+
+def test_a_circle_is_found_over_any_number_of_modules():
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert circles(edges) == [["d", "e"], ["a", "b", "c"]]
 
 
 def test_nothing_imports_tests_or_perf():
@@ -81,17 +93,21 @@ def test_nothing_imports_tests_or_perf():
 
 
 def test_the_import_scan_sees_every_form():
-    """The scan is a regular expression: here is what it must not miss."""
+    """In Cython the scan is a regular expression: here is what it must not miss."""
     probe = ROOT / "tests" / "golden" / "imports.txt"
-    assert [target for _, target in imported(probe)] == [
-        "net", "shm", "broker", "wire", "store", "layout"]
+    assert list(imported(probe, "mqcore.here.probe")) == [
+        "mqcore.net.loadgen.run", "mqcore.shm.ring.Ring", "mqcore.broker.core", "mqcore.wire",
+        "mqcore.store.record", "mqcore.layout", "other.mqcore.thing", "mqcore.store.io.StoreIo",
+        "mqcore.store.io.store_io", "mqcore.here.near.one", "mqcore.far.two", "mqcore.far.three",
+        "mqcore.here.beside", "mqcore.names.a", "mqcore.names.b", "mqcore.clock", "mqcore.turns"]
 
 
 def test_the_native_core_imports_no_python_part():
     """Native modules hold no rules: they know of no broker, client or worker."""
-    wrong = [f"{path.relative_to(ROOT)}:{number}" for path in sources(".pyx", ".pxd")
-             for number, target in imported(path)
-             if target in ("broker", "namesrv", "client", "admin", "dashboard", "workers")]
+    wrong = [f"{path.relative_to(ROOT)}: {name}" for path in sources(".pyx", ".pxd")
+             for name in imported(path, module_of(path))
+             if package_of(name) in ("broker", "namesrv", "client", "admin", "dashboard", "workers")
+             and name.startswith("mqcore.")]
     assert wrong == []
 
 

@@ -15,20 +15,21 @@ from typing import Any
 
 from mqcore.broker.settings.model import Settings
 from mqcore.layout import FRAME_LENGTH_MAX
+from mqcore.net.remoting.frames import FrameCloseReason
 from mqcore.net.serving.loop import ServingLoop
-from mqcore.net.transport.transport import CloseReason
+from mqcore.net.transport.close_reasons import CloseReason
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.workers import descriptors
 from mqcore.workers.layout import StoreFiles, memory_bytes
 
 REASONS = {
-    CloseReason.CLOSE_FRAME_LENGTH:
+    FrameCloseReason.CLOSE_FRAME_LENGTH:
         f"its frame length is {{detail}}, expected 4 to {FRAME_LENGTH_MAX}",
-    CloseReason.CLOSE_HEADER_LENGTH: "its header length {detail} is longer than its frame",
-    CloseReason.CLOSE_CODEC: "its header codec is {detail}, expected 0 (JSON) or 1 (ROCKETMQ)",
-    CloseReason.CLOSE_HEADER: "its header of {detail} bytes cannot be read",
-    CloseReason.CLOSE_LIMIT: "there are too many connections",
+    FrameCloseReason.CLOSE_HEADER_LENGTH: "its header length {detail} is longer than its frame",
+    FrameCloseReason.CLOSE_CODEC:
+        "its header codec is {detail}, expected 0 (JSON) or 1 (ROCKETMQ)",
+    FrameCloseReason.CLOSE_HEADER: "its header of {detail} bytes cannot be read",
     CloseReason.CLOSE_MEMORY: "there is no memory for {detail} bytes",
     CloseReason.CLOSE_UNREAD: "{detail} bytes of answers wait that it does not read",
     CloseReason.CLOSE_SHORT: "it held {detail} bytes without progress when"

@@ -35,11 +35,11 @@ from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.serving.pull cimport Pulls, serve_pull
 from mqcore.net.serving.send cimport Sends, serve_send
+from mqcore.net.transport.close_reasons cimport CLOSE_ASKED
 from mqcore.net.transport.connections cimport connection_close, connection_stall
 from mqcore.net.transport.loop cimport transport_listen
 from mqcore.net.transport.output cimport output_room, output_used
 from mqcore.net.transport.transport cimport (
-    CLOSE_ASKED,
     INPUT_STALLED,
     INPUT_WAITS,
     LIFE_DOOMED,

@@ -9,7 +9,7 @@ cdef enum:
     RESPONSE_BIT = 1                   # of a header's flag
     ONEWAY_BIT = 2
 
-cdef enum FrameCloseReason:            # beside those of the transport
+cpdef enum FrameCloseReason:           # beside those of the transport
     CLOSE_FRAME_LENGTH = 1
     CLOSE_HEADER_LENGTH = 2
     CLOSE_CODEC = 3

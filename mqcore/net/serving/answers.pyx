@@ -17,16 +17,10 @@ from mqcore.layout cimport (
 from mqcore.net.serving.dispatch cimport redo_request
 from mqcore.net.serving.forward cimport count_taken, forward_unread
 from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
+from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_UNREAD
 from mqcore.net.transport.connections cimport connection_close
 from mqcore.net.transport.output cimport output_flush, output_room, output_used
-from mqcore.net.transport.transport cimport (
-    CLOSE_ASKED,
-    CLOSE_UNREAD,
-    OUT_HIGH_BYTES,
-    Connection,
-    connection_find,
-    unread,
-)
+from mqcore.net.transport.transport cimport OUT_HIGH_BYTES, Connection, connection_find, unread
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 

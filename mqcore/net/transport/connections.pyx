@@ -4,12 +4,10 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from mqcore.layout cimport FIGURE_BAD_FRAMES, FIGURE_CONNECTIONS
+from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER
 from mqcore.net.transport.memory cimport memory_give
 from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.transport cimport (
-    CLOSE_ASKED,
-    CLOSE_IDLE,
-    CLOSE_PEER,
     EVENTS_MAX,
     INPUT_OPEN,
     INPUT_STALLED,

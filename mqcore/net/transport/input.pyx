@@ -4,11 +4,10 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
 from mqcore.layout cimport FIGURE_BYTES_IN
+from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY, CLOSE_PEER
 from mqcore.net.transport.connections cimport connection_close, connection_watch
 from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_take
 from mqcore.net.transport.transport cimport (
-    CLOSE_MEMORY,
-    CLOSE_PEER,
     INPUT_HELD_BACK,
     INPUT_OPEN,
     INPUT_STALLED,

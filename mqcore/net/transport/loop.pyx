@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
 from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.net.transport.close_reasons cimport CLOSE_IDLE, CLOSE_PEER, CLOSE_SLOW
 from mqcore.net.transport.connections cimport (
     connection_add,
     connection_close,
@@ -15,9 +16,6 @@ from mqcore.net.transport.memory cimport memory_look, memory_open
 from mqcore.net.transport.output cimport output_flush
 from mqcore.net.transport.slots cimport slots_open, slots_take
 from mqcore.net.transport.transport cimport (
-    CLOSE_IDLE,
-    CLOSE_PEER,
-    CLOSE_SLOW,
     EVENTS_AT_ONCE,
     INPUT_OPEN,
     INPUT_STALLED,

@@ -3,9 +3,9 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
+from mqcore.net.transport.close_reasons cimport CLOSE_SHORT
 from mqcore.net.transport.slots cimport slots_add
 from mqcore.net.transport.transport cimport (
-    CLOSE_SHORT,
     LIFE_DOOMED,
     OUT_HIGH_BYTES,
     VICTIMS_MAX,

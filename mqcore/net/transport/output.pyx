@@ -4,12 +4,12 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from mqcore.layout cimport FIGURE_BYTES_OUT
+from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY
 from mqcore.net.transport.connections cimport connection_hang_up, connection_watch
 from mqcore.net.transport.input cimport handle_again
 from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_take
 from mqcore.net.transport.slots cimport slots_add, slots_take
 from mqcore.net.transport.transport cimport (
-    CLOSE_MEMORY,
     INPUT_HELD_BACK,
     INPUT_YIELDED,
     KEEP_BYTES,

@@ -58,16 +58,6 @@ cdef enum:
     LISTENERS_MAX = 4
     EVENTS_AT_ONCE = 256
 
-cdef enum CloseReason:                 # of a connection that we close; 1 to 4 are those of frames
-    CLOSE_PEER = 0                     # the peer did, or the socket failed
-    CLOSE_IDLE = 5
-    CLOSE_LIMIT = 6                    # too many connections
-    CLOSE_MEMORY = 7
-    CLOSE_ASKED = 8                    # by the rooms above
-    CLOSE_UNREAD = 9                   # too many answers that its peer does not read
-    CLOSE_SHORT = 10                   # it held most when the memory for all was spent (N12)
-    CLOSE_SLOW = 11                    # a frame comes too slowly
-
 cdef enum InputState:
     INPUT_OPEN = 0
     INPUT_HELD_BACK = 1

@@ -18,72 +18,13 @@
 #   A5  A sync that failed is final: it is never asked for again, and nothing overrules its refusal. The
 #       kernel may have dropped what it could not write, and a second sync would say that all is well.
 #   A6  A request with REQUEST_AFTER_PREVIOUS is stored only if the one before it in its ring was.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t
 
-from mqcore.layout cimport RingPlace
-from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
-from mqcore.store.log.checksums cimport ChecksumFile
+from mqcore.store.log.appender cimport Appender
 from mqcore.store.log.flush cimport FlushService
 from mqcore.store.log.group_commit cimport GroupCommit
-from mqcore.store.queue.multi_dispatch cimport MultiDispatch
-from mqcore.store.log.prepare cimport PrepareService
 from mqcore.store.log.transient_pool cimport TransientPool
-
-cdef enum FlushMode:
-    FLUSH_ASYNC = 0
-    FLUSH_SYNC = 1
-    FLUSH_TRANSIENT_POOL = 2
-
-cdef enum:
-    TURN_BYTES_MAX = 1 << 20          # what one turn stages before it writes
-
-cdef struct UsedOffset:
-    int32_t queue
-    int64_t offset                    # what next_offset was before
-
-cdef struct Appender:
-    Shm* shm
-    FlushService* service             # NULL in sync mode
-    GroupCommit* group                # NULL in the async modes
-    TransientPool* pool               # NULL in the other modes; then there is neither file nor staging
-    PrepareService* prepare           # NULL: nobody writes zeros ahead, or not for the appender
-    MultiDispatch* multi              # NULL: records are in their own queues only
-    int flush_mode
-    bint shows_unflushed              # sync mode: A2 is as in stock
-    int64_t segment_size
-    int fd                            # of the segment that is written, -1: none yet
-    int folder_fd                     # sync mode: its folder until the name is on disk, else -1
-    ChecksumFile checksums            # of that segment
-    int64_t base                      # where that segment starts
-    int64_t position                  # end of what is in the file
-    uint8_t* staging
-    int64_t staging_capacity
-    int64_t staged                    # bytes in staging, to be written at position
-    int64_t pool_wanted               # transient-pool: where a request ends that has no room, or 0 ...
-    int64_t pool_full_ms              # ... and since when (steady clock)
-    int64_t last_store_time_ms
-    int64_t probe_ms                  # when a disk that refused is looked at again
-    int64_t unwiped                   # behind position, up to here, a failed write may have left bytes
-    int64_t failed_writes             # that were tried again
-    int failed_write                  # errno of the last of them
-    UsedOffset* used
-    int32_t used_count
-    int32_t used_capacity
-    int64_t waiting                   # results of this turn whose request waits for its flush
-    int producers
-    int producer[19]                  # number of each producer that there is
-    Ring appends[19]
-    Ring results[19]
-    int64_t result_kept[19]           # results below it belong to records that are in the file
-    int32_t last_status[19]           # of each producer's last request
-    int32_t result_wanted[19]         # the length of a result that found no room; 0: none waits
-    int failure                       # errno of the last write, sync or file that failed
-    int64_t appends_count
-    int64_t bytes_count
-    int64_t batches_count
-    int64_t flushes_count
-    char* folders                     # see log_folders.pxd
 
 cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
                        TransientPool* pool, const char* folders, int flush_mode,

@@ -4,9 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strdup
 
-from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport load_i32_acquire, store_i64_release
 from mqcore.clock cimport clocks_ms, steady_ms
-from mqcore.endian cimport load_i32, store_i32, store_i64
+from mqcore.endian cimport load_i32, store_i32
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
@@ -46,6 +46,8 @@ from mqcore.shm.ring cimport (
 from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
 from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
+from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.log.appender cimport FLUSH_SYNC, TURN_BYTES_MAX, UsedOffset
 from mqcore.store.log.checksums cimport (
     ChecksumFile,
     checksums_close,
@@ -53,21 +55,12 @@ from mqcore.store.log.checksums cimport (
     checksums_put,
     checksums_replace,
 )
+from mqcore.store.log.failed_write cimport disk_probe, disk_refuses, leftovers_wipe, staged_write
 from mqcore.store.log.flush cimport FlushService, flush_hand_over
 from mqcore.store.log.group_commit cimport group_sync
-from mqcore.store.io cimport store_io, write_all_at
-from mqcore.store.log.failed_write cimport (
-    disk_probe,
-    disk_refuses,
-    leftovers_wipe,
-    staged_write,
-)
 from mqcore.store.log.log_folders cimport log_create, log_folder_open
-from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
-from mqcore.store.queue.place cimport queue_may_open
 from mqcore.store.log.prepare cimport prepare_give_way
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_publish
-from mqcore.store.record cimport record_place, record_store_time
 from mqcore.store.log.transient_pool cimport (
     POOL_ENDS,
     pool_at,
@@ -76,6 +69,9 @@ from mqcore.store.log.transient_pool cimport (
     pool_put,
     pool_settle,
 )
+from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
+from mqcore.store.queue.place cimport queue_may_open
+from mqcore.store.record cimport record_place, record_store_time
 
 
 cdef enum:

@@ -4,14 +4,19 @@ import os
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport (
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+)
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
     FIGURE_APPENDED_BYTES,
     FIGURE_APPENDS,
     FIGURE_BATCHES,
-    FIGURE_FLUSH_TIMEOUTS,
     FIGURE_FLUSHES,
+    FIGURE_FLUSH_TIMEOUTS,
     FIGURE_POOL_BYTES,
     REFUSAL_FLUSH_FAILED,
     SLOT_WRITER,
@@ -20,11 +25,6 @@ from mqcore.layout cimport (
 from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.log.append cimport (
-    FLUSH_ASYNC,
-    FLUSH_SYNC,
-    FLUSH_TRANSIENT_POOL,
-    TURN_BYTES_MAX,
-    Appender,
     appender_close,
     appender_drop_requests,
     appender_finish,
@@ -32,6 +32,13 @@ from mqcore.store.log.append cimport (
     appender_open,
     appender_settle,
     appender_turn,
+)
+from mqcore.store.log.appender cimport (
+    FLUSH_ASYNC,
+    FLUSH_SYNC,
+    FLUSH_TRANSIENT_POOL,
+    TURN_BYTES_MAX,
+    Appender,
 )
 from mqcore.store.log.flush cimport (
     FlushService,
@@ -49,7 +56,6 @@ from mqcore.store.log.group_commit cimport (
     group_stop,
     group_watch,
 )
-from mqcore.store.queue.multi_dispatch cimport MultiDispatch, multi_close, multi_open
 from mqcore.store.log.prepare cimport PrepareService, prepare_close, prepare_open, prepare_run
 from mqcore.store.log.transient_pool cimport (
     TransientPool,
@@ -60,6 +66,7 @@ from mqcore.store.log.transient_pool cimport (
     pool_run,
     pool_stop,
 )
+from mqcore.store.queue.multi_dispatch cimport MultiDispatch, multi_close, multi_open
 
 cdef enum:
     POOL_LOOK_MS = 10                 # while a request waits for room in the pool

@@ -1,5 +1,5 @@
 # What the appender does about a disk that refuses (append.pxd has the rules: A4, A5).
-from mqcore.store.log.append cimport Appender
+from mqcore.store.log.appender cimport Appender
 
 # The staged bytes to their place, tried again at once where that may help; 0 or errno.
 cdef int staged_write(Appender* a) noexcept nogil

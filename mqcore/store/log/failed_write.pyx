@@ -12,7 +12,7 @@ from mqcore.layout cimport (
     REFUSAL_WRITE_FAILED,
 )
 from mqcore.store.io cimport wipe, write_all_at
-from mqcore.store.log.append cimport Appender
+from mqcore.store.log.appender cimport Appender
 from mqcore.store.log.checksums cimport checksums_put, checksums_take_back
 from mqcore.store.log.flush cimport refusal_set
 

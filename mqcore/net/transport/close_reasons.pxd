@@ -1,0 +1,9 @@
+# Why we end a connection. 1 to 4 belong to frames (mqcore/net/remoting/frames.pxd).
+cpdef enum CloseReason:
+    CLOSE_PEER = 0                     # the peer did, or the socket failed
+    CLOSE_IDLE = 5
+    CLOSE_MEMORY = 7
+    CLOSE_ASKED = 8                    # by the rooms above
+    CLOSE_UNREAD = 9                   # too many answers that its peer does not read
+    CLOSE_SHORT = 10                   # it held most when the memory for all was spent (N12)
+    CLOSE_SLOW = 11                    # a frame comes too slowly

@@ -1,0 +1,1 @@
+"""Shows the reasons to Python."""
