@@ -4,7 +4,7 @@
 #
 #   N1  Lengths are checked before memory is taken; a buffer grows with the bytes that came.
 #   N2  A connection whose answers are not read is not read either (`out_high`); requests of it
-#       that are here already wait in its buffer.
+#       that are here already wait in its buffer. With more than is allowed above, it is closed.
 #   N3  What cannot be handled now stays in its connection's buffer, the connection is not read, and it
 #       goes on when there is room: no request is dropped, and no other connection waits.
 #   N4  A connection is known outside by its id: `id_base` (incarnation and index of the process),
@@ -15,26 +15,25 @@
 #
 # N9 is in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14 and N15 are in serving.
 #
-# What becomes of a connection's input is one state, `input_state`. Whole frames may lie in its buffer
-# in all but the first:
+# What becomes of a connection's input is one state, `input_state`:
 #
-#                 bytes come, all whole frames are handled
-#                          +------+
-#                          v      |
-#      accepted --------> OPEN ---+            read: epoll waits for input
-#                          |  ^
-#                 a frame  |  |  looked at again, and all is handled
-#                 is left  v  |
-#         +----------------+--+-----------+-------------------+
-#         |                |              |                   |
-#     HELD_BACK         STALLED         WAITS              YIELDED
-#     its peer does     a ring is       for something      its slice is
-#     not read (N2)     full (N3)       of its own (N3)    used up (N9)
-#         |                |              |                   |
-#     when output       each turn, first in first out      with its next
-#     has gone          (`stalled`), until one finds       slice (`late`)
-#         |             a ring still full                     |
-#         +---> YIELDED when its slice is used up just then <-+
+#     accepted ----> OPEN      all whole frames are handled; epoll waits for more
+#                     |  ^
+#     bytes come, and |  |  looked at again, and all of it is handled; or it is left again,
+#     a whole frame   |  |  in any of the four
+#     is left because |  +----------------------------------------------------------------+
+#                     v                                                                   |
+#         +-----------+-----+--------------------+------------------+                     |
+#         |                 |                    |                  |                     |
+#     HELD_BACK          STALLED               WAITS             YIELDED                  |
+#     its peer does      a ring is             for something     its slice is             |
+#     not read (N2)      full (N3)             of its own (N3)   used up (N9)             |
+#         |                 |                    |                  |                     |
+#     output has gone    each turn, first in first out (`stalled`)  its next slice        |
+#         |              until one finds a ring still full          (`late`)              |
+#         +-----------------+--------------------+------------------+---------------------+
+#
+# Who is late when output has gone, or a ring has room, becomes YIELDED first.
 #
 # How far it is from its end is another, `life`:
 #
