@@ -14,19 +14,22 @@ LINES_MAX = 600
 
 # Who imports whom, from the top down: exactly this. A package may always import itself.
 ALLOWED: dict[str, set[str]] = {
-    "admin": {"broker", "client", "namesrv", "shm", "store", "wire", "workers"},
-    "workers": {"broker", "client", "filter", "namesrv", "net", "shm", "store", "turns", "wire"},
+    "admin": {"broker", "client", "figures", "layout", "namesrv", "participants", "shm", "store",
+              "wire", "workers"},
+    "workers": {"broker", "client", "filter", "layout", "namesrv", "net", "participants", "shm",
+                "store", "turns", "wire"},
     "bench": {"client", "wire", "layout", "endian"},
-    "broker": {"store", "filter", "turns", "wire"},
+    "broker": {"store", "filter", "layout", "turns", "wire"},
     "namesrv": {"turns", "wire"},
-    "client": {"wire"},
+    "client": {"layout", "wire"},
     "net": {"filter", "store", "wire", "shm", "layout", "names", "atomics", "endian", "clock"},
     "filter": {"store", "shm", "layout", "atomics"},
     "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock"},
-    "wire": {"endian", "turns"},
-    "shm": {"layout", "names", "atomics", "clock"},
+    "wire": {"endian", "layout", "turns"},
+    "shm": {"figures", "layout", "names", "participants", "atomics", "clock"},
     "names": {"layout"},
-    "layout": set(), "turns": set(), "config": set(),
+    "figures": {"participants"}, "participants": set(),
+    "layout": {"figures", "participants"}, "turns": set(), "config": set(),
     "atomics": set(), "endian": set(), "clock": set(),
 }
 
