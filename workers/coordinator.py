@@ -23,8 +23,8 @@ from typing import Any
 from mqcore.broker.clock import RunningClock
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
-from mqcore.broker.ports import QueueEntry
-from mqcore.broker.registration import Registration, identity
+from mqcore.broker.ports import ConsumeQueueEntry
+from mqcore.broker.registration import BrokerRegistration, identity
 from mqcore.broker.request import Answer, Outcome, OutcomeJob, Redo, Request, answer_frame
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.settings.changed import ChangedSettings
@@ -32,7 +32,7 @@ from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.client.pool import ConnectionPool
-from mqcore.client.registration import Registration as Registrations
+from mqcore.client.registration import Registration
 from mqcore.layout import PRODUCER_COORDINATOR
 from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import Check, CheckRing, Progress
@@ -91,9 +91,9 @@ class Reader(StoreReader):
     ) -> KeyMatches:
         return self.keys.find(topic, key, count_max, begin_ms, end_ms)
 
-    def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
+    def entry(self, topic: str, queue_id: int, offset: int) -> ConsumeQueueEntry | None:
         found = super().entry(topic, queue_id, offset)
-        return None if found is None else QueueEntry(*found)
+        return None if found is None else ConsumeQueueEntry(*found)
 
 
 class Registrar:
@@ -101,12 +101,13 @@ class Registrar:
 
     def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None]) -> None:
         self.settings = settings
-        self._registrations = Registrations(ConnectionPool())
+        self._registrations = Registration(ConnectionPool())
         self._on_ordered = on_ordered
         self._tasks: set[asyncio.Task[int]] = set()
 
     def register(
-        self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None,
+        self, registration: BrokerRegistration, *, one_way: bool,
+        done: Callable[[], None] | None = None,
     ) -> None:
         task: asyncio.Task[int] = asyncio.get_running_loop().create_task(
             self.register_now(registration, one_way=one_way, done=done))
@@ -114,7 +115,7 @@ class Registrar:
         task.add_done_callback(self._tasks.discard)
 
     async def register_now(
-        self, registration: Registration, *, one_way: bool = False,
+        self, registration: BrokerRegistration, *, one_way: bool = False,
         done: Callable[[], None] | None = None,
     ) -> int:
         """Register and wait for the answers; returns how many name servers took it."""
@@ -453,7 +454,7 @@ class Coordinator:
 
     async def _register(self) -> None:
         """Tell the name servers everything."""
-        made: asyncio.Future[Registration] = asyncio.get_running_loop().create_future()
+        made: asyncio.Future[BrokerRegistration] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:
             made.set_result((yield from self._broker.registration()))

@@ -14,7 +14,7 @@ import click
 
 from mqcore.admin.lines import say
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import StoreFiles, StoreInUseError, StoreLock, read_log
+from mqcore.store.verify.files import StoreInUseError, StoreListing, StoreLock, read_log
 from mqcore.store.verify.report import DAMAGE, Report
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.store import DELAY_LEVELS_MS, Progress, verify
@@ -238,7 +238,7 @@ def records(store: Path, *, topic: str | None = None, queue_id: int | None = Non
             key: str | None = None, from_ms: int = 0, to_ms: int = TIME_MAX_MS, start: int = 0,
             stop: int = TIME_MAX_MS, log_folders: LogFolders | None = None) -> Iterator[Record]:
     """The records that fit, in log order; ends with exit status 1 where the log is not readable."""
-    files = StoreFiles(store, log_folders or LogFolders(()))
+    files = StoreListing(store, log_folders or LogFolders(()))
     trouble = Report(str(store))
     read_log(files, trouble, unclean=True)
     for finding in trouble.findings:
@@ -260,7 +260,7 @@ def records(store: Path, *, topic: str | None = None, queue_id: int | None = Non
         sys.exit(1)
 
 
-def _is_zero(files: StoreFiles, position: int) -> bool:
+def _is_zero(files: StoreListing, position: int) -> bool:
     """Whether nothing was written at a log position: the end of a log."""
     for start, size in files.segments:
         if start <= position < start + size:

@@ -15,7 +15,7 @@ from typing import Protocol
 from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.names import check_group, groups_of_header
-from mqcore.broker.registration import Registration
+from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import (
     REMARK_LEFT_OVER,
     Answer,
@@ -331,7 +331,7 @@ class Broker:
 
     # -- registration -------------------------------------------------------------------------
 
-    def registration(self) -> Generator[None, None, Registration]:
+    def registration(self) -> Generator[None, None, BrokerRegistration]:
         """What name servers have to know now: for the start and for each interval. With pauses."""
         core = self.core
         return registration.build(core.settings, core.topics.version, core.topics.all())
@@ -365,7 +365,7 @@ class Broker:
         core.ports.registrar.register(registration, one_way=False, done=answer)
         return None
 
-    def _registration_of(self, topic: TopicConfig) -> Generator[None, None, Registration]:
+    def _registration_of(self, topic: TopicConfig) -> Generator[None, None, BrokerRegistration]:
         """
         A registration after one topic changed.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from mqcore.broker.registration import Registration
+from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.filters import FilterData
 from mqcore.broker.tables.groups import GroupConfig
@@ -19,7 +19,7 @@ from mqcore.wire.tags import Subscription
 from mqcore.wire.topics import TopicConfig
 
 
-class QueueEntry(NamedTuple):
+class ConsumeQueueEntry(NamedTuple):
     """One consume queue entry (store.md 3.1)."""
 
     position: int                # commit log position of the record
@@ -62,7 +62,7 @@ class StoreReader(Protocol):
         """(first position, next position) of the commit log, in bytes."""
         ...
 
-    def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
+    def entry(self, topic: str, queue_id: int, offset: int) -> ConsumeQueueEntry | None:
         """The entry at a queue offset; None outside the range."""
         ...
 
@@ -352,7 +352,7 @@ class Registrar(Protocol):
 
     def register(
         self,
-        registration: Registration,
+        registration: BrokerRegistration,
         *,
         one_way: bool,
         done: Callable[[], None] | None = None,

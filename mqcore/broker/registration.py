@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, frozen=True)
-class Registration:
+class BrokerRegistration:
     """Header fields and body of one REGISTER_BROKER request; the same for every name server."""
 
     ext: dict[str, str | None]
@@ -28,7 +28,7 @@ class Registration:
 
 def build(
     settings: Settings, version: DataVersion, topics: Iterable[TopicConfig]
-) -> Generator[None, None, Registration]:
+) -> Generator[None, None, BrokerRegistration]:
     """
     A registration of `topics` under the whole table's data version; made with pauses.
 
@@ -53,7 +53,7 @@ def build(
         "compressed": "false",
         "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
     }
-    return Registration(ext, body)
+    return BrokerRegistration(ext, body)
 
 
 def identity(settings: Settings) -> dict[str, str | None]:

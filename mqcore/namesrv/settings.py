@@ -37,7 +37,7 @@ _STOCK_WITHOUT_EFFECT = frozenset({
 _TOML_SECTION = re.compile(r"^\s*\[", re.MULTILINE)
 
 
-class SettingsError(ValueError):
+class NamesrvSettingsError(ValueError):
     """A setting is wrong; the text names the file, the key, the value and what was expected."""
 
 
@@ -76,14 +76,14 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
 def load(path: Path | None = None) -> tuple[NamesrvSettings, list[str]]:
     """Settings from a file, TOML or a stock namesrv.conf, over the defaults.
 
-    Returns them and the stock keys that have no effect here. Raises SettingsError.
+    Returns them and the stock keys that have no effect here. Raises NamesrvSettingsError.
     """
     if path is None:
         return NamesrvSettings(), []
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from error
+        raise NamesrvSettingsError(f"{path}: cannot be read: {error}") from error
     if path.suffix == ".toml" or _TOML_SECTION.search(text):
         return _from_toml(text, str(path)), []
     return _from_stock(text, str(path))
@@ -93,15 +93,16 @@ def _from_toml(text: str, source: str) -> NamesrvSettings:
     try:
         document = tomllib.loads(text)
     except RecursionError:
-        raise SettingsError(f"{source}: not TOML of ours: its lists are too deep") from None
+        raise NamesrvSettingsError(f"{source}: not TOML of ours: its lists are too deep") from None
     except ValueError as error:          # also numbers of thousands of digits
-        raise SettingsError(f"{source}: not TOML: {error}") from error
+        raise NamesrvSettingsError(f"{source}: not TOML: {error}") from error
     for section in document:
         if section != "namesrv":
-            raise SettingsError(f"{source}: {_name(section)}: expected only the section [namesrv]")
+            raise NamesrvSettingsError(
+                f"{source}: {_name(section)}: expected only the section [namesrv]")
     values = document.get("namesrv", {})
     if not isinstance(values, dict):
-        raise SettingsError(f"{source}: namesrv: expected a section")
+        raise NamesrvSettingsError(f"{source}: namesrv: expected a section")
     return _checked(values, source)
 
 
@@ -112,16 +113,16 @@ def _checked(
     fields: dict[str, Any] = {}
     for key, value in values.items():
         if key not in NamesrvSettings.__struct_fields__:
-            raise SettingsError(f"{source}: namesrv.{_name(key)}: expected a known key")
+            raise NamesrvSettingsError(f"{source}: namesrv.{_name(key)}: expected a known key")
         try:
             fields[key] = convert(value, types[key], strict=strict)
         except ValidationError as error:
-            raise SettingsError(
+            raise NamesrvSettingsError(
                 f"{source}: namesrv.{key} = {_shown(value)}: {error}") from error
         text = fields[key]
         if isinstance(text, str) and any(ord(one) < 32 or one == "\x7f" for one in text):
-            raise SettingsError(f"{source}: namesrv.{key} = {_shown(value)}: expected text of one "
-                                "line, without control characters")
+            raise NamesrvSettingsError(f"{source}: namesrv.{key} = {_shown(value)}: expected text "
+                                       "of one line, without control characters")
     return NamesrvSettings(**fields)
 
 
@@ -157,13 +158,13 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
     try:
         stock = parse_properties(text)
     except ValueError as error:
-        raise SettingsError(f"{source}: {error}") from error
+        raise NamesrvSettingsError(f"{source}: {error}") from error
     mapped: dict[str, Any] = {}
     ignored = []
     for key, value in stock.items():
         if key == _STOCK_IDLE:
             if not value.isascii() or not value.isdigit() or len(value) > IDLE_DIGITS_MAX:
-                raise SettingsError(f"{source}: {key} = {_shown(value)}: expected seconds")
+                raise NamesrvSettingsError(f"{source}: {key} = {_shown(value)}: expected seconds")
             mapped["connection_idle_ms"] = int(value) * 1000
         elif key in _STOCK_KEYS:
             mapped[_STOCK_KEYS[key]] = value

@@ -9,14 +9,14 @@ from typing import Any
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import (
+    ConsumeQueueEntry,
     LastPull,
     PullAdvance,
     Put,
     PutStatus,
-    QueueEntry,
     QueueGrowth,
 )
-from mqcore.broker.registration import Registration
+from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import Request
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.load import load
@@ -52,9 +52,9 @@ class FakeStore:
     def log_range(self) -> tuple[int, int]:
         return (min(self.records, default=0), max(self.records, default=0))
 
-    def entry(self, topic: str, queue_id: int, offset: int) -> QueueEntry | None:
+    def entry(self, topic: str, queue_id: int, offset: int) -> ConsumeQueueEntry | None:
         low, high = self.queues.get((topic, queue_id), (0, 0))
-        return QueueEntry(offset * 100, 100, 0) if low <= offset < high else None
+        return ConsumeQueueEntry(offset * 100, 100, 0) if low <= offset < high else None
 
     def record(self, position: int) -> bytes | None:
         return self.records.get(position)
@@ -246,11 +246,12 @@ class FakeAppender:
 class FakeRegistrar:
     """Keeps what was registered; `finish` answers for the name servers."""
 
-    registered: list[tuple[Registration, bool]] = field(default_factory=list)
+    registered: list[tuple[BrokerRegistration, bool]] = field(default_factory=list)
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def register(
-        self, registration: Registration, *, one_way: bool, done: Callable[[], None] | None = None
+        self, registration: BrokerRegistration, *, one_way: bool,
+        done: Callable[[], None] | None = None,
     ) -> None:
         self.registered.append((registration, one_way))
         if done is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.ports import QueueEntry
+from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.requests.config import LIVE, shown
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.stock_conf import CONVERTED, RENAMED
@@ -214,8 +214,9 @@ def test_rows_of_a_queue_are_shown_alike(
         bench.store.queues[asked["topic"], int(asked["queueId"])] = (low, high)
     rows = wanted["queueData"] if wanted else []
     first = int(asked["index"])
-    entries = {first + number: QueueEntry(row["physicOffset"], row["physicSize"], row["tagsCode"])
-               for number, row in enumerate(rows)}
+    entries = {
+        first + number: ConsumeQueueEntry(row["physicOffset"], row["physicSize"], row["tagsCode"])
+        for number, row in enumerate(rows)}
     monkeypatch.setattr(bench.store, "entry", lambda _, __, offset: entries.get(offset))
 
     assert_alike(exchange, ask(bench, exchange))

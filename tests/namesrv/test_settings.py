@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 import mqcore
 from mqcore.namesrv.kv import KeyValueError, KeyValues
-from mqcore.namesrv.settings import NamesrvSettings, SettingsError, load
+from mqcore.namesrv.settings import NamesrvSettings, NamesrvSettingsError, load
 
 SHIPPED = Path(mqcore.__file__).parent.parent / "config" / "namesrv.toml"
 
@@ -46,7 +46,7 @@ def test_a_wrong_setting_names_file_key_value_and_what_was_expected(tmp_path, te
     file = tmp_path / "x.conf"
     file.write_text(text)
 
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(NamesrvSettingsError) as error:
         load(file)
     assert all(name in str(error.value) for name in [str(file), *names])
 
@@ -143,7 +143,7 @@ def is_taken_or_one_line(file: Path) -> None:
     said = ""
     try:
         load(file)
-    except SettingsError as error:
+    except NamesrvSettingsError as error:
         said = str(error)
     assert said == "" or said.isprintable(), ascii(said)
     assert len(said) < 1000

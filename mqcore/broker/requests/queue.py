@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mqcore.broker.core import Core
-from mqcore.broker.ports import QueueEntry
+from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.request import (
     REMARK_LEFT_OVER,
     ROWS_A_TURN,
@@ -58,7 +58,7 @@ def query_consume_queue(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer(body, REMARK_LEFT_OVER))
 
 
-def _row(entry: QueueEntry, subscription: Subscription | None) -> dict[str, Any]:
+def _row(entry: ConsumeQueueEntry, subscription: Subscription | None) -> dict[str, Any]:
     """eval: the queue entry alone does not keep the message from the group."""
     wanted = subscription is not None and (
         subscription.expression_type != EXPRESSION_TAG or subscription.matches_code(entry.tag_code)

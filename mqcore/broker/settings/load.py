@@ -18,8 +18,8 @@ from mqcore.broker.settings.checks import advertised_ip, check, host_name
 from mqcore.broker.settings.model import (
     SECTIONS,
     BrokerSettings,
+    EmbeddedNamesrvSettings,
     LogSettings,
-    NamesrvSettings,
     ProcessSettings,
     Settings,
     StockReport,
@@ -58,7 +58,7 @@ def load(
         broker=BrokerSettings(**values.section("broker")),
         store=StoreSettings(**values.section("store")),
         processes=ProcessSettings(**values.section("processes")),
-        namesrv=NamesrvSettings(**values.section("namesrv")),
+        namesrv=EmbeddedNamesrvSettings(**values.section("namesrv")),
         log=LogSettings(**values.section("log")),
         file=str(path) if path is not None else "",
         stock=report,

@@ -143,7 +143,7 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB
 
 
-class NamesrvSettings(Struct, frozen=True, kw_only=True):
+class EmbeddedNamesrvSettings(Struct, frozen=True, kw_only=True):
     """The name server that `mqcore up` runs beside the broker."""
 
     embedded: bool = True
@@ -181,7 +181,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     broker: BrokerSettings = BrokerSettings()
     store: StoreSettings = StoreSettings()
     processes: ProcessSettings = ProcessSettings()
-    namesrv: NamesrvSettings = NamesrvSettings()
+    namesrv: EmbeddedNamesrvSettings = EmbeddedNamesrvSettings()
     log: LogSettings = LogSettings()
     file: str = ""                          # the file that was given, "" when none
     stock: StockReport = StockReport()
@@ -229,6 +229,6 @@ SECTIONS: dict[str, type[Struct]] = {
     "broker": BrokerSettings,
     "store": StoreSettings,
     "processes": ProcessSettings,
-    "namesrv": NamesrvSettings,
+    "namesrv": EmbeddedNamesrvSettings,
     "log": LogSettings,
 }

@@ -25,7 +25,7 @@ from mqcore.store.repair.records import (
     MAGIC_MESSAGE,
     NoRoomError,
 )
-from mqcore.store.verify.files import StoreFiles, read_log, read_queues, usual
+from mqcore.store.verify.files import StoreListing, read_log, read_queues, usual
 from mqcore.store.verify.findings import FindingKind
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import Report
@@ -114,7 +114,7 @@ class LogRepair:
 
     def _look(self) -> bool:
         """Whether there are segments."""
-        self._files = StoreFiles(self._root)
+        self._files = StoreListing(self._root)
         read_log(self._files, Report(str(self._root)), unclean=True)
         read_queues(self._files, Report(str(self._root)), unclean=True)
         return bool(self._files.segments)

@@ -83,7 +83,7 @@ class QueueFiles:
 
 
 @dataclass
-class StoreFiles:
+class StoreListing:
     """
     What is there. segments: (position, bytes), ascending; file_entries: of a queue file; log: the
     commit log's folders, "commitlog" below root unless they are given.
@@ -110,7 +110,7 @@ def usual(sizes: Iterable[int]) -> int:
     return max(counts, key=lambda size: (counts[size], size)) if counts else 0
 
 
-def read_log(files: StoreFiles, report: Report, *, unclean: bool) -> None:
+def read_log(files: StoreListing, report: Report, *, unclean: bool) -> None:
     """The commit log's segments."""
     found = []
     for entry in files.log.entries():
@@ -140,7 +140,7 @@ def read_log(files: StoreFiles, report: Report, *, unclean: bool) -> None:
         files.segments.append((start, min(length, size)))
 
 
-def read_queues(files: StoreFiles, report: Report, *, unclean: bool) -> None:
+def read_queues(files: StoreListing, report: Report, *, unclean: bool) -> None:
     """The consume queues and their ext files."""
     found: list[tuple[str, int, list[tuple[int, int]]]] = []
     for topic in sorted(_scan(files.root / "consumequeue"), key=lambda entry: entry.name):
@@ -173,7 +173,7 @@ def read_queues(files: StoreFiles, report: Report, *, unclean: bool) -> None:
             ext_bytes=ext_bytes.get((name_of_topic, queue_id), 0)))
 
 
-def read_index(files: StoreFiles, report: Report, slots: int | None) -> list[mmap.mmap]:
+def read_index(files: StoreListing, report: Report, slots: int | None) -> list[mmap.mmap]:
     """
     The index files, oldest first, mapped; slots: their number of hash slots, None: found out.
 

@@ -20,8 +20,8 @@ from mqcore.store.record import ParseResult
 from mqcore.store.verify import config as verify_config
 from mqcore.store.verify.files import (
     QueueFiles,
-    StoreFiles,
     StoreInUseError,
+    StoreListing,
     StoreLock,
     read_index,
     read_log,
@@ -93,7 +93,7 @@ class _Verification:
                  progress: Progress | None, log_folders: LogFolders) -> None:
         self.root = root
         self.report = Report(str(root))
-        self.files = StoreFiles(root, log_folders)
+        self.files = StoreListing(root, log_folders)
         self.unclean = (root / "abort").exists()
         self.delay_levels_ms = list(delay_levels_ms)
         self.progress = progress

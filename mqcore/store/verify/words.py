@@ -15,7 +15,13 @@ from mqcore.layout import (
     QUEUE_ID_END,
 )
 from mqcore.store.record import ParseResult
-from mqcore.store.verify.files import ENTRY_SIZE, INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, StoreFiles
+from mqcore.store.verify.files import (
+    ENTRY_SIZE,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    StoreListing,
+)
 from mqcore.store.verify.findings import Field, FindingKind, IndexField
 from mqcore.store.verify.report import DAMAGE, MEND, Finding
 
@@ -56,7 +62,7 @@ class Context:
     the start after it reads again from, in bytes.
     """
 
-    files: StoreFiles
+    files: StoreListing
     queues: list[tuple[str, int]]
     unclean: bool
     replay: int = 0
