@@ -3,17 +3,19 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
 .PHONY: build run test demo perf lint clean soak
 
-build: $(VENV)/built
+# -- what is installed from elsewhere is fetched beside the compiling
+build: $(VENV)/created
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/installed $(VENV)/built
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4" wheel build
+	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4"
 	@touch $@
 
 # -- the project, editable, with its test and lint tools; nothing is compiled here
@@ -22,7 +24,7 @@ $(VENV)/installed: $(VENV)/created pyproject.toml
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it
-$(VENV)/built: $(VENV)/installed setup.py $(SOURCES)
+$(VENV)/built: $(VENV)/created setup.py $(SOURCES)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
