@@ -1,13 +1,15 @@
-# The commands: build, run, test, demo, perf, soak, lint, clean. Each does its own set-up in .venv.
+# The commands: build, run, test, demo, perf, soak, lint, wheel, clean. Each does its own set-up in
+# .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
+WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build run test demo perf lint clean soak
+.PHONY: build run test demo perf lint clean soak wheel
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -49,6 +51,18 @@ soak: build
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
+
+# -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine
+#    whose glibc is not older than the wheel's name says
+wheel: $(VENV)/installed
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --quiet --sdist --outdir dist
+	for python in $(WHEEL_PYTHONS); do \
+	    rm -rf build/wheel/venv && $$python -m venv build/wheel/venv && \
+	    build/wheel/venv/bin/pip wheel --quiet --no-deps --wheel-dir build/wheel dist/*.tar.gz || exit; \
+	done
+	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
+	ls -l dist
 
 lint: build
 	$(BIN)/ruff check .
