@@ -1,5 +1,5 @@
-# The commands: build, run, test, demo, perf, soak, lint, wheel, clean. Each does its own set-up in
-# .venv.
+# The commands: build, run, test, demo, perf, soak, lint, wheel, debug, clean. Each does its own set-up
+# in .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build run test demo perf lint clean soak wheel
+.PHONY: build run test demo perf lint clean soak wheel debug
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -63,6 +63,11 @@ wheel: $(VENV)/installed
 	done
 	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
 	ls -l dist
+
+# -- native tests over a build of its own, in build/debug: sanitizers and invariants on
+debug: $(VENV)/installed
+	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
+	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
 
 lint: build
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """
 Builds the Cython core: one extension for each .pyx file below mqcore/.
 
+MQCORE_DEBUG=1           bounds, invariants and gcc's sanitizers on (`make debug`)
 MQCORE_BUILD_JOBS        how many at a time; the processors at hand
 MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
 MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
@@ -14,16 +15,22 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
+DEBUG = bool(os.environ.get("MQCORE_DEBUG"))
 JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
+CYTHON_DIR = "build/debug/cython" if DEBUG else "build/cython"
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
-FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
+SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
+FLAGS = ["-std=gnu11", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function",
          "-Wno-format-truncation", "-Wno-maybe-uninitialized"]
+FLAGS += ["-O1", "-g1", "-fno-omit-frame-pointer", "-UNDEBUG", "-DMQ_DEBUG", SANITIZERS,
+          ] if DEBUG else ["-O2", "-g0"]
+LINK_FLAGS = ["-pthread", *([SANITIZERS] if DEBUG else [])]
 DIRECTIVES = {
     "language_level": 3,
-    "boundscheck": False,
+    "boundscheck": DEBUG,
     "wraparound": False,
     "cdivision": True,
-    "initializedcheck": False,
+    "initializedcheck": DEBUG,
     "embedsignature": True,
 }
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
@@ -63,7 +70,7 @@ def extensions() -> list[Extension]:
     return [
         Extension(name, [source], include_dirs=["mqcore/include"],
                   depends=[] if name == SHARED else headers,
-                  extra_compile_args=FLAGS, extra_link_args=["-pthread"])
+                  extra_compile_args=FLAGS, extra_link_args=LINK_FLAGS)
         for name, source in sources.items() if not only or name in only
     ]
 
@@ -77,10 +84,11 @@ class Build(build_ext):
         declare_tables()
         translated = cythonize(
             self.extensions,
-            build_dir="build/cython",
+            build_dir=CYTHON_DIR,
             shared_utility_qualified_name=SHARED,
             nthreads=JOBS,
             cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
+            emit_linenums=DEBUG,
             compiler_directives=DIRECTIVES,
         )
         sources = {one.name: one.sources for one in translated}
