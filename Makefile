@@ -1,19 +1,23 @@
-# The commands: build, run, test, demo, perf, soak, lint, clean. Each does its own set-up in .venv.
+# The commands: build, run, test, demo, perf, soak, lint, wheel, debug, clean. Each does its own set-up
+# in .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
+WHEEL_PYTHONS ?= $(BIN)/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build run test demo perf lint clean soak
+.PHONY: build run test demo perf lint clean soak wheel debug
 
-build: $(VENV)/built
+# -- what is installed from elsewhere is fetched beside the compiling
+build: $(VENV)/created
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/installed $(VENV)/built
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4" wheel build
+	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4"
 	@touch $@
 
 # -- the project, editable, with its test and lint tools; nothing is compiled here
@@ -22,7 +26,7 @@ $(VENV)/installed: $(VENV)/created pyproject.toml
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it
-$(VENV)/built: $(VENV)/installed setup.py $(SOURCES)
+$(VENV)/built: $(VENV)/created setup.py $(SOURCES)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
@@ -47,6 +51,23 @@ soak: build
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
+
+# -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine
+#    whose glibc is not older than the wheel's name says
+wheel: $(VENV)/installed
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --quiet --sdist --outdir dist
+	for python in $(WHEEL_PYTHONS); do \
+	    rm -rf build/wheel/venv && $$python -m venv build/wheel/venv && \
+	    build/wheel/venv/bin/pip wheel --quiet --no-deps --wheel-dir build/wheel dist/*.tar.gz || exit; \
+	done
+	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
+	ls -l dist
+
+# -- native tests over a build of its own, in build/debug: sanitizers and invariants on
+debug: $(VENV)/installed
+	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
+	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
 
 lint: build
 	$(BIN)/ruff check .

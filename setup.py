@@ -1,16 +1,38 @@
-"""Builds the Cython core: one extension for each .pyx file below mqcore/."""
+"""
+Builds the Cython core: one extension for each .pyx file below mqcore/.
+
+MQCORE_DEBUG=1           bounds, invariants and gcc's sanitizers on (`make debug`)
+MQCORE_BUILD_JOBS        how many at a time; the processors at hand
+MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
+MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
+"""
 import importlib
 import os
 import sys
 from pathlib import Path
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
+DEBUG = bool(os.environ.get("MQCORE_DEBUG"))
+JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
+CYTHON_DIR = "build/debug/cython" if DEBUG else "build/cython"
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
-FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function",
+SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
+FLAGS = ["-std=gnu11", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function",
          "-Wno-format-truncation", "-Wno-maybe-uninitialized"]
+FLAGS += ["-O1", "-g1", "-fno-omit-frame-pointer", "-UNDEBUG", "-DMQ_DEBUG", SANITIZERS,
+          ] if DEBUG else ["-O2", "-g0"]
+LINK_FLAGS = ["-pthread", *([SANITIZERS] if DEBUG else [])]
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": DEBUG,
+    "embedsignature": True,
+}
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
 PACKAGES = {
     "mqcore": "mqcore",
@@ -39,51 +61,50 @@ def packages() -> dict[str, str]:
 
 
 def extensions() -> list[Extension]:
-    only = os.environ.get("MQCORE_BUILD_ONLY", "").split()     # dotted names, for a quick rebuild
-    result = [] if only and SHARED not in only else [
-        Extension(SHARED, ["mqcore/_cyutility.c"], extra_compile_args=FLAGS)]
+    only = os.environ.get("MQCORE_BUILD_ONLY", "").split()
+    sources = {SHARED: "mqcore/_cyutility.c"}
     for source in sorted((ROOT / "mqcore").rglob("*.pyx")):
         path = source.relative_to(ROOT)
-        name = ".".join(path.with_suffix("").parts)
-        if only and name not in only:
-            continue
-        result.append(
-            Extension(
-                name,
-                [str(path)],
-                include_dirs=["mqcore/include"],
-                depends=[str(header) for header in Path("mqcore/include").glob("*.h")],
-                extra_compile_args=FLAGS,
-                extra_link_args=["-pthread"],
-            )
+        sources[".".join(path.with_suffix("").parts)] = str(path)
+    headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "mqcore/include").glob("*.h"))
+    return [
+        Extension(name, [source], include_dirs=["mqcore/include"],
+                  depends=[] if name == SHARED else headers,
+                  extra_compile_args=FLAGS, extra_link_args=LINK_FLAGS)
+        for name, source in sources.items() if not only or name in only
+    ]
+
+
+class Build(build_ext):
+    """Asks Cython when something is compiled, not for each look at the package's metadata."""
+
+    def run(self) -> None:
+        from Cython.Build import cythonize
+
+        declare_tables()
+        translated = cythonize(
+            self.extensions,
+            build_dir=CYTHON_DIR,
+            shared_utility_qualified_name=SHARED,
+            nthreads=JOBS,
+            cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
+            emit_linenums=DEBUG,
+            compiler_directives=DIRECTIVES,
         )
-    return result
+        sources = {one.name: one.sources for one in translated}
+        for extension in self.extensions:
+            extension.sources = sources[extension.name]
+        super().run()
 
-
-declare_tables()
-JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", str(os.cpu_count() or 2)))
 
 setup(
+    cmdclass={"build_ext": Build},
     packages=sorted(packages()),
     options={"build_ext": {"parallel": JOBS}},
     package_dir=packages(),
     package_data={
-        "mqcore": ["*.pxd", "**/*.pxd", "*.pyi", "**/*.pyi", "py.typed", "include/*.h"],
+        "mqcore": ["*.pyi", "**/*.pyi", "py.typed"],
         "mqcore.config": ["*.toml"],
     },
-    ext_modules=cythonize(
-        extensions(),
-        build_dir="build/cython",
-        shared_utility_qualified_name=SHARED,
-        nthreads=JOBS,
-        cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,   # a folder that checkouts may share
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "initializedcheck": False,
-            "embedsignature": True,
-        },
-    ),
+    ext_modules=extensions(),
 )

@@ -22,15 +22,16 @@ ALLOWED: dict[str, set[str]] = {
     "broker": {"store", "filter", "layout", "turns", "wire"},
     "namesrv": {"turns", "wire"},
     "client": {"layout", "wire"},
-    "net": {"filter", "store", "wire", "shm", "layout", "names", "atomics", "endian", "clock"},
+    "net": {"filter", "store", "wire", "shm", "layout", "names", "atomics", "endian", "clock",
+            "invariants"},
     "filter": {"store", "shm", "layout", "atomics"},
-    "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock"},
+    "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock", "invariants"},
     "wire": {"endian", "layout", "turns"},
-    "shm": {"figures", "layout", "names", "participants", "atomics", "clock"},
+    "shm": {"figures", "layout", "names", "participants", "atomics", "clock", "invariants"},
     "names": {"layout"},
     "figures": {"participants"}, "participants": set(),
     "layout": {"figures", "participants"}, "turns": set(), "config": set(),
-    "atomics": set(), "endian": set(), "clock": set(),
+    "atomics": set(), "endian": set(), "clock": set(), "invariants": set(),
 }
 
 # The same of the rooms and the shared words of mqcore/net.

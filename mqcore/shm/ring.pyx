@@ -12,6 +12,7 @@ from mqcore.atomics cimport (
     store_i32_release,
     store_i64_release,
 )
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport RingCursors, RingRecord
 
 
@@ -76,12 +77,18 @@ cdef uint8_t* ring_claim(Ring* ring, int32_t length) noexcept nogil:
 
 cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil:
     cdef RingRecord* head = <RingRecord*>(ring.bytes + (ring.position & (ring.capacity - 1)))
+    invariant("R5", 0 <= length and length <= ring_length_max(ring))
+    invariant("R3", (ring.position & (ring.capacity - 1)) + padded(length) <= ring.capacity)
     head.length = length
     head.kind = kind
     ring.position += padded(length)
+    invariant("R1", ring.position - ring.limit <= ring.capacity)
 
 
 cdef bint ring_publish(Ring* ring) noexcept nogil:
+    invariant("R1", load_i64_acquire(&ring.cursors.head) <= ring.cursors.tail
+              and ring.cursors.tail <= ring.position
+              and ring.position - load_i64_acquire(&ring.cursors.head) <= ring.capacity)
     if ring.cursors.tail == ring.position:
         return False
     store_i64_release(&ring.cursors.tail, ring.position)             # R3
@@ -102,18 +109,23 @@ cdef int32_t ring_next(Ring* ring, uint8_t** record, int32_t* kind) noexcept nog
             ring.limit = load_i64_acquire(&ring.cursors.tail)
             if ring.position == ring.limit:
                 return -1
+        invariant("R1", ring.position < ring.limit and ring.limit - ring.position <= ring.capacity)
         index = ring.position & (ring.capacity - 1)
         head = <RingRecord*>(ring.bytes + index)
         if head.length >= 0:
             break
         ring.position += ring.capacity - index
+    invariant("R3", index + padded(head.length) <= ring.capacity)
     record[0] = <uint8_t*>head + sizeof(RingRecord)
     kind[0] = head.kind
     ring.position += padded(head.length)
+    invariant("R3", ring.position <= ring.limit)
     return head.length
 
 
 cdef bint ring_release(Ring* ring) noexcept nogil:
+    invariant("R1", ring.cursors.head <= ring.position
+              and ring.position <= load_i64_acquire(&ring.cursors.tail))
     if ring.cursors.head == ring.position:
         return False
     store_i64_release(&ring.cursors.head, ring.position)             # R4

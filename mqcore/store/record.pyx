@@ -3,12 +3,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memchr, memcpy
 
 from mqcore.endian cimport load_i32, load_i64, load_u16, store_i16, store_i32, store_i64
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
     HOST_V4_SIZE,
     HOST_V6_SIZE,
     MAGIC_BLANK,
     MAGIC_MESSAGE,
+    PROPERTIES_LENGTH_MAX,
     RECORD_BODY_AFTER_HOSTS,
     RECORD_BODY_CRC,
     RECORD_BODY_LENGTH_AFTER_HOSTS,
@@ -151,6 +153,8 @@ cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* b
 
 cdef int32_t record_end(uint8_t* at, uint8_t* properties, int32_t length) noexcept nogil:
     cdef int32_t size = <int32_t>(properties - at) + 2 + length
+    invariant("properties' length", 0 <= length and length <= PROPERTIES_LENGTH_MAX)
+    invariant("record's size", size >= RECORD_FIXED_SIZE)
     store_i16(properties, length)
     store_i32(at + RECORD_SIZE, size)
     return size

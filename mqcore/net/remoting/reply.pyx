@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, strlen
 
 from mqcore.endian cimport store_i16, store_i32
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport FRAME_HEADER, FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
 from mqcore.net.transport.output cimport output_room, output_used
 from mqcore.wire.digits cimport put_number
@@ -102,6 +103,10 @@ cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil:
 
 
 cdef void reply_end(Transport* t, Reply* r, int32_t body_length) noexcept nogil:
+    invariant("nobody else wrote in between",
+              r.start == r.connection.output + r.connection.output_end)
+    invariant("reply's room",
+              r.at + body_length <= r.connection.output + r.connection.output_capacity)
     output_used(t, r.connection, r.at + body_length - r.start)
 
 

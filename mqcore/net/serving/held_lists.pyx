@@ -4,6 +4,7 @@ from libc.stdlib cimport free
 
 from mqcore.atomics cimport store_u8_release
 from mqcore.filter.loaded cimport filter_drop
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport FIGURE_HELD_PULLS
 from mqcore.net.serving.peer cimport HeldShare, held_of
 from mqcore.net.transport.transport cimport connection_find
@@ -39,6 +40,8 @@ cdef void held_let_go(Held* h, int32_t number) noexcept nogil:
     cdef Connection* c = connection_find(h.transport, held.connection)
     cdef HeldShare* own = held_of(c)
     cdef int32_t* list = list_of(h, held)
+    invariant("H5", c != NULL and own.count > 0 and own.first > 0 and h.count > 0)
+    invariant("a held pull is in a list", list[0] > 0)
     held_unlink(h, HELD_PLACE, list, number)
     if held.cold_job:
         h.cold_count -= 1
@@ -50,6 +53,7 @@ cdef void held_let_go(Held* h, int32_t number) noexcept nogil:
         held_unlink(h, HELD_DUE, &c.due, number)
     own.count -= 1
     own.filter_bytes -= filter_size(held)
+    invariant("H5", own.filter_bytes >= 0 and (own.count > 0) == (own.first > 0))
     free(held.match.codes)
     held.match.codes = NULL
     filter_drop(&h.wants.filters, held.match.filter)

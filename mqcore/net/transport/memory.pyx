@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free
 from libc.string cimport memmove
 
+from mqcore.invariants cimport invariant
 from mqcore.net.transport.close_reasons cimport CLOSE_SHORT
 from mqcore.net.transport.slots cimport slots_add
 from mqcore.net.transport.transport cimport (
@@ -28,12 +29,14 @@ cdef void memory_open(Transport* t, int64_t bytes_max) noexcept nogil:
 
 cdef void memory_count(Transport* t, int64_t bytes) noexcept nogil:
     t.memory_used += bytes
+    invariant("N11", 0 <= t.memory_used and t.memory_used <= t.memory_max)
     t.out_high = OUT_HIGH_BYTES if t.memory_used < t.memory_high else OUT_SHORT_BYTES
 
 
 cdef inline void count(Transport* t, Connection* c, int64_t bytes) noexcept nogil:
     c.memory += bytes
     memory_count(t, bytes)
+    invariant("N11", 0 <= c.memory and c.memory <= t.memory_used)
 
 
 cdef void memory_give(Transport* t, Connection* c, int64_t bytes) noexcept nogil:

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport FIGURE_BYTES_OUT
 from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY
 from mqcore.net.transport.connections cimport connection_hang_up, connection_watch
@@ -55,6 +56,7 @@ cdef uint8_t* output_room(Transport* t, Connection* c, int64_t size) noexcept no
 cdef void output_used(Transport* t, Connection* c, int64_t size) noexcept nogil:
     if c.output_start == c.output_end:
         c.output_since_ms = t.steady_ms
+    invariant("output's end", 0 <= size and c.output_end + size <= c.output_capacity)
     c.output_end += size
     if not c.dirty:
         c.dirty = True

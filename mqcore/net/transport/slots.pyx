@@ -2,6 +2,8 @@
 from libc.stdint cimport int32_t
 from libc.stdlib cimport malloc
 
+from mqcore.invariants cimport invariant
+
 cdef enum:
     NOT_LISTED = -2
 
@@ -48,6 +50,7 @@ cdef void slots_remove(SlotList* slots, int32_t slot) noexcept nogil:
         slots.last = before
     slots.next[slot] = NOT_LISTED
     slots.count -= 1
+    invariant("a list's count", slots.count >= 0 and (slots.count == 0) == (slots.first < 0))
 
 
 cdef int32_t slots_take(SlotList* slots) noexcept nogil:

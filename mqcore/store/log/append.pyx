@@ -7,6 +7,7 @@ from libc.string cimport memcpy, memset, strdup
 from mqcore.atomics cimport load_i32_acquire, store_i64_release
 from mqcore.clock cimport clocks_ms, steady_ms
 from mqcore.endian cimport load_i32, store_i32
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
@@ -350,6 +351,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     if queue < 0:
         return PUT_MESSAGE_ILLEGAL if queue == QUEUE_REFUSED else PUT_QUEUE_TABLE_FULL
     entry = &a.shm.queues[queue]
+    invariant("A3", fits_segment(a, head.bytes_total))
+    invariant("staging ends", a.pool != NULL or a.staged + head.bytes_total <= a.staging_capacity)
     target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, a.position + a.staged)
     memcpy(target, records, head.bytes_total)
     # who encoded it may have seen a later clock than this turn: no delivery seems early
@@ -369,6 +372,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
         if a.multi != NULL:
             for i in range(a.multi.named_count):
                 use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)
+    invariant("records lie end to end", done == head.bytes_total)
     a.staged += done
     a.appends_count += head.record_count
     a.bytes_count += done
@@ -466,6 +470,7 @@ cdef void publish_results(Appender* a) noexcept nogil:
 
 
 cdef void publish(Appender* a) noexcept nogil:
+    invariant("A2", a.position >= a.shm.log.published)
     if a.shm.log.published != a.position:
         store_i64_release(&a.shm.log.published, a.position)             # A2
         store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)   # F3

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from mqcore.endian cimport load_i32, load_u32, store_i32
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
     CHECKSUM_ENTRY_CRC,
@@ -236,6 +237,7 @@ cdef int checksums_put(ChecksumFile* c, const uint8_t* records, int64_t size,
             if length < BLANK_SIZE_MIN or length > size - done:
                 length = size - done
             end = offset + done + length
+        invariant("O1", c.end < end and end <= c.segment_size)
         set_entry(c.entries + staged * CHECKSUM_ENTRY_SIZE, end, crc_of(records + done, length))
         done += length
         staged += 1

@@ -14,6 +14,7 @@ from mqcore.atomics cimport (
     swap_i64,
 )
 from mqcore.clock cimport steady_ms
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     PRODUCER_COUNT,
     REFUSAL_DISK_FULL,
@@ -157,6 +158,8 @@ cdef void wake_if(TransientPool* pool, int64_t written) noexcept nogil:
 
 
 cdef void pool_put(TransientPool* pool, int64_t end, int64_t store_time_ms) noexcept nogil:
+    invariant("K1", end - load_i64_acquire(&pool.committed) <= pool.capacity)
+    invariant("K2", pool.written <= end)
     store_i64_release(&pool.written, end)                                          # K2
     store_i64_release(&pool.store_time_ms, store_time_ms)
     full_fence()                                       # the commit thread: wanted, then written

@@ -15,6 +15,7 @@ from mqcore.atomics cimport (
     store_i64_release,
 )
 from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     ARRIVAL_QUEUE,
     ARRIVALS_SCHEDULER,
@@ -160,6 +161,8 @@ cdef void tell(Dispatcher* d) noexcept nogil:
 cdef int end_batch(Dispatcher* d) noexcept nogil:
     cdef int error = batch_write(&d.batch)
     if error == 0:
+        invariant("D1", d.shm.log.dispatched <= d.position
+                  and d.position <= load_i64_acquire(&d.shm.log.published))
         store_i64_release(&d.last_store_time_ms, d.batch_store_time_ms)
         store_i64_release(&d.shm.log.dispatched, d.position)             # D1
         tell(d)

@@ -1,0 +1,65 @@
+"""
+Runs native tests over the debug build: `make debug`, or `python -m tests.debug [PYTEST ARGUMENTS]`.
+
+The debug build (MQCORE_DEBUG of setup.py) lies in build/debug, beside the fast one, and has
+AddressSanitizer, UndefinedBehaviorSanitizer, Cython's checks of bounds, and the invariants of
+mqcore/invariants.pxd. Every process of the tests, a broker's too, writes a report when one of them
+finds something, and ends. A report fails the run, whatever the tests say. Leaks are not looked for:
+the interpreter has many of its own.
+"""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]     # through the link in build/debug
+BUILT = ROOT / "build" / "debug"
+REPORTS = BUILT / "reports"
+LINKED = ("tests", "pyproject.toml")          # what the tests need besides the package
+TESTS = ("tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire")
+OPTIONS = ("-q", "-n", "2", "-m", "not slow", "-p", "no:cacheprovider",
+           # what a native function cannot raise, an index out of bounds, say
+           "-W", "error::pytest.PytestUnraisableExceptionWarning")
+
+
+def library(name: str) -> str:
+    """Where gcc has it."""
+    return subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True,
+                          check=True).stdout.strip()
+
+
+def environment(reports: Path) -> dict[str, str]:
+    """For a process that loads the debug build; what is found is written below `reports`."""
+    common = f"log_path={reports / 'report'}:halt_on_error=1:abort_on_error=1"
+    return {
+        **os.environ,
+        "LD_PRELOAD": " ".join(library(name) for name in ("libasan.so", "libstdc++.so")),
+        "ASAN_OPTIONS": f"{common}:detect_leaks=0:handle_abort=1:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
+        "PYTHONMALLOC": "malloc",              # the interpreter's objects are looked after, too
+        "PYTHONPATH": str(BUILT),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir(parents=True)
+    for name in LINKED:
+        if not (BUILT / name).is_symlink():
+            (BUILT / name).symlink_to(ROOT / name)
+    named = any(not one.startswith("-") for one in arguments)
+    code = subprocess.run(
+        [sys.executable, "-m", "pytest", *OPTIONS, *arguments, *(() if named else TESTS)],
+        cwd=BUILT, env=environment(REPORTS), check=False).returncode
+    found = sorted(REPORTS.iterdir())
+    for report in found:
+        print(f"\n== {report}\n{report.read_text(errors='replace')}")
+    print(f"debug: pytest ended with {code}, {len(found)} reports")
+    return code or int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

