@@ -75,6 +75,14 @@ def extensions() -> list[Extension]:
     ]
 
 
+def remove_strays() -> None:
+    """Modules in place whose sources are gone: they would still be found."""
+    for module in (ROOT / "mqcore").rglob("*.so"):
+        source = module.with_name(module.name.split(".")[0] + ".pyx")
+        if not source.exists() and source.stem != SHARED.rpartition(".")[2]:
+            module.unlink()
+
+
 class Build(build_ext):
     """Asks Cython when something is compiled, not for each look at the package's metadata."""
 
@@ -82,6 +90,8 @@ class Build(build_ext):
         from Cython.Build import cythonize
 
         declare_tables()
+        if self.inplace:
+            remove_strays()
         translated = cythonize(
             self.extensions,
             build_dir=CYTHON_DIR,

@@ -19,7 +19,7 @@ PARTS = ("mqcore", "workers", "config")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
           "pyproject.toml", "setup.cfg", "setup.py"}
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
-STEP_LIMIT_S = 240
+STEP_LIMIT_S = 600               # of a machine that does much else
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
