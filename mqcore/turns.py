@@ -141,4 +141,5 @@ def finished(job: Generator[None, None, Result]) -> Result:
         try:
             next(job)
         except StopIteration as end:
-            return end.value
+            result: Result = end.value
+            return result

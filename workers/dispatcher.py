@@ -38,10 +38,11 @@ from mqcore.workers.layout import StoreFiles
 from mqcore.workers.loop import alive
 from mqcore.workers.stopping import StopWait, UnfinishedStop
 
-FAILURES = {DispatchFailure.DISPATCH_BAD_RECORD: "a record is damaged",
-            DispatchFailure.DISPATCH_UNKNOWN_QUEUE: "a record's queue is not in the queue table",
-            DispatchFailure.DISPATCH_LOG_UNREADABLE: "the commit log cannot be read",
-            DispatchFailure.DISPATCH_IO: "queues or index cannot be written"}
+FAILURES: dict[int, str] = {
+    DispatchFailure.DISPATCH_BAD_RECORD: "a record is damaged",
+    DispatchFailure.DISPATCH_UNKNOWN_QUEUE: "a record's queue is not in the queue table",
+    DispatchFailure.DISPATCH_LOG_UNREADABLE: "the commit log cannot be read",
+    DispatchFailure.DISPATCH_IO: "queues or index cannot be written"}
 RETRY_S = 0.2
 REFUSED_S_MAX = 4.0             # at a stop: what is not written now, the next start writes
 WRITER_LOOK_S = 0.01

@@ -21,8 +21,11 @@ Done = Callable[[Put], None]
 class Producer(Protocol):
     """What is used of mqcore.store.log.producer.LogProducer."""
 
-    def append(self, topic: str, queue_id: int, body: bytes, properties: bytes, **rest: Any
-               ) -> bool: ...
+    def append(
+        self, topic: str, queue_id: int, body: bytes, properties: bytes, *, born_ms: int,
+        flag: int, sys_flag: int, reconsume_times: int, tag: int,
+        born_host: tuple[str, int] | None, store_host: tuple[str, int] | None, waits: bool,
+    ) -> bool: ...
 
     def refused(self) -> bool: ...
 

@@ -23,7 +23,7 @@ from mqcore.shm.segment import Segment
 from mqcore.workers import descriptors
 from mqcore.workers.layout import StoreFiles, memory_bytes
 
-REASONS = {
+REASONS: dict[int, str] = {
     FrameCloseReason.CLOSE_FRAME_LENGTH:
         f"its frame length is {{detail}}, expected 4 to {FRAME_LENGTH_MAX}",
     FrameCloseReason.CLOSE_HEADER_LENGTH: "its header length {detail} is longer than its frame",

@@ -26,10 +26,11 @@ from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
 from mqcore.wire.printable import printable
 from mqcore.workers.layout import StoreFiles
 
-NOTES = {NoteKind.NOTE_UNREADABLE: "there is no record where its queue points",
-         NoteKind.NOTE_NO_PLACE: "its properties do not say to which topic and queue it belongs",
-         NoteKind.NOTE_HALF: "it is a half message",
-         NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
+NOTES: dict[int, str] = {
+    NoteKind.NOTE_UNREADABLE: "there is no record where its queue points",
+    NoteKind.NOTE_NO_PLACE: "its properties do not say to which topic and queue it belongs",
+    NoteKind.NOTE_HALF: "it is a half message",
+    NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
 END_MS = 2_000                   # for the last results, before the process ends
 
 log = logging.getLogger("mqcore.scheduler")

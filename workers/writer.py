@@ -49,7 +49,7 @@ EXIT_DAMAGED = 3                # the store cannot be opened: starting again wou
 PRODUCERS_WAIT_S = 3.0          # for other processes to end before this one does
 GIVE_UP_S = 1.0                 # for the services to end once it was given up
 LOOK_S = 0.05
-REFUSALS = {
+REFUSALS: dict[int, str] = {
     Refusal.REFUSAL_DISK_FULL: "the disk is full, it is tried again five times a second",
     Refusal.REFUSAL_FLUSH_FAILED:
         "a flush to disk has failed, which is final: what the kernel had of it may be gone, and "

@@ -1,4 +1,5 @@
 from socket import socket
+from typing import Any
 
 from mqcore.bench.engine import LoadEngine
 
@@ -11,3 +12,4 @@ class ConsumeLoad(LoadEngine):
         depth: int, repeat: bool = False,
     ) -> None: ...
     def allow(self, count: int) -> None: ...
+    def results(self) -> dict[str, Any]: ...

@@ -1,4 +1,5 @@
 from socket import socket
+from typing import Any
 
 from mqcore.bench.engine import LoadEngine
 
@@ -14,3 +15,4 @@ class EndToEndLoad(LoadEngine):
     def allow(self, count: int) -> None: ...
     @property
     def sent_count(self) -> int: ...
+    def results(self) -> dict[str, Any]: ...

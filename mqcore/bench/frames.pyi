@@ -1,3 +1,4 @@
+PLACES: tuple[str, ...]
 OPAQUE_FIRST: int
 
 def parse_response(

@@ -25,26 +25,26 @@ from mqcore.store.verify.files import (
 from mqcore.store.verify.findings import Field, FindingKind, IndexField
 from mqcore.store.verify.report import DAMAGE, MEND, Finding
 
-RESULTS = {
+RESULTS: dict[int, str] = {
     ParseResult.PARSE_BAD_MAGIC: "no record magic",
     ParseResult.PARSE_BAD_SIZE: "sizes that do not fit each other or the segment",
     ParseResult.PARSE_BAD_CRC: "a body with another CRC",
     ParseResult.PARSE_BAD_POSITION: "a record of another position",
     ParseResult.PARSE_BAD_CHECKSUM: "other bytes than those of its checksum",
     ParseResult.PARSE_NO_CHECKSUM: "a record without its checksum"}
-FIELDS = {
+FIELDS: dict[int, str] = {
     Field.FIELD_QUEUE_ID: "queueId", Field.FIELD_QUEUE_OFFSET: "queueOffset",
     Field.FIELD_SYS_FLAG: "sysFlag", Field.FIELD_STORE_TIME: "storeTimestamp",
     Field.FIELD_BORN_PORT: "bornHost's port", Field.FIELD_STORE_PORT: "storeHost's port",
     Field.FIELD_RECONSUME_TIMES: "reconsumeTimes", Field.FIELD_TOPIC: "topic",
     Field.FIELD_MULTI_DISPATCH: "INNER_MULTI_QUEUE_OFFSET beside INNER_MULTI_DISPATCH"}
-FIELD_VALUES = {
+FIELD_VALUES: dict[int, str] = {
     Field.FIELD_QUEUE_ID: f"0 to {QUEUE_ID_END - 1}",
     Field.FIELD_SYS_FLAG: "only bits below 0x800", Field.FIELD_STORE_TIME: "a time",
     Field.FIELD_BORN_PORT: "at most 65535", Field.FIELD_STORE_PORT: "at most 65535",
     Field.FIELD_TOPIC: "a name that a folder can have",
     Field.FIELD_MULTI_DISPATCH: "an offset for each name"}
-HEADER_FIELDS = {
+HEADER_FIELDS: dict[int, tuple[str, int]] = {
     IndexField.INDEX_FIELD_COUNT: ("indexCount", INDEX_NEXT_ENTRY),
     IndexField.INDEX_FIELD_SLOTS_USED: ("hashSlotCount", INDEX_SLOTS_USED),
     IndexField.INDEX_FIELD_BEGIN_POSITION: ("beginPhyOffset", INDEX_BEGIN_POSITION),

@@ -1,0 +1,2 @@
+class BitSource:
+    map_size: int
