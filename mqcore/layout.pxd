@@ -143,13 +143,6 @@ cpdef enum:
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
-    PRODUCER_COORDINATOR = SERVING_COUNT_MAX      # who appends: serving 0..15, then these
-    PRODUCER_SCHEDULER = SERVING_COUNT_MAX + 1
-    PRODUCER_TRANSACTION_CHECK = SERVING_COUNT_MAX + 2
-    PRODUCER_COUNT = SERVING_COUNT_MAX + 3
-
-    ARRIVALS_SCHEDULER = SERVING_COUNT_MAX        # who hears of queues: serving 0..15, then it
-    ARRIVALS_COUNT = SERVING_COUNT_MAX + 1
     DELAY_LEVEL_MAX = 64                 # levels that messageDelayLevel may name
     SCHEDULE_AHEAD_MAX = 4096
 
@@ -418,16 +411,15 @@ cdef struct ShmHead "mq_shm_head":
     int64_t queue_index_start
     int32_t queue_capacity
     int32_t queue_count                  # the writer
-    int64_t interest_start               # u8 [reader][queue]: who wants to hear of it; serving, then
-                                         #   the scheduler
+    int64_t interest_start               # u8 [row][queue]: who wants to hear of it; see listener_row
     int64_t schedule_start
     int64_t transactions_start
     int64_t live_settings_start
-    RingPlace appends[19]                # producer -> writer
-    RingPlace append_results[19]         # writer -> producer
-    RingPlace arrivals[17]               # dispatcher -> serving, scheduler
-    RingPlace requests[16]               # serving -> coordinator
-    RingPlace answers[16]                # coordinator -> serving
+    RingPlace appends[PRODUCER_COUNT]    # producer -> writer
+    RingPlace append_results[PRODUCER_COUNT]      # writer -> producer
+    RingPlace arrivals[LISTENER_COUNT]   # dispatcher -> who hears of queues
+    RingPlace requests[SERVING_COUNT_MAX]         # serving -> coordinator
+    RingPlace answers[SERVING_COUNT_MAX]          # coordinator -> serving
     RingPlace checks                     # transaction-check -> coordinator
     int64_t filters_start                # FilterEntry[2 * subscription capacity + requests]
     int64_t filter_arena_start
@@ -437,6 +429,10 @@ cdef struct ShmHead "mq_shm_head":
     int64_t pull_counts_size             # of one table
     int32_t pull_count_capacity          # entries of one table; a power of two
     uint32_t participants                # digest of the table that has numbered their places
+    int32_t producer_slot[PRODUCER_COUNT]         # who has the rings of that number
+    int32_t listener_slot[LISTENER_COUNT]
+    int32_t listener_row[LISTENER_COUNT]          # of interest
+    int32_t follower_slot[FOLLOWER_COUNT]         # who is rung when the log has grown
 
 cdef enum:                               # of 64 bits: Python has no use for it
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1

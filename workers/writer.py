@@ -21,7 +21,7 @@ from mqcore.broker.tables import queue_hints
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.queue_restarts import RestartFile
 from mqcore.layout import Refusal, WorkerState
-from mqcore.participants import COORDINATOR, SCHEDULER, SERVING, TRANSACTION_CHECK, WRITER
+from mqcore.participants import WRITER, processes
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
@@ -36,8 +36,9 @@ from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.store.recovery.start import DamagedStoreError, Recovered, Recovery
 from mqcore.wire.printable import printable
-from mqcore.workers import last_run
+from mqcore.workers import last_run, loop
 from mqcore.workers.dispatch_watch import DispatchWatch
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
@@ -263,9 +264,8 @@ class Writer:
                 unlink(path)
 
     def _producers_live(self) -> bool:
-        slots = [SERVING.slot + i for i in range(self._segment.serving_count)]
-        return any(self._lives(slot) for slot in [
-            *slots, COORDINATOR.slot, SCHEDULER.slot, TRANSACTION_CHECK.slot])
+        return any(self._lives(row.slot + index)
+                   for row, index in processes(self._segment.serving_count) if row.results)
 
     def _lives(self, slot: int) -> bool:
         state = self._segment.slot(slot)
@@ -337,3 +337,7 @@ class Writer:
         return recovered
 
 
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Writer(settings, segment), inherited.settings, segment)

@@ -27,7 +27,6 @@ from mqcore.layout cimport (
     REQUEST_ONEWAY,
     REQUEST_WAITS,
     RESULT_PUT,
-    SLOT_DISPATCHER,
     SYS_FLAG_COMMIT,
     AppendHead,
     AppendResult,
@@ -43,7 +42,7 @@ from mqcore.shm.ring cimport (
     ring_release,
     ring_wait_for_room,
 )
-from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
+from mqcore.shm.segment cimport Shm, doorbell_ring, followers_ring, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
 from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
 from mqcore.store.io cimport store_io, write_all_at
@@ -489,7 +488,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
             publish_results(a)                               # A1: nobody waits for the disk
         if a.shows_unflushed:
             publish(a)
-            doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+            followers_ring(a.shm)
         if not make_durable(a) and not a.shows_unflushed:
             a.position = position                            # nothing of it was published
     if a.pool == NULL:
@@ -501,7 +500,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
         if ring_release(&a.appends[p]):
             producer_wake(a.shm, a.producer[p])
     if a.position != position and a.pool == NULL:
-        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+        followers_ring(a.shm)
     return taken
 
 
@@ -529,7 +528,7 @@ cdef void appender_finish(Appender* a) noexcept nogil:
         make_durable(a)
     if a.pool == NULL:
         publish(a)
-        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+        followers_ring(a.shm)
 
 
 cdef void appender_drop_requests(Appender* a) noexcept nogil:

@@ -1,7 +1,7 @@
 # What the append service knows (append.pxd has its rules).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport RingPlace
+from mqcore.layout cimport PRODUCER_COUNT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.checksums cimport ChecksumFile
@@ -53,12 +53,12 @@ cdef struct Appender:
     int32_t used_capacity
     int64_t waiting                   # results of this turn whose request waits for its flush
     int producers
-    int producer[19]                  # number of each producer that there is
-    Ring appends[19]
-    Ring results[19]
-    int64_t result_kept[19]           # results below it belong to records that are in the file
-    int32_t last_status[19]           # of each producer's last request
-    int32_t result_wanted[19]         # the length of a result that found no room; 0: none waits
+    int producer[PRODUCER_COUNT]      # number of each producer that there is
+    Ring appends[PRODUCER_COUNT]
+    Ring results[PRODUCER_COUNT]
+    int64_t result_kept[PRODUCER_COUNT]     # results below it belong to records that are in the file
+    int32_t last_status[PRODUCER_COUNT]     # of each producer's last request
+    int32_t result_wanted[PRODUCER_COUNT]   # the length of a result that found no room; 0: none
     int failure                       # errno of the last write, sync or file that failed
     int64_t appends_count
     int64_t bytes_count

@@ -1,19 +1,7 @@
 """Results of appends on their way to those who wait (put_results.pxd)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport (
-    PRODUCER_COORDINATOR,
-    PRODUCER_SCHEDULER,
-    PRODUCER_TRANSACTION_CHECK,
-    PUT_OK,
-    REQUEST_WAITS,
-    SLOT_COORDINATOR,
-    SLOT_SCHEDULER,
-    SLOT_SERVING,
-    SLOT_TRANSACTION_CHECK,
-    AppendResult,
-    RingRecord,
-)
+from mqcore.layout cimport PUT_OK, REQUEST_WAITS, AppendResult, RingRecord
 from mqcore.shm.ring cimport Ring, ring_publish
 from mqcore.shm.segment cimport Shm, doorbell_ring
 
@@ -37,16 +25,8 @@ cdef int64_t results_mark(Ring* results, int64_t start, int32_t status,
     return marked
 
 
-cdef inline int slot_of(int producer) noexcept nogil:
-    if producer < PRODUCER_COORDINATOR:
-        return SLOT_SERVING + producer
-    if producer == PRODUCER_SCHEDULER:
-        return SLOT_SCHEDULER
-    return SLOT_TRANSACTION_CHECK if producer == PRODUCER_TRANSACTION_CHECK else SLOT_COORDINATOR
-
-
 cdef void producer_wake(Shm* shm, int producer) noexcept nogil:
-    doorbell_ring(&shm.slots[slot_of(producer)])
+    doorbell_ring(&shm.slots[shm.head.producer_slot[producer]])
 
 
 cdef void results_publish(Shm* shm, Ring* results, int producer) noexcept nogil:
