@@ -208,6 +208,12 @@ cdef struct LogState "mq_log_state":
     int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
     uint8_t coordinator_pad[120]
 
+# -- The third gate of acknowledgements: how far others have the log (store/log/replica_gate.pxd) ------
+cdef struct ReplicaGate "mq_replica_gate":     # all of it: who replicates
+    int64_t replicated                   # others have every byte below it
+    int32_t present                      # 1: there are others
+    uint8_t pad[116]
+
 # -- The store clock: when a store time was (mqcore/shm/store_clock.pxd) ------------------------------
 cdef struct ClockKnot "mq_clock_knot":
     int64_t steady_ms                    # from here on store times are as this knot says
@@ -412,6 +418,7 @@ cdef struct ShmHead "mq_shm_head":
     int32_t queue_capacity
     int32_t queue_count                  # the writer
     int64_t interest_start               # u8 [row][queue]: who wants to hear of it; see listener_row
+    int64_t replica_gate_start
     int64_t schedule_start
     int64_t transactions_start
     int64_t live_settings_start
@@ -442,14 +449,15 @@ cdef extern from *:
     size_t SLOT_STATE_OFFSET "offsetof(struct mq_worker_slot, state)"
     size_t LOG_DISPATCHED_OFFSET "offsetof(struct mq_log_state, dispatched)"
     size_t LOG_REMOVALS_ASKED_OFFSET "offsetof(struct mq_log_state, removals_asked)"
+    size_t SHM_PARTICIPANTS_OFFSET "offsetof(struct mq_shm_head, participants)"
     size_t QUEUE_MAX_OFFSET "offsetof(struct mq_queue_entry, max_offset)"
 
-# -- Records of `appends`: kind APPEND_RECORDS; this head, then whole commit log records ------------
+# -- Records of `appends`: kind APPEND_; this head, then whole commit log records ---------------------
 cdef struct AppendHead "mq_append_head":
     uint64_t connection                  # who waits for the answer: serving's own words, returned
     int32_t opaque                       #   in the result untouched
     int32_t producer_incarnation
-    uint64_t queue_hash                  # of topic and queue id
+    uint64_t queue_hash                  # of topic and queue id; raw: log position of the first byte
     int32_t queue_id
     int32_t record_count                 # records of one batch lie end to end
     int32_t bytes_total                  # of all records
@@ -461,6 +469,7 @@ cdef struct AppendHead "mq_append_head":
 
 cpdef enum:
     APPEND_RECORDS = 1
+    APPEND_RAW = 2                       # bytes of the log as they are (store/log/raw.pxd)
     REQUEST_BINARY = 1                   # answer with the ROCKETMQ codec
     REQUEST_ONEWAY = 2
     REQUEST_WAITS = 4                    # WAIT is not false
@@ -495,6 +504,10 @@ cpdef enum PutStatus:
     PUT_QUEUE_TABLE_FULL = 7
     PUT_POOL_EXHAUSTED = 8               # transient-pool: no room, for longer than one waits
     PUT_LIGHT_QUEUES_FULL = 9            # it names a new light queue, and there are as many as may be
+    PUT_SLAVE_TIMEOUT = 10               # stored, but others had it not in time
+    PUT_SLAVE_NOT_AVAILABLE = 11         # stored, but there is nobody who would have it too
+    PUT_NOT_AT_END = 12                  # raw bytes that do not begin where the log ends
+    PUT_RAW_DAMAGED = 13                 # raw bytes that are not records of that place
 
 # -- Records of `arrivals`: kind ARRIVAL_QUEUE --------------------------------------------------------
 cdef struct Arrival "mq_arrival":

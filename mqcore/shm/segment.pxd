@@ -11,6 +11,7 @@ from mqcore.layout cimport (
     LiveSettings,
     LogState,
     QueueEntry,
+    ReplicaGate,
     RingPlace,
     ScheduleState,
     ShmHead,
@@ -38,6 +39,7 @@ cdef struct Shm:                  # resolved addresses in one process
     QueueEntry* queues
     int32_t* queue_index
     uint8_t* interest             # by interest_byte
+    ReplicaGate* replica_gate
     ScheduleState* schedule
     TransactionState* transactions
     LiveSettings* live_settings

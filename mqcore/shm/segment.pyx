@@ -39,6 +39,7 @@ from mqcore.layout cimport (
     PullCount,
     PullCountsHead,
     QueueEntry,
+    ReplicaGate,
     RingCursors,
     RingPlace,
     ScheduleState,
@@ -85,6 +86,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.queues = <QueueEntry*>(base + head.queues_start)
     shm.queue_index = <int32_t*>(base + head.queue_index_start)
     shm.interest = base + head.interest_start
+    shm.replica_gate = <ReplicaGate*>(base + head.replica_gate_start)
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
     shm.live_settings = <LiveSettings*>(base + head.live_settings_start)
@@ -405,6 +407,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.queue_index_start = place(&end, head.queue_capacity * 8)
     head.interest_start = place(
         &end, listeners_of(serving_count) * <int64_t>head.queue_capacity)
+    head.replica_gate_start = place(&end, sizeof(ReplicaGate))
     head.schedule_start = place(&end, sizeof(ScheduleState))
     head.transactions_start = place(&end, sizeof(TransactionState))
     head.live_settings_start = place(&end, sizeof(LiveSettings))

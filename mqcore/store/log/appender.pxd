@@ -9,6 +9,7 @@ from mqcore.store.log.flush cimport FlushService
 from mqcore.store.log.group_commit cimport GroupCommit
 from mqcore.store.queue.multi_dispatch cimport MultiDispatch
 from mqcore.store.log.prepare cimport PrepareService
+from mqcore.store.log.replica_gate cimport Gate
 from mqcore.store.log.transient_pool cimport TransientPool
 
 cdef enum FlushMode:
@@ -30,6 +31,7 @@ cdef struct Appender:
     TransientPool* pool               # NULL in the other modes; then there is neither file nor staging
     PrepareService* prepare           # NULL: nobody writes zeros ahead, or not for the appender
     MultiDispatch* multi              # NULL: records are in their own queues only
+    Gate* gate                        # NULL: results wait for no others (replica_gate.pxd)
     int flush_mode
     bint shows_unflushed              # sync mode: A2 is as in stock
     int64_t segment_size
@@ -43,7 +45,8 @@ cdef struct Appender:
     int64_t staged                    # bytes in staging, to be written at position
     int64_t pool_wanted               # transient-pool: where a request ends that has no room, or 0 ...
     int64_t pool_full_ms              # ... and since when (steady clock)
-    int64_t last_store_time_ms
+    int64_t last_store_time_ms        # never back; what new records get
+    int64_t stored_ms                 # store time of the last staged record
     int64_t probe_ms                  # when a disk that refused is looked at again
     int64_t unwiped                   # behind position, up to here, a failed write may have left bytes
     int64_t failed_writes             # that were tried again

@@ -22,6 +22,7 @@ from mqcore.layout cimport (
     SLOT_WRITER,
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring, followers_ring
+from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.checksums cimport (
     ChecksumFile,
@@ -31,7 +32,6 @@ from mqcore.store.log.checksums cimport (
     checksums_replace,
 )
 from mqcore.store.log.flush cimport FlushService, flush_hand_over, flush_stop, refusal_set
-from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.log_folders cimport log_create
 from mqcore.store.log.prepare cimport prepare_give_way
 
