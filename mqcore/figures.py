@@ -75,6 +75,8 @@ FIGURES = (
            "log.flush_timeouts"),
     Figure(5, "pool_bytes", WRITER, "bytes", "in the transient pool and in no file yet",
            "log.pool_waiting_bytes", level=True),
+    Figure(6, "not_replicated", WRITER, "1",
+           "answers that said FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE", "log.not_replicated"),
     Figure(0, "dispatched", DISPATCHER, "1", "records that got their queue entry"),
     Figure(1, "keys", DISPATCHER, "1", "keys that were added to the index"),
     Figure(0, "delivered", SCHEDULER, "1", "delayed messages that were delivered",

@@ -143,13 +143,6 @@ cpdef enum:
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
-    PRODUCER_COORDINATOR = SERVING_COUNT_MAX      # who appends: serving 0..15, then these
-    PRODUCER_SCHEDULER = SERVING_COUNT_MAX + 1
-    PRODUCER_TRANSACTION_CHECK = SERVING_COUNT_MAX + 2
-    PRODUCER_COUNT = SERVING_COUNT_MAX + 3
-
-    ARRIVALS_SCHEDULER = SERVING_COUNT_MAX        # who hears of queues: serving 0..15, then it
-    ARRIVALS_COUNT = SERVING_COUNT_MAX + 1
     DELAY_LEVEL_MAX = 64                 # levels that messageDelayLevel may name
     SCHEDULE_AHEAD_MAX = 4096
 
@@ -214,6 +207,12 @@ cdef struct LogState "mq_log_state":
     int32_t removals_asked               # counts; after the queues' own words; the coordinator
     int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
     uint8_t coordinator_pad[120]
+
+# -- The third gate of acknowledgements: how far others have the log (store/log/replica_gate.pxd) ------
+cdef struct ReplicaGate "mq_replica_gate":     # all of it: who replicates
+    int64_t replicated                   # others have every byte below it
+    int32_t present                      # 1: there are others
+    uint8_t pad[116]
 
 # -- The store clock: when a store time was (mqcore/shm/store_clock.pxd) ------------------------------
 cdef struct ClockKnot "mq_clock_knot":
@@ -418,16 +417,16 @@ cdef struct ShmHead "mq_shm_head":
     int64_t queue_index_start
     int32_t queue_capacity
     int32_t queue_count                  # the writer
-    int64_t interest_start               # u8 [reader][queue]: who wants to hear of it; serving, then
-                                         #   the scheduler
+    int64_t interest_start               # u8 [row][queue]: who wants to hear of it; see listener_row
+    int64_t replica_gate_start
     int64_t schedule_start
     int64_t transactions_start
     int64_t live_settings_start
-    RingPlace appends[19]                # producer -> writer
-    RingPlace append_results[19]         # writer -> producer
-    RingPlace arrivals[17]               # dispatcher -> serving, scheduler
-    RingPlace requests[16]               # serving -> coordinator
-    RingPlace answers[16]                # coordinator -> serving
+    RingPlace appends[PRODUCER_COUNT]    # producer -> writer
+    RingPlace append_results[PRODUCER_COUNT]      # writer -> producer
+    RingPlace arrivals[LISTENER_COUNT]   # dispatcher -> who hears of queues
+    RingPlace requests[SERVING_COUNT_MAX]         # serving -> coordinator
+    RingPlace answers[SERVING_COUNT_MAX]          # coordinator -> serving
     RingPlace checks                     # transaction-check -> coordinator
     int64_t filters_start                # FilterEntry[2 * subscription capacity + requests]
     int64_t filter_arena_start
@@ -437,6 +436,10 @@ cdef struct ShmHead "mq_shm_head":
     int64_t pull_counts_size             # of one table
     int32_t pull_count_capacity          # entries of one table; a power of two
     uint32_t participants                # digest of the table that has numbered their places
+    int32_t producer_slot[PRODUCER_COUNT]         # who has the rings of that number
+    int32_t listener_slot[LISTENER_COUNT]
+    int32_t listener_row[LISTENER_COUNT]          # of interest
+    int32_t follower_slot[FOLLOWER_COUNT]         # who is rung when the log has grown
 
 cdef enum:                               # of 64 bits: Python has no use for it
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1
@@ -446,14 +449,15 @@ cdef extern from *:
     size_t SLOT_STATE_OFFSET "offsetof(struct mq_worker_slot, state)"
     size_t LOG_DISPATCHED_OFFSET "offsetof(struct mq_log_state, dispatched)"
     size_t LOG_REMOVALS_ASKED_OFFSET "offsetof(struct mq_log_state, removals_asked)"
+    size_t SHM_PARTICIPANTS_OFFSET "offsetof(struct mq_shm_head, participants)"
     size_t QUEUE_MAX_OFFSET "offsetof(struct mq_queue_entry, max_offset)"
 
-# -- Records of `appends`: kind APPEND_RECORDS; this head, then whole commit log records ------------
+# -- Records of `appends`: kind APPEND_; this head, then whole commit log records ---------------------
 cdef struct AppendHead "mq_append_head":
     uint64_t connection                  # who waits for the answer: serving's own words, returned
     int32_t opaque                       #   in the result untouched
     int32_t producer_incarnation
-    uint64_t queue_hash                  # of topic and queue id
+    uint64_t queue_hash                  # of topic and queue id; raw: log position of the first byte
     int32_t queue_id
     int32_t record_count                 # records of one batch lie end to end
     int32_t bytes_total                  # of all records
@@ -465,6 +469,7 @@ cdef struct AppendHead "mq_append_head":
 
 cpdef enum:
     APPEND_RECORDS = 1
+    APPEND_RAW = 2                       # bytes of the log as they are (store/log/raw.pxd)
     REQUEST_BINARY = 1                   # answer with the ROCKETMQ codec
     REQUEST_ONEWAY = 2
     REQUEST_WAITS = 4                    # WAIT is not false
@@ -499,6 +504,10 @@ cpdef enum PutStatus:
     PUT_QUEUE_TABLE_FULL = 7
     PUT_POOL_EXHAUSTED = 8               # transient-pool: no room, for longer than one waits
     PUT_LIGHT_QUEUES_FULL = 9            # it names a new light queue, and there are as many as may be
+    PUT_SLAVE_TIMEOUT = 10               # stored, but others had it not in time
+    PUT_SLAVE_NOT_AVAILABLE = 11         # stored, but there is nobody who would have it too
+    PUT_NOT_AT_END = 12                  # raw bytes that do not begin where the log ends
+    PUT_RAW_DAMAGED = 13                 # raw bytes that are not records of that place
 
 # -- Records of `arrivals`: kind ARRIVAL_QUEUE --------------------------------------------------------
 cdef struct Arrival "mq_arrival":

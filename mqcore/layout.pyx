@@ -29,14 +29,15 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(AppendHead) == 48)
     layout_assert(sizeof(AppendResult) == 48)
     layout_assert(sizeof(Arrival) == 16)
-    layout_assert(ARRIVALS_COUNT == 17)
+    layout_assert(PRODUCER_SERVING == 0)
+    layout_assert(LISTENER_SERVING == 0)
+    layout_assert(sizeof(ReplicaGate) == CACHE_LINE_PAIR)
     layout_assert(sizeof(ScheduleState) == 32 + 8 * (DELAY_LEVEL_MAX + SCHEDULE_AHEAD_MAX))
     layout_assert(sizeof(TransactionState) == 64)
     layout_assert(sizeof(LiveSettings) == 16384)
     layout_assert(sizeof(ForwardHead) == 40)
     layout_assert(sizeof(OffsetCommit) == 400)
     layout_assert(sizeof(CheckHead) == 24)
-    layout_assert(PRODUCER_COUNT == 19)
 
 
 def sizes() -> dict[str, int]:
@@ -45,6 +46,7 @@ def sizes() -> dict[str, int]:
         "RING_CURSORS_SIZE": sizeof(RingCursors),
         "RING_HEAD_OFFSET": RING_HEAD_OFFSET,
         "SHM_HEAD_SIZE": sizeof(ShmHead),
+        "SHM_PARTICIPANTS_OFFSET": SHM_PARTICIPANTS_OFFSET,
     }
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from mqcore.figures import FIGURES, PLACES, Figure, trouble
-from mqcore.participants import COORDINATOR, PARTICIPANTS, SERVING, SLOT_COUNT, WRITER, processes
+from mqcore.participants import (
+    COORDINATOR,
+    DISPATCHER,
+    PARTICIPANTS,
+    SERVING,
+    SLOT_COUNT,
+    SUPERVISOR,
+    WRITER,
+    Holds,
+    processes,
+)
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [path for folder in ("mqcore", "workers", "tests", "perf")
@@ -125,3 +136,31 @@ def test_processes_are_called_as_their_files() -> None:
     assert [row.name for row in PARTICIPANTS if row.name.replace("-", "_") not in files] == []
     assert [row.process_name(index) for row, index in processes(2)][1:3] == [
         "pull-serving-0", "pull-serving-1"]
+
+
+def test_every_row_has_a_file_with_its_life() -> None:
+    for row in PARTICIPANTS:
+        if row is not SUPERVISOR:
+            code = importlib.import_module(f"mqcore.workers.{row.file}")
+            assert callable(code.live), row.name
+            assert hasattr(code, "wanted") == row.optional, row.name
+
+
+def test_serving_processes_are_the_first_that_append_and_hear() -> None:
+    """Native code takes their index for their number."""
+    assert (SERVING.producer, SERVING.listener) == (0, 0)
+
+
+def test_rings_have_numbers_of_their_own() -> None:
+    for numbers in ([(row.producer, row.count_max) for row in PARTICIPANTS if row.results],
+                    [(row.listener, row.count_max) for row in PARTICIPANTS if row.hears]):
+        taken = [first + index for first, count in numbers for index in range(count)]
+        assert sorted(taken) == list(range(len(taken)))
+
+
+def test_nobody_who_may_append_stops_after_the_writer_and_the_dispatcher_stops_after_it() -> None:
+    late = [row.name for row in PARTICIPANTS if row.results and row.stop >= WRITER.stop]
+
+    assert late == []
+    assert DISPATCHER.stop > WRITER.stop
+    assert [row.name for row in PARTICIPANTS if row.stores and row.holds is Holds.NOTHING] == []

@@ -33,7 +33,7 @@ from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration
-from mqcore.layout import PRODUCER_COORDINATOR
+from mqcore.layout import WORKER_RUNNING, WORKER_STOPPED
 from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.shm.coordinator_rings import (
@@ -54,8 +54,10 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers import descriptors
 from mqcore.workers.background import Background
 from mqcore.workers.figures import StoreFigures
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
 from mqcore.workers.live import set_log_level
+from mqcore.workers.loop import leave
 from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.shared_pulls import SharedPulls
 from mqcore.workers.shared_queues import SharedQueues
@@ -173,7 +175,7 @@ class Coordinator:
         self._reader = reader
         self._queues = SharedQueues(segment, self._now_ms)
         self._own = OwnMessages(LogProducer(
-            segment, PRODUCER_COORDINATOR,
+            segment, COORDINATOR.producer,
             (settings.broker.advertised_ip, settings.broker.listen_port),
             segment.incarnation(COORDINATOR.slot)), settings.broker.cluster)
         self._registrar = Registrar(settings, self._apply_order)
@@ -473,3 +475,12 @@ def redo_header(command: wire.Command, redo: Redo) -> bytes:
         ext["e" if short else "queueId"] = str(redo.queue_id)
     frame = wire.encode(replace(command, ext=ext, body=b""))
     return frame[8:]
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    asyncio.run(Coordinator(inherited.settings, segment, inherited.changes).run(
+        lambda: segment.set_state(COORDINATOR.slot, WORKER_RUNNING)))
+    segment.set_state(COORDINATOR.slot, WORKER_STOPPED)
+    leave(segment)

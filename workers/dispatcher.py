@@ -33,7 +33,8 @@ from mqcore.store.recovery import queue_ends as ends_file
 from mqcore.store.recovery.compare import queue_ends
 from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
-from mqcore.workers import descriptors
+from mqcore.workers import descriptors, loop
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.loop import alive
 from mqcore.workers.stopping import StopWait, UnfinishedStop
@@ -294,3 +295,9 @@ class Dispatcher:
             return
         self._ends_written = ends
         self._ends_due = time.monotonic() + ENDS_PAUSE * (time.monotonic() - began)
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Dispatcher(settings, segment), inherited.settings, segment)

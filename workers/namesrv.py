@@ -12,15 +12,25 @@ import asyncio
 import os
 import signal
 import socket
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
 from mqcore.namesrv.server import open_sockets, serve
 from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.participants import COORDINATOR, NAMESRV
 from mqcore.workers import descriptors
 
+if TYPE_CHECKING:                 # a name server alone needs nothing of it
+    from mqcore.workers.inherited import Inherited
+
 TURN_INTERVAL_S = 1.0
+UNREGISTER_WAIT_S = 2.0           # for the broker beside it
 
 
 def run(
@@ -83,3 +93,38 @@ async def _watch(stop_requested: Callable[[], bool], stopping: asyncio.Event) ->
     while not stop_requested():
         await asyncio.sleep(TURN_INTERVAL_S)
     stopping.set()
+
+
+def wanted(inherited: Inherited) -> bool:
+    return inherited.embedded_namesrv
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The name server beside a broker, from fork to end."""
+    settings, segment = inherited.settings, inherited.segment
+    folder = Path(settings.store.path) / "namesrv"
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = float("inf")
+
+    def stop_requested() -> bool:
+        """A signal may reach all processes at once; the broker unregisters here before it ends."""
+        nonlocal deadline
+        if not segment.stop_requested(NAMESRV.slot):
+            return False
+        deadline = min(deadline, time.monotonic() + UNREGISTER_WAIT_S)
+        return (segment.state(COORDINATOR.slot) in (WORKER_ABSENT, WORKER_STOPPED)
+                or time.monotonic() >= deadline)
+
+    try:
+        run(
+            NamesrvSettings(listen_host=settings.namesrv.listen_host,
+                            listen_port=settings.namesrv.listen_port,
+                            kv_config_path=str(folder / "kvConfig.json"),
+                            connection_memory_bytes=settings.processes.connection_memory_bytes),
+            inherited.listeners.namesrv, stop_requested=stop_requested,
+            ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),
+            bell=segment.bell(NAMESRV.slot))
+    except (ValueError, OSError) as error:       # a file of its that cannot be used
+        print(f"mqcore: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from error
+    segment.set_state(NAMESRV.slot, WORKER_STOPPED)

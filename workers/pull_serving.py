@@ -20,7 +20,8 @@ from mqcore.net.serving.loop import ServingLoop
 from mqcore.net.transport.close_reasons import CloseReason
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
-from mqcore.workers import descriptors
+from mqcore.workers import descriptors, loop
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
 
 REASONS: dict[int, str] = {
@@ -40,7 +41,7 @@ REASONS: dict[int, str] = {
 log = logging.getLogger("mqcore.pull-serving")
 
 
-def live(settings: Settings) -> dict[str, Any]:
+def changeable(settings: Settings) -> dict[str, Any]:
     """What can change while the loop runs."""
     broker, store = settings.broker, settings.store
     return {
@@ -87,13 +88,13 @@ class PullServing:
             extension_folder=os.fsencode(files.queue_extensions),
             extension_file_bytes=store.queue_extension_file_bytes,
             light_queues=store.light_queues_enable,
-            connection_memory_bytes=processes.connection_memory_bytes, **live(self._settings),
+            connection_memory_bytes=processes.connection_memory_bytes, **changeable(self._settings),
         )
         self._loop.hello()
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
-        self._loop.configure(**live(settings))
+        self._loop.configure(**changeable(settings))
 
     def work(self, turn_ms: int) -> None:
         self._loop.run(turn_ms)
@@ -106,3 +107,10 @@ class PullServing:
 
     def stop(self) -> None:
         self._loop.drain()
+
+
+def live(inherited: Inherited, index: int) -> None:
+    """The process, from fork to end."""
+    segment, listeners = inherited.segment, inherited.listeners.serving[index]
+    loop.run(lambda settings: PullServing(settings, segment, index, listeners),
+             inherited.settings, segment)

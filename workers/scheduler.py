@@ -24,6 +24,8 @@ from mqcore.shm.segment import Segment
 from mqcore.store.schedule.levels import NoteKind
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
 from mqcore.wire.printable import printable
+from mqcore.workers import loop
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
 
 NOTES: dict[int, str] = {
@@ -175,3 +177,9 @@ class Scheduler:
                           level, NOTES[kind])
         if more:
             log.error("%d more delayed messages are not delivered", more)
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Scheduler(settings, segment), inherited.settings, segment)

@@ -9,11 +9,11 @@ Restarts  by hand: the next start removes what an earlier one left; its children
 """
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import gc
 import hashlib
+import importlib
 import logging
 import os
 import select
@@ -22,45 +22,31 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from setproctitle import setproctitle
 
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
-from mqcore.participants import (
-    COORDINATOR,
-    DISPATCHER,
-    NAMESRV,
-    SCHEDULER,
-    SERVING,
-    SUPERVISOR,
-    TRANSACTION_CHECK,
-    WRITER,
-)
+from mqcore.participants import SUPERVISOR, WRITER, Holds, Participant, Start, processes
 from mqcore.shm import memory
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.segment import Segment
 from mqcore.store.log import owner
-from mqcore.workers import coordinator, descriptors, last_run, limits, loop, namesrv
+from mqcore.workers import descriptors, last_run, limits, loop
 from mqcore.workers.descriptors import TooFewDescriptors
-from mqcore.workers.dispatcher import Dispatcher
+from mqcore.workers.inherited import Inherited, Listeners
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.limits import LimitError
 from mqcore.workers.live import LiveSettings, set_log_level
-from mqcore.workers.pull_serving import PullServing
-from mqcore.workers.scheduler import Scheduler
 from mqcore.workers.stopping import EXIT_UNFINISHED, UnfinishedStop
-from mqcore.workers.transaction_check import TransactionChecker
-from mqcore.workers.writer import EXIT_DAMAGED, Writer
+from mqcore.workers.writer import EXIT_DAMAGED
 
 LISTEN_BACKLOG = 4096
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
-UNREGISTER_WAIT_S = 2.0           # of the name server, for the broker beside it
 STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed ...
 STOP_GRACE_S = 5.0                # ... if it holds nothing; for the others to say what is lost
 SECOND_SIGNAL_S = 0.5             # after the first: one key press may send two
@@ -68,9 +54,6 @@ WORD_INTERVAL_S = 10.0
 LOOK_INTERVAL_MS = 1000
 QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
 RESTART_PAUSES_S = (0.0, 0.1, 0.25, 0.5, 1.0)
-
-# What these have taken is in memory alone until they have ended: a slow disk is waited for.
-HOLDERS = (WRITER.slot, DISPATCHER.slot, COORDINATOR.slot, SCHEDULER.slot)
 
 log = logging.getLogger("mqcore.supervisor")
 
@@ -83,25 +66,21 @@ class StartError(RuntimeError):
 class Child:
     """One process: how it is made, and what it is now."""
 
-    name: str
-    slot: int
+    row: Participant
+    index: int
     body: Callable[[], None]
     pid: int = 0
     started: float = 0.0
     deaths: int = 0
     restart_at: float = 0.0       # 0: it runs
 
+    @property
+    def name(self) -> str:
+        return self.row.process_name(self.index)
 
-@dataclass
-class Listeners:
-    """The sockets that processes inherit: (socket, is the fast port) for each serving process."""
-
-    serving: list[list[tuple[socket.socket, bool]]] = field(default_factory=list)
-    namesrv: list[socket.socket] = field(default_factory=list)
-
-    def close(self) -> None:
-        for each in [*(one for sockets in self.serving for one, _ in sockets), *self.namesrv]:
-            each.close()
+    @property
+    def slot(self) -> int:
+        return self.row.slot + self.index
 
 
 class Supervisor:
@@ -296,47 +275,28 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, ignore_signal)
 
     def _plan(self, listeners: Listeners) -> None:
-        settings, segment, changes = self._settings, self._segment, self._changes
-
-        def worker(make: Callable[[Settings], loop.Worker]) -> Callable[[], None]:
-            return lambda: loop.run(make, settings, segment)
-
-        if self._embedded:
-            self._children.append(Child("namesrv", NAMESRV.slot,
-                                        lambda: run_namesrv(settings, segment, listeners.namesrv)))
-        self._children += [
-            Child("writer", WRITER.slot, worker(lambda live: Writer(live, segment))),
-            Child("dispatcher", DISPATCHER.slot, worker(lambda live: Dispatcher(live, segment))),
-            Child("scheduler", SCHEDULER.slot, worker(lambda live: Scheduler(live, segment))),
-            Child("transaction-check", TRANSACTION_CHECK.slot,
-                  worker(lambda live: TransactionChecker(live, segment))),
-            Child("coordinator", COORDINATOR.slot,
-                  lambda: run_coordinator(settings, segment, changes)),
-        ]
-        for index, sockets in enumerate(listeners.serving):
-            self._children.append(Child(
-                f"pull-serving-{index}", SERVING.slot + index,
-                worker(partial(PullServing, segment=segment, index=index, listeners=sockets))))
+        """All processes that this run has; their code is loaded here, once for all of them."""
+        inherited = Inherited(self._settings, self._changes, self._segment, listeners,
+                              self._embedded)
+        for row, index in processes(self.serving_count):
+            if row is SUPERVISOR:
+                continue
+            code = importlib.import_module(f"mqcore.workers.{row.file}")
+            if not row.optional or code.wanted(inherited):
+                self._children.append(Child(row, index, partial(code.live, inherited, index)))
 
     # -- life --------------------------------------------------------------------------------------
 
     def _live(self) -> int:
         gc.collect()
         gc.freeze()                    # children share what is here, untouched by their collector
-        by_slot = {child.slot: child for child in self._children}
-        if self._embedded:
-            self._start(by_slot[NAMESRV.slot])
-        self._start(by_slot[WRITER.slot])
-        if not self._wait_running([by_slot[WRITER.slot]]):
-            return self._start_failed()
-        self._mark_unclean()
-        self._start(by_slot[DISPATCHER.slot])
-        # nobody looks at a queue before it has its entries again: a pull would be told to move
-        if not self._wait_running([by_slot[DISPATCHER.slot]]) or not self._wait_dispatched():
-            return self._start_failed()
-        for child in self._children:
-            if not child.pid:
+        for step in Start:
+            begun = [child for child in self._children if child.row.start is step]
+            for child in begun:
                 self._start(child)
+            if step is not Start.BESIDE and not (
+                    self._wait_running(begun) and self._reached(step)):
+                return self._start_failed()
         if not self._wait_running(self._children):
             return self._start_failed()
         self._on_ready(self._settings)
@@ -348,6 +308,13 @@ class Supervisor:
             self._restart_due()
         log.info("stopping on %s", signal.Signals(self._stop_signal).name)
         return 0
+
+    def _reached(self, step: Start) -> bool:
+        """What comes after a step of the start; False: it cannot go on."""
+        if step is Start.LOG:
+            self._mark_unclean()
+        # nobody looks at a queue before it has its entries again: a pull would be told to move
+        return step is not Start.QUEUES or self._wait_dispatched()
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""
@@ -406,14 +373,14 @@ class Supervisor:
         self._segment.set_state(child.slot, WORKER_ABSENT)
         if self._ending:
             log.error("%s ended with %s while it was to stop", child.name, spoken(code))
-            if child.slot in HOLDERS and child.slot != DISPATCHER.slot:     # its work: made again
+            if child.row.holds is Holds.LOST:
                 self._unfinished.append(child.name)
             return
         quick = time.monotonic() - child.started < QUICK_DEATH_S
         child.deaths = child.deaths + 1 if quick else 0
         pause = RESTART_PAUSES_S[min(child.deaths, len(RESTART_PAUSES_S) - 1)]
         child.restart_at = time.monotonic() + pause
-        if child.slot == WRITER.slot and code == EXIT_DAMAGED:
+        if child.row is WRITER and code == EXIT_DAMAGED:
             child.restart_at = float("inf")
         log.error("%s ended with %s; %s", child.name, spoken(code),
                   "it is started again" if child.restart_at != float("inf")
@@ -472,16 +439,11 @@ class Supervisor:
         self._ending = True
         self._stop_deadline = time.monotonic() + self._settings.processes.stop_timeout_ms / 1000
         clean = True
-        steps = [[c for c in self._children
-                  if SERVING.slot <= c.slot < SERVING.slot + SERVING.count_max]]
-        steps += [[c for c in self._children if c.slot == slot]
-                  for slot in (TRANSACTION_CHECK.slot, COORDINATOR.slot, SCHEDULER.slot,
-                               WRITER.slot, DISPATCHER.slot, NAMESRV.slot)]
-        for step in steps:
+        for number in sorted({child.row.stop for child in self._children}):
+            step = [child for child in self._children if child.row.stop == number]
             clean = self._end_step([child for child in step if child.pid]) and clean
-            clean = clean and all(
-                self._segment.state(c.slot) == WORKER_STOPPED for c in step
-                if c.slot in (WRITER.slot, DISPATCHER.slot))
+            clean = clean and all(self._segment.state(child.slot) == WORKER_STOPPED
+                                  for child in step if child.row.stores)
         state = self._segment.log_state()
         if clean and state["dispatched"] >= state["published"] and not state["refusal"]:
             with contextlib.suppress(FileNotFoundError):
@@ -493,7 +455,7 @@ class Supervisor:
         for child in children:
             self._segment.request_stop(child.slot)
         now = time.monotonic()
-        holds = any(child.slot in HOLDERS for child in children)
+        holds = any(child.row.holds is not Holds.NOTHING for child in children)
         deadline = max(self._stop_deadline, now) + STOP_GRACE_S if holds else now + STOP_STEP_S
         hurried, next_word = not holds, now + WORD_INTERVAL_S
         while any(child.pid for child in children) and now < deadline:
@@ -511,7 +473,7 @@ class Supervisor:
         killed = [child for child in children if child.pid]
         for child in killed:
             log.error("%s does not stop: it is killed%s", child.name,
-                      ", what it held is lost" if child.slot in HOLDERS else "")
+                      ", what it held is lost" if child.row.holds is not Holds.NOTHING else "")
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)
             child.pid = 0
@@ -556,43 +518,3 @@ def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.soc
         raise StartError(
             f"{host}:{port} ({key}) cannot be listened on: {error.strerror}") from error
     return listener
-
-
-def run_coordinator(settings: Settings, segment: Segment, changes: ChangedSettings) -> None:
-    """The coordinator's process, from fork to end."""
-    asyncio.run(coordinator.Coordinator(settings, segment, changes).run(
-        lambda: segment.set_state(COORDINATOR.slot, WORKER_RUNNING)))
-    segment.set_state(COORDINATOR.slot, WORKER_STOPPED)
-    loop.leave(segment)
-
-
-def run_namesrv(settings: Settings, segment: Segment, sockets: list[socket.socket]) -> None:
-    """The embedded name server's process, from fork to end."""
-    from mqcore.namesrv.settings import NamesrvSettings
-
-    folder = Path(settings.store.path) / "namesrv"
-    folder.mkdir(parents=True, exist_ok=True)
-    deadline = float("inf")
-
-    def stop_requested() -> bool:
-        """A signal may reach all processes at once; the broker unregisters here before it ends."""
-        nonlocal deadline
-        if not segment.stop_requested(NAMESRV.slot):
-            return False
-        deadline = min(deadline, time.monotonic() + UNREGISTER_WAIT_S)
-        return (segment.state(COORDINATOR.slot) in (WORKER_ABSENT, WORKER_STOPPED)
-                or time.monotonic() >= deadline)
-
-    try:
-        namesrv.run(
-            NamesrvSettings(listen_host=settings.namesrv.listen_host,
-                            listen_port=settings.namesrv.listen_port,
-                            kv_config_path=str(folder / "kvConfig.json"),
-                            connection_memory_bytes=settings.processes.connection_memory_bytes),
-            sockets, stop_requested=stop_requested,
-            ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),
-            bell=segment.bell(NAMESRV.slot))
-    except (ValueError, OSError) as error:       # a file of its that cannot be used
-        print(f"mqcore: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(1) from error
-    segment.set_state(NAMESRV.slot, WORKER_STOPPED)

@@ -23,6 +23,8 @@ from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.participants import TRANSACTION_CHECK
 from mqcore.shm.segment import Segment
 from mqcore.store.transactions.transaction_check import TransactionCheck
+from mqcore.workers import loop
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
 
 HOUR_MS = 3_600_000
@@ -108,3 +110,9 @@ class TransactionChecker:
             raise SystemExit(1) from error
         return (table.committed(GROUP, HALF_TOPIC, 0) or 0,
                 table.committed(GROUP, OP_TOPIC, 0) or 0)
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: TransactionChecker(settings, segment), inherited.settings, segment)

@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import TypedDict
 
 from mqcore.broker.settings.model import Settings, StoreSettings
 from mqcore.broker.tables import queue_hints
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.queue_restarts import RestartFile
 from mqcore.layout import Refusal, WorkerState
-from mqcore.participants import COORDINATOR, SCHEDULER, SERVING, TRANSACTION_CHECK, WRITER
+from mqcore.participants import WRITER, processes
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
@@ -36,8 +37,9 @@ from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.store.recovery.start import DamagedStoreError, Recovered, Recovery
 from mqcore.wire.printable import printable
-from mqcore.workers import last_run
+from mqcore.workers import last_run, loop
 from mqcore.workers.dispatch_watch import DispatchWatch
+from mqcore.workers.inherited import Inherited
 from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
@@ -79,7 +81,19 @@ def sync_segments(folders: LogFolders, segment_size: int, start: int, end: int) 
                 os.close(fd)
 
 
-def intervals(store: StoreSettings) -> dict[str, int]:
+class Intervals(TypedDict):
+    """Arguments of AppendLoop."""
+
+    flush_interval_ms: int
+    flush_least_bytes: int
+    flush_thorough_interval_ms: int
+    sync_timeout_ms: int
+    commit_interval_ms: int
+    commit_least_bytes: int
+    commit_thorough_interval_ms: int
+
+
+def intervals(store: StoreSettings) -> Intervals:
     """When the services of the log write and flush: what can change while they run."""
     return {
         "flush_interval_ms": store.flush_interval_ms,
@@ -263,9 +277,8 @@ class Writer:
                 unlink(path)
 
     def _producers_live(self) -> bool:
-        slots = [SERVING.slot + i for i in range(self._segment.serving_count)]
-        return any(self._lives(slot) for slot in [
-            *slots, COORDINATOR.slot, SCHEDULER.slot, TRANSACTION_CHECK.slot])
+        return any(self._lives(row.slot + index)
+                   for row, index in processes(self._segment.serving_count) if row.results)
 
     def _lives(self, slot: int) -> bool:
         state = self._segment.slot(slot)
@@ -337,3 +350,7 @@ class Writer:
         return recovered
 
 
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Writer(settings, segment), inherited.settings, segment)

@@ -283,6 +283,8 @@ class PutStatus(IntEnum):
     QUEUE_TABLE_FULL = native.PUT_QUEUE_TABLE_FULL
     POOL_EXHAUSTED = native.PUT_POOL_EXHAUSTED         # transient-pool: no room
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = native.PUT_LIGHT_QUEUES_FULL
+    FLUSH_SLAVE_TIMEOUT = native.PUT_SLAVE_TIMEOUT     # stored, but others had it not in time
+    SLAVE_NOT_AVAILABLE = native.PUT_SLAVE_NOT_AVAILABLE        # stored, and nobody else is there
 
     @classmethod
     def _missing_(cls, value: object) -> PutStatus:
@@ -290,7 +292,8 @@ class PutStatus(IntEnum):
 
     @property
     def stored(self) -> bool:
-        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT)
+        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT,
+                        PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
 
 
 class Put(NamedTuple):

@@ -32,11 +32,15 @@ cdef void ring_open_consumer(Ring* ring, RingCursors* cursors, int64_t capacity)
 cdef uint8_t* ring_claim(Ring* ring, int32_t length) noexcept nogil    # NULL: full, unchanged
 cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil   # <= the claimed
 cdef bint ring_publish(Ring* ring) noexcept nogil          # true: something new for the consumer
+# The same for what was committed up to `position`, where a record ends
+cdef bint ring_publish_to(Ring* ring, int64_t position) noexcept nogil
 cdef bint ring_has_room(Ring* ring, int32_t length) noexcept nogil
 cdef void ring_wait_for_room(Ring* ring) noexcept nogil    # then ask once more before giving up
 
 # -- consumer: next, next, ...; release once for a batch --------------------------------------------
 cdef int32_t ring_next(Ring* ring, uint8_t** record, int32_t* kind) noexcept nogil  # length or -1
 cdef bint ring_release(Ring* ring) noexcept nogil          # true: a producer waits for the room
+# The same for what was read up to `position`, where a record ends
+cdef bint ring_release_to(Ring* ring, int64_t position) noexcept nogil
 cdef bint ring_is_empty(Ring* ring) noexcept nogil         # consumer's look, for before it sleeps
 cdef int32_t ring_length_max(Ring* ring) noexcept nogil    # R5

@@ -85,14 +85,18 @@ cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil:
     invariant("R1", ring.position - ring.limit <= ring.capacity)
 
 
-cdef bint ring_publish(Ring* ring) noexcept nogil:
+cdef bint ring_publish_to(Ring* ring, int64_t position) noexcept nogil:
     invariant("R1", load_i64_acquire(&ring.cursors.head) <= ring.cursors.tail
-              and ring.cursors.tail <= ring.position
+              and ring.cursors.tail <= position and position <= ring.position
               and ring.position - load_i64_acquire(&ring.cursors.head) <= ring.capacity)
-    if ring.cursors.tail == ring.position:
+    if ring.cursors.tail == position:
         return False
-    store_i64_release(&ring.cursors.tail, ring.position)             # R3
+    store_i64_release(&ring.cursors.tail, position)                  # R3
     return True
+
+
+cdef bint ring_publish(Ring* ring) noexcept nogil:
+    return ring_publish_to(ring, ring.position)
 
 
 cdef void ring_wait_for_room(Ring* ring) noexcept nogil:
@@ -124,11 +128,15 @@ cdef int32_t ring_next(Ring* ring, uint8_t** record, int32_t* kind) noexcept nog
 
 
 cdef bint ring_release(Ring* ring) noexcept nogil:
-    invariant("R1", ring.cursors.head <= ring.position
-              and ring.position <= load_i64_acquire(&ring.cursors.tail))
-    if ring.cursors.head == ring.position:
+    return ring_release_to(ring, ring.position)
+
+
+cdef bint ring_release_to(Ring* ring, int64_t position) noexcept nogil:
+    invariant("R1", ring.cursors.head <= position
+              and position <= load_i64_acquire(&ring.cursors.tail))
+    if ring.cursors.head == position:
         return False
-    store_i64_release(&ring.cursors.head, ring.position)             # R4
+    store_i64_release(&ring.cursors.head, position)                  # R4
     full_fence()
     if load_i32_acquire(&ring.cursors.producer_waits):
         return exchange_i32(&ring.cursors.producer_waits, 0) == 1

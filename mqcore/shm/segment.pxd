@@ -11,6 +11,7 @@ from mqcore.layout cimport (
     LiveSettings,
     LogState,
     QueueEntry,
+    ReplicaGate,
     RingPlace,
     ScheduleState,
     ShmHead,
@@ -37,7 +38,8 @@ cdef struct Shm:                  # resolved addresses in one process
     int32_t* subscription_index
     QueueEntry* queues
     int32_t* queue_index
-    uint8_t* interest
+    uint8_t* interest             # by interest_byte
+    ReplicaGate* replica_gate
     ScheduleState* schedule
     TransactionState* transactions
     LiveSettings* live_settings
@@ -67,3 +69,8 @@ cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
 cdef void doorbell_arm(WorkerSlot* slot) noexcept nogil
 cdef void doorbell_disarm(WorkerSlot* slot) noexcept nogil
 cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil
+cdef void followers_ring(Shm* shm) noexcept nogil          # all that follow the log: it has grown
+
+# Where a listener says whether it wants to hear of a queue
+cdef inline uint8_t* interest_byte(Shm* shm, int listener, int32_t queue) noexcept nogil:
+    return &shm.interest[<int64_t>shm.head.listener_row[listener] * shm.head.queue_capacity + queue]

@@ -19,14 +19,10 @@ from mqcore.atomics cimport (
 )
 from mqcore.clock cimport clocks_ms, steady_ms
 from mqcore.layout cimport (
-    ARRIVALS_SCHEDULER,
     CACHE_LINE_PAIR,
     FIGURE_COUNT,
     FILTER_REQUEST_COUNT,
-    PRODUCER_COORDINATOR,
-    PRODUCER_COUNT,
-    PRODUCER_SCHEDULER,
-    PRODUCER_TRANSACTION_CHECK,
+    FOLLOWER_COUNT,
     SERVING_COUNT_MAX,
     SHM_LAYOUT_VERSION,
     SHM_MAGIC,
@@ -43,6 +39,7 @@ from mqcore.layout cimport (
     PullCount,
     PullCountsHead,
     QueueEntry,
+    ReplicaGate,
     RingCursors,
     RingPlace,
     ScheduleState,
@@ -89,6 +86,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.queues = <QueueEntry*>(base + head.queues_start)
     shm.queue_index = <int32_t*>(base + head.queue_index_start)
     shm.interest = base + head.interest_start
+    shm.replica_gate = <ReplicaGate*>(base + head.replica_gate_start)
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
     shm.live_settings = <LiveSettings*>(base + head.live_settings_start)
@@ -120,6 +118,12 @@ cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil:
     if load_i32_acquire(&slot.asleep) and exchange_i32(&slot.asleep, 0):
         # a full counter (EAGAIN) means that it is rung already: nothing is lost
         sys_write(slot.bell, &one, 8)
+
+
+cdef void followers_ring(Shm* shm) noexcept nogil:
+    cdef int i
+    for i in range(FOLLOWER_COUNT):
+        doorbell_ring(&shm.slots[shm.head.follower_slot[i]])
 
 
 cdef int64_t place(int64_t* end, int64_t size):
@@ -401,7 +405,9 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.subscription_index_start = place(&end, head.subscription_capacity * 8)
     head.queues_start = place(&end, head.queue_capacity * <int64_t>sizeof(QueueEntry))
     head.queue_index_start = place(&end, head.queue_capacity * 8)
-    head.interest_start = place(&end, (serving_count + 1) * <int64_t>head.queue_capacity)
+    head.interest_start = place(
+        &end, listeners_of(serving_count) * <int64_t>head.queue_capacity)
+    head.replica_gate_start = place(&end, sizeof(ReplicaGate))
     head.schedule_start = place(&end, sizeof(ScheduleState))
     head.transactions_start = place(&end, sizeof(TransactionState))
     head.live_settings_start = place(&end, sizeof(LiveSettings))
@@ -413,21 +419,36 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.pull_counts_size = (sizeof(PullCountsHead) + head.pull_count_capacity
                              * <int64_t>(2 * sizeof(int32_t) + sizeof(PullCount)))
     head.pull_counts_start = place(&end, serving_count * head.pull_counts_size)
+    place_rows(head, &end, append_bytes)
     for i in range(serving_count):
-        place_ring(&head.appends[i], &end, append_bytes)
-        place_ring(&head.append_results[i], &end, 1 << 22)
-        place_ring(&head.arrivals[i], &end, 1 << 18)
         place_ring(&head.requests[i], &end, 1 << 20)
         place_ring(&head.answers[i], &end, 1 << 20)
-    place_ring(&head.appends[PRODUCER_COORDINATOR], &end, append_bytes)
-    place_ring(&head.append_results[PRODUCER_COORDINATOR], &end, 1 << 18)
-    place_ring(&head.appends[PRODUCER_SCHEDULER], &end, append_bytes)
-    place_ring(&head.append_results[PRODUCER_SCHEDULER], &end, 1 << 18)
-    place_ring(&head.appends[PRODUCER_TRANSACTION_CHECK], &end, append_bytes)
-    place_ring(&head.append_results[PRODUCER_TRANSACTION_CHECK], &end, 1 << 18)
-    place_ring(&head.arrivals[ARRIVALS_SCHEDULER], &end, 1 << 18)
     place_ring(&head.checks, &end, append_bytes)
     head.total_size = (end + 4095) // 4096 * 4096
+
+
+cdef place_rows(ShmHead* head, int64_t* end, int64_t append_bytes):
+    """What every process of the table of participants has a place for."""
+    cdef int32_t number, rows = 0, followers = 0
+    for row, index in participants.processes(head.serving_count):
+        if row.results:
+            number = row.producer + index
+            head.producer_slot[number] = row.slot + index
+            place_ring(&head.appends[number], end, append_bytes)
+            place_ring(&head.append_results[number], end, row.results)
+        if row.hears:
+            number = row.listener + index
+            head.listener_slot[number] = row.slot + index
+            head.listener_row[number] = rows
+            rows += 1
+            place_ring(&head.arrivals[number], end, row.hears)
+        if row.follows:
+            head.follower_slot[followers] = row.slot + index
+            followers += 1
+
+
+cdef int32_t listeners_of(int serving_count):
+    return sum(1 for row, _ in participants.processes(serving_count) if row.hears)
 
 
 cdef int checked_figure(int id) except -1:

@@ -60,13 +60,28 @@ def test_the_ring_table_names_every_ring_of_the_shared_memory() -> None:
 
 def test_the_ring_table_says_how_large_rings_are() -> None:
     rows = {quoted(row[0])[0]: row[4] for row in table(ARCHITECTURE, "ring")}
-    places = re.findall(r"place_ring\(&head\.(\w+)(?:\[(\w+)\])?, &end, (.+)\)", SEGMENT)
-    assert len(places) >= len(rows)
-    for ring, producer, size in places:
-        sizes = [int(number) * SIZES[unit]
-                 for number, unit in re.findall(r"(\d+) (KiB|MiB)", rows[ring])]
-        said = sizes[-1] if producer.startswith("PRODUCER_") else sizes[0]
-        assert said == ring_bytes(size), ring
+    places = re.findall(r"place_ring\(&head\.(\w+)(?:\[\w+\])?, &?end, (.+)\)", SEGMENT)
+    assert {ring for ring, _ in places} == rows.keys()
+    for ring, size in places:
+        sizes = {int(number) * SIZES[unit]
+                 for number, unit in re.findall(r"(\d+) (KiB|MiB)", rows[ring])}
+        column = re.fullmatch(r"row\.(\w+)", size)
+        assert sizes == ({ring_bytes(size)} if column is None else {
+            getattr(row, column[1]) for row in participants.PARTICIPANTS
+            if getattr(row, column[1])}), ring
+
+
+def test_the_ring_table_names_who_appends_and_who_hears() -> None:
+    rows = {quoted(row[0])[0]: row for row in table(ARCHITECTURE, "ring")}
+    producers = {row.name for row in participants.PARTICIPANTS if row.results}
+    listeners = {row.name for row in participants.PARTICIPANTS if row.hears}
+
+    assert names(rows["appends"][1]) == names(rows["append_results"][2]) == producers
+    assert names(rows["arrivals"][2]) == listeners
+
+
+def names(cell: str) -> set[str]:
+    return {name.removesuffix("-N") for name in cell.split(", ")}
 
 
 def ring_bytes(expression: str) -> int:

@@ -67,7 +67,8 @@ def test_a_name_that_is_not_there_cannot_be_attached(name):
 @pytest.mark.parametrize(("at", "data"), [
     (VERSION_AT, (SHM_LAYOUT_VERSION + 1).to_bytes(4, "little")),
     (VERSION_AT + 4, (sizes()["SHM_HEAD_SIZE"] + 8).to_bytes(4, "little")),
-    (0, b"MQCORE00")], ids=["version", "head size", "magic"])
+    (sizes()["SHM_PARTICIPANTS_OFFSET"], b"\xff\xff\xff\xff"),
+    (0, b"MQCORE00")], ids=["version", "head size", "participants", "magic"])
 def test_a_segment_of_another_layout_is_refused(segment, name, at, data):
     patch(name, at, data)
     with pytest.raises(LayoutError, match="another version"):

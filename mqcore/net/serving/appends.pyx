@@ -16,6 +16,8 @@ from mqcore.layout cimport (
     PUT_POOL_EXHAUSTED,
     PUT_QUEUE_TABLE_FULL,
     PUT_SERVICE_NOT_AVAILABLE,
+    PUT_SLAVE_NOT_AVAILABLE,
+    PUT_SLAVE_TIMEOUT,
     PUT_WRITER_RESTARTED,
     REFUSAL_DISK_FULL,
     REFUSAL_FLUSH_FAILED,
@@ -37,11 +39,14 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
+from mqcore.store.log.put_results cimport put_is_stored
 
 cdef enum:
     CODE_SYSTEM_ERROR = 1
     CODE_SYSTEM_BUSY = 2
     CODE_FLUSH_DISK_TIMEOUT = 10
+    CODE_SLAVE_NOT_AVAILABLE = 11
+    CODE_FLUSH_SLAVE_TIMEOUT = 12
     CODE_MESSAGE_ILLEGAL = 13
     CODE_SERVICE_NOT_AVAILABLE = 14
 
@@ -73,6 +78,10 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
         return 0
     if status == PUT_FLUSH_TIMEOUT:
         return CODE_FLUSH_DISK_TIMEOUT
+    if status == PUT_SLAVE_NOT_AVAILABLE:
+        return CODE_SLAVE_NOT_AVAILABLE
+    if status == PUT_SLAVE_TIMEOUT:
+        return CODE_FLUSH_SLAVE_TIMEOUT
     a.transport.slot.figures[FIGURE_REFUSED] += 1
     if status == PUT_MESSAGE_ILLEGAL:
         remark[0] = <const char*>a.identity.illegal
@@ -128,7 +137,7 @@ cdef void answer(Appends* a, Connection* c, const AppendResult* result,
     if result.request_flags & REQUEST_TRANSACTION:
         peer_of(c).front.say(peer_of(c).front.self, c, &said.asker, said.code, said.remark)
         return
-    said.stored = result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
+    said.stored = put_is_stored(result.status)
     said.queue_id = result.queue_id
     said.queue_offset = result.queue_offset
     said.message_count = result.record_count

@@ -9,15 +9,19 @@ from mqcore.clock cimport clocks_ms, steady_ms
 from mqcore.endian cimport load_i32, store_i32
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
+    APPEND_RAW,
+    APPEND_RECORDS,
     BLANK_SIZE_MIN,
     MAGIC_BLANK,
     PRODUCER_COUNT,
     PROPERTIES_LENGTH_MAX,
     PUT_CREATE_FILE_FAILED,
     PUT_MESSAGE_ILLEGAL,
+    PUT_NOT_AT_END,
     PUT_OK,
     PUT_POOL_EXHAUSTED,
     PUT_QUEUE_TABLE_FULL,
+    PUT_RAW_DAMAGED,
     PUT_SERVICE_NOT_AVAILABLE,
     PUT_WRITER_RESTARTED,
     REFUSAL_DISK_FULL,
@@ -28,7 +32,6 @@ from mqcore.layout cimport (
     REQUEST_ONEWAY,
     REQUEST_WAITS,
     RESULT_PUT,
-    SLOT_DISPATCHER,
     SYS_FLAG_COMMIT,
     AppendHead,
     AppendResult,
@@ -44,7 +47,7 @@ from mqcore.shm.ring cimport (
     ring_release,
     ring_wait_for_room,
 )
-from mqcore.shm.segment cimport Shm, doorbell_ring, shm_consumer, shm_producer
+from mqcore.shm.segment cimport Shm, followers_ring, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
 from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
 from mqcore.store.io cimport store_io, write_all_at
@@ -60,16 +63,18 @@ from mqcore.store.log.failed_write cimport disk_probe, disk_refuses, leftovers_w
 from mqcore.store.log.flush cimport FlushService, flush_hand_over
 from mqcore.store.log.group_commit cimport group_sync
 from mqcore.store.log.log_folders cimport log_create, log_folder_open
+from mqcore.store.log.pool_append cimport (
+    fits_segment,
+    has_pool_room,
+    pool_keeps_waiting,
+    roll_in_pool,
+)
 from mqcore.store.log.prepare cimport prepare_give_way
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_publish
-from mqcore.store.log.transient_pool cimport (
-    POOL_ENDS,
-    pool_at,
-    pool_end_segment,
-    pool_has_room,
-    pool_put,
-    pool_settle,
-)
+from mqcore.store.log.queue_offsets cimport give_back_offsets, use_offset
+from mqcore.store.log.raw cimport RawBytes, raw_check, raw_open_queues, raw_use_offsets
+from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_turn, gate_wait_ms
+from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_settle
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.queue.place cimport queue_may_open
 from mqcore.store.record cimport record_place, record_store_time
@@ -78,7 +83,6 @@ from mqcore.store.record cimport record_place, record_store_time
 cdef enum:
     RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
     USED_CAPACITY = 65536
-    POOL_WAIT_MS = 200                # requests wait so long for room in the pool
     SETTLE_MS_MAX = 1000
 
 
@@ -97,7 +101,7 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
     a.fd = a.folder_fd = a.checksums.fd = a.checksums.folder_fd = -1
     a.base = -1
     a.position = end
-    a.last_store_time_ms = shm.log.last_store_time_ms
+    a.last_store_time_ms = a.stored_ms = shm.log.last_store_time_ms
     clocks_ms(&wall, &steady)
     store_clock_begin(shm.clock, wall, steady, a.last_store_time_ms)
     a.staging_capacity = 2 * TURN_BYTES_MAX + 2 * <int64_t>shm.head.message_size_max
@@ -182,15 +186,8 @@ cdef void fail_results(Appender* a, int status) noexcept nogil:
     cdef int p
     for p in range(a.producers):
         a.last_status[p] = status
-        results_mark(&a.results[p], a.result_kept[p], status, False)
+        results_mark(&a.results[p], a.result_kept[p], a.results[p].position, status, False)
         a.result_kept[p] = a.results[p].position
-
-
-cdef void give_back_offsets(Appender* a) noexcept nogil:
-    while a.used_count > 0:                                      # newest first
-        a.used_count -= 1
-        store_i64_release(&a.shm.queues[a.used[a.used_count].queue].next_offset,
-                          a.used[a.used_count].offset)
 
 
 cdef bint commit(Appender* a) noexcept nogil:
@@ -201,7 +198,7 @@ cdef bint commit(Appender* a) noexcept nogil:
     if a.pool != NULL:
         a.position += a.staged
         a.staged = 0
-        pool_put(a.pool, a.position, a.last_store_time_ms)
+        pool_put(a.pool, a.position, a.stored_ms)
         return True
     if a.prepare != NULL:
         prepare_give_way(a.prepare, a.position + a.staged)
@@ -220,49 +217,6 @@ cdef bint commit(Appender* a) noexcept nogil:
     for p in range(a.producers):
         a.result_kept[p] = a.results[p].position
     return True
-
-
-cdef inline bint fits_segment(Appender* a, int64_t size) noexcept nogil:
-    return (a.base >= 0 and
-            a.position + a.staged + size + BLANK_SIZE_MIN <= a.base + a.segment_size)
-
-
-cdef bint roll_in_pool(Appender* a) noexcept nogil:
-    """The same where the commit thread writes; has_pool_room has looked for room."""
-    cdef uint8_t* blank = pool_at(a.pool, a.position)
-    if a.base >= 0:
-        store_i32(blank, <int32_t>(a.base + a.segment_size - a.position))
-        store_i32(blank + 4, MAGIC_BLANK)
-        if not pool_end_segment(a.pool, a.base, a.position + BLANK_SIZE_MIN):
-            return False
-        a.base += a.segment_size
-        a.position = a.base
-    else:
-        a.base = a.position // a.segment_size * a.segment_size
-    return True
-
-
-cdef bint has_pool_room(Appender* a, int64_t size) noexcept nogil:
-    """Whether a request of `size` bytes fits the pool, with the end of a segment that it may need."""
-    cdef int64_t start = a.position + a.staged
-    if a.base >= 0 and not fits_segment(a, size):
-        start = a.base + a.segment_size
-        if a.pool.ends_put - load_i32_acquire(&a.pool.ends_taken) >= POOL_ENDS:
-            a.pool_wanted = a.pool.written + a.pool.capacity     # when all is committed
-            return False
-    a.pool_wanted = start + size + BLANK_SIZE_MIN
-    if not pool_has_room(a.pool, a.pool_wanted):
-        return False
-    a.pool_wanted = 0
-    a.pool_full_ms = 0
-    return True
-
-
-cdef bint pool_keeps_waiting(Appender* a) noexcept nogil:
-    """A pool without room: requests stay in their rings for a while before they are refused."""
-    if a.pool_full_ms == 0:
-        a.pool_full_ms = steady_ms()
-    return steady_ms() - a.pool_full_ms < POOL_WAIT_MS
 
 
 cdef bint roll(Appender* a) noexcept nogil:
@@ -300,18 +254,6 @@ cdef bint roll(Appender* a) noexcept nogil:
     return True
 
 
-cdef inline void use_offset(Appender* a, int32_t queue, int64_t next_offset) noexcept nogil:
-    """Move a queue's next_offset on, to be given back if the write fails (A4)."""
-    cdef QueueEntry* entry = &a.shm.queues[queue]
-    if entry.next_offset >= next_offset:
-        return
-    if a.pool == NULL and a.used_count < a.used_capacity + MULTI_NAMES_MAX:
-        a.used[a.used_count].queue = queue
-        a.used[a.used_count].offset = entry.next_offset
-        a.used_count += 1
-    store_i64_release(&entry.next_offset, next_offset)
-
-
 cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
                              const uint8_t* topic) noexcept nogil:
     """The number of the queue that a request is for; below 0: it can have none (O3, O5)."""
@@ -323,6 +265,17 @@ cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
     return queue_find_or_add(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
 
 
+cdef inline bint takes_nothing(Appender* a) noexcept nogil:
+    return (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&a.shm.log.disk_full_percent) != 0
+            or load_i32_acquire(&a.shm.log.unreadable) != 0)
+
+
+cdef int roll_status(Appender* a) noexcept nogil:
+    return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
+            in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
+
+
 cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, AppendResult* result,
                int64_t* positions) noexcept nogil:
     """Give the records of one request their places; PutStatus."""
@@ -331,9 +284,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef int64_t done = 0, offset
     cdef QueueEntry* entry
     cdef int status
-    if (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
-            or load_i32_acquire(&a.shm.log.disk_full_percent)
-            or load_i32_acquire(&a.shm.log.unreadable)):
+    if takes_nothing(a):
         return PUT_SERVICE_NOT_AVAILABLE
     if a.multi != NULL:
         status = multi_prepare(a.multi, &head, &records)
@@ -345,8 +296,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
             and not commit(a)):
         return PUT_SERVICE_NOT_AVAILABLE
     if not fits_segment(a, head.bytes_total) and not roll(a):
-        return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
-                in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
+        return roll_status(a)
     queue = queue_of(a, head, records + head.topic_start)
     if queue < 0:
         return PUT_MESSAGE_ILLEGAL if queue == QUEUE_REFUSED else PUT_QUEUE_TABLE_FULL
@@ -357,6 +307,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     memcpy(target, records, head.bytes_total)
     # who encoded it may have seen a later clock than this turn: no delivery seems early
     a.last_store_time_ms = max(a.last_store_time_ms, record_store_time(records))
+    a.stored_ms = a.last_store_time_ms
     offset = entry.next_offset if head.transaction_type in (0, SYS_FLAG_COMMIT) else 0
     result.queue_offset = offset
     result.log_position = a.position + a.staged
@@ -376,6 +327,47 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     a.staged += done
     a.appends_count += head.record_count
     a.bytes_count += done
+    return PUT_OK
+
+
+cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
+                   AppendResult* result) noexcept nogil:
+    """Bytes of a log as they are (A7, A8); PutStatus."""
+    cdef uint8_t* target
+    cdef int64_t position = a.position + a.staged
+    cdef RawBytes raw
+    cdef int status
+    if takes_nothing(a):
+        return PUT_SERVICE_NOT_AVAILABLE
+    if <int64_t>head.queue_hash != position:
+        return PUT_NOT_AT_END
+    status = raw_check(bytes, head.bytes_total, position, a.segment_size, &raw)
+    if status == PUT_OK:
+        status = raw_open_queues(a.shm, a.multi, bytes, &raw)
+    if status != PUT_OK:
+        return status
+    if raw.uses > a.used_capacity:
+        return PUT_RAW_DAMAGED
+    if a.pool == NULL and (a.staged + raw.size > a.staging_capacity
+                           or a.used_count + raw.uses > a.used_capacity) and not commit(a):
+        return PUT_SERVICE_NOT_AVAILABLE
+    if a.base < 0 and not roll(a):
+        return roll_status(a)
+    target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, position)
+    memcpy(target, bytes, raw.size)
+    raw_use_offsets(a, bytes, &raw)
+    a.stored_ms = max(a.stored_ms, raw.store_time_ms)
+    a.last_store_time_ms = max(a.last_store_time_ms, a.stored_ms)
+    a.staged += raw.size
+    a.appends_count += raw.count
+    a.bytes_count += raw.size
+    result.log_position = position
+    result.record_count = raw.count
+    if raw.ends_segment:
+        if not roll(a):
+            return roll_status(a)
+        if a.pool != NULL:                   # what it closed gets into the file without a next record
+            pool_put(a.pool, a.position, a.stored_ms)
     return PUT_OK
 
 
@@ -402,7 +394,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
             ring.position = before
             break
         result_length = sizeof(AppendResult)
-        if head.record_count > 1:
+        if head.record_count > 1 and kind == APPEND_RECORDS:
             result_length += 8 * head.record_count
         place = ring_claim(&a.results[p], result_length)
         if place == NULL:
@@ -427,6 +419,8 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
             result.status = a.last_status[p]
         elif exhausted:
             result.status = PUT_POOL_EXHAUSTED
+        elif kind == APPEND_RAW:
+            result.status = stage_raw(a, head, record + sizeof(AppendHead), result)
         else:
             result.status = stage(a, head, record + sizeof(AppendHead), result,
                                   <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
@@ -454,10 +448,11 @@ cdef bint make_durable(Appender* a) noexcept nogil:
             failed = True
     if failed:
         for p in range(a.producers):
-            a.result_kept[p] = a.results[p].cursors.tail
+            a.result_kept[p] = (a.results[p].cursors.tail if a.gate == NULL
+                                else gate_end(a.gate, p, &a.results[p]))
         fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
         return False
-    store_i64_release(&a.shm.log.flushed_store_time_ms, a.last_store_time_ms)
+    store_i64_release(&a.shm.log.flushed_store_time_ms, a.stored_ms)
     store_i64_release(&a.shm.log.flushed, a.position)
     return True
 
@@ -469,11 +464,20 @@ cdef void publish_results(Appender* a) noexcept nogil:
         results_publish(a.shm, &a.results[p], a.producer[p])
 
 
+cdef void answer_all(Appender* a) noexcept nogil:
+    """Results of the turn go out, then their requests leave their rings."""
+    cdef int p
+    publish_results(a)
+    for p in range(a.producers):
+        if ring_release(&a.appends[p]):
+            producer_wake(a.shm, a.producer[p])
+
+
 cdef void publish(Appender* a) noexcept nogil:
     invariant("A2", a.position >= a.shm.log.published)
     if a.shm.log.published != a.position:
         store_i64_release(&a.shm.log.published, a.position)             # A2
-        store_i64_release(&a.shm.log.last_store_time_ms, a.last_store_time_ms)   # F3
+        store_i64_release(&a.shm.log.last_store_time_ms, a.stored_ms)   # F3
 
 
 cdef int64_t appender_turn(Appender* a) noexcept nogil:
@@ -490,23 +494,25 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
         taken += take(a, p)
     commit(a)
     if a.flush_mode == FLUSH_SYNC and a.position != position:
-        if a.waiting == 0:
+        if a.waiting == 0 and a.gate == NULL:
             publish_results(a)                               # A1: nobody waits for the disk
         if a.shows_unflushed:
             publish(a)
-            doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+            followers_ring(a.shm)
         if not make_durable(a) and not a.shows_unflushed:
             a.position = position                            # nothing of it was published
     if a.pool == NULL:
         publish(a)
     if taken:
         a.batches_count += 1
-    publish_results(a)
-    for p in range(a.producers):
-        if ring_release(&a.appends[p]):
-            producer_wake(a.shm, a.producer[p])
+    if a.gate == NULL:
+        answer_all(a)
+    else:
+        for p in range(a.producers):
+            a.result_kept[p] = a.results[p].position
+            gate_turn(a.gate, p, a.producer[p], &a.results[p], &a.appends[p], a.position)   # G5
     if a.position != position and a.pool == NULL:
-        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+        followers_ring(a.shm)
     return taken
 
 
@@ -520,6 +526,8 @@ cdef bint appender_has_work(Appender* a) noexcept nogil:
             load_i32_acquire(&a.shm.log.refusal) or not pool_keeps_waiting(a)
             or pool_has_room(a.pool, a.pool_wanted)):
         return False
+    if a.gate != NULL and gate_wait_ms(a.gate, a.producers, 1) == 0:
+        return True
     for p in range(a.producers):
         if not ring_is_empty(&a.appends[p]) and (
                 a.result_wanted[p] == 0 or ring_has_room(&a.results[p], a.result_wanted[p])):
@@ -529,12 +537,17 @@ cdef bint appender_has_work(Appender* a) noexcept nogil:
 
 cdef void appender_finish(Appender* a) noexcept nogil:
     cdef int64_t position = a.position
+    cdef int p
     commit(a)
     if a.fd >= 0 and a.position != position and a.flush_mode == FLUSH_SYNC:
         make_durable(a)
     if a.pool == NULL:
         publish(a)
-        doorbell_ring(&a.shm.slots[SLOT_DISPATCHER])
+        followers_ring(a.shm)
+    if a.gate != NULL:
+        for p in range(a.producers):
+            gate_give_up(a.gate, p, &a.results[p])
+        answer_all(a)
 
 
 cdef void appender_drop_requests(Appender* a) noexcept nogil:

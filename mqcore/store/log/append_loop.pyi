@@ -12,6 +12,7 @@ class AppendLoop:
         sync_timeout_ms: int, commit_interval_ms: int, commit_least_bytes: int,
         commit_thorough_interval_ms: int = 200, pool_bytes: int = 1 << 26,
         warm_segments: bool = False, show_unflushed: bool = False,
+        wait_replicated: bool = False,
     ) -> None: ...
     def name_queues(self, light_queues: bool, light_queue_count_max: int) -> None: ...
     def configure(

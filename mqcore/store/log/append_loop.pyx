@@ -2,7 +2,7 @@
 import os
 
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 
 from mqcore.atomics cimport (
     load_i32_acquire,
@@ -17,6 +17,7 @@ from mqcore.layout cimport (
     FIGURE_BATCHES,
     FIGURE_FLUSHES,
     FIGURE_FLUSH_TIMEOUTS,
+    FIGURE_NOT_REPLICATED,
     FIGURE_POOL_BYTES,
     REFUSAL_FLUSH_FAILED,
     SLOT_WRITER,
@@ -57,6 +58,7 @@ from mqcore.store.log.group_commit cimport (
     group_watch,
 )
 from mqcore.store.log.prepare cimport PrepareService, prepare_close, prepare_open, prepare_run
+from mqcore.store.log.replica_gate cimport Gate, gate_configure, gate_open, gate_wait_ms
 from mqcore.store.log.transient_pool cimport (
     TransientPool,
     pool_close,
@@ -86,7 +88,8 @@ cdef class AppendLoop:
 
     log_folders: where the segments are, see log_folders.pxd; end: position in bytes where the log
     ends (from recovery); mode: "async", "sync" or "transient-pool"; the intervals in ms, sizes in
-    bytes. Raises OSError.
+    bytes; wait_replicated: acknowledgements wait until others have the record (replica_gate.pxd),
+    for sync_timeout_ms. Raises OSError.
     """
     cdef Segment segment
     cdef Appender* a
@@ -95,6 +98,7 @@ cdef class AppendLoop:
     cdef GroupCommit* group
     cdef TransientPool* pool
     cdef MultiDispatch* multi
+    cdef Gate* gate
     cdef Waiter waiter
     cdef bint waits
     cdef readonly int32_t removals_seen      # how many calls to remove queues were answered
@@ -104,7 +108,8 @@ cdef class AppendLoop:
                   int64_t flush_thorough_interval_ms, int64_t sync_timeout_ms,
                   int64_t commit_interval_ms, int64_t commit_least_bytes,
                   int64_t commit_thorough_interval_ms=200, int64_t pool_bytes=1 << 26,
-                  bint warm_segments=False, bint show_unflushed=False):
+                  bint warm_segments=False, bint show_unflushed=False,
+                  bint wait_replicated=False):
         cdef Shm* shm = &segment.shm
         cdef int flush_mode = MODES[mode]
         self.segment = segment
@@ -150,6 +155,14 @@ cdef class AppendLoop:
         self.a.shows_unflushed = show_unflushed and flush_mode == FLUSH_SYNC
         if self.group != NULL:
             self.group.producers = self.a.producers
+        if wait_replicated:
+            self.gate = <Gate*>malloc(sizeof(Gate))
+            if self.gate == NULL:
+                raise MemoryError
+            gate_open(self.gate, shm, sync_timeout_ms)
+            self.a.gate = self.gate
+            if self.group != NULL:
+                self.group.gate = self.gate
         self.a.prepare = self.prepare if self.pool == NULL else NULL
         error = waiter_open(&self.waiter, shm.slots[SLOT_WRITER].bell)
         if error:
@@ -173,6 +186,7 @@ cdef class AppendLoop:
         if self.waits:
             waiter_close(&self.waiter)
         free(self.multi)
+        free(self.gate)
         free(self.pool)
         free(self.a)
         free(self.prepare)
@@ -201,6 +215,8 @@ cdef class AppendLoop:
                             flush_thorough_interval_ms)
         if self.group != NULL:
             group_configure(self.group, sync_timeout_ms)
+        if self.gate != NULL:
+            gate_configure(self.gate, sync_timeout_ms)
         if self.pool != NULL:
             pool_configure(self.pool, commit_interval_ms, commit_least_bytes,
                            commit_thorough_interval_ms)
@@ -242,6 +258,8 @@ cdef class AppendLoop:
                     timeout_ms = POOL_LOOK_MS
                 if load_i32_acquire(&self.segment.shm.log.refusal) and timeout_ms > REFUSAL_LOOK_MS:
                     timeout_ms = REFUSAL_LOOK_MS
+                if self.gate != NULL:
+                    timeout_ms = gate_wait_ms(self.gate, self.a.producers, timeout_ms)
                 doorbell_arm(slot)
                 if not appender_has_work(self.a) and not self.removals_wait():
                     waiter_sleep(&self.waiter, <int>timeout_ms)
@@ -277,6 +295,8 @@ cdef class AppendLoop:
         if self.pool != NULL:
             slot.figures[FIGURE_POOL_BYTES] = self.pool.written - load_i64_acquire(
                 &self.pool.committed)
+        if self.gate != NULL:
+            slot.figures[FIGURE_NOT_REPLICATED] = self.gate.missed
         if self.group != NULL:
             slot.figures[FIGURE_FLUSH_TIMEOUTS] = load_i64_acquire(&self.group.timeouts)
         slot.beat_ms = wall_ms()

@@ -1,7 +1,7 @@
 # What the append service knows (append.pxd has its rules).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport RingPlace
+from mqcore.layout cimport PRODUCER_COUNT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.checksums cimport ChecksumFile
@@ -9,6 +9,7 @@ from mqcore.store.log.flush cimport FlushService
 from mqcore.store.log.group_commit cimport GroupCommit
 from mqcore.store.queue.multi_dispatch cimport MultiDispatch
 from mqcore.store.log.prepare cimport PrepareService
+from mqcore.store.log.replica_gate cimport Gate
 from mqcore.store.log.transient_pool cimport TransientPool
 
 cdef enum FlushMode:
@@ -30,6 +31,7 @@ cdef struct Appender:
     TransientPool* pool               # NULL in the other modes; then there is neither file nor staging
     PrepareService* prepare           # NULL: nobody writes zeros ahead, or not for the appender
     MultiDispatch* multi              # NULL: records are in their own queues only
+    Gate* gate                        # NULL: results wait for no others (replica_gate.pxd)
     int flush_mode
     bint shows_unflushed              # sync mode: A2 is as in stock
     int64_t segment_size
@@ -43,7 +45,8 @@ cdef struct Appender:
     int64_t staged                    # bytes in staging, to be written at position
     int64_t pool_wanted               # transient-pool: where a request ends that has no room, or 0 ...
     int64_t pool_full_ms              # ... and since when (steady clock)
-    int64_t last_store_time_ms
+    int64_t last_store_time_ms        # never back; what new records get
+    int64_t stored_ms                 # store time of the last staged record
     int64_t probe_ms                  # when a disk that refused is looked at again
     int64_t unwiped                   # behind position, up to here, a failed write may have left bytes
     int64_t failed_writes             # that were tried again
@@ -53,12 +56,12 @@ cdef struct Appender:
     int32_t used_capacity
     int64_t waiting                   # results of this turn whose request waits for its flush
     int producers
-    int producer[19]                  # number of each producer that there is
-    Ring appends[19]
-    Ring results[19]
-    int64_t result_kept[19]           # results below it belong to records that are in the file
-    int32_t last_status[19]           # of each producer's last request
-    int32_t result_wanted[19]         # the length of a result that found no room; 0: none waits
+    int producer[PRODUCER_COUNT]      # number of each producer that there is
+    Ring appends[PRODUCER_COUNT]
+    Ring results[PRODUCER_COUNT]
+    int64_t result_kept[PRODUCER_COUNT]     # results below it belong to records that are in the file
+    int32_t last_status[PRODUCER_COUNT]     # of each producer's last request
+    int32_t result_wanted[PRODUCER_COUNT]   # the length of a result that found no room; 0: none
     int failure                       # errno of the last write, sync or file that failed
     int64_t appends_count
     int64_t bytes_count

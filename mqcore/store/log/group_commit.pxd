@@ -6,8 +6,9 @@
 #       watcher's; the number of the sync in it keeps a late swap from hitting the next one.
 #   G2  From TAKEN to ANSWERED the result rings are the watcher's. The writer's thread is inside
 #       group_sync then, and leaves it only after it has seen ANSWERED.
-#   G3  The watcher publishes results, those who wait marked PUT_FLUSH_TIMEOUT, and nothing else: no
-#       position moves before the sync has ended well, and what it failed for is not taken back.
+#   G3  The watcher publishes results, those who wait marked PUT_FLUSH_TIMEOUT (what waits for others from
+#       an earlier sync: as G8 says), and nothing else: no position moves before the sync has ended well,
+#       and what it failed for is not taken back.
 #   G4  The watcher looks when a deadline may have come, never in between: a sync that begins after a
 #       look has its deadline at least a whole time-out later.
 from libc.stdint cimport int32_t, int64_t
@@ -15,11 +16,13 @@ from libc.stdint cimport int32_t, int64_t
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.checksums cimport ChecksumFile
+from mqcore.store.log.replica_gate cimport Gate
 
 cdef struct GroupCommit:
     Shm* shm
     Ring* results                     # of the appender, one for each producer that there is
     const int* producer               # their numbers
+    Gate* gate                        # NULL: results wait for no others (replica_gate.pxd, G8)
     int producers
     int64_t timeout_ms
     int64_t phase                     # number of the sync, and in the last two bits its phase

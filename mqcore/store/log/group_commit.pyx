@@ -13,10 +13,11 @@ from mqcore.clock cimport steady_ms
 from mqcore.layout cimport PUT_FLUSH_TIMEOUT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
-from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
+from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.checksums cimport ChecksumFile, checksums_push
 from mqcore.store.log.put_results cimport results_mark, results_publish
+from mqcore.store.log.replica_gate cimport gate_end, gate_give_up
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
@@ -36,6 +37,7 @@ cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const i
     group.results = results
     group.producer = producer
     group.producers = producers
+    group.gate = NULL
     group.timeout_ms = timeout_ms
     group.phase = IDLE
     group.deadline_ms = 0
@@ -68,10 +70,14 @@ cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcep
 cdef void answer(GroupCommit* group) noexcept nogil:
     """Those who wait hear that the disk is late; the rest is answered as it is (G3)."""
     cdef int p
-    cdef int64_t marked = 0
+    cdef int64_t marked = 0, start
     for p in range(group.producers):
-        marked += results_mark(&group.results[p], group.results[p].cursors.tail, PUT_FLUSH_TIMEOUT,
-                               True)
+        start = group.results[p].cursors.tail
+        if group.gate != NULL:                                           # G8
+            start = gate_end(group.gate, p, &group.results[p])
+            gate_give_up(group.gate, p, &group.results[p])
+        marked += results_mark(&group.results[p], start, group.results[p].position,
+                               PUT_FLUSH_TIMEOUT, True)
         results_publish(group.shm, &group.results[p], group.producer[p])
     store_i64_release(&group.timeouts, group.timeouts + marked)
 

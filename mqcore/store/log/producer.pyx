@@ -43,7 +43,7 @@ cdef class LogProducer:
     """
     One end of an `appends` ring and of its results.
 
-    producer: which (PRODUCER_COORDINATOR and on for processes that are not serving);
+    producer: which, by the table of participants;
     store_address: (ip, port) that records carry as store host and born host unless told otherwise.
     """
     cdef Segment segment

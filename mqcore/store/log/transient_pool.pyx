@@ -20,10 +20,10 @@ from mqcore.layout cimport (
     REFUSAL_DISK_FULL,
     REFUSAL_NONE,
     REFUSAL_WRITE_FAILED,
-    SLOT_DISPATCHER,
     SLOT_WRITER,
 )
-from mqcore.shm.segment cimport Shm, doorbell_ring
+from mqcore.shm.segment cimport Shm, doorbell_ring, followers_ring
+from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.checksums cimport (
     ChecksumFile,
@@ -33,7 +33,6 @@ from mqcore.store.log.checksums cimport (
     checksums_replace,
 )
 from mqcore.store.log.flush cimport FlushService, flush_hand_over, flush_stop, refusal_set
-from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.log_folders cimport log_create
 from mqcore.store.log.prepare cimport prepare_give_way
 
@@ -272,7 +271,7 @@ cdef int commit(TransientPool* pool) noexcept nogil:
     pool.commits += 1
     store_i64_release(&pool.shm.log.published, target)                             # K3
     store_i64_release(&pool.shm.log.last_store_time_ms, store_time_ms)
-    doorbell_ring(&pool.shm.slots[SLOT_DISPATCHER])
+    followers_ring(pool.shm)
     return 0
 
 

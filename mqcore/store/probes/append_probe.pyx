@@ -5,6 +5,7 @@ from libc.string cimport memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
+    APPEND_RAW,
     APPEND_RECORDS,
     PUT_OK,
     RECORD_FIXED_SIZE,
@@ -116,6 +117,27 @@ cdef class AppendProbe:
         if self.last == NULL:
             raise MemoryError
         memcpy(self.last, place, self.last_length)
+        ring_publish(&self.appends)
+        return True
+
+    def send_raw(self, const uint8_t[::1] data, int64_t position, *, int opaque,
+                 bint waits=True) -> bool:
+        """Ask for bytes of another log, as they are, at `position`; False: the ring is full."""
+        cdef int32_t length = <int32_t>(sizeof(AppendHead) + len(data))
+        cdef uint8_t* place = ring_claim(&self.appends, length)
+        cdef AppendHead* head = <AppendHead*>place
+        if place == NULL:
+            return False
+        memset(head, 0, sizeof(AppendHead))
+        if len(data):
+            memcpy(place + sizeof(AppendHead), &data[0], len(data))
+        head.connection = <uint64_t>opaque * 3
+        head.opaque = opaque
+        head.producer_incarnation = self.incarnation
+        head.queue_hash = <uint64_t>position
+        head.bytes_total = <int32_t>len(data)
+        head.request_flags = REQUEST_WAITS if waits else 0
+        ring_commit(&self.appends, APPEND_RAW, length)
         ring_publish(&self.appends)
         return True
 

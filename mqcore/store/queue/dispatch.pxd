@@ -4,14 +4,15 @@
 #   D1  `dispatched` moves after all entries and keys below it are written; a dispatcher that starts
 #       again repeats what lies behind it, and repeating writes the same bytes or nothing.
 #   D2  A queue's max_offset moves after its entries are in the file (C2), before anybody is told.
-#   D3  Serving i is told of a queue when interest[i][queue] is set; it sets that word, then looks at
-#       max_offset; we store max_offset, then look at the word: one of us sees the other. A queue's
+#   D3  A listener is told of a queue when its interest_byte is set; it sets that byte, then looks at
+#       max_offset; we store max_offset, then look at the byte: one of us sees the other. A queue's
 #       first entries are told to all: pulls may wait for a queue that has no number yet.
 #   D4  A record below its queue's restart_position is of a life that was ended: it gets no entry. The
 #       writer sets that word, then removals_begun, then publishes further records; we look at
 #       `published` first, so the files of the old life are gone before an entry of the new one.
 from libc.stdint cimport int32_t, int64_t
 
+from mqcore.layout cimport LISTENER_COUNT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.queue.bit_source cimport RecordBits
@@ -41,7 +42,7 @@ cdef struct Dispatcher:
     NamedQueue* named                 # of one record; NULL: records are in their own queue only
     bint light_queues
     RecordBits* bits                  # NULL: units have no bit maps
-    Ring arrivals[17]
+    Ring arrivals[LISTENER_COUNT]     # those that there are; of the others the cursors are NULL
     int32_t removals_seen             # calls of the writer that were answered
     int64_t position
     int64_t batch_store_time_ms       # of the last record of this batch

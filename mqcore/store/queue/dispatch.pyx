@@ -18,12 +18,10 @@ from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     ARRIVAL_QUEUE,
-    ARRIVALS_SCHEDULER,
     FIGURE_DISPATCHED,
     FIGURE_KEYS,
+    LISTENER_COUNT,
     SLOT_DISPATCHER,
-    SLOT_SCHEDULER,
-    SLOT_SERVING,
     SYS_FLAG_COMMIT,
     SYS_FLAG_ROLLBACK,
     SYS_FLAG_TRANSACTION_MASK,
@@ -37,6 +35,7 @@ from mqcore.shm.segment cimport (
     doorbell_arm,
     doorbell_disarm,
     doorbell_ring,
+    interest_byte,
     shm_producer,
 )
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
@@ -135,17 +134,17 @@ cdef void tell(Dispatcher* d) noexcept nogil:
     """Arrivals to whoever holds pulls on a queue that grew (D3)."""
     cdef int i
     cdef int32_t t, queue
-    cdef bint scheduler
     cdef Ring* arrivals
     cdef Arrival* arrival
     full_fence()
-    for i in range(d.shm.head.serving_count + 1):                        # the last: the scheduler
-        scheduler = i == d.shm.head.serving_count
-        arrivals = &d.arrivals[ARRIVALS_SCHEDULER if scheduler else i]
+    for i in range(LISTENER_COUNT):
+        arrivals = &d.arrivals[i]
+        if arrivals.cursors == NULL:
+            continue
         for t in range(d.batch.touched_count):
             queue = d.batch.touched[t].queue
             if not d.batch.touched[t].born and not load_u8_acquire(
-                    &d.shm.interest[<int64_t>i * d.shm.head.queue_capacity + queue]):
+                    interest_byte(d.shm, i, queue)):
                 continue
             arrival = <Arrival*>ring_claim(arrivals, sizeof(Arrival))
             if arrival == NULL:        # that process looks at all it holds once a second itself
@@ -155,7 +154,7 @@ cdef void tell(Dispatcher* d) noexcept nogil:
             arrival.max_offset = d.shm.queues[queue].max_offset
             ring_commit(arrivals, ARRIVAL_QUEUE, sizeof(Arrival))
         if ring_publish(arrivals):
-            doorbell_ring(&d.shm.slots[SLOT_SCHEDULER if scheduler else SLOT_SERVING + i])
+            doorbell_ring(&d.shm.slots[d.shm.head.listener_slot[i]])
 
 
 cdef int end_batch(Dispatcher* d) noexcept nogil:
@@ -344,10 +343,9 @@ cdef class DispatchLoop:
             error = index_use(&self.d.index, newest_index)
             if error:
                 raise OSError(error, "index file cannot be used", newest_index)
-        for i in range(shm.head.serving_count):
-            shm_producer(shm, &shm.head.arrivals[i], &self.d.arrivals[i])
-        shm_producer(shm, &shm.head.arrivals[ARRIVALS_SCHEDULER],
-                     &self.d.arrivals[ARRIVALS_SCHEDULER])
+        for i in range(LISTENER_COUNT):
+            if shm.head.arrivals[i].start:
+                shm_producer(shm, &shm.head.arrivals[i], &self.d.arrivals[i])
         self.d.position = load_i64_acquire(&shm.log.dispatched)
         if shm.slots[SLOT_DISPATCHER].incarnation > 1:
             self.distrust_files()

@@ -7,9 +7,7 @@ from mqcore.layout cimport (
     APPEND_RECORDS,
     FIGURE_DELIVERED,
     FIGURE_REPUTS,
-    PUT_FLUSH_TIMEOUT,
     PUT_MESSAGE_ILLEGAL,
-    PUT_OK,
     PUT_WRITER_RESTARTED,
     REQUEST_WAITS,
     SCHEDULE_AHEAD_MAX,
@@ -33,6 +31,7 @@ from mqcore.shm.ring cimport (
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.store_clock cimport store_clock_at, store_clock_look, store_clock_steady_of
 from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.store.log.put_results cimport put_is_stored
 from mqcore.store.queue.consume_queue cimport QueueItem
 from mqcore.store.queue.place cimport queue_id_of_late
 from mqcore.store.log.view cimport log_at, log_next_use
@@ -214,7 +213,7 @@ cdef int64_t deliver_level(Scheduler* s, int32_t number, int64_t now_ms, int64_t
 
 
 cdef inline bint is_stored(const AppendResult* result) noexcept nogil:
-    return result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
+    return put_is_stored(result.status)
 
 
 cdef bint is_news(Scheduler* s, const AppendResult* result) noexcept nogil:

@@ -6,8 +6,10 @@ from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     CQ_FILLER_RECORD_SIZE,
     FIGURE_SKIPPED,
+    LISTENER_SCHEDULER,
     QueueEntry,
 )
+from mqcore.shm.segment cimport interest_byte
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_read
 from mqcore.store.log.view cimport log_at, log_next_use, log_record
@@ -54,8 +56,7 @@ cdef void levels_find_queues(Scheduler* s) noexcept nogil:
 
 
 cdef void set_interest(Scheduler* s, const Level* level, uint8_t value) noexcept nogil:
-    cdef uint8_t* byte = &s.shm.interest[
-        <int64_t>s.shm.head.serving_count * s.shm.head.queue_capacity + level.queue]
+    cdef uint8_t* byte = interest_byte(s.shm, LISTENER_SCHEDULER, level.queue)
     if byte[0] != value:
         store_u8_release(byte, value)
 

@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.layout cimport (
-    ARRIVALS_SCHEDULER,
+    LISTENER_SCHEDULER,
     DELAY_LEVEL_MAX,
     PRODUCER_SCHEDULER,
     SCHEDULE_AHEAD_MAX,
@@ -95,7 +95,7 @@ cdef class ScheduleLoop:
             raise MemoryError
         shm_producer(shm, &shm.head.appends[PRODUCER_SCHEDULER], &self.s.appends)
         shm_consumer(shm, &shm.head.append_results[PRODUCER_SCHEDULER], &self.s.results)
-        shm_consumer(shm, &shm.head.arrivals[ARRIVALS_SCHEDULER], &self.s.arrivals)
+        shm_consumer(shm, &shm.head.arrivals[LISTENER_SCHEDULER], &self.s.arrivals)
         book_attach(&self.s.book, shm.schedule)
         error = waiter_open(&self.waiter, self.s.slot.bell)
         if error:

@@ -10,8 +10,6 @@ from mqcore.layout cimport (
     CHECK_TOPIC,
     GROUP_LENGTH_MAX,
     PROPERTIES_LENGTH_MAX,
-    PUT_FLUSH_TIMEOUT,
-    PUT_OK,
     RECORD_RECONSUME_TIMES_AFTER_HOSTS,
     REQUEST_WAITS,
     SLOT_WRITER,
@@ -34,6 +32,7 @@ from mqcore.shm.ring cimport (
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.store_clock cimport store_clock_look, store_clock_steady_of, store_clock_wall_of
 from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.store.log.put_results cimport put_is_stored
 from mqcore.store.queue.half_queue cimport (
     HALF_FOUND,
     HALF_UNREADABLE,
@@ -220,7 +219,7 @@ cdef int64_t oldest_born_ms(Checker* k) noexcept nogil:
 cdef int land(Checker* k, const AppendResult* result) noexcept nogil:
     """One copy is stored, or not: Landing."""
     cdef Flight* flight = &k.flights[k.flight_first]
-    cdef bint good = result.status == PUT_OK or result.status == PUT_FLUSH_TIMEOUT
+    cdef bint good = put_is_stored(result.status)
     cdef bint published = good and is_published(k, result)
     good = good and writer_lives(k, flight)
     if good and not published:

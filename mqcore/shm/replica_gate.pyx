@@ -1,0 +1,38 @@
+"""How far others have the log: the words of who replicates (ReplicaGate in layout.pxd)."""
+from libc.stdint cimport int64_t
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
+from mqcore.layout cimport SLOT_WRITER
+from mqcore.shm.segment cimport Segment, doorbell_ring
+
+
+cdef class ReplicaPen:
+    """
+    The one who replicates says by it what acknowledgements may wait for (store/log/replica_gate.pxd).
+
+    Every word wakes the writer, which may have results that waited for it.
+    """
+    cdef Segment segment
+
+    def __init__(self, Segment segment not None):
+        self.segment = segment
+
+    @property
+    def replicated(self) -> int:
+        """Others have every byte of the log below this position."""
+        return load_i64_acquire(&self.segment.shm.replica_gate.replicated)
+
+    @property
+    def present(self) -> bool:
+        return load_i32_acquire(&self.segment.shm.replica_gate.present) != 0
+
+    def move(self, int64_t position) -> None:
+        """Others are there, and have every byte below `position`; never back while they are."""
+        store_i64_release(&self.segment.shm.replica_gate.replicated, position)
+        store_i32_release(&self.segment.shm.replica_gate.present, 1)
+        doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
+
+    def leave(self) -> None:
+        """Nobody is there any more."""
+        store_i32_release(&self.segment.shm.replica_gate.present, 0)
+        doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])

@@ -1,0 +1,51 @@
+# The third gate of acknowledgements: beside written and flushed, who waits may wait until others have
+# the record too. How far they have it, and whether they are there, stands in shared memory
+# (ReplicaGate in layout.pxd); who replicates moves it and rings the writer (shm/replica_gate.pyx).
+#
+#   G5  With a gate, the result of a request with WAIT is published when its record is where the flush mode
+#       wants it and `replicated` has passed it; else as PUT_SLAVE_TIMEOUT when timeout_ms have gone by
+#       since then, or as PUT_SLAVE_NOT_AVAILABLE when nobody is present. The record is stored all the same.
+#   G6  Results leave a ring in its order: one that waits keeps those behind it.
+#   G7  A request stays in its ring until its result is published: if the writer dies before, its successor
+#       answers it (appender_drop_requests).
+#   G8  While a sync is the watcher's (G2), so are the marks: what waits here from before that sync has waited
+#       for longer, and is answered first.
+from libc.stdint cimport int64_t
+
+from mqcore.layout cimport PRODUCER_COUNT, ReplicaGate
+from mqcore.shm.ring cimport Ring
+from mqcore.shm.segment cimport Shm
+
+cdef enum:
+    GATE_MARKS = 1024                 # of one producer; more turns than that share the last one
+
+cdef struct GateMark:
+    int64_t results                   # up to here in the ring of results ...
+    int64_t requests                  # ... and here in the ring of requests ...
+    int64_t position                  # ... others have to have the log up to here
+    int64_t deadline_ms               # steady clock
+
+cdef struct GateQueue:                # of one producer
+    GateMark marks[GATE_MARKS]
+    int64_t first                     # both count on; the place is the rest by GATE_MARKS
+    int64_t end
+
+cdef struct Gate:                     # the writer's own; NULL: results wait for nobody
+    Shm* shm
+    ReplicaGate* words
+    int64_t timeout_ms
+    int64_t missed                    # answers that said that others do not have it
+    GateQueue queues[PRODUCER_COUNT]  # as the appender numbers them
+
+cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms) noexcept nogil
+# What producer number p got in this turn waits until others have the log up to `position`, then what
+# waits no longer is published, and its requests leave their ring.
+cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* requests,
+                    int64_t position) noexcept nogil
+# Where the results begin that do not wait here: those of this turn.
+cdef int64_t gate_end(Gate* gate, int p, const Ring* results) noexcept nogil
+# Nothing waits any longer: marked as it is now. The ring is published by the caller.
+cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil
+# Milliseconds until something may be published by time alone; `most` if nothing waits for less.
+cdef int64_t gate_wait_ms(Gate* gate, int producers, int64_t most) noexcept nogil
+cdef void gate_configure(Gate* gate, int64_t timeout_ms) noexcept nogil

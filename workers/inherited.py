@@ -1,0 +1,35 @@
+"""What the processes of a run have from their supervisor, by fork."""
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.model import Settings
+from mqcore.shm.segment import Segment
+
+
+@dataclass
+class Listeners:
+    """The sockets that processes inherit: (socket, is the fast port) for each serving process."""
+
+    serving: list[list[tuple[socket.socket, bool]]] = field(default_factory=list)
+    namesrv: list[socket.socket] = field(default_factory=list)
+
+    def close(self) -> None:
+        for each in [*(one for sockets in self.serving for one, _ in sockets), *self.namesrv]:
+            each.close()
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """
+    settings: those that the run was started with; changes: of them, by request; embedded_namesrv:
+    whether a name server runs beside the broker.
+    """
+
+    settings: Settings
+    changes: ChangedSettings
+    segment: Segment
+    listeners: Listeners
+    embedded_namesrv: bool
