@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
 
 ROLES = ("writer", "dispatcher", "scheduler", "transaction-check", "coordinator", "namesrv",
          "pull-serving-0")
@@ -30,9 +31,11 @@ def by_role(broker: MqcoreProcess) -> dict[str, int]:
 
 
 def kill(broker: MqcoreProcess, role: str) -> int:
-    """Kill one process of the broker with -9; its process id."""
+    """Kill one process of the broker with -9, and wait until its parent has heard; its process id."""
     pid = by_role(broker)[role]
     os.kill(pid, signal.SIGKILL)
+    if pid != broker.pid:
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of the {role}")
     return pid
 
 

@@ -1,13 +1,11 @@
-"""Claims room for records, and turns their results into answers."""
+"""Turns the results of appends into answers."""
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
-    APPEND_RECORDS,
     FIGURE_REFUSED,
-    FIGURE_SENDS,
     PUT_CREATE_FILE_FAILED,
     PUT_FLUSH_TIMEOUT,
     PUT_LIGHT_QUEUES_FULL,
@@ -30,14 +28,7 @@ from mqcore.layout cimport (
 from mqcore.net.requests cimport SendAnswer
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport Connection, connection_find
-from mqcore.shm.ring cimport (
-    ring_claim,
-    ring_commit,
-    ring_next,
-    ring_publish,
-    ring_release,
-    ring_wait_for_room,
-)
+from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.store.log.put_results cimport put_is_stored
 
@@ -49,25 +40,6 @@ cdef enum:
     CODE_FLUSH_SLAVE_TIMEOUT = 12
     CODE_MESSAGE_ILLEGAL = 13
     CODE_SERVICE_NOT_AVAILABLE = 14
-
-
-cdef uint8_t* append_claim(Appends* a, int32_t length) noexcept nogil:
-    cdef uint8_t* place = ring_claim(&a.ring, length)
-    if place == NULL:
-        ring_wait_for_room(&a.ring)
-        place = ring_claim(&a.ring, length)
-    return place
-
-
-cdef void append_commit(Appends* a, const AppendHead* head) noexcept nogil:
-    ring_commit(&a.ring, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
-    a.in_flight += 1
-    a.transport.slot.figures[FIGURE_SENDS] += head.record_count
-
-
-cdef void append_push(Appends* a) noexcept nogil:
-    if ring_publish(&a.ring):
-        doorbell_ring(&a.shm.slots[SLOT_WRITER])
 
 
 cdef char[96] disk_full_remark         # one thread a process
@@ -87,20 +59,21 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
         remark[0] = <const char*>a.identity.illegal
         return CODE_MESSAGE_ILLEGAL
     if status == PUT_SERVICE_NOT_AVAILABLE:
-        if load_i32_acquire(&a.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
+        if load_i32_acquire(&a.to_writer.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
             remark[0] = ("service not available now: a flush to disk has failed; the broker takes "
                          "no writes until it is restarted")
-        elif load_i32_acquire(&a.shm.log.disk_full_percent):
+        elif load_i32_acquire(&a.to_writer.shm.log.disk_full_percent):
             snprintf(disk_full_remark, sizeof(disk_full_remark), "service not available now: the disk "
-                     "of the store is %d %% full", load_i32_acquire(&a.shm.log.disk_full_percent))
+                     "of the store is %d %% full",
+                     load_i32_acquire(&a.to_writer.shm.log.disk_full_percent))
             remark[0] = disk_full_remark
-        elif load_i32_acquire(&a.shm.log.unreadable):
+        elif load_i32_acquire(&a.to_writer.shm.log.unreadable):
             remark[0] = ("service not available now: what is stored cannot be made readable, the "
                          "dispatcher is behind")
-        elif (load_i32_acquire(&a.shm.log.refusal) == REFUSAL_DISK_FULL
-                or load_i32_acquire(&a.shm.log.queue_error) == ENOSPC):
+        elif (load_i32_acquire(&a.to_writer.shm.log.refusal) == REFUSAL_DISK_FULL
+                or load_i32_acquire(&a.to_writer.shm.log.queue_error) == ENOSPC):
             remark[0] = "service not available now: the disk of the store is full"
-        elif load_i32_acquire(&a.shm.log.queue_error) != 0:
+        elif load_i32_acquire(&a.to_writer.shm.log.queue_error) != 0:
             remark[0] = "service not available now: consume queues or index cannot be written"
         else:
             remark[0] = "service not available now: a write to the store has failed"
@@ -113,7 +86,7 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
         return CODE_SYSTEM_BUSY
     if status == PUT_QUEUE_TABLE_FULL:
         remark[0] = ("no room for another queue: raise processes.queue_count_max"
-                     if a.shm.head.queue_count >= a.shm.head.queue_capacity
+                     if a.to_writer.shm.head.queue_count >= a.to_writer.shm.head.queue_capacity
                      else "no room for another queue: /dev/shm is full")
     elif status == PUT_LIGHT_QUEUES_FULL:
         remark[0] = ("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]no more light queues than "
@@ -150,9 +123,9 @@ cdef void take_results(Appends* a) noexcept nogil:
     cdef int32_t kind
     cdef AppendResult* result
     cdef Connection* c
-    while ring_next(&a.results, &record, &kind) >= 0:
+    while ring_next(&a.to_writer.results, &record, &kind) >= 0:
         result = <AppendResult*>record
-        if result.producer_incarnation != a.incarnation:
+        if result.producer_incarnation != a.to_writer.incarnation:
             continue                   # asked for by a predecessor of this process
         a.in_flight -= 1
         if result.request_flags & REQUEST_ONEWAY:
@@ -161,5 +134,5 @@ cdef void take_results(Appends* a) noexcept nogil:
         if c != NULL:
             answer(a, c, result, <const int64_t*>(record + sizeof(AppendResult))
                    if result.record_count > 1 else &result.log_position)
-    if ring_release(&a.results):
-        doorbell_ring(&a.shm.slots[SLOT_WRITER])
+    if ring_release(&a.to_writer.results):
+        doorbell_ring(&a.to_writer.shm.slots[SLOT_WRITER])

@@ -27,7 +27,7 @@ from mqcore.layout cimport (
 from mqcore.net.remoting.frames cimport Remoting
 from mqcore.net.remoting.say cimport remoting_front
 from mqcore.net.serving.answers cimport take_answers
-from mqcore.net.serving.appends cimport append_push, take_results
+from mqcore.net.serving.appends cimport take_results
 from mqcore.net.serving.cold cimport cold_close, cold_open
 from mqcore.net.serving.commits cimport commits_send
 from mqcore.net.serving.dispatch cimport serve
@@ -69,6 +69,7 @@ from mqcore.net.transport.transport cimport CloseEvent, Connection
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
+from mqcore.store.log.append_end cimport append_end_open, append_push
 from mqcore.store.log.named cimport named_close, named_open
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
 from mqcore.store.queue.consume_queue cimport (
@@ -110,7 +111,7 @@ cdef void opened(void* top, Connection* c) noexcept nogil:
 cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
     cdef const Front* front = peer_of(c).front
     cdef int64_t handled = front.bytes_came(front.self, c, data, length)
-    append_push(&(<Server*>top).appends)         # the writer begins while we read on
+    append_push(&(<Server*>top).appends.to_writer)         # the writer begins while we read on
     return handled
 
 
@@ -142,13 +143,13 @@ cdef void take_rings(Server* s) noexcept nogil:
     if s.forwarding.repeat_at >= 0:
         forward_heartbeats(&s.forwarding)
     transport_go_on(&s.transport)
-    append_push(&s.appends)
+    append_push(&s.appends.to_writer)
 
 
 cdef bint has_more(Server* s) noexcept nogil:
     """Whether something was left for this turn (H7), or has come."""
     return (s.held.due_count > 0 or s.held.walk < s.held.used
-            or not ring_is_empty(&s.appends.results) or not ring_is_empty(&s.held.arrivals)
+            or not ring_is_empty(&s.appends.to_writer.results) or not ring_is_empty(&s.held.arrivals)
             or not ring_is_empty(&s.answers.ring))
 
 
@@ -268,8 +269,7 @@ cdef class ServingLoop:
             raise MemoryError
         self.open_store(log_folder, queue_folder, extension_folder, file_entries,
                         extension_file_bytes, queue_files_max, extension_files_max)
-        shm_producer(shm, &shm.head.appends[index], &s.appends.ring)
-        shm_consumer(shm, &shm.head.append_results[index], &s.appends.results)
+        append_end_open(&s.appends.to_writer, shm, index, s.slot.incarnation)
         shm_consumer(shm, &shm.head.arrivals[index], &s.held.arrivals)
         shm_producer(shm, &shm.head.requests[index], &s.requests.ring)
         shm_consumer(shm, &shm.head.answers[index], &s.answers.ring)
@@ -292,10 +292,9 @@ cdef class ServingLoop:
         s.fronts[KIND_FAST] = s.fronts[KIND_MAIN]
         s.appends.transport = s.reading.transport = s.held.transport = s.pulls.transport = t
         s.parking.transport = s.forwarding.transport = s.answers.transport = t
-        s.appends.shm = s.sends.shm = s.wants.shm = s.reading.shm = s.held.shm = s.shm
+        s.sends.shm = s.wants.shm = s.reading.shm = s.held.shm = s.shm
         s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
         s.appends.identity = s.sends.identity = s.forwarding.identity = &s.identity
-        s.appends.incarnation = s.slot.incarnation
         s.sends.appends = s.ends.appends = &s.appends
         s.reading.wants = s.held.wants = s.pulls.wants = &s.wants
         s.held.reading = s.pulls.reading = &s.reading

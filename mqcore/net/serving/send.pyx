@@ -36,7 +36,7 @@ from mqcore.net.requests cimport (
     HANDLE_WAIT,
     SendAnswer,
 )
-from mqcore.net.serving.appends cimport append_claim, append_commit, put_code
+from mqcore.net.serving.appends cimport append_for, put_code
 from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, peer_of
 from mqcore.net.serving.properties cimport (
     DETOUR_DELAY,
@@ -48,8 +48,8 @@ from mqcore.net.serving.properties cimport (
     add_real_place,
     write_properties,
 )
-from mqcore.shm.ring cimport ring_length_max
-from mqcore.shm.tables cimport TopicView, name_hash, queue_hash, topic_find
+from mqcore.shm.tables cimport TopicView, name_hash, topic_find
+from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
 from mqcore.store.queue.multi_dispatch cimport is_light_name
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 from mqcore.store.topic_names cimport (
@@ -131,21 +131,17 @@ cdef int answer_now(Sends* s, Connection* c, const SendRequest* request, int sta
 
 
 cdef void fill_head(Sends* s, Connection* c, const SendRequest* request, const Target* f,
-                    bint waits, AppendHead* head, int32_t count, int32_t bytes) noexcept nogil:
+                    bint waits, AppendHead* head, int32_t bytes) noexcept nogil:
     head.connection = c.id
     head.opaque = request.asker.opaque
-    head.producer_incarnation = s.appends.incarnation
-    head.queue_hash = queue_hash(f.topic_hash, f.queue_id)
-    head.queue_id = f.queue_id
+    append_to(head, f.topic_hash, f.topic_length, f.queue_id)
     head.answer_queue_id = f.answer_queue_id
-    head.record_count = count
     head.bytes_total = bytes
     head.request_flags = ((REQUEST_BINARY if request.asker.binary else 0)
                           | (REQUEST_ONEWAY if request.asker.oneway else 0)
                           | (REQUEST_WAITS if waits else 0)
                           | (REQUEST_BATCH if request.batch else 0))
     head.transaction_type = <uint8_t>(f.sys_flag & SYS_FLAG_TRANSACTION_MASK)
-    head.topic_length = <uint8_t>f.topic_length
 
 
 cdef void fill_record(Sends* s, const SendRequest* request, const Target* f,
@@ -195,7 +191,6 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
     cdef int32_t most = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + body_length + TOPIC_LENGTH_MAX
                          + max(request.properties.length, 0)
                          + s.identity.cluster_property_length + 1)
-    cdef uint8_t* place
     cdef uint8_t* at
     cdef uint8_t* properties
     cdef int32_t length
@@ -207,12 +202,12 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
     cdef const Target* f = asked
     if body_length > s.identity.body_max:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    if <int64_t>sizeof(AppendHead) + most + REAL_PLACE_MAX > ring_length_max(&s.appends.ring):
+    if <int64_t>most + REAL_PLACE_MAX > append_bytes_max(&s.appends.to_writer):
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    place = append_claim(s.appends, <int32_t>sizeof(AppendHead) + most + REAL_PLACE_MAX)
-    if place == NULL:
+    head = append_claim(&s.appends.to_writer, most + REAL_PLACE_MAX)
+    if head == NULL:
         return HANDLE_STALL
-    at = place + sizeof(AppendHead)
+    at = append_records(head)
     fill_record(s, request, f, &record)
     properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
     length = write_properties(s.identity, s.delay_level_count, &request.properties, properties + 2,
@@ -231,10 +226,9 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
                                 asked.queue_id)
     if length < 0 or length > PROPERTIES_LENGTH_MAX:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    head = <AppendHead*>place
     head.topic_start = <int32_t>(properties - f.topic_length - at)
-    fill_head(s, c, request, f, notes.waits, head, 1, record_end(at, properties, length))
-    append_commit(s.appends, head)
+    fill_head(s, c, request, f, notes.waits, head, record_end(at, properties, length))
+    append_for(s.appends, head)
     return HANDLED
 
 
@@ -278,7 +272,6 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     cdef int32_t envelope_length, item_length, properties_length, at = 0, done = 0
     cdef int64_t most
     cdef uint8_t envelope[PROPERTIES_LENGTH_MAX + 1024]
-    cdef uint8_t* place
     cdef uint8_t* out
     cdef uint8_t* properties
     cdef RecordHead record
@@ -295,16 +288,15 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
         return HANDLE_FORWARD          # to be refused; TRAN_MSG means nothing in a batch
     if envelope_length < 0:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    most = <int64_t>sizeof(AppendHead) + body_length + <int64_t>count * (
+    most = body_length + <int64_t>count * (
         RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA - BATCH_ITEM_FIXED_SIZE + f.topic_length
         + envelope_length + 1)
-    if most > ring_length_max(&s.appends.ring):
+    if most > append_bytes_max(&s.appends.to_writer):
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    place = append_claim(s.appends, <int32_t>most)
-    if place == NULL:
+    head = append_claim(&s.appends.to_writer, <int32_t>most)
+    if head == NULL:
         return HANDLE_STALL
-    head = <AppendHead*>place
-    out = place + sizeof(AppendHead)
+    out = append_records(head)
     fill_record(s, request, f, &record)
     while at < body_length:
         record.flag = load_i32(body + at + BATCH_ITEM_FLAG)
@@ -319,8 +311,9 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
             return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
         at += load_i32(body + at)
         done += record_end(out + done, properties, properties_length)
-    fill_head(s, c, request, f, notes.waits, head, count, done)
-    append_commit(s.appends, head)
+    head.record_count = count
+    fill_head(s, c, request, f, notes.waits, head, done)
+    append_for(s.appends, head)
     return HANDLED
 
 

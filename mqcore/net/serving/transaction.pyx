@@ -24,10 +24,16 @@ from mqcore.net.requests cimport (
     HANDLE_STALL,
     HANDLE_WAIT,
 )
-from mqcore.net.serving.appends cimport append_commit
+from mqcore.net.serving.appends cimport append_for
 from mqcore.net.serving.peer cimport say
-from mqcore.shm.ring cimport ring_claim, ring_has_room, ring_length_max, ring_wait_for_room
-from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.shm.tables cimport name_hash
+from mqcore.store.log.append_end cimport (
+    append_bytes_max,
+    append_claim,
+    append_has_room,
+    append_records,
+    append_to,
+)
 from mqcore.store.log.named cimport NAMED_FALSE, NAMED_LATER, NAMED_NOTHING, named_record
 from mqcore.store.queue.place cimport queue_id_of_late
 from mqcore.store.record cimport (
@@ -101,32 +107,26 @@ cdef const char* check_half(Ends* s, const EndRequest* request, HalfMessage* hal
     if half.record.queue_offset != request.half_offset:
         return "tranStateTableOffset is not the queue offset of the half message"
     half.real_queue_id = queue_id_of_late(
-        s.appends.shm, half.real_topic.value, half.real_topic.value_length,
+        s.appends.to_writer.shm, half.real_topic.value, half.real_topic.value_length,
         <int32_t>number if number == <int32_t>number else -1)
     if half.real_queue_id < 0:
         return "the half message does not say where it belongs"
     return NULL
 
 
-cdef void fill_head(Ends* s, Connection* c, const EndRequest* request, AppendHead* head,
+cdef void fill_head(Connection* c, const EndRequest* request, AppendHead* head,
                     const uint8_t* topic, int32_t topic_length, int32_t queue_id) noexcept nogil:
-    memset(head, 0, sizeof(AppendHead))
     head.connection = c.id
     head.opaque = request.asker.opaque
-    head.producer_incarnation = s.appends.incarnation
-    head.queue_hash = queue_hash(name_hash(topic, topic_length, 0), queue_id)
-    head.queue_id = head.answer_queue_id = queue_id
-    head.record_count = 1
-    head.topic_length = <uint8_t>topic_length
+    append_to(head, name_hash(topic, topic_length, 0), topic_length, queue_id)
 
 
 cdef void append_final(Ends* s, Connection* c, const EndRequest* request,
                        const HalfMessage* half) noexcept nogil:
     """The message for consumers; its properties still tell of the transaction (broker.md 5.2)."""
     cdef const RecordView* from_half = &half.record
-    cdef AppendHead* head = <AppendHead*>ring_claim(
-        &s.appends.ring, <int32_t>sizeof(AppendHead) + from_half.size + TOPIC_LENGTH_MAX)
-    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef AppendHead* head = append_claim(&s.appends.to_writer, from_half.size + TOPIC_LENGTH_MAX)
+    cdef uint8_t* at = append_records(head)
     cdef uint8_t* properties
     cdef RecordHead record
     record_head(from_half, half.bytes, &record)
@@ -136,7 +136,7 @@ cdef void append_final(Ends* s, Connection* c, const EndRequest* request,
     properties = record_begin(at, &record, from_half.body, from_half.body_length,
                               half.real_topic.value, half.real_topic.value_length)
     memcpy(properties + 2, from_half.properties, from_half.properties_length)
-    fill_head(s, c, request, head, half.real_topic.value, half.real_topic.value_length,
+    fill_head(c, request, head, half.real_topic.value, half.real_topic.value_length,
               half.real_queue_id)
     head.topic_start = <int32_t>(properties - half.real_topic.value_length - at)
     head.bytes_total = record_end(at, properties, from_half.properties_length)
@@ -144,14 +144,14 @@ cdef void append_final(Ends* s, Connection* c, const EndRequest* request,
     head.request_flags = (REQUEST_TRANSACTION | (REQUEST_BINARY if request.asker.binary else 0)
                           | (REQUEST_ONEWAY if request.asker.oneway else 0)
                           | (REQUEST_WAITS if half.waits else 0))
-    append_commit(s.appends, head)
+    append_for(s.appends, head)
 
 
 cdef void append_op(Ends* s, Connection* c, const EndRequest* request, const HalfMessage* half,
                     bint after_final) noexcept nogil:
     """The record that says which half message is settled (broker.md 5.3); nobody waits for it."""
-    cdef AppendHead* head = <AppendHead*>ring_claim(&s.appends.ring, op_size())
-    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef AppendHead* head = append_claim(&s.appends.to_writer, op_size())
+    cdef uint8_t* at = append_records(head)
     cdef uint8_t* properties
     cdef uint8_t body[NUMBER_LENGTH_MAX]
     cdef int32_t body_length = put_number(body, half.record.queue_offset)
@@ -165,29 +165,22 @@ cdef void append_op(Ends* s, Connection* c, const EndRequest* request, const Hal
     properties = record_begin(at, &record, body, body_length, <const uint8_t*>OP_TOPIC,
                               OP_TOPIC_LENGTH)
     memcpy(properties + 2, OP_PROPERTIES, OP_PROPERTIES_LENGTH)
-    fill_head(s, c, request, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
+    fill_head(c, request, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
     head.topic_start = <int32_t>(properties - OP_TOPIC_LENGTH - at)
     head.bytes_total = record_end(at, properties, OP_PROPERTIES_LENGTH)
     head.request_flags = REQUEST_ONEWAY | (REQUEST_AFTER_PREVIOUS if after_final else 0)
-    append_commit(s.appends, head)
+    append_for(s.appends, head)
 
 
 cdef inline int32_t op_size() noexcept nogil:
-    return (<int32_t>sizeof(AppendHead) + RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + NUMBER_LENGTH_MAX
-            + OP_TOPIC_LENGTH + OP_PROPERTIES_LENGTH)
+    return (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + NUMBER_LENGTH_MAX + OP_TOPIC_LENGTH
+            + OP_PROPERTIES_LENGTH)
 
 
 cdef inline int32_t both_size(const HalfMessage* half) noexcept nogil:
-    return (<int32_t>sizeof(AppendHead) + half.record.size + TOPIC_LENGTH_MAX + op_size()
+    """Of the final record and the op record, with a head between them."""
+    return (half.record.size + TOPIC_LENGTH_MAX + <int32_t>sizeof(AppendHead) + op_size()
             + 2 * <int32_t>sizeof(RingRecord))
-
-
-cdef bint room_for_both(Ends* s, const HalfMessage* half) noexcept nogil:
-    cdef int32_t length = both_size(half)
-    if ring_has_room(&s.appends.ring, length):
-        return True
-    ring_wait_for_room(&s.appends.ring)
-    return ring_has_room(&s.appends.ring, length)
 
 
 cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept nogil:
@@ -204,9 +197,9 @@ cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept n
         trouble = check_half(s, request, &half)
     if trouble != NULL:
         return refuse(c, request, trouble)
-    if both_size(&half) > ring_length_max(&s.appends.ring):  # of a store with larger messages
+    if both_size(&half) > append_bytes_max(&s.appends.to_writer):  # of a store with larger messages
         return refuse(c, request, "the half message is longer than this broker's messages may be")
-    if not room_for_both(s, &half):
+    if not append_has_room(&s.appends.to_writer, both_size(&half)):
         return HANDLE_STALL
     if request.decision == SYS_FLAG_COMMIT:
         append_final(s, c, request, &half)

@@ -1,12 +1,11 @@
 """Appends of the broker's own messages, for the Python processes that have some."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 import socket
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
-    APPEND_RECORDS,
     HOST_V6_EXTRA,
     PROPERTIES_LENGTH_MAX,
     RECORD_FIXED_SIZE,
@@ -17,18 +16,19 @@ from mqcore.layout cimport (
     AppendHead,
     AppendResult,
 )
-from mqcore.shm.ring cimport (
-    Ring,
-    ring_claim,
-    ring_commit,
-    ring_is_empty,
-    ring_length_max,
-    ring_next,
-    ring_publish,
-    ring_release,
+from mqcore.shm.ring cimport ring_is_empty, ring_next, ring_release
+from mqcore.shm.segment cimport Segment, doorbell_ring
+from mqcore.shm.tables cimport name_hash
+from mqcore.store.log.append_end cimport (
+    AppendEnd,
+    append_bytes_max,
+    append_claim,
+    append_commit,
+    append_end_open,
+    append_push,
+    append_records,
+    append_to,
 )
-from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer, shm_producer
-from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 
 
@@ -47,16 +47,12 @@ cdef class LogProducer:
     store_address: (ip, port) that records carry as store host and born host unless told otherwise.
     """
     cdef Segment segment
-    cdef Ring appends
-    cdef Ring results
+    cdef AppendEnd end
     cdef bytes host
-    cdef int32_t incarnation
 
     def __init__(self, Segment segment, int producer, tuple store_address, int incarnation):
         self.segment = segment
-        self.incarnation = incarnation
-        shm_producer(&segment.shm, &segment.shm.head.appends[producer], &self.appends)
-        shm_consumer(&segment.shm, &segment.shm.head.append_results[producer], &self.results)
+        append_end_open(&self.end, &segment.shm, producer, incarnation)
         self.host = host_bytes(store_address)
 
     def append(self, str topic, int queue_id, bytes body, bytes properties, *, int64_t born_ms,
@@ -73,24 +69,21 @@ cdef class LogProducer:
             raise ValueError(f"topic: expected 1 to {TOPIC_LENGTH_MAX} bytes, got {len(raw)}")
         if len(properties) > PROPERTIES_LENGTH_MAX:
             raise ValueError(f"properties: {len(properties)} bytes, at most {PROPERTIES_LENGTH_MAX}")
-        cdef int32_t size = <int32_t>(sizeof(AppendHead) + RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA
-                                      + len(body) + len(raw) + len(properties))
+        cdef int64_t size = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + len(body) + len(raw)
+                             + len(properties))
         cdef bytes born = self.host if born_host is None else host_bytes(born_host)
         cdef bytes stored = self.host if store_host is None else host_bytes(store_host)
-        cdef uint8_t* place
         cdef RecordHead record
         cdef AppendHead* head
         cdef uint8_t* at
         cdef uint8_t* end
         cdef const uint8_t* name = raw
-        if size > ring_length_max(&self.appends):
-            raise ValueError(f"message: {size} bytes, at most {ring_length_max(&self.appends)}")
-        place = ring_claim(&self.appends, size)
-        if place == NULL:
+        if size > append_bytes_max(&self.end):
+            raise ValueError(f"message: {size} bytes, at most {append_bytes_max(&self.end)}")
+        head = append_claim(&self.end, <int32_t>size)
+        if head == NULL:
             return False
-        head = <AppendHead*>place
-        memset(head, 0, sizeof(AppendHead))
-        at = place + sizeof(AppendHead)
+        at = append_records(head)
         record.queue_id = queue_id
         record.flag = flag
         record.sys_flag = sys_flag
@@ -105,18 +98,13 @@ cdef class LogProducer:
                            <int32_t>len(raw))
         memcpy(end + 2, <const char*>properties, len(properties))
         head.topic_start = <int32_t>(end - len(raw) - at)
-        head.topic_length = <uint8_t>len(raw)
         head.bytes_total = record_end(at, end, <int32_t>len(properties))
         head.opaque = tag
-        head.producer_incarnation = self.incarnation
-        head.queue_hash = queue_hash(name_hash(name, <int32_t>len(raw), 0), queue_id)
-        head.queue_id = head.answer_queue_id = queue_id
-        head.record_count = 1
+        append_to(head, name_hash(name, <int32_t>len(raw), 0), <int32_t>len(raw), queue_id)
         head.request_flags = REQUEST_WAITS if waits else 0
         head.transaction_type = sys_flag & 0xC
-        ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
-        ring_publish(&self.appends)
-        doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
+        append_commit(&self.end, head)
+        append_push(&self.end)
         return True
 
     def refused(self) -> bool:
@@ -131,7 +119,7 @@ cdef class LogProducer:
 
     def has_results(self) -> bool:
         """Whether take_results has something: to be asked again before the process sleeps."""
-        return not ring_is_empty(&self.results)
+        return not ring_is_empty(&self.end.results)
 
     def take_results(self) -> list[tuple[int, int, int, int]]:
         """(tag, PutStatus, queue offset, log position) of appends that are settled."""
@@ -139,11 +127,11 @@ cdef class LogProducer:
         cdef int32_t kind
         cdef AppendResult* result
         settled = []
-        while ring_next(&self.results, &record, &kind) >= 0:
+        while ring_next(&self.end.results, &record, &kind) >= 0:
             result = <AppendResult*>record
-            if result.producer_incarnation == self.incarnation:
+            if result.producer_incarnation == self.end.incarnation:
                 settled.append((result.opaque, result.status, result.queue_offset,
                                 result.log_position))
-        if ring_release(&self.results):
+        if ring_release(&self.end.results):
             doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
         return settled

@@ -1,10 +1,8 @@
 """Delivery of delayed messages (delivery.pxd has its rules)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memset
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
 from mqcore.layout cimport (
-    APPEND_RECORDS,
     FIGURE_DELIVERED,
     FIGURE_REPUTS,
     PUT_MESSAGE_ILLEGAL,
@@ -17,20 +15,18 @@ from mqcore.layout cimport (
     AppendHead,
     AppendResult,
 )
-from mqcore.shm.ring cimport (
-    ring_claim,
-    ring_commit,
-    ring_has_room,
-    ring_is_empty,
-    ring_length_max,
-    ring_next,
-    ring_publish,
-    ring_release,
-    ring_wait_for_room,
-)
+from mqcore.shm.ring cimport ring_has_room, ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.store_clock cimport store_clock_at, store_clock_look, store_clock_steady_of
-from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.shm.tables cimport name_hash
+from mqcore.store.log.append_end cimport (
+    append_bytes_max,
+    append_claim,
+    append_commit,
+    append_push,
+    append_records,
+    append_to,
+)
 from mqcore.store.log.put_results cimport put_is_stored
 from mqcore.store.queue.consume_queue cimport QueueItem
 from mqcore.store.queue.place cimport queue_id_of_late
@@ -79,9 +75,8 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem
     cdef RecordView delayed
     cdef RealPlace place
     cdef const uint8_t* at
-    cdef uint8_t* room
     cdef AppendHead* head
-    cdef int32_t size, wanted
+    cdef int32_t size
     cdef int found
     log_next_use(&s.log)
     found = delayed_record(s, item, &at, &delayed, &place)
@@ -91,32 +86,22 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem
     if place.queue_id < 0:
         return NOTE_NO_PLACE
     size = delivery_size(&delayed, &place)
-    wanted = <int32_t>sizeof(AppendHead) + size
-    if wanted > ring_length_max(&s.appends):
+    if size > append_bytes_max(&s.appends):
         return NOTE_TOO_LARGE
-    room = ring_claim(&s.appends, wanted)
-    if room == NULL:
-        ring_wait_for_room(&s.appends)
-        room = ring_claim(&s.appends, wanted)
-        if room == NULL:
-            s.wanted_bytes = wanted
-            return HANDED_NO_ROOM
+    head = append_claim(&s.appends, size)
+    if head == NULL:
+        s.wanted_bytes = size
+        return HANDED_NO_ROOM
     s.sent = (s.sent + 1) & NUMBER_MASK
-    head = <AppendHead*>room
-    memset(head, 0, sizeof(AppendHead))
     head.topic_start = delivery_write(at, &delayed, &place, store_clock_at(&s.clock, now_ms),
-                                      room + sizeof(AppendHead))
-    head.topic_length = <uint8_t>place.topic_length
+                                      append_records(head))
+    append_to(head, name_hash(place.topic, place.topic_length, 0), place.topic_length, place.queue_id)
     head.connection = <uint64_t>s.sent << OFFSET_BITS | <uint64_t>offset
-    head.producer_incarnation = s.incarnation
-    head.queue_hash = queue_hash(name_hash(place.topic, place.topic_length, 0), place.queue_id)
-    head.queue_id = place.queue_id
     head.answer_queue_id = number
-    head.record_count = 1
     head.bytes_total = size
     head.request_flags = REQUEST_WAITS                       # settled when it is durable
     head.transaction_type = <uint8_t>(delayed.sys_flag & SYS_FLAG_TRANSACTION_MASK)
-    ring_commit(&s.appends, APPEND_RECORDS, wanted)
+    append_commit(&s.appends, head)
     return HANDED_OVER
 
 
@@ -219,7 +204,7 @@ cdef inline bint is_stored(const AppendResult* result) noexcept nogil:
 cdef bint is_news(Scheduler* s, const AppendResult* result) noexcept nogil:
     """Whether a result is the first one to an append; and count it off."""
     cdef int32_t number = <int32_t>(result.connection >> OFFSET_BITS)
-    if result.producer_incarnation != s.incarnation:
+    if result.producer_incarnation != s.appends.incarnation:
         return True                    # to an earlier life's: settling twice changes nothing
     if ((number - s.answered) & NUMBER_MASK) - 1 >= s.flying:
         return False                   # answered before, by a writer that died then
@@ -257,7 +242,7 @@ cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
     if book_has(&s.book, number, offset):
         return
     at = stored_record(s, result, &found)
-    if ((s.unknown or result.producer_incarnation != s.incarnation)
+    if ((s.unknown or result.producer_incarnation != s.appends.incarnation)
             and (at == NULL or not entry_is(s, number, offset, at, &found))):
         return
     if at != NULL and not s.unknown:
@@ -291,19 +276,19 @@ cdef int64_t take_results(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexce
     cdef int64_t before, count = 0
     s.awaited = 0
     while True:
-        before = s.results.position
-        if ring_next(&s.results, &record, &kind) < 0:
+        before = s.appends.results.position
+        if ring_next(&s.appends.results, &record, &kind) < 0:
             break
         result = <AppendResult*>record
         if (is_stored(result) and not writer_changed(s)
                 and result.log_position >= load_i64_acquire(&s.shm.log.published)):
-            s.results.position = before                      # S5
+            s.appends.results.position = before                      # S5
             s.awaited = result.log_position + 1
             wake_ms[0] = min(wake_ms[0], now_ms + PUBLISH_LOOK_MS)
             break
         take_result(s, result)
         count += 1
-    if ring_release(&s.results):
+    if ring_release(&s.appends.results):
         doorbell_ring(&s.shm.slots[SLOT_WRITER])
     return count
 
@@ -325,11 +310,11 @@ cdef void take_arrivals(Scheduler* s) noexcept nogil:
 
 cdef int64_t settle(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
     """S5: when every result is read, and the writer has shown all of the log, the search begins."""
-    cdef bint drained = load_i64_acquire(&s.appends.cursors.head) == s.appends.position
+    cdef bint drained = load_i64_acquire(&s.appends.appends.cursors.head) == s.appends.appends.position
     cdef int64_t count = take_results(s, now_ms, wake_ms)
     cdef int32_t writer = load_i32_acquire(&s.shm.slots[SLOT_WRITER].incarnation)
     cdef int32_t i
-    if (not drained or not ring_is_empty(&s.results)
+    if (not drained or not ring_is_empty(&s.appends.results)
             or load_i32_acquire(&s.shm.slots[SLOT_WRITER].state) != WORKER_RUNNING):
         wake_ms[0] = min(wake_ms[0], now_ms + SETTLE_LOOK_MS)
         return count
@@ -377,17 +362,16 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
         book_move_position(&s.book, load_i64_acquire(&s.shm.log.published))
     for i in range(s.level_count):
         count += deliver_level(s, i, now_ms, steady, wake_ms)
-    if ring_publish(&s.appends):
-        doorbell_ring(&s.shm.slots[SLOT_WRITER])
+    append_push(&s.appends)
     return count
 
 
 cdef bint schedule_has_work(Scheduler* s) noexcept nogil:
     if s.awaited and load_i64_acquire(&s.shm.log.published) < s.awaited and not writer_changed(s):
         return not ring_is_empty(&s.arrivals)
-    if not ring_is_empty(&s.results) or not ring_is_empty(&s.arrivals):
+    if not ring_is_empty(&s.appends.results) or not ring_is_empty(&s.arrivals):
         return True
-    return s.wanted_bytes > 0 and ring_has_room(&s.appends, s.wanted_bytes)
+    return s.wanted_bytes > 0 and ring_has_room(&s.appends.appends, <int32_t>sizeof(AppendHead) + s.wanted_bytes)
 
 
 cdef bint schedule_is_quiet(Scheduler* s) noexcept nogil:

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.layout cimport StoreClock, WorkerSlot
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.store.log.append_end cimport AppendEnd
 from mqcore.store.queue.consume_queue cimport QueueFiles, QueueItem
 from mqcore.store.log.view cimport LogView
 from mqcore.store.record cimport RecordView
@@ -57,10 +58,8 @@ cdef struct Scheduler:
     StoreClock clock                  # our copy of the run's
     LogView log
     QueueFiles queues
-    Ring appends
-    Ring results
+    AppendEnd appends
     Ring arrivals
-    int32_t incarnation
     int phase
     bint unknown                      # the writer died: what is in flight, the log says
     int64_t awaited                   # the first result waits for the log to be published to it

@@ -14,16 +14,10 @@ from mqcore.layout cimport (
     SLOT_SCHEDULER,
     ScheduleState,
 )
-from mqcore.shm.segment cimport (
-    Segment,
-    Shm,
-    doorbell_arm,
-    doorbell_disarm,
-    shm_consumer,
-    shm_producer,
-)
+from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm, shm_consumer
 from mqcore.shm.store_clock cimport store_clock_look, store_clock_steady_of
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
+from mqcore.store.log.append_end cimport append_end_open
 from mqcore.store.queue.consume_queue cimport (
     queue_files_close,
     queue_files_forget,
@@ -83,7 +77,6 @@ cdef class ScheduleLoop:
             raise MemoryError
         self.s.shm = shm
         self.s.slot = &shm.slots[SLOT_SCHEDULER]
-        self.s.incarnation = self.s.slot.incarnation
         self.s.level_count = <int32_t>len(delays_ms)
         for i in range(DELAY_LEVEL_MAX):
             self.s.levels[i].queue = -1
@@ -93,8 +86,7 @@ cdef class ScheduleLoop:
         if queue_files_open(&self.s.queues, shm.queues, shm.head.queue_capacity, queue_folder,
                             file_entries, OPEN_FILES_MAX, False):
             raise MemoryError
-        shm_producer(shm, &shm.head.appends[PRODUCER_SCHEDULER], &self.s.appends)
-        shm_consumer(shm, &shm.head.append_results[PRODUCER_SCHEDULER], &self.s.results)
+        append_end_open(&self.s.appends, shm, PRODUCER_SCHEDULER, self.s.slot.incarnation)
         shm_consumer(shm, &shm.head.arrivals[LISTENER_SCHEDULER], &self.s.arrivals)
         book_attach(&self.s.book, shm.schedule)
         error = waiter_open(&self.waiter, self.s.slot.bell)

@@ -10,11 +10,12 @@
 #   B5  How long a half message has waited is counted on the steady clock from its store time on (T9),
 #       whatever the wall clock is set to meanwhile. What its born time adds is how old it was when it
 #       was stored, by the wall clock of that moment.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport StoreClock
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.store.log.append_end cimport AppendEnd
 from mqcore.store.queue.half_queue cimport HalfQueue
 
 cdef enum:
@@ -46,10 +47,8 @@ cdef struct Checker:
     Shm* shm
     StoreClock clock                   # our copy of the run's
     HalfQueue halves
-    Ring appends
-    Ring results
+    AppendEnd appends
     Ring checks
-    int32_t incarnation
     int64_t timeout_ms                 # transactionTimeOut
     int64_t check_max                  # transactionCheckMax
     int64_t reserved_ms                # fileReservedTime

@@ -5,7 +5,6 @@ from libc.string cimport memcpy, memset
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
 from mqcore.endian cimport load_i32, store_i32
 from mqcore.layout cimport (
-    APPEND_RECORDS,
     CHECK_REQUEST,
     CHECK_TOPIC,
     GROUP_LENGTH_MAX,
@@ -22,16 +21,23 @@ from mqcore.layout cimport (
 from mqcore.shm.ring cimport (
     ring_claim,
     ring_commit,
-    ring_has_room,
     ring_length_max,
     ring_next,
-    ring_publish,
     ring_release,
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.store_clock cimport store_clock_look, store_clock_steady_of, store_clock_wall_of
-from mqcore.shm.tables cimport name_hash, queue_hash
+from mqcore.shm.tables cimport name_hash
+from mqcore.store.log.append_end cimport (
+    append_bytes_max,
+    append_claim,
+    append_commit,
+    append_has_room,
+    append_push,
+    append_records,
+    append_to,
+)
 from mqcore.store.log.put_results cimport put_is_stored
 from mqcore.store.queue.half_queue cimport (
     HALF_FOUND,
@@ -77,7 +83,7 @@ cdef enum:
 # -- copies -------------------------------------------------------------------------------------------
 
 cdef int32_t copy_room(const RecordView* record) noexcept nogil:
-    return <int32_t>sizeof(AppendHead) + record.size + TOPIC_LENGTH_MAX + CHANGES_LENGTH_MAX
+    return record.size + TOPIC_LENGTH_MAX + CHANGES_LENGTH_MAX
 
 
 cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes,
@@ -86,8 +92,8 @@ cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes
     cdef const char* topic = GIVEN_UP_TOPIC if flight.action == ACTION_GIVE_UP else HALF_TOPIC
     cdef int32_t topic_length = (GIVEN_UP_TOPIC_LENGTH if flight.action == ACTION_GIVE_UP
                                  else HALF_TOPIC_LENGTH)
-    cdef AppendHead* head = <AppendHead*>ring_claim(&k.appends, copy_room(record))
-    cdef uint8_t* at = <uint8_t*>head + sizeof(AppendHead)
+    cdef AppendHead* head = append_claim(&k.appends, copy_room(record))
+    cdef uint8_t* at = append_records(head)
     cdef uint8_t* properties
     cdef RecordHead copied
     cdef int32_t length
@@ -102,18 +108,14 @@ cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes
     length = copy_properties(record, flight.check_times, flight.original, properties + 2)
     if length > PROPERTIES_LENGTH_MAX:
         return False
-    memset(head, 0, sizeof(AppendHead))
     k.next_tag += 1
     head.opaque = flight.tag = k.next_tag
     flight.writer = load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation)
-    head.producer_incarnation = k.incarnation
-    head.queue_hash = queue_hash(name_hash(<const uint8_t*>topic, topic_length, 0), 0)
-    head.record_count = 1
-    head.topic_length = <uint8_t>topic_length
+    append_to(head, name_hash(<const uint8_t*>topic, topic_length, 0), topic_length, 0)
     head.topic_start = <int32_t>(properties - topic_length - at)
     head.request_flags = REQUEST_WAITS                       # settled when it is durable
     head.bytes_total = record_end(at, properties, length)
-    ring_commit(&k.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+    append_commit(&k.appends, head)
     k.budget -= 1
     k.flights[(k.flight_first + k.flight_count) & (FLIGHTS - 1)] = flight[0]
     k.flight_count += 1
@@ -252,17 +254,17 @@ cdef int take_results(Checker* k) noexcept nogil:
     cdef AppendResult* result
     cdef int landing = LANDED
     while landing == LANDED:
-        before = k.results.position
-        if ring_next(&k.results, &record, &kind) < 0:
+        before = k.appends.results.position
+        if ring_next(&k.appends.results, &record, &kind) < 0:
             break
         result = <AppendResult*>record
-        if result.producer_incarnation != k.incarnation or k.flight_count == 0 or (
+        if result.producer_incarnation != k.appends.incarnation or k.flight_count == 0 or (
                 result.opaque != k.flights[k.flight_first].tag):
             continue                   # a predecessor's, or answered twice by a writer that died
         landing = land(k, result)
         if landing != LANDED:
-            k.results.position = before
-    if ring_release(&k.results):
+            k.appends.results.position = before
+    if ring_release(&k.appends.results):
         doorbell_ring(&k.shm.slots[SLOT_WRITER])
     return landing
 
@@ -334,12 +336,11 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
         return STEP_DONE
     if flight.action == ACTION_PUT_BACK:
         flight.original = notes.original if notes.original >= 0 else record.queue_offset
-    if copy_room(&record) > ring_length_max(&k.appends):
+    if copy_room(&record) > append_bytes_max(&k.appends):
         k.halves.strange += 1          # longer than this broker's messages may be
         return pass_by(k)
     if k.flight_count == FLIGHTS or k.budget <= 0 or not tell_topic_if(k, &flight) or (
-            not ring_has_room(&k.appends, copy_room(&record))):
-        ring_wait_for_room(&k.appends)
+            not append_has_room(&k.appends, copy_room(&record))):
         return STEP_WAIT
     if not append_copy(k, &record, bytes, &flight):
         flight.action = ACTION_GIVE_UP         # as long as they may be: asking again needs more
@@ -415,8 +416,7 @@ cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil:
             k.over = True
         elif result == STEP_WAIT:
             break
-    if ring_publish(&k.appends):
-        doorbell_ring(&k.shm.slots[SLOT_WRITER])
+    append_push(&k.appends)
     if not k.over:
         return result
     return STEP_WAIT if k.flight_count else STEP_DONE

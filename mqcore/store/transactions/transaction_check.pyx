@@ -3,12 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from mqcore.atomics cimport (
-    load_i32_acquire,
-    load_i64_acquire,
-    store_i32_release,
-    store_i64_release,
-)
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport (
     CHECK_PROGRESS,
@@ -19,15 +14,9 @@ from mqcore.layout cimport (
     TransactionState,
 )
 from mqcore.shm.ring cimport ring_claim, ring_commit, ring_has_room, ring_is_empty, ring_publish
-from mqcore.shm.segment cimport (
-    Segment,
-    doorbell_arm,
-    doorbell_disarm,
-    doorbell_ring,
-    shm_consumer,
-    shm_producer,
-)
+from mqcore.shm.segment cimport Segment, doorbell_arm, doorbell_disarm, doorbell_ring, shm_producer
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
+from mqcore.store.log.append_end cimport append_end_open
 from mqcore.store.log.view cimport log_view_forget
 from mqcore.store.queue.consume_queue cimport queue_files_forget
 from mqcore.store.queue.half_queue cimport (
@@ -83,16 +72,13 @@ cdef class TransactionCheck:
         if self.k == NULL:
             raise MemoryError
         self.k.shm = &segment.shm
-        self.k.incarnation = segment.shm.slots[SLOT_TRANSACTION_CHECK].incarnation
         self.configure(timeout_ms=timeout_ms, check_max=check_max, reserved_ms=reserved_ms)
         self.k.oldest_copy = -1
         error = half_queue_open(&self.k.halves, &segment.shm, log_folder, queue_folder, file_entries)
         if error:
             raise OSError(error, "half and op queue cannot be opened")
-        shm_producer(&segment.shm, &segment.shm.head.appends[PRODUCER_TRANSACTION_CHECK],
-                     &self.k.appends)
-        shm_consumer(&segment.shm, &segment.shm.head.append_results[PRODUCER_TRANSACTION_CHECK],
-                     &self.k.results)
+        append_end_open(&self.k.appends, &segment.shm, PRODUCER_TRANSACTION_CHECK,
+                        segment.shm.slots[SLOT_TRANSACTION_CHECK].incarnation)
         shm_producer(&segment.shm, &segment.shm.head.checks, &self.k.checks)
         error = waiter_open(&self.waiter, segment.shm.slots[SLOT_TRANSACTION_CHECK].bell)
         if error:
@@ -229,7 +215,7 @@ cdef class TransactionCheck:
         if self.k.landing == LANDING_NO_ROOM:
             ready = ring_has_room(&self.k.checks, self.k.check_room)
         elif not idle:
-            ready = not ring_is_empty(&self.k.results)
+            ready = not ring_is_empty(&self.k.appends.results)
         if not self.stopping() and not ready:
             waiter_sleep(&self.waiter, <int>max(<int64_t>0, min(most_ms, <int64_t>SLEEP_MS)))
         doorbell_disarm(&self.k.shm.slots[SLOT_TRANSACTION_CHECK])
