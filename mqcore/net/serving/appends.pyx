@@ -5,9 +5,7 @@ from libc.stdio cimport snprintf
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
-    APPEND_RECORDS,
     FIGURE_REFUSED,
-    FIGURE_SENDS,
     PUT_CREATE_FILE_FAILED,
     PUT_FLUSH_TIMEOUT,
     PUT_LIGHT_QUEUES_FULL,
@@ -30,14 +28,7 @@ from mqcore.layout cimport (
 from mqcore.net.requests cimport SendAnswer
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport Connection, connection_find
-from mqcore.shm.ring cimport (
-    ring_claim,
-    ring_commit,
-    ring_next,
-    ring_publish,
-    ring_release,
-    ring_wait_for_room,
-)
+from mqcore.shm.ring cimport ring_next, ring_publish, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.store.log.put_results cimport put_is_stored
 
@@ -49,20 +40,6 @@ cdef enum:
     CODE_FLUSH_SLAVE_TIMEOUT = 12
     CODE_MESSAGE_ILLEGAL = 13
     CODE_SERVICE_NOT_AVAILABLE = 14
-
-
-cdef uint8_t* append_claim(Appends* a, int32_t length) noexcept nogil:
-    cdef uint8_t* place = ring_claim(&a.ring, length)
-    if place == NULL:
-        ring_wait_for_room(&a.ring)
-        place = ring_claim(&a.ring, length)
-    return place
-
-
-cdef void append_commit(Appends* a, const AppendHead* head) noexcept nogil:
-    ring_commit(&a.ring, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
-    a.in_flight += 1
-    a.transport.slot.figures[FIGURE_SENDS] += head.record_count
 
 
 cdef void append_push(Appends* a) noexcept nogil:
