@@ -31,7 +31,7 @@ def by_role(broker: MqcoreProcess) -> dict[str, int]:
 
 
 def kill(broker: MqcoreProcess, role: str) -> int:
-    """Kill one process of the broker with -9, and wait until its parent has heard; its process id."""
+    """Kill a process of the broker with -9, and wait until its parent has heard; its process id."""
     pid = by_role(broker)[role]
     os.kill(pid, signal.SIGKILL)
     if pid != broker.pid:
