@@ -200,6 +200,20 @@ def test_store_times_that_are_shown_are_those_of_the_copied_records(
     assert target.segment.log_state()["flushed_store_time_ms"] == last["storeTimestamp"]
 
 
+def test_a_copy_may_begin_at_a_later_segment(source: Run, target: Run) -> None:
+    """Where the first segments are gone already."""
+    loop, probe = target.writer("async", SMALL_SEGMENT), target.probe()
+    target.segment.set_dispatched(SMALL_SEGMENT, 0)
+    sent = [piece for piece in of(source) if piece[0] >= SMALL_SEGMENT]
+    for piece in sent:
+        assert put(loop, probe, piece) == PUT_OK
+    target.dispatch_all(end_of(source))
+
+    copied = segments(target)
+    assert len(copied) == len(segments(source)) - 1
+    assert copied.items() < segments(source).items()
+
+
 # -- what is not -----------------------------------------------------------------------------------
 
 
