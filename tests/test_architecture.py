@@ -193,6 +193,16 @@ def test_no_file_names_a_machines_path():
     assert wrong == []
 
 
+def test_an_invariant_costs_nothing_outside_the_debug_build():
+    """mqcore/invariants.pxd says why; the call ends at the first line that closes its brackets."""
+    call = re.compile(r"^ +invariant\((.*?)\)$", re.M | re.S)
+    found = [(path.name, text) for path in sources(".pyx", ".pxd")
+             for text in call.findall(path.read_text(encoding="utf-8"))]
+
+    assert len(found) > 20
+    assert [one for one in found if re.search(r"\b(?:and|or|if|min|max|abs)\b", one[1])] == []
+
+
 def test_only_mqcore_atomics_orders_memory():
     pattern = re.compile(r"__atomic_|__sync_|std::atomic|stdatomic")
     found = {path.name for path in sources(".pyx", ".pxd", ".h", ".py")

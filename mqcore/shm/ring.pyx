@@ -77,7 +77,8 @@ cdef uint8_t* ring_claim(Ring* ring, int32_t length) noexcept nogil:
 
 cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil:
     cdef RingRecord* head = <RingRecord*>(ring.bytes + (ring.position & (ring.capacity - 1)))
-    invariant("R5", 0 <= length and length <= ring_length_max(ring))
+    invariant("R5", length >= 0)
+    invariant("R5", length <= ring_length_max(ring))
     invariant("R3", (ring.position & (ring.capacity - 1)) + padded(length) <= ring.capacity)
     head.length = length
     head.kind = kind
@@ -86,9 +87,10 @@ cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil:
 
 
 cdef bint ring_publish_to(Ring* ring, int64_t position) noexcept nogil:
-    invariant("R1", load_i64_acquire(&ring.cursors.head) <= ring.cursors.tail
-              and ring.cursors.tail <= position and position <= ring.position
-              and ring.position - load_i64_acquire(&ring.cursors.head) <= ring.capacity)
+    invariant("R1", load_i64_acquire(&ring.cursors.head) <= ring.cursors.tail)
+    invariant("R1", ring.cursors.tail <= position)
+    invariant("R1", position <= ring.position)
+    invariant("R1", ring.position - load_i64_acquire(&ring.cursors.head) <= ring.capacity)
     if ring.cursors.tail == position:
         return False
     store_i64_release(&ring.cursors.tail, position)                  # R3
@@ -113,7 +115,8 @@ cdef int32_t ring_next(Ring* ring, uint8_t** record, int32_t* kind) noexcept nog
             ring.limit = load_i64_acquire(&ring.cursors.tail)
             if ring.position == ring.limit:
                 return -1
-        invariant("R1", ring.position < ring.limit and ring.limit - ring.position <= ring.capacity)
+        invariant("R1", ring.position < ring.limit)
+        invariant("R1", ring.limit - ring.position <= ring.capacity)
         index = ring.position & (ring.capacity - 1)
         head = <RingRecord*>(ring.bytes + index)
         if head.length >= 0:
@@ -132,8 +135,8 @@ cdef bint ring_release(Ring* ring) noexcept nogil:
 
 
 cdef bint ring_release_to(Ring* ring, int64_t position) noexcept nogil:
-    invariant("R1", ring.cursors.head <= position
-              and position <= load_i64_acquire(&ring.cursors.tail))
+    invariant("R1", ring.cursors.head <= position)
+    invariant("R1", position <= load_i64_acquire(&ring.cursors.tail))
     if ring.cursors.head == position:
         return False
     store_i64_release(&ring.cursors.head, position)                  # R4

@@ -63,7 +63,7 @@ cdef inline int32_t probe(const Shm* shm, const int32_t* index, int32_t capacity
 cdef void index_add(int32_t* index, int32_t capacity, uint64_t hash, int32_t number) noexcept nogil:
     cdef int32_t mask = capacity * 2 - 1
     cdef int32_t at = <int32_t>(hash & <uint64_t>mask)
-    invariant("an index has free places", 0 <= number and number < capacity)
+    invariant("an index has free places", number < capacity)
     while index[at] != 0:
         at = (at + 1) & mask
     store_i32_release(&index[at], number + 1)                            # T2

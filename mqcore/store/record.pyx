@@ -153,7 +153,8 @@ cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* b
 
 cdef int32_t record_end(uint8_t* at, uint8_t* properties, int32_t length) noexcept nogil:
     cdef int32_t size = <int32_t>(properties - at) + 2 + length
-    invariant("properties' length", 0 <= length and length <= PROPERTIES_LENGTH_MAX)
+    invariant("properties' length", length >= 0)
+    invariant("properties' length", length <= PROPERTIES_LENGTH_MAX)
     invariant("record's size", size >= RECORD_FIXED_SIZE)
     store_i16(properties, length)
     store_i32(at + RECORD_SIZE, size)

@@ -19,7 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]     # through the link in build/debug
 BUILT = ROOT / "build" / "debug"
 REPORTS = BUILT / "reports"
 LINKED = ("tests", "pyproject.toml")          # what the tests need besides the package
-TESTS = ("tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire")
+TESTS = (
+    "tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire",
+    "tests/pull/test_reading.py", "tests/hostile/test_limits.py",
+    # sweeps: minutes each
+    "--ignore=tests/store/test_power_cut.py", "--ignore=tests/store/test_power_cut_late.py",
+    "--ignore=tests/store/test_writer_killed.py", "--ignore=tests/store/test_flush_ahead.py",
+    # AddressSanitizer's mlock does nothing, and says that all is well
+    "--deselect=tests/store/test_flush_pool.py::test_the_memory_limit_is_only_a_warning",
+)
 OPTIONS = ("-q", "-n", "2", "-m", "not slow", "-p", "no:cacheprovider",
            # what a native function cannot raise, an index out of bounds, say
            "-W", "error::pytest.PytestUnraisableExceptionWarning")

@@ -11,9 +11,9 @@ from tests.debug.__main__ import BUILT, ROOT, environment
 
 RING = """
 from mmap import mmap
-from mqcore.layout import numbers
+from mqcore.layout import sizes
 from mqcore.shm.ring import RingEnd
-memory = mmap(-1, numbers()["RING_CURSORS_SIZE"] + 64)
+memory = mmap(-1, sizes()["RING_CURSORS_SIZE"] + 64)
 producer, consumer = RingEnd(memory, 64), RingEnd(memory, 64, consumer=True)
 """
 

@@ -11,8 +11,8 @@ import pytest
 from mqcore.store.probes import append_probe
 from tests.store.harness import Run, log_records
 from tests.store.test_append import (
-    PUT_NOT_AVAILABLE,
     PUT_OK,
+    PUT_SERVICE_NOT_AVAILABLE,
     REFUSAL_FLUSH_FAILED,
     TURN_MS,
     refusal,
@@ -52,7 +52,7 @@ def test_what_has_no_checksum_is_not_stored(
     disk.fail("checksums write", error, first_bytes=first_bytes, times=TRIES[error])
     send(run, loop, probe, b"refused", 1)
 
-    assert statuses(probe.take()) == [PUT_OK, PUT_NOT_AVAILABLE]
+    assert statuses(probe.take()) == [PUT_OK, PUT_SERVICE_NOT_AVAILABLE]
     assert run.segment.log_state()["published"] == end
     found = Run(run.root, segment_size=SEGMENT).recover(clean=False)
     assert found.end == end
@@ -70,7 +70,7 @@ def test_a_full_disk_that_has_room_again_takes_messages_with_their_checksums(
         loop.run(TURN_MS)
     send(run, loop, probe, b"after", 2)
 
-    assert statuses(probe.take()) == [PUT_OK, PUT_NOT_AVAILABLE, PUT_OK]
+    assert statuses(probe.take()) == [PUT_OK, PUT_SERVICE_NOT_AVAILABLE, PUT_OK]
     end = run.segment.log_state()["published"]
     assert checksums(run) == expected(run, 0, end)
     assert [record["body"] for record in log_records(run.log_folder, SEGMENT, end)] == [
@@ -90,7 +90,7 @@ def test_checksums_that_do_not_reach_the_disk_are_a_failed_flush(
     send(run, loop, probe, b"refused", good)
     send(run, loop, probe, b"refused", good + 1)
 
-    assert statuses(probe.take()) == [PUT_OK] * good + [PUT_NOT_AVAILABLE] * 2
+    assert statuses(probe.take()) == [PUT_OK] * good + [PUT_SERVICE_NOT_AVAILABLE] * 2
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert run.segment.log_state()["flushed"] == run.segment.log_state()["published"] == end
 

@@ -40,7 +40,8 @@ cdef void held_let_go(Held* h, int32_t number) noexcept nogil:
     cdef Connection* c = connection_find(h.transport, held.connection)
     cdef HeldShare* own = held_of(c)
     cdef int32_t* list = list_of(h, held)
-    invariant("H5", c != NULL and own.count > 0 and own.first > 0 and h.count > 0)
+    invariant("H5", own.count > 0)
+    invariant("H5", h.count >= own.count)
     invariant("a held pull is in a list", list[0] > 0)
     held_unlink(h, HELD_PLACE, list, number)
     if held.cold_job:
@@ -53,7 +54,8 @@ cdef void held_let_go(Held* h, int32_t number) noexcept nogil:
         held_unlink(h, HELD_DUE, &c.due, number)
     own.count -= 1
     own.filter_bytes -= filter_size(held)
-    invariant("H5", own.filter_bytes >= 0 and (own.count > 0) == (own.first > 0))
+    invariant("H5", (own.count > 0) == (own.first > 0))
+    invariant("its filters' bytes", own.filter_bytes >= 0)
     free(held.match.codes)
     held.match.codes = NULL
     filter_drop(&h.wants.filters, held.match.filter)

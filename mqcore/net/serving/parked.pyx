@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of
-from mqcore.net.transport.memory cimport memory_count
+from mqcore.net.transport.memory cimport memory_count, memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.tables cimport name_hash
 from mqcore.wire.header cimport SEND_TOPIC, Header, text_copy
@@ -48,6 +48,9 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
     cdef int32_t i
     if p.count == PARKED_COUNT_MAX or p.bytes + request.length > p.bytes_max:
         return NULL
+    if not memory_take(p.transport, c, request.length):                  # N11
+        return NULL
+    memory_give(p.transport, c, request.length)    # counted below: it may outlive its connection
     for i in range(PARKED_COUNT_MAX):
         p.next = (p.next + 1) & (PARKED_COUNT_MAX - 1)
         if p.places[p.next].id == 0:
@@ -71,7 +74,7 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
     own.bytes += request.length
     p.count += 1
     p.bytes += request.length
-    memory_count(p.transport, request.length)      # N11
+    memory_count(p.transport, request.length)
     return place
 
 

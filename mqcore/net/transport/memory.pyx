@@ -29,14 +29,16 @@ cdef void memory_open(Transport* t, int64_t bytes_max) noexcept nogil:
 
 cdef void memory_count(Transport* t, int64_t bytes) noexcept nogil:
     t.memory_used += bytes
-    invariant("N11", 0 <= t.memory_used and t.memory_used <= t.memory_max)
+    invariant("N11", t.memory_used >= 0)
+    invariant("N11", t.memory_used <= t.memory_max)
     t.out_high = OUT_HIGH_BYTES if t.memory_used < t.memory_high else OUT_SHORT_BYTES
 
 
 cdef inline void count(Transport* t, Connection* c, int64_t bytes) noexcept nogil:
     c.memory += bytes
     memory_count(t, bytes)
-    invariant("N11", 0 <= c.memory and c.memory <= t.memory_used)
+    invariant("N11", c.memory >= 0)
+    invariant("N11", c.memory <= t.memory_used)
 
 
 cdef void memory_give(Transport* t, Connection* c, int64_t bytes) noexcept nogil:

@@ -56,7 +56,7 @@ cdef uint8_t* output_room(Transport* t, Connection* c, int64_t size) noexcept no
 cdef void output_used(Transport* t, Connection* c, int64_t size) noexcept nogil:
     if c.output_start == c.output_end:
         c.output_since_ms = t.steady_ms
-    invariant("output's end", 0 <= size and c.output_end + size <= c.output_capacity)
+    invariant("output's end", c.output_end + size <= c.output_capacity)
     c.output_end += size
     if not c.dirty:
         c.dirty = True

@@ -50,7 +50,8 @@ cdef void slots_remove(SlotList* slots, int32_t slot) noexcept nogil:
         slots.last = before
     slots.next[slot] = NOT_LISTED
     slots.count -= 1
-    invariant("a list's count", slots.count >= 0 and (slots.count == 0) == (slots.first < 0))
+    invariant("a list's count", slots.count >= 0)
+    invariant("a list's count", (slots.count == 0) == (slots.first < 0))
 
 
 cdef int32_t slots_take(SlotList* slots) noexcept nogil:

@@ -302,7 +302,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
         return PUT_MESSAGE_ILLEGAL if queue == QUEUE_REFUSED else PUT_QUEUE_TABLE_FULL
     entry = &a.shm.queues[queue]
     invariant("A3", fits_segment(a, head.bytes_total))
-    invariant("staging ends", a.pool != NULL or a.staged + head.bytes_total <= a.staging_capacity)
+    invariant("staging's end", (a.pool != NULL)
+              | (a.staged + head.bytes_total <= a.staging_capacity))
     target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, a.position + a.staged)
     memcpy(target, records, head.bytes_total)
     # who encoded it may have seen a later clock than this turn: no delivery seems early

@@ -237,7 +237,8 @@ cdef int checksums_put(ChecksumFile* c, const uint8_t* records, int64_t size,
             if length < BLANK_SIZE_MIN or length > size - done:
                 length = size - done
             end = offset + done + length
-        invariant("O1", c.end < end and end <= c.segment_size)
+        invariant("O1", c.end < end)
+        invariant("O1", end <= c.segment_size)
         set_entry(c.entries + staged * CHECKSUM_ENTRY_SIZE, end, crc_of(records + done, length))
         done += length
         staged += 1

@@ -160,8 +160,8 @@ cdef void tell(Dispatcher* d) noexcept nogil:
 cdef int end_batch(Dispatcher* d) noexcept nogil:
     cdef int error = batch_write(&d.batch)
     if error == 0:
-        invariant("D1", d.shm.log.dispatched <= d.position
-                  and d.position <= load_i64_acquire(&d.shm.log.published))
+        invariant("D1", d.shm.log.dispatched <= d.position)
+        invariant("D1", d.position <= load_i64_acquire(&d.shm.log.published))
         store_i64_release(&d.last_store_time_ms, d.batch_store_time_ms)
         store_i64_release(&d.shm.log.dispatched, d.position)             # D1
         tell(d)
