@@ -37,7 +37,7 @@ def sources() -> set[str]:
     """Every file of the package's folders that git knows, or would."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PARTS,
                  cwd=ROOT).split("\0")
-    return {name for name in listed if name and (ROOT / name).exists()}
+    return {name for name in listed if (ROOT / name).is_file()}
 
 
 def test_the_archive_of_the_sources_has_what_a_build_needs_and_nothing_else(tmp_path: Path) -> None:
