@@ -65,6 +65,10 @@ cpdef enum:
     SYS_FLAG_BORN_HOST_V6 = 0x10
     SYS_FLAG_STORE_HOST_V6 = 0x20
 
+cdef enum:                               # among properties (store.md 2.5)
+    NAME_SEPARATOR = 1                   # between name and value
+    PROPERTY_SEPARATOR = 2
+
 cpdef enum:
     MAGIC_MESSAGE = -626843481           # 0xDAA320A7
     MAGIC_BLANK = -875286124             # 0xCBD43194

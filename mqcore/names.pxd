@@ -10,7 +10,8 @@
 #       refuse what is not so. What is deleted is what such a path names, and nothing foreign in it.
 from libc.stdint cimport int32_t, uint8_t
 
-from mqcore.layout cimport QUEUE_ID_END, TOPIC_LENGTH_MAX
+from mqcore.layout cimport PROPERTY_SEPARATOR, QUEUE_ID_END, TOPIC_LENGTH_MAX
+from mqcore.text cimport is_digit
 
 cdef extern from *:
     """
@@ -43,10 +44,10 @@ cdef inline bint is_folder_name(const uint8_t* name, int32_t length) noexcept no
     cdef int32_t i
     if not 1 <= length <= TOPIC_LENGTH_MAX:
         return False
-    if length <= 2 and name[0] == 46 and name[length - 1] == 46:
+    if length <= 2 and name[0] == c'.' and name[length - 1] == c'.':
         return False
     for i in range(length):
-        if name[i] == 47 or name[i] < 3:
+        if name[i] == c'/' or name[i] <= PROPERTY_SEPARATOR:
             return False
     return is_utf8(name, length)
 
@@ -64,7 +65,7 @@ cdef inline bint is_topic_name(const uint8_t* name, int32_t length) noexcept nog
         return False
     for i in range(length):
         c = name[i]
-        if not (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122
-                or c == 37 or c == 124 or c == 95 or c == 45):
+        if not (is_digit(c) or c'A' <= c <= c'Z' or c'a' <= c <= c'z'
+                or c == c'%' or c == c'|' or c == c'_' or c == c'-'):
             return False
     return True

@@ -19,6 +19,7 @@ from mqcore.bench.frames cimport (
     template_load,
 )
 from mqcore.bench.histogram cimport histogram_record
+from mqcore.text cimport literal
 
 cdef enum:
     PULL_NOT_FOUND = 19                   # response codes, remoting.md 3.2
@@ -183,7 +184,7 @@ cdef class ConsumeLoad(LoadEngine):
             self._take_records(reader, response)
         elif PULL_NOT_FOUND <= response.code <= PULL_OFFSET_MOVED:
             reader.next_offset = response_number(
-                response, b"nextBeginOffset", 15, reader.next_offset)
+                response, literal("nextBeginOffset"), reader.next_offset)
         else:
             self.count_error(response)
         if reader.next_offset <= next_offset:           # no step forward: nothing to wait for here

@@ -25,6 +25,7 @@ from mqcore.bench.frames cimport (
     template_load,
 )
 from mqcore.bench.histogram cimport histogram_record
+from mqcore.text cimport literal
 
 cdef enum:
     PULL_NOT_FOUND = 19                   # response codes, remoting.md 3.2
@@ -211,7 +212,7 @@ cdef class EndToEndLoad(LoadEngine):
             self._take_records(slot, response, now_ns)
         elif PULL_NOT_FOUND <= response.code <= PULL_OFFSET_MOVED:
             self.pulls[slot].next_offset = response_number(
-                response, b"nextBeginOffset", 15, self.pulls[slot].next_offset)
+                response, literal("nextBeginOffset"), self.pulls[slot].next_offset)
         else:
             self.count_error(response)
             return                                      # not held again: the run stalls and says so

@@ -5,7 +5,7 @@
 #   L2  A template's places were found in a frame that mqcore.wire encoded; they lie inside it.
 #   L3  response_parse reads only inside [frame, frame + size).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from mqcore.endian cimport load_i16, load_i32, load_i64, store_i32
 from mqcore.layout cimport (
@@ -27,6 +27,7 @@ from mqcore.layout cimport (
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
 )
+from mqcore.text cimport Literal, is_digit, literal_length, starts_with
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size) noexcept
@@ -74,7 +75,7 @@ cdef int template_load(RequestTemplate* target, tuple source) except -1
 cdef bint response_parse_slowly(
     const uint8_t* header, int32_t size, ResponseHint* hint, Response* result) noexcept nogil
 cdef int64_t response_number(
-    const Response* response, const char* name, int32_t name_size, int64_t missing) noexcept nogil
+    const Response* response, Literal name, int64_t missing) noexcept nogil
 cdef int32_t pull_render(
     const RequestTemplate* template, uint8_t* target, int64_t offset, int32_t slot) noexcept nogil
 
@@ -83,7 +84,7 @@ cdef inline int64_t digits_value(const uint8_t* text, int64_t size) noexcept nog
     cdef int64_t value = 0
     cdef int32_t i
     for i in range(size if size < 18 else 18):
-        if text[i] < c'0' or text[i] > c'9':
+        if not is_digit(text[i]):
             break
         value = value * 10 + (text[i] - c'0')
     return value
@@ -141,9 +142,11 @@ cdef inline bint response_parse(
         result.opaque = load_i32(header + 5)
         return True
     at = result.header_size - hint.opaque_from_end
-    if (at >= 17 and hint.opaque_from_end > OPAQUE_DIGITS and memcmp(header, b'{"code":', 8) == 0
-            and memcmp(header + at - 9, b'"opaque":', 9) == 0):
-        result.code = <int32_t>digits_value(header + 8, 6)
+    if (at >= literal_length('{"code":') + literal_length('"opaque":')
+            and hint.opaque_from_end > OPAQUE_DIGITS
+            and starts_with(header, at, '{"code":')
+            and starts_with(header + at - literal_length('"opaque":'), at, '"opaque":')):
+        result.code = <int32_t>digits_value(header + literal_length('{"code":'), 6)
         result.opaque = <int32_t>digits_value(header + at, OPAQUE_DIGITS)
         return True
     return response_parse_slowly(header, result.header_size, hint, result)

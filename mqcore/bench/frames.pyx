@@ -1,5 +1,8 @@
 """Templates of requests and the native reading of responses, for the load generator."""
+from libc.string cimport memcmp
+
 from mqcore.layout cimport FRAME_LENGTH_MAX
+from mqcore.text cimport Literal, literal
 
 PLACES = ("opaque_at", "born_at", "unique_at", "keys_at", "body_at", "offset_at", "offset_width",
           "ext_length_at")
@@ -30,14 +33,13 @@ cdef int template_load(RequestTemplate* target, tuple source) except -1:
     return 0
 
 
-cdef const uint8_t* _after(
-    const uint8_t* text, int32_t size, const char* name, int32_t name_size) noexcept nogil:
+cdef const uint8_t* _after(const uint8_t* text, int32_t size, Literal name) noexcept nogil:
     """The first byte behind `name` and any blanks, or NULL."""
     cdef const uint8_t* end = text + size
-    cdef const uint8_t* found = <const uint8_t*>memmem(text, size, name, name_size)
+    cdef const uint8_t* found = <const uint8_t*>memmem(text, size, name.text, name.length)
     if found == NULL:
         return NULL
-    found += name_size
+    found += name.length
     while found < end and (found[0] == c' ' or found[0] == c'"'):
         found += 1
     return found if found < end else NULL
@@ -46,8 +48,8 @@ cdef const uint8_t* _after(
 cdef bint response_parse_slowly(
     const uint8_t* header, int32_t size, ResponseHint* hint, Response* result) noexcept nogil:
     cdef const uint8_t* end = header + size
-    cdef const uint8_t* code = _after(header, size, b'"code":', 7)
-    cdef const uint8_t* opaque = _after(header, size, b'"opaque":', 9)
+    cdef const uint8_t* code = _after(header, size, literal('"code":'))
+    cdef const uint8_t* opaque = _after(header, size, literal('"opaque":'))
     if opaque == NULL:
         return False
     result.code = <int32_t>digits_value(code, <int32_t>(end - code)) if code != NULL else 0
@@ -57,13 +59,13 @@ cdef bint response_parse_slowly(
 
 
 cdef int64_t response_number(
-    const Response* response, const char* name, int32_t name_size, int64_t missing) noexcept nogil:
+    const Response* response, Literal name, int64_t missing) noexcept nogil:
     """A numeric ext field by its name; `missing` when the response has none."""
     cdef const uint8_t* at
     cdef const uint8_t* end = response.header + response.header_size
     cdef int32_t key_size, value_size
     if not response.is_binary:
-        at = _after(response.header, response.header_size, name, name_size)
+        at = _after(response.header, response.header_size, name)
         while at != NULL and at < end and (at[0] == c':' or at[0] == c'"' or at[0] == c' '):
             at += 1
         return missing if at == NULL else digits_value(at, <int32_t>(end - at))
@@ -78,7 +80,7 @@ cdef int64_t response_number(
         value_size = load_i32(at + 2 + key_size)
         if value_size < 0 or value_size > end - at - 6 - key_size:
             return missing
-        if key_size == name_size and memcmp(at + 2, name, name_size) == 0:
+        if key_size == name.length and memcmp(at + 2, name.text, name.length) == 0:
             return digits_value(at + 6 + key_size, value_size)
         at += 6 + key_size + value_size
     return missing
@@ -156,7 +158,7 @@ def number_in_response(bytes frame, bytes name, int64_t missing=-1) -> int:
     hint.opaque_from_end = 0
     if not response_parse(frame, <int32_t>len(frame), &hint, &response):
         raise ValueError("the bytes are no frame")
-    return response_number(&response, name, <int32_t>len(name), missing)
+    return response_number(&response, Literal(text=name, length=<int32_t>len(name)), missing)
 
 
 def render_pull(bytes frame, dict places, int64_t offset, int slot) -> bytes:

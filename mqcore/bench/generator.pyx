@@ -10,7 +10,7 @@ out one-way on the same connection, as clients send it.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
 
 from mqcore.bench.engine cimport NEVER, LoadConnection, LoadEngine, epoch_ms, monotonic_ns
 from mqcore.bench.frames cimport (
@@ -26,6 +26,7 @@ from mqcore.bench.frames cimport (
     template_load,
 )
 from mqcore.bench.histogram cimport histogram_record
+from mqcore.text cimport SMALL_LETTER, Literal, is_digit, literal
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* haystack, size_t size, const void* needle, size_t needle_size) noexcept
@@ -267,22 +268,25 @@ cdef class ProduceLoad(LoadEngine):
     cdef bint _commit(self, int32_t index, const Response* response) noexcept nogil:
         """END_TRANSACTION for a half message that is stored; False: its answer cannot be read."""
         cdef LoadConnection* connection = &self.connections[index]
+        cdef Literal name = literal('"msgId":"')
         cdef const uint8_t* at = <const uint8_t*>memmem(
-            response.header, response.header_size, b'"msgId":"', 9)
+            response.header, response.header_size, name.text, name.length)
         cdef const uint8_t* end
-        cdef int64_t half_offset = response_number(response, b"queueOffset", 11, -1)
+        cdef int64_t half_offset = response_number(response, literal("queueOffset"), -1)
         cdef int64_t position = 0
         cdef int32_t i
         cdef uint8_t digit
         cdef uint8_t* frame
         if at == NULL or half_offset < 0:
             return False
-        end = <const uint8_t*>memmem(at + 9, response.header + response.header_size - at - 9, b'"', 1)
-        if end == NULL or end - at < 9 + POSITION_DIGITS:
+        at += name.length
+        end = <const uint8_t*>memchr(at, c'"', response.header + response.header_size - at)
+        if end == NULL or end - at < POSITION_DIGITS:
             return False
         for i in range(POSITION_DIGITS):
             digit = (end - POSITION_DIGITS)[i]
-            position = position * 16 + (digit - 48 if digit <= 57 else (digit | 32) - 87)
+            position = position * 16 + (
+                digit - c'0' if is_digit(digit) else (digit | SMALL_LETTER) - c'a' + 10)
         frame = self.output_room(connection, self.commit_size)
         if frame == NULL:
             return False

@@ -50,6 +50,7 @@ from mqcore.filter.sql92_program cimport (
     filter_load,
 )
 from mqcore.store.record cimport PropertyItem, property_next
+from mqcore.text cimport SMALL_LETTER, literal_length
 
 cdef enum:
     NOT_READ = 0                           # a property's text as a number: not tried yet
@@ -206,8 +207,9 @@ cdef bint compare_numbers(const Value* left, const Value* right, int* result) no
 
 
 cdef bint says_true(const Value* text) noexcept nogil:
-    return (text.length == 4 and text.text[0] | 0x20 == c't' and text.text[1] | 0x20 == c'r'
-            and text.text[2] | 0x20 == c'u' and text.text[3] | 0x20 == c'e')
+    return (text.length == literal_length("true") and text.text[0] | SMALL_LETTER == c't'
+            and text.text[1] | SMALL_LETTER == c'r' and text.text[2] | SMALL_LETTER == c'u'
+            and text.text[3] | SMALL_LETTER == c'e')
 
 
 cdef FilterTruth equal(const Value* left, const Value* right) noexcept nogil:

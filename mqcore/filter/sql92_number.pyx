@@ -3,7 +3,8 @@ from libc.math cimport INFINITY, NAN
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport strtod
-from libc.string cimport memcmp
+
+from mqcore.text cimport SMALL_LETTER, is_digit, is_literal
 
 cdef enum:
     EXACT_DIGITS_MAX = 19                  # fit an unsigned 64-bit integer
@@ -89,7 +90,7 @@ cdef inline int digit_of(uint8_t letter, int base) noexcept nogil:
     if c'0' <= letter <= c'9':
         return letter - c'0'
     if base == 16:
-        letter = letter | 0x20
+        letter = letter | SMALL_LETTER
         if c'a' <= letter <= c'f':
             return letter - c'a' + 10
     return -1
@@ -129,7 +130,7 @@ cdef bint scan_exponent(Scan* scan, int64_t* exponent) noexcept nogil:
         negative = scan.at[0] == c'-'
         scan.at += 1
     first = scan.at
-    while scan.at < scan.end and c'0' <= scan.at[0] <= c'9':
+    while scan.at < scan.end and is_digit(scan.at[0]):
         if total < <int64_t>EXPONENT_TEXT_MAX:
             total = total * 10 + (scan.at[0] - c'0')
         scan.at += 1
@@ -139,7 +140,7 @@ cdef bint scan_exponent(Scan* scan, int64_t* exponent) noexcept nogil:
 
 cdef bint scan_end(Scan* scan) noexcept nogil:
     """At most one type letter may follow the number."""
-    if scan.at < scan.end and (scan.at[0] | 0x20 == c'f' or scan.at[0] | 0x20 == c'd'):
+    if scan.at < scan.end and (scan.at[0] | SMALL_LETTER == c'f' or scan.at[0] | SMALL_LETTER == c'd'):
         scan.at += 1
     return scan.at == scan.end
 
@@ -171,7 +172,7 @@ cdef bint parse_decimal(Scan* scan, double* value) noexcept nogil:
     scan_digits(scan, 10, REAL_DIGITS_MAX)
     if not scan.any_digit:
         return False
-    if scan.at < scan.end and scan.at[0] | 0x20 == c'e':
+    if scan.at < scan.end and scan.at[0] | SMALL_LETTER == c'e':
         scan.at += 1
         if not scan_exponent(scan, &exponent):
             return False
@@ -191,7 +192,7 @@ cdef bint parse_hexadecimal(Scan* scan, double* value) noexcept nogil:
     cdef int64_t exponent = 0
     scan.at += 2
     scan_digits(scan, 16, HEX_DIGITS_MAX)
-    if not scan.any_digit or scan.at == scan.end or scan.at[0] | 0x20 != c'p':
+    if not scan.any_digit or scan.at == scan.end or scan.at[0] | SMALL_LETTER != c'p':
         return False
     scan.at += 1
     if not scan_exponent(scan, &exponent) or not scan_end(scan):
@@ -212,9 +213,9 @@ cdef bint parse_real(const uint8_t* text, int32_t length, double* value) noexcep
     cdef double found
     scan.at = text
     scan.end = text + length
-    while scan.at < scan.end and scan.at[0] <= 0x20:
+    while scan.at < scan.end and scan.at[0] <= c' ':
         scan.at += 1
-    while scan.at < scan.end and (scan.end - 1)[0] <= 0x20:
+    while scan.at < scan.end and (scan.end - 1)[0] <= c' ':
         scan.end -= 1
     if scan.at < scan.end and (scan.at[0] == c'-' or scan.at[0] == c'+'):
         negative = scan.at[0] == c'-'
@@ -222,11 +223,11 @@ cdef bint parse_real(const uint8_t* text, int32_t length, double* value) noexcep
     scan.count = 0
     scan.any_digit = scan.more = False
     scan.scale = 0
-    if scan.end - scan.at == 3 and memcmp(scan.at, b"NaN", 3) == 0:
+    if is_literal(scan.at, scan.end - scan.at, "NaN"):
         found, good = NAN, True
-    elif scan.end - scan.at == 8 and memcmp(scan.at, b"Infinity", 8) == 0:
+    elif is_literal(scan.at, scan.end - scan.at, "Infinity"):
         found, good = INFINITY, True
-    elif scan.end - scan.at > 2 and scan.at[0] == c'0' and scan.at[1] | 0x20 == c'x':
+    elif scan.end - scan.at > 2 and scan.at[0] == c'0' and scan.at[1] | SMALL_LETTER == c'x':
         good = parse_hexadecimal(&scan, &found)
     else:
         good = parse_decimal(&scan, &found)

@@ -77,11 +77,6 @@ cdef bint property_number(const PropertyItem* item, int64_t* number) noexcept no
 cdef int64_t tag_code(const uint8_t* tags, int32_t length) noexcept nogil        # store.md 3.2
 cdef int32_t java_hash(const uint8_t* text, int32_t length, int32_t hash) noexcept nogil
 
-cdef inline bint item_is(const PropertyItem* item, const char* key, int32_t length) noexcept nogil:
-    cdef int32_t i
-    if item.key_length != length:
-        return False
-    for i in range(length):
-        if item.key[i] != <uint8_t>key[i]:
-            return False
-    return True
+cdef extern from "mq_text.h" nogil:
+    # literal: a text in the code (text.pxd).
+    bint item_is "mq_item_is"(const PropertyItem* item, const char* literal) noexcept

@@ -10,7 +10,9 @@ from mqcore.layout cimport (
     HOST_V6_SIZE,
     MAGIC_BLANK,
     MAGIC_MESSAGE,
+    NAME_SEPARATOR,
     PROPERTIES_LENGTH_MAX,
+    PROPERTY_SEPARATOR,
     RECORD_BODY_AFTER_HOSTS,
     RECORD_BODY_CRC,
     RECORD_BODY_LENGTH_AFTER_HOSTS,
@@ -180,13 +182,13 @@ cdef bint property_next(const uint8_t** at, const uint8_t* end, PropertyItem* it
     cdef const uint8_t* separator
     while at[0] < end:
         start = at[0]
-        stop = <const uint8_t*>memchr(start, 2, end - start)
+        stop = <const uint8_t*>memchr(start, PROPERTY_SEPARATOR, end - start)
         if stop == NULL:
             stop = end
         at[0] = stop + 1
         if stop - start < 3:
             continue
-        separator = <const uint8_t*>memchr(start, 1, stop - start)
+        separator = <const uint8_t*>memchr(start, NAME_SEPARATOR, stop - start)
         if separator == NULL or separator == start or separator + 1 == stop:
             continue
         item.key = start

@@ -1,6 +1,7 @@
 # The topics of the broker's own that native code stores records in, or treats unlike others.
 from libc.stdint cimport int32_t, uint8_t
-from libc.string cimport memcmp
+
+from mqcore.text cimport is_literal, literal_length, starts_with
 
 cdef extern from *:
     """
@@ -23,8 +24,18 @@ cdef extern from *:
 
 
 cdef inline bint is_schedule_topic(const uint8_t* name, int32_t length) noexcept nogil:
-    return length == SCHEDULE_TOPIC_LENGTH and memcmp(name, SCHEDULE_TOPIC, length) == 0
+    return is_literal(name, length, SCHEDULE_TOPIC)
 
 
 cdef inline bint is_half_topic(const uint8_t* name, int32_t length) noexcept nogil:
-    return length == HALF_TOPIC_LENGTH and memcmp(name, HALF_TOPIC, length) == 0
+    return is_literal(name, length, HALF_TOPIC)
+
+
+cdef inline bint is_retry_topic(const uint8_t* name, int32_t length) noexcept nogil:
+    """%RETRY%...: what a group consumes again; no group has an empty name."""
+    return length > literal_length("%RETRY%") and starts_with(name, length, "%RETRY%")
+
+
+cdef inline bint is_light_name(const uint8_t* name, int32_t length) noexcept nogil:
+    """%LMQ%...: a light queue, or a group of one (remoting.md 6.8)."""
+    return length > literal_length("%LMQ%") and starts_with(name, length, "%LMQ%")

@@ -4,33 +4,35 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from mqcore.text cimport is_digit
+
 
 cdef inline bint is_space(uint8_t character) noexcept nogil:
-    return character == 32 or 9 <= character <= 13
+    return character == c' ' or c'\t' <= character <= c'\r'
 
 
 cdef inline size_t past_string(const uint8_t* source, size_t at, size_t length) noexcept nogil:
     """The place behind the string that begins at `at`; the end when it does not end."""
     at += 1
-    while at < length and source[at] != 34:
-        at += 2 if source[at] == 92 else 1
+    while at < length and source[at] != c'"':
+        at += 2 if source[at] == c'\\' else 1
     return at + 1 if at < length else length
 
 
 cdef inline size_t past_key(const uint8_t* source, size_t at, size_t length) noexcept nogil:
     """The place behind the integer key that begins at `at`; `at` when there is none."""
     cdef size_t start = at
-    if at < length and source[at] == 45:
+    if at < length and source[at] == c'-':
         at += 1
     cdef size_t digits = at
-    while at < length and 48 <= source[at] <= 57:
+    while at < length and is_digit(source[at]):
         at += 1
     if at == digits:
         return start
     cdef size_t end = at
     while at < length and is_space(source[at]):
         at += 1
-    return end if at < length and source[at] == 58 else start
+    return end if at < length and source[at] == c':' else start
 
 
 cdef size_t quote_keys(
@@ -40,7 +42,7 @@ cdef size_t quote_keys(
     cdef size_t written = 0
     cdef size_t end
     while at < length:
-        if source[at] == 34:
+        if source[at] == c'"':
             end = past_string(source, at, length)
             memcpy(target + written, source + at, end - at)
             written += end - at
@@ -49,7 +51,7 @@ cdef size_t quote_keys(
         target[written] = source[at]
         written += 1
         at += 1
-        if source[at - 1] != 123 and source[at - 1] != 44:
+        if source[at - 1] != c'{' and source[at - 1] != c',':
             continue
         while at < length and is_space(source[at]):
             target[written] = source[at]
@@ -58,14 +60,14 @@ cdef size_t quote_keys(
         end = past_key(source, at, length)
         if end == at:
             continue
-        target[written] = 34
+        target[written] = c'"'
         written += 1
         if mark:
             target[written] = mark
             written += 1
         memcpy(target + written, source + at, end - at)
         written += end - at
-        target[written] = 34
+        target[written] = c'"'
         written += 1
         at = end
     return written

@@ -9,11 +9,11 @@ cdef int32_t put_number(uint8_t* at, int64_t value) noexcept nogil:
     cdef int32_t count = 0, written = 0
     cdef uint64_t rest = <uint64_t>value
     if value < 0:
-        at[0] = 45
+        at[0] = c'-'
         written = 1
         rest = 0 - rest
     while True:
-        digits[count] = <uint8_t>(48 + rest % 10)
+        digits[count] = <uint8_t>(c'0' + rest % 10)
         count += 1
         rest //= 10
         if rest == 0:

@@ -1,78 +1,88 @@
 """Reads the headers of sends and pulls (remoting.md 1.2, 1.3, 4.1, 4.2.1)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcpy
 
 from mqcore.endian cimport load_i16, load_i32
+from mqcore.text cimport SMALL_LETTER, is_digit, is_literal, literal_length
 
 
 cdef enum:
     DIGITS_MAX = 19                        # of the largest i64
 
 
+cdef inline int letter_field(const uint8_t* key, int32_t length) noexcept nogil:
+    """V2's names: the letters are numbers already."""
+    return key[0] - c'a' if length == 1 and c'a' <= key[0] <= c'n' else -1
+
+
 cdef inline int send_field(const uint8_t* key, int32_t length) noexcept nogil:
-    """V1's long names; V2's letters are numbers already."""
-    if length == 1:
-        return key[0] - 97 if 97 <= key[0] <= 110 else -1
-    if length == 5:
-        if memcmp(key, "topic", 5) == 0:
-            return SEND_TOPIC
-        return SEND_BATCH if memcmp(key, "batch", 5) == 0 else (
-            SEND_BROKER_NAME if memcmp(key, "bname", 5) == 0 else -1)
-    if length == 4:
-        return SEND_FLAG if memcmp(key, "flag", 4) == 0 else -1
-    if length == 7:
-        return SEND_QUEUE_ID if memcmp(key, "queueId", 7) == 0 else (
-            SEND_SYS_FLAG if memcmp(key, "sysFlag", 7) == 0 else -1)
-    if length == 8:
-        return SEND_UNIT_MODE if memcmp(key, "unitMode", 8) == 0 else -1
-    if length == 10:
-        return SEND_PROPERTIES if memcmp(key, "properties", 10) == 0 else -1
-    if length == 12:
-        return SEND_DEFAULT_TOPIC if memcmp(key, "defaultTopic", 12) == 0 else -1
-    if length == 13:
-        return SEND_PRODUCER_GROUP if memcmp(key, "producerGroup", 13) == 0 else (
-            SEND_BORN_TIME if memcmp(key, "bornTimestamp", 13) == 0 else -1)
-    if length == 14:
-        return SEND_RECONSUME_TIMES if memcmp(key, "reconsumeTimes", 14) == 0 else -1
-    if length == 17:
-        return SEND_MAX_RECONSUME_TIMES if memcmp(key, "maxReconsumeTimes", 17) == 0 else -1
-    if length == 21:
-        return SEND_DEFAULT_QUEUES if memcmp(key, "defaultTopicQueueNums", 21) == 0 else -1
+    """V1's long names."""
+    if is_literal(key, length, "topic"):
+        return SEND_TOPIC
+    if is_literal(key, length, "batch"):
+        return SEND_BATCH
+    if is_literal(key, length, "bname"):
+        return SEND_BROKER_NAME
+    if is_literal(key, length, "flag"):
+        return SEND_FLAG
+    if is_literal(key, length, "queueId"):
+        return SEND_QUEUE_ID
+    if is_literal(key, length, "sysFlag"):
+        return SEND_SYS_FLAG
+    if is_literal(key, length, "unitMode"):
+        return SEND_UNIT_MODE
+    if is_literal(key, length, "properties"):
+        return SEND_PROPERTIES
+    if is_literal(key, length, "defaultTopic"):
+        return SEND_DEFAULT_TOPIC
+    if is_literal(key, length, "producerGroup"):
+        return SEND_PRODUCER_GROUP
+    if is_literal(key, length, "bornTimestamp"):
+        return SEND_BORN_TIME
+    if is_literal(key, length, "reconsumeTimes"):
+        return SEND_RECONSUME_TIMES
+    if is_literal(key, length, "maxReconsumeTimes"):
+        return SEND_MAX_RECONSUME_TIMES
+    if is_literal(key, length, "defaultTopicQueueNums"):
+        return SEND_DEFAULT_QUEUES
     return -1
 
 
 cdef inline int pull_field(const uint8_t* key, int32_t length) noexcept nogil:
-    if length == 5:
-        return PULL_TOPIC if memcmp(key, "topic", 5) == 0 else -1
-    if length == 7:
-        return PULL_QUEUE_ID if memcmp(key, "queueId", 7) == 0 else (
-            PULL_SYS_FLAG if memcmp(key, "sysFlag", 7) == 0 else -1)
-    if length == 10:
-        return PULL_COUNT_MAX if memcmp(key, "maxMsgNums", 10) == 0 else (
-            PULL_SUB_VERSION if memcmp(key, "subVersion", 10) == 0 else -1)
-    if length == 11:
-        return PULL_QUEUE_OFFSET if memcmp(key, "queueOffset", 11) == 0 else -1
-    if length == 12:
-        return PULL_COMMIT_OFFSET if memcmp(key, "commitOffset", 12) == 0 else (
-            PULL_SUBSCRIPTION if memcmp(key, "subscription", 12) == 0 else -1)
-    if length == 13:
-        return PULL_GROUP if memcmp(key, "consumerGroup", 13) == 0 else -1
-    if length == 14:
-        return PULL_EXPRESSION_TYPE if memcmp(key, "expressionType", 14) == 0 else -1
-    if length == 20:
-        return PULL_SUSPEND_MS if memcmp(key, "suspendTimeoutMillis", 20) == 0 else -1
+    if is_literal(key, length, "topic"):
+        return PULL_TOPIC
+    if is_literal(key, length, "queueId"):
+        return PULL_QUEUE_ID
+    if is_literal(key, length, "sysFlag"):
+        return PULL_SYS_FLAG
+    if is_literal(key, length, "maxMsgNums"):
+        return PULL_COUNT_MAX
+    if is_literal(key, length, "subVersion"):
+        return PULL_SUB_VERSION
+    if is_literal(key, length, "queueOffset"):
+        return PULL_QUEUE_OFFSET
+    if is_literal(key, length, "commitOffset"):
+        return PULL_COMMIT_OFFSET
+    if is_literal(key, length, "subscription"):
+        return PULL_SUBSCRIPTION
+    if is_literal(key, length, "consumerGroup"):
+        return PULL_GROUP
+    if is_literal(key, length, "expressionType"):
+        return PULL_EXPRESSION_TYPE
+    if is_literal(key, length, "suspendTimeoutMillis"):
+        return PULL_SUSPEND_MS
     return -1
 
 
 cdef inline int end_field(const uint8_t* key, int32_t length) noexcept nogil:
-    if length == 13:
-        return END_GROUP if memcmp(key, "producerGroup", 13) == 0 else -1
-    if length == 15:
-        return END_LOG_POSITION if memcmp(key, "commitLogOffset", 15) == 0 else -1
-    if length == 16:
-        return END_DECISION if memcmp(key, "commitOrRollback", 16) == 0 else -1
-    if length == 20:
-        return END_HALF_OFFSET if memcmp(key, "tranStateTableOffset", 20) == 0 else -1
+    if is_literal(key, length, "producerGroup"):
+        return END_GROUP
+    if is_literal(key, length, "commitLogOffset"):
+        return END_LOG_POSITION
+    if is_literal(key, length, "commitOrRollback"):
+        return END_DECISION
+    if is_literal(key, length, "tranStateTableOffset"):
+        return END_HALF_OFFSET
     return -1
 
 
@@ -80,16 +90,16 @@ cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexc
     if code == CODE_PULL or code == CODE_LITE_PULL:
         return pull_field(key, length)
     if code == CODE_SEND_V2 or code == CODE_SEND_BATCH:
-        return key[0] - 97 if length == 1 and 97 <= key[0] <= 110 else -1
+        return letter_field(key, length)
     if code == CODE_SEND:
-        return send_field(key, length) if length > 1 else -1
+        return send_field(key, length)
     if code == CODE_END_TRANSACTION:
         return end_field(key, length)
     return -1
 
 
 cdef inline const uint8_t* skip_blanks(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    while p < end and (p[0] == 32 or p[0] == 10 or p[0] == 13 or p[0] == 9):
+    while p < end and (p[0] == c' ' or p[0] == c'\n' or p[0] == c'\r' or p[0] == c'\t'):
         p += 1
     return p
 
@@ -98,22 +108,22 @@ cdef inline const uint8_t* read_string(const uint8_t* p, const uint8_t* end,
                                        Text* text) noexcept nogil:
     """p stands behind the opening quote; returns behind the closing one, or NULL."""
     cdef const uint8_t* start = p
-    cdef const uint8_t* quote = <const uint8_t*>memchr(p, 34, end - p)
+    cdef const uint8_t* quote = <const uint8_t*>memchr(p, c'"', end - p)
     text.start = start
     text.escaped = False
     if quote == NULL:
         return NULL
-    if memchr(start, 92, quote - start) == NULL:
+    if memchr(start, c'\\', quote - start) == NULL:
         text.length = <int32_t>(quote - start)
         return quote + 1
     text.escaped = True
     while p < end:
-        if p[0] == 92:
+        if p[0] == c'\\':
             if end - p < 2 or not (simple_escape(p[1]) >= 0 or (
-                    p[1] == 117 and end - p >= 6 and hex4(p + 2) >= 0)):
+                    p[1] == c'u' and end - p >= 6 and hex4(p + 2) >= 0)):
                 return NULL
             p += 2
-        elif p[0] == 34:
+        elif p[0] == c'"':
             text.length = <int32_t>(p - start)
             return p + 1
         else:
@@ -125,31 +135,31 @@ cdef const uint8_t* read_scalar(const uint8_t* p, const uint8_t* end, Text* text
     """A string, number or word; NULL: something else. null has length -1."""
     if p >= end:
         return NULL
-    if p[0] == 34:
+    if p[0] == c'"':
         return read_string(p + 1, end, text)
     text.start = p
     text.escaped = False
-    while p < end and 97 <= p[0] <= 122:
+    while p < end and c'a' <= p[0] <= c'z':
         p += 1
     text.length = <int32_t>(p - text.start)
     if text.length > 0:
-        if text.length == 4 and memcmp(text.start, "null", 4) == 0:
+        if is_literal(text.start, text.length, "null"):
             text.length = -1
-        elif not (text.length == 4 and memcmp(text.start, "true", 4) == 0) and (
-                text.length != 5 or memcmp(text.start, "false", 5) != 0):
+        elif not is_literal(text.start, text.length, "true") and (
+                not is_literal(text.start, text.length, "false")):
             return NULL
         return p
     # whole numbers as everybody writes them; others are for the general reader
-    if p[0] == 45:
+    if p[0] == c'-':
         p += 1
-    if p < end and p[0] == 48 and p != text.start:
+    if p < end and p[0] == c'0' and p != text.start:
         return NULL                        # -0
-    while p < end and 48 <= p[0] <= 57:
+    while p < end and is_digit(p[0]):
         p += 1
-        if p - text.start > 1 and text.start[0] == 48:
+        if p - text.start > 1 and text.start[0] == c'0':
             return NULL                    # 007
     text.length = <int32_t>(p - text.start)
-    if text.length == 0 or text.start[text.length - 1] == 45:
+    if text.length == 0 or text.start[text.length - 1] == c'-':
         return NULL
     return p
 
@@ -159,14 +169,14 @@ cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* ou
     cdef Text key, value
     cdef int field
     p = skip_blanks(p, end)
-    if p < end and p[0] == 125:
+    if p < end and p[0] == c'}':
         return p + 1
-    while p < end and p[0] == 34:
+    while p < end and p[0] == c'"':
         p = read_string(p + 1, end, &key)
         if p == NULL or key.escaped:
             return NULL
         p = skip_blanks(p, end)
-        if p >= end or p[0] != 58:
+        if p >= end or p[0] != c':':
             return NULL
         p = read_scalar(skip_blanks(p + 1, end), end, &value)
         if p == NULL:
@@ -177,9 +187,9 @@ cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* ou
         p = skip_blanks(p, end)
         if p >= end:
             return NULL
-        if p[0] == 125:
+        if p[0] == c'}':
             return p + 1
-        if p[0] != 44:
+        if p[0] != c',':
             return NULL
         p = skip_blanks(p + 1, end)
     return NULL
@@ -187,20 +197,20 @@ cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* ou
 
 cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogil:
     cdef int64_t number
-    if key.length == 4 and memcmp(key.start, "code", 4) == 0:
+    if is_literal(key.start, key.length, "code"):
         if not text_i64(value, &number) or number != <int32_t>number:
             return HEADER_UNUSUAL
         out.code = <int32_t>number
-    elif key.length == 4 and memcmp(key.start, "flag", 4) == 0:
+    elif is_literal(key.start, key.length, "flag"):
         if not text_i64(value, &number) or number != <int32_t>number:
             return HEADER_UNUSUAL
         out.flag = <int32_t>number
-    elif key.length == 6 and memcmp(key.start, "opaque", 6) == 0:
+    elif is_literal(key.start, key.length, "opaque"):
         if not text_i64(value, &number) or number != <int32_t>number:
             return HEADER_UNUSUAL
         out.opaque = <int32_t>number
         out.has_opaque = True
-    elif key.length == 7 and memcmp(key.start, "version", 7) == 0:
+    elif is_literal(key.start, key.length, "version"):
         if not text_i64(value, &number) or number != <int32_t>number:
             return HEADER_UNUSUAL
         out.version = <int32_t>number
@@ -211,19 +221,19 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept n
     cdef Text key, value
     cdef bint saw_code = False, saw_flag = False, saw_fields = False
     p = skip_blanks(p, end)
-    if p >= end or p[0] != 123:
+    if p >= end or p[0] != c'{':
         return HEADER_UNUSUAL
     p = skip_blanks(p + 1, end)
-    while p < end and p[0] == 34:
+    while p < end and p[0] == c'"':
         p = read_string(p + 1, end, &key)
         if p == NULL or key.escaped:
             return HEADER_UNUSUAL
         p = skip_blanks(p, end)
-        if p >= end or p[0] != 58:
+        if p >= end or p[0] != c':':
             return HEADER_UNUSUAL
         p = skip_blanks(p + 1, end)
-        if p < end and p[0] == 123:
-            if key.length != 9 or memcmp(key.start, "extFields", 9) != 0 or not saw_code or saw_fields:
+        if p < end and p[0] == c'{':
+            if not is_literal(key.start, key.length, "extFields") or not saw_code or saw_fields:
                 return HEADER_UNUSUAL
             saw_fields = True
             p = read_fields(p + 1, end, out)
@@ -231,20 +241,20 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept n
             p = read_scalar(p, end, &value)
             if p != NULL and read_top(&key, &value, out) != HEADER_READ:
                 return HEADER_UNUSUAL
-            if key.length == 4 and memcmp(key.start, "code", 4) == 0:
+            if is_literal(key.start, key.length, "code"):
                 if saw_fields:             # the fields were read as another code's
                     return HEADER_UNUSUAL
                 saw_code = True
-            elif key.length == 4 and memcmp(key.start, "flag", 4) == 0:
+            elif is_literal(key.start, key.length, "flag"):
                 saw_flag = True
         if p == NULL:
             return HEADER_UNUSUAL
         p = skip_blanks(p, end)
-        if p < end and p[0] == 125:
+        if p < end and p[0] == c'}':
             # without one of the three the general reader tries other spellings of all names
             return (HEADER_READ if skip_blanks(p + 1, end) == end and out.has_opaque and saw_code
                     and saw_flag else HEADER_UNUSUAL)
-        if p >= end or p[0] != 44:
+        if p >= end or p[0] != c',':
             return HEADER_UNUSUAL
         p = skip_blanks(p + 1, end)
     return HEADER_UNUSUAL
@@ -314,15 +324,15 @@ cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil:
     cdef uint64_t number = 0           # 19 digits fit
     if text.length <= 0 or text.escaped:
         return False
-    if p[0] == 45 or p[0] == 43:
-        negative = p[0] == 45
+    if p[0] == c'-' or p[0] == c'+':
+        negative = p[0] == c'-'
         p += 1
     if p == end or end - p > DIGITS_MAX:
         return False
     while p < end:
-        if not 48 <= p[0] <= 57:
+        if not is_digit(p[0]):
             return False
-        number = number * 10 + (p[0] - 48)
+        number = number * 10 + (p[0] - c'0')
         p += 1
     if number > <uint64_t>0x7FFFFFFFFFFFFFFF + <uint64_t>negative:
         return False
@@ -331,15 +341,16 @@ cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil:
 
 
 cdef bint text_is_true(const Text* text) noexcept nogil:
-    return (text.length == 4 and (text.start[0] | 32) == 116 and (text.start[1] | 32) == 114
-            and (text.start[2] | 32) == 117 and (text.start[3] | 32) == 101)
+    return (text.length == literal_length("true") and (text.start[0] | SMALL_LETTER) == c't'
+            and (text.start[1] | SMALL_LETTER) == c'r' and (text.start[2] | SMALL_LETTER) == c'u'
+            and (text.start[3] | SMALL_LETTER) == c'e')
 
 
 cdef inline int hex_value(uint8_t c) noexcept nogil:
-    if 48 <= c <= 57:
-        return c - 48
-    c |= 32
-    return c - 87 if 97 <= c <= 102 else -1
+    if is_digit(c):
+        return c - c'0'
+    c |= SMALL_LETTER
+    return c - c'a' + 10 if c'a' <= c <= c'f' else -1
 
 
 cdef int32_t hex4(const uint8_t* p) noexcept nogil:
@@ -374,17 +385,17 @@ cdef inline int32_t put_utf8(uint8_t* into, uint32_t point) noexcept nogil:
 
 
 cdef inline int simple_escape(uint8_t c) noexcept nogil:
-    if c == 110:
-        return 10
-    if c == 116:
-        return 9
-    if c == 114:
-        return 13
-    if c == 98:
-        return 8
-    if c == 102:
-        return 12
-    return c if c == 34 or c == 92 or c == 47 else -1
+    if c == c'n':
+        return c'\n'
+    if c == c't':
+        return c'\t'
+    if c == c'r':
+        return c'\r'
+    if c == c'b':
+        return c'\b'
+    if c == c'f':
+        return c'\f'
+    return c if c == c'"' or c == c'\\' or c == c'/' else -1
 
 
 cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexcept nogil:
@@ -400,7 +411,7 @@ cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexce
         return text.length
     end = p + text.length
     while p < end:
-        escape = <const uint8_t*>memchr(p, 92, end - p)
+        escape = <const uint8_t*>memchr(p, c'\\', end - p)
         run = <int32_t>((escape if escape != NULL else end) - p)
         memcpy(out, p, run)
         out += run
@@ -409,7 +420,7 @@ cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexce
             break
         if end - p < 2:
             return -1
-        if p[1] != 117:
+        if p[1] != c'u':
             point = simple_escape(p[1])
             if point < 0:
                 return -1
@@ -421,13 +432,13 @@ cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexce
         if point < 0:
             return -1
         p += 6
-        if 0xD800 <= point < 0xDC00 and end - p >= 6 and p[0] == 92 and p[1] == 117:
+        if 0xD800 <= point < 0xDC00 and end - p >= 6 and p[0] == c'\\' and p[1] == c'u':
             low = hex4(p + 2)
             if 0xDC00 <= low < 0xE000:
                 point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00)
                 p += 6
         if 0xD800 <= point < 0xE000:   # half of a pair has no UTF-8: what Java makes of it
-            point = 63
+            point = c'?'
         out += put_utf8(out, <uint32_t>point)
     return <int32_t>(out - into)
 

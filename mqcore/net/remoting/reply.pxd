@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.text cimport Literal
 
 cdef struct Reply:
     Connection* connection
@@ -19,11 +20,10 @@ cdef struct Reply:
 # quotes or backslashes, kept until reply_end.
 cdef bint reply_begin(Transport* t, Connection* c, Reply* r, bint binary, int32_t opaque, int32_t code,
                       const char* remark, int64_t room) noexcept nogil
-cdef void reply_text(Reply* r, const char* key, int32_t key_length, const uint8_t* value,
-                     int32_t length) noexcept nogil
-cdef void reply_number(Reply* r, const char* key, int32_t key_length, int64_t value) noexcept nogil
+cdef void reply_text(Reply* r, Literal key, const uint8_t* value, int32_t length) noexcept nogil
+cdef void reply_number(Reply* r, Literal key, int64_t value) noexcept nogil
 # For a value that is written in place: room for `length` bytes of it.
-cdef uint8_t* reply_value(Reply* r, const char* key, int32_t key_length, int32_t length) noexcept nogil
+cdef uint8_t* reply_value(Reply* r, Literal key, int32_t length) noexcept nogil
 cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil    # ends the header
 cdef void reply_end(Transport* t, Reply* r, int32_t body_length) noexcept nogil  # of the written body
 # A response of code and remark alone.

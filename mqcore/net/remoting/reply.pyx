@@ -6,7 +6,14 @@ from mqcore.endian cimport store_i16, store_i32
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport FRAME_HEADER, FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
 from mqcore.net.transport.output cimport output_room, output_used
+from mqcore.text cimport literal_length, put_literal
 from mqcore.wire.digits cimport put_number
+
+cdef extern from *:
+    """
+    #define MQ_FIELDS_BEGIN ",\\"extFields\\":{"
+    """
+    const char* FIELDS_BEGIN "MQ_FIELDS_BEGIN"
 
 cdef enum:
     FIXED_ROOM = 256                  # everything of a header but remark and fields
@@ -45,39 +52,38 @@ cdef bint reply_begin(Transport* t, Connection* c, Reply* r, bint binary, int32_
         r.fields = r.at
         r.at += 4
     else:
-        r.at = put(r.at, '{"code":', 8)
+        r.at = put_literal(r.at, '{"code":')
         r.at += put_number(r.at, code)
-        r.at = put(r.at, ',"extFields":{', 14)
+        r.at = put_literal(r.at, FIELDS_BEGIN)
     return True
 
 
-cdef uint8_t* reply_value(Reply* r, const char* key, int32_t key_length, int32_t length) noexcept nogil:
+cdef uint8_t* reply_value(Reply* r, Literal key, int32_t length) noexcept nogil:
     cdef uint8_t* value
     if r.binary:
-        store_i16(r.at, key_length)
-        r.at = put(r.at + 2, key, key_length)
+        store_i16(r.at, key.length)
+        r.at = put(r.at + 2, key.text, key.length)
         store_i32(r.at, length)
         value = r.at + 4
         r.at = value + length
         return value
-    r.at = put(r.at, ',"', 2) if r.any_field else put(r.at, '"', 1)
+    r.at = put_literal(r.at, ',"') if r.any_field else put_literal(r.at, '"')
     r.any_field = True
-    r.at = put(r.at, key, key_length)
-    value = put(r.at, '":"', 3)
-    value[length] = 34
+    r.at = put(r.at, key.text, key.length)
+    value = put_literal(r.at, '":"')
+    value[length] = c'"'
     r.at = value + length + 1
     return value
 
 
-cdef void reply_text(Reply* r, const char* key, int32_t key_length, const uint8_t* value,
-                     int32_t length) noexcept nogil:
-    memcpy(reply_value(r, key, key_length, length), value, length)
+cdef void reply_text(Reply* r, Literal key, const uint8_t* value, int32_t length) noexcept nogil:
+    memcpy(reply_value(r, key, length), value, length)
 
 
-cdef void reply_number(Reply* r, const char* key, int32_t key_length, int64_t value) noexcept nogil:
+cdef void reply_number(Reply* r, Literal key, int64_t value) noexcept nogil:
     cdef uint8_t digits[24]
     cdef int32_t length = put_number(digits, value)
-    reply_text(r, key, key_length, digits, length)
+    reply_text(r, key, digits, length)
 
 
 cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil:
@@ -86,16 +92,16 @@ cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil:
         store_i32(r.fields, <int32_t>(r.at - r.fields - 4))
     else:
         if r.plain:
-            r.at -= 14
+            r.at -= literal_length(FIELDS_BEGIN)
         else:
-            r.at = put(r.at, '}', 1)
-        r.at = put(r.at, ',"flag":1,"language":"JAVA","opaque":', 37)
+            r.at = put_literal(r.at, '}')
+        r.at = put_literal(r.at, ',"flag":1,"language":"JAVA","opaque":')
         r.at += put_number(r.at, r.opaque)
         if r.remark_length:
-            r.at = put(r.at, ',"remark":"', 11)
+            r.at = put_literal(r.at, ',"remark":"')
             r.at = put(r.at, r.remark, r.remark_length)
-            r.at = put(r.at, '"', 1)
-        r.at = put(r.at, ',"serializeTypeCurrentRPC":"JSON","version":409}', 48)
+            r.at = put_literal(r.at, '"')
+        r.at = put_literal(r.at, ',"serializeTypeCurrentRPC":"JSON","version":409}')
     header_length = r.at - r.start - FRAME_HEADER
     store_i32(r.start, <int32_t>(FRAME_HEADER_WORD + header_length + body_length))
     store_i32(r.start + FRAME_LENGTH_SIZE, <int32_t>(header_length | (1 << 24 if r.binary else 0)))

@@ -15,11 +15,11 @@ from mqcore.net.remoting.reply cimport (
 )
 from mqcore.net.requests cimport Asker, PullAnswer, SendAnswer
 from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.text cimport Literal, literal
 from mqcore.wire.digits cimport put_message_id
 
 cdef enum:
     FIELDS_ROOM = 256                  # of all fields but the ids and the region
-    COMMA = 44
 
 
 cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept nogil:
@@ -29,26 +29,26 @@ cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept
     cdef int64_t ids = <int64_t>(id_length + 1) * answer.message_count if answer.stored else 0
     cdef int32_t i
     cdef uint8_t* id
+    cdef Literal trace
     cdef Reply r
     if not reply_begin(voice.remoting.transport, c, &r, answer.asker.binary, answer.asker.opaque,
                        answer.code, answer.remark, ids + identity.region_length + FIELDS_ROOM):
         return
     if answer.stored:
-        reply_number(&r, "queueId", 7, answer.queue_id)
-    reply_text(&r, "TRACE_ON", 8,
-               <const uint8_t*>"true" if identity.trace_on else <const uint8_t*>"false",
-               4 if identity.trace_on else 5)
-    reply_text(&r, "MSG_REGION", 10, identity.region, identity.region_length)
+        reply_number(&r, literal("queueId"), answer.queue_id)
+    trace = literal("true") if identity.trace_on else literal("false")
+    reply_text(&r, literal("TRACE_ON"), <const uint8_t*>trace.text, trace.length)
+    reply_text(&r, literal("MSG_REGION"), identity.region, identity.region_length)
     if answer.stored:
-        id = reply_value(&r, "msgId", 5, <int32_t>ids - 1)
+        id = reply_value(&r, literal("msgId"), <int32_t>ids - 1)
         for i in range(answer.message_count):
             if i > 0:
-                id[0] = COMMA
+                id[0] = c','
                 id += 1
             put_message_id(id, identity.store_host, identity.store_host_size,
                            answer.log_positions[i])
             id += id_length
-        reply_number(&r, "queueOffset", 11, answer.queue_offset)
+        reply_number(&r, literal("queueOffset"), answer.queue_offset)
     reply_body(&r, 0)
     reply_end(voice.remoting.transport, &r, 0)
 
@@ -61,10 +61,10 @@ cdef void say_pulled(void* self, Connection* c, const PullAnswer* answer) noexce
     if not reply_begin(t, c, &r, answer.asker.binary, answer.asker.opaque, answer.code,
                        answer.remark, answer.bytes + FIELDS_ROOM):
         return
-    reply_number(&r, "suggestWhichBrokerId", 20, answer.broker)
-    reply_number(&r, "nextBeginOffset", 15, answer.next_offset)
-    reply_number(&r, "minOffset", 9, answer.min_offset)
-    reply_number(&r, "maxOffset", 9, answer.max_offset)
+    reply_number(&r, literal("suggestWhichBrokerId"), answer.broker)
+    reply_number(&r, literal("nextBeginOffset"), answer.next_offset)
+    reply_number(&r, literal("minOffset"), answer.min_offset)
+    reply_number(&r, literal("maxOffset"), answer.max_offset)
     body = reply_body(&r, <int32_t>answer.bytes)
     for i in range(answer.message_count):
         memcpy(body, answer.records[i], answer.sizes[i])

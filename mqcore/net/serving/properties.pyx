@@ -2,16 +2,11 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy, memmove
 
+from mqcore.layout cimport NAME_SEPARATOR, PROPERTY_SEPARATOR
 from mqcore.store.record cimport PropertyItem, item_is
+from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
 from mqcore.wire.digits cimport put_number
 from mqcore.wire.header cimport Text, text_copy, text_i64, text_is_true
-
-cdef const char* REAL_TOPIC_KEY = "REAL_TOPIC\x01"
-cdef const char* REAL_QUEUE_KEY = "REAL_QID\x01"
-
-cdef enum:
-    REAL_TOPIC_KEY_SIZE = 11
-    REAL_QUEUE_KEY_SIZE = 9
 
 
 cdef enum Keep:
@@ -29,22 +24,23 @@ cdef int look_at(int32_t delay_level_count, const PropertyItem* item, int detour
     text.start = item.value
     text.length = item.value_length
     text.escaped = False
-    if item_is(item, "WAIT", 4):
-        notes.waits = not (item.value_length == 5 and (item.value[0] | 32) == 102)
+    if item_is(item, "WAIT"):
+        notes.waits = not (item.value_length == literal_length("false")
+                          and (item.value[0] | SMALL_LETTER) == c'f')
         return DROP if detour == DETOUR_NONE else KEEP
-    if item_is(item, "CLUSTER", 7):
+    if item_is(item, "CLUSTER"):
         return DROP
-    if item_is(item, "TRAN_MSG", 8):
+    if item_is(item, "TRAN_MSG"):
         notes.half = text_is_true(&text)
         return KEEP
-    if item_is(item, "DELAY", 5):
+    if item_is(item, "DELAY"):
         if not text_i64(&text, &number) or number != <int32_t>number:
             return ASK
         notes.delay_level = <int32_t>number
         if detour == DETOUR_HALF:
             return DROP
         return LOWER if detour == DETOUR_DELAY and number > delay_level_count else KEEP
-    if detour != DETOUR_NONE and (item_is(item, "REAL_TOPIC", 10) or item_is(item, "REAL_QID", 8)):
+    if detour != DETOUR_NONE and (item_is(item, "REAL_TOPIC") or item_is(item, "REAL_QID")):
         return DROP
     return KEEP
 
@@ -69,10 +65,10 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
             return PROPERTIES_BAD
     end = into + length
     while at < end:
-        stop = <const uint8_t*>memchr(at, 2, end - at)
+        stop = <const uint8_t*>memchr(at, PROPERTY_SEPARATOR, end - at)
         if stop == NULL:
             stop = end
-        separator = <const uint8_t*>memchr(at, 1, stop - at)
+        separator = <const uint8_t*>memchr(at, NAME_SEPARATOR, stop - at)
         if separator == NULL or separator == at or separator + 1 == stop:
             at = stop + 1
             continue
@@ -87,11 +83,10 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
             at = stop + 1
             continue
         if out != into:
-            out[0] = 2
+            out[0] = PROPERTY_SEPARATOR
             out += 1
         if keep == LOWER:              # never longer than what the higher level took
-            memmove(out, at, 6)
-            out += 6
+            out = put_literal(out, "DELAY\x01")
             out += put_number(out, delay_level_count)
         else:
             if out != at:
@@ -99,7 +94,7 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
             out += stop - at
         at = stop + 1
     if out != into:
-        out[0] = 2
+        out[0] = PROPERTY_SEPARATOR
         out += 1
     memcpy(out, identity.cluster_property, identity.cluster_property_length)
     return <int32_t>(out - into) + identity.cluster_property_length
@@ -108,13 +103,9 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
 cdef int32_t add_real_place(uint8_t* properties, int32_t length, const uint8_t* topic,
                             int32_t topic_length, int32_t queue_id) noexcept nogil:
     cdef uint8_t* out = properties + length
-    out[0] = 2
-    memcpy(out + 1, REAL_TOPIC_KEY, REAL_TOPIC_KEY_SIZE)
-    out += 1 + REAL_TOPIC_KEY_SIZE
+    out = put_literal(out, "\x02REAL_TOPIC\x01")
     memcpy(out, topic, topic_length)
     out += topic_length
-    out[0] = 2
-    memcpy(out + 1, REAL_QUEUE_KEY, REAL_QUEUE_KEY_SIZE)
-    out += 1 + REAL_QUEUE_KEY_SIZE
+    out = put_literal(out, "\x02REAL_QID\x01")
     out += put_number(out, queue_id)
     return <int32_t>(out - properties)

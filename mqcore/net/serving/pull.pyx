@@ -34,7 +34,7 @@ from mqcore.shm.tables cimport (
     queue_hash,
     topic_find,
 )
-from mqcore.store.queue.multi_dispatch cimport is_light_name
+from mqcore.store.topic_names cimport is_light_name
 
 cdef enum:
     PERM_READ = 4

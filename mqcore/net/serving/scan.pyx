@@ -116,7 +116,7 @@ cdef bint origin_passes(Reading* r, int32_t queue, const RecordView* view) noexc
     cdef LoadedFilter* filter
     cdef bint passes
     while property_next(&at, view.properties + view.properties_length, &item):
-        if item_is(&item, "RETRY_TOPIC", 11):
+        if item_is(&item, "RETRY_TOPIC"):
             topic = item.value
             topic_length = item.value_length
     if topic == NULL:
@@ -216,7 +216,7 @@ cdef bint is_whole(Reading* r, int32_t queue, int64_t offset, const QueueItem* i
         return True
     at = view.properties                       # a light queue's entries point at others' messages
     while property_next(&at, view.properties + view.properties_length, &named):
-        if item_is(&named, "INNER_MULTI_DISPATCH", 20):
+        if item_is(&named, "INNER_MULTI_DISPATCH"):
             return True
     return False
 

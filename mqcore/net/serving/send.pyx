@@ -11,6 +11,7 @@ from mqcore.layout cimport (
     BATCH_ITEM_FLAG,
     HOST_V6_EXTRA,
     PROPERTIES_LENGTH_MAX,
+    PROPERTY_SEPARATOR,
     PUT_MESSAGE_ILLEGAL,
     PUT_SERVICE_NOT_AVAILABLE,
     RECORD_FIXED_SIZE,
@@ -50,13 +51,13 @@ from mqcore.net.serving.properties cimport (
 )
 from mqcore.shm.tables cimport TopicView, name_hash, topic_find
 from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
-from mqcore.store.queue.multi_dispatch cimport is_light_name
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 from mqcore.store.topic_names cimport (
     HALF_TOPIC,
     HALF_TOPIC_LENGTH,
     SCHEDULE_TOPIC,
     SCHEDULE_TOPIC_LENGTH,
+    is_light_name,
 )
 
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
@@ -257,8 +258,8 @@ cdef int32_t join_properties(uint8_t* into, const uint8_t* item, const uint8_t* 
     """An item's own properties (with their length before them), then the batch's."""
     cdef int32_t length = load_u16(item)
     memcpy(into, item + 2, length)
-    if length > 0 and into[length - 1] != 2:
-        into[length] = 2
+    if length > 0 and into[length - 1] != PROPERTY_SEPARATOR:
+        into[length] = PROPERTY_SEPARATOR
         length += 1
     memcpy(into + length, envelope, envelope_length)
     return length + envelope_length

@@ -48,13 +48,18 @@ from mqcore.store.record cimport (
     record_head,
 )
 from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
+from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
 from mqcore.wire.digits cimport put_number
 
-cdef const char* OP_PROPERTIES = "WAIT\x01true\x02TAGS\x01d"     # as stock writes them
+cdef extern from *:
+    """
+    #define MQ_OP_PROPERTIES "WAIT\\x01" "true\\x02" "TAGS\\x01" "d"
+    """
+    const char* OP_PROPERTIES "MQ_OP_PROPERTIES"                 # as stock writes them
+
 cdef const char* ROLLBACK_REMARK = "not set any response code"   # stock's, on a success too
 
 cdef enum:
-    OP_PROPERTIES_LENGTH = 16
     NUMBER_LENGTH_MAX = 20
 
 cdef struct HalfMessage:
@@ -92,16 +97,17 @@ cdef const char* check_half(Ends* s, const EndRequest* request, HalfMessage* hal
     half.real_topic.value_length = 0
     half.waits = True
     while property_next(&at, end, &item):
-        if item_is(&item, "PGROUP", 6):
+        if item_is(&item, "PGROUP"):
             group_agrees = item.value_length == request.group_length and memcmp(
                 item.value, request.group, request.group_length) == 0
-        elif item_is(&item, "REAL_TOPIC", 10):
+        elif item_is(&item, "REAL_TOPIC"):
             half.real_topic = item
-        elif item_is(&item, "REAL_QID", 8):
+        elif item_is(&item, "REAL_QID"):
             if not property_number(&item, &number):
                 number = -1
-        elif item_is(&item, "WAIT", 4):
-            half.waits = not (item.value_length == 5 and (item.value[0] | 32) == 102)
+        elif item_is(&item, "WAIT"):
+            half.waits = not (item.value_length == literal_length("false")
+                              and (item.value[0] | SMALL_LETTER) == c'f')
     if not group_agrees:
         return "producerGroup is not the group of the half message"
     if half.record.queue_offset != request.half_offset:
@@ -164,17 +170,17 @@ cdef void append_op(Ends* s, Connection* c, const EndRequest* request, const Hal
     record.born_host_size = record.store_host_size = s.appends.identity.store_host_size
     properties = record_begin(at, &record, body, body_length, <const uint8_t*>OP_TOPIC,
                               OP_TOPIC_LENGTH)
-    memcpy(properties + 2, OP_PROPERTIES, OP_PROPERTIES_LENGTH)
+    put_literal(properties + 2, OP_PROPERTIES)
     fill_head(c, request, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
     head.topic_start = <int32_t>(properties - OP_TOPIC_LENGTH - at)
-    head.bytes_total = record_end(at, properties, OP_PROPERTIES_LENGTH)
+    head.bytes_total = record_end(at, properties, literal_length(OP_PROPERTIES))
     head.request_flags = REQUEST_ONEWAY | (REQUEST_AFTER_PREVIOUS if after_final else 0)
     append_for(s.appends, head)
 
 
 cdef inline int32_t op_size() noexcept nogil:
     return (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + NUMBER_LENGTH_MAX + OP_TOPIC_LENGTH
-            + OP_PROPERTIES_LENGTH)
+            + literal_length(OP_PROPERTIES))
 
 
 cdef inline int32_t both_size(const HalfMessage* half) noexcept nogil:

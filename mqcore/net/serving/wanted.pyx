@@ -1,6 +1,6 @@
 """What a pull selects by (broker.md 6.1 steps 5 to 6; FilterAPI, ConsumerFilterManager)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from mqcore.filter.loaded cimport filter_drop, filter_take
 from mqcore.layout cimport (
@@ -18,14 +18,12 @@ from mqcore.layout cimport (
 from mqcore.shm.filters cimport FilterView, filter_codes_place, filter_of_request
 from mqcore.shm.tables cimport subscription_find
 from mqcore.store.record cimport java_hash
+from mqcore.store.topic_names cimport is_retry_topic
+from mqcore.text cimport is_literal, put_literal
 from mqcore.wire.header cimport Text, text_copy
 
 cdef enum:
     TYPE_LENGTH_MAX = 64
-
-
-cdef bint same_text(const Text* text, const char* word, int32_t length) noexcept nogil:
-    return text.length == length and not text.escaped and memcmp(text.start, word, length) == 0
 
 
 cdef bint read_tags(const uint8_t* text, int32_t length, SubscriptionView* wanted) noexcept nogil:
@@ -33,17 +31,17 @@ cdef bint read_tags(const uint8_t* text, int32_t length, SubscriptionView* wante
     cdef int32_t start = 0, stop, at
     wanted.kind = SUBSCRIPTION_ALL
     wanted.code_count = 0
-    if length == 0 or (length == 1 and text[0] == 42):
+    if length == 0 or (length == 1 and text[0] == c'*'):
         return True
     at = 0
     while at <= length:
-        if at < length and not (text[at] == 124 and at + 1 < length and text[at + 1] == 124):
+        if at < length and not (text[at] == c'|' and at + 1 < length and text[at + 1] == c'|'):
             at += 1
             continue
         stop = at
-        while start < stop and text[start] <= 32:
+        while start < stop and text[start] <= c' ':
             start += 1
-        while stop > start and text[stop - 1] <= 32:
+        while stop > start and text[stop - 1] <= c' ':
             stop -= 1
         if stop > start:
             if wanted.code_count == SUBSCRIPTION_CODE_COUNT_MAX:
@@ -95,8 +93,7 @@ cdef void begin(Wants* w, const uint8_t* topic, int32_t topic_length, Wanted* wa
     wanted.match.filter = NULL
     wanted.match.code_count = 0
     wanted.match.codes = wanted.view.codes
-    wanted.match.by_origin = (w.filter_retry and topic_length > 7
-                              and memcmp(topic, <const char*>"%RETRY%", 7) == 0)
+    wanted.match.by_origin = w.filter_retry and is_retry_topic(topic, topic_length)
     wanted.view.number = -1
 
 
@@ -104,11 +101,12 @@ cdef bint wanted_given(Wants* w, const PullRequest* request, Wanted* wanted) noe
     cdef const Text* kind = &request.filter_type
     cdef const Text* expression = &request.filter
     cdef uint8_t text[REQUEST_TEXT_MAX]
-    cdef int32_t start = 3, length = 0
-    cdef bint tags = kind.length <= 0 or same_text(kind, "TAG", 3)
+    cdef int32_t start, length = 0
+    cdef bint tags = kind.length <= 0 or (
+        not kind.escaped and is_literal(kind.start, kind.length, "TAG"))
     begin(w, request.topic, request.topic_length, wanted)
     if tags:
-        memcpy(text, <const char*>"TAG", 3)
+        start = <int32_t>(put_literal(text, "TAG") - text)
     else:
         start = text_copy(kind, text, TYPE_LENGTH_MAX)
         if start < 0 or not w.filters_enabled:

@@ -39,7 +39,7 @@ cdef const char* next_folder(const char* at, Folder* folder) noexcept nogil:
     """The folder that begins at `at`; returns where the next one begins, NULL: there is none."""
     cdef const char* end = strchr(at, 10)
     cdef size_t length = <size_t>(end - at) if end != NULL else strlen(at)
-    folder.takes_new = at[0] != 45
+    folder.takes_new = at[0] != c'-'
     if not folder.takes_new:
         at += 1
         length -= 1
@@ -148,9 +148,9 @@ cdef bint log_checksums_folder(const char* folders, int64_t base, char* checksum
     store_io().close_file(fd)
     strcpy(folder, found.path)
     length = strlen(found.path)
-    while length > 1 and found.path[length - 1] == 47:
+    while length > 1 and found.path[length - 1] == c'/':
         length -= 1
-    while length > 0 and found.path[length - 1] != 47:
+    while length > 0 and found.path[length - 1] != c'/':
         length -= 1
     found.path[length] = 0
     snprintf(checksums, FOLDER_PATH_MAX, "%schecksums", found.path)

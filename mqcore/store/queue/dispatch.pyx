@@ -97,7 +97,7 @@ cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_
     cdef int32_t start = 0, i
     cdef int error
     for i in range(length + 1):
-        if i < length and keys[i] != 32:
+        if i < length and keys[i] != c' ':
             continue
         if i > start:
             error = index_add(
@@ -201,13 +201,13 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
     keys.value_length = 0
     delay.value_length = 0
     while property_next(&at, end, &item):
-        if item_is(&item, "TAGS", 4):
+        if item_is(&item, "TAGS"):
             tags = tag_code(item.value, item.value_length)
-        elif item_is(&item, "UNIQ_KEY", 8):
+        elif item_is(&item, "UNIQ_KEY"):
             unique = item
-        elif item_is(&item, "KEYS", 4):
+        elif item_is(&item, "KEYS"):
             keys = item
-        elif item_is(&item, "DELAY", 5):
+        elif item_is(&item, "DELAY"):
             delay = item
     if delay.value_length:
         delivery_ms = delivery_time_ms(&d.delays, record, &delay)

@@ -19,6 +19,7 @@ from mqcore.store.log.view cimport log_at, log_next_use, log_record, log_view_cl
 from mqcore.store.queue.extension cimport is_extension_address
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH, OP_TOPIC, OP_TOPIC_LENGTH
+from mqcore.text cimport is_digit
 
 cdef enum:
     OP_TAG_CODE = 100                  # of the tag `d`
@@ -259,9 +260,9 @@ cdef int64_t named_half(HalfQueue* h, const QueueItem* item, bint* unreadable) n
     if not 1 <= record.body_length <= DIGITS_MAX:
         return -1
     for i in range(record.body_length):
-        if not 48 <= record.body[i] <= 57:
+        if not is_digit(record.body[i]):
             return -1
-        number = number * 10 + record.body[i] - 48
+        number = number * 10 + record.body[i] - c'0'
     return number
 
 

@@ -20,11 +20,6 @@ from mqcore.store.record cimport RecordView
 cdef enum:
     MULTI_NAMES_MAX = 8192            # what 32,767 bytes of properties can name, with offsets
 
-cdef inline bint is_light_name(const uint8_t* name, int32_t length) noexcept nogil:
-    """%LMQ%...: a light queue, or a group of one (remoting.md 6.8)."""
-    return (length > 5 and name[0] == 37 and name[1] == 76 and name[2] == 77 and name[3] == 81
-            and name[4] == 37)
-
 cdef struct NamedQueue:
     int32_t queue                     # number in the queue table
     int64_t offset                    # of the record there

@@ -2,11 +2,13 @@
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcpy, memset
 
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport (
+    NAME_SEPARATOR,
     PROPERTIES_LENGTH_MAX,
+    PROPERTY_SEPARATOR,
     PUT_LIGHT_QUEUES_FULL,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
@@ -29,21 +31,24 @@ from mqcore.store.record cimport (
     record_end,
     record_parse,
 )
-from mqcore.store.topic_names cimport SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH
+from mqcore.store.topic_names cimport SCHEDULE_TOPIC, is_light_name
+from mqcore.text cimport is_digit, literal_length, put_literal, starts_with
 from mqcore.wire.digits cimport put_number
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* text, size_t length, const void* part, size_t part_length)
 
+cdef extern from *:
+    """
+    #define MQ_MULTI_PREFIX "INNER_MULTI_"
+    #define MQ_MULTI_OFFSETS "INNER_MULTI_QUEUE_OFFSET"
+    """
+    const char* PREFIX "MQ_MULTI_PREFIX"
+    const char* OFFSETS_KEY "MQ_MULTI_OFFSETS"
+
 cdef enum:
-    COMMA = 44
     DIGITS_MAX = 20
     RECOUNT_MS = 1000
-    PREFIX_LENGTH = 12
-    KEY_LENGTH = 24                   # of INNER_MULTI_QUEUE_OFFSET
-
-cdef const char* PREFIX = b"INNER_MULTI_"
-cdef const char* OFFSETS_KEY = b"INNER_MULTI_QUEUE_OFFSET"
 
 
 cdef int multi_open(MultiDispatch* m, Shm* shm, bint light_queues,
@@ -132,14 +137,9 @@ cdef bint is_for_other_messages(const uint8_t* name, int32_t length) noexcept no
     Queues whose messages the broker acts upon, or takes for those of one group: no message may name
     them beside its own, or it would be delivered for ever, or settle others' transactions.
     """
-    return (starts(name, length, SCHEDULE_TOPIC, SCHEDULE_TOPIC_LENGTH)
-            or starts(name, length, b"RMQ_SYS_", 8) or starts(name, length, b"rmq_sys_", 8)
-            or starts(name, length, b"%RETRY%", 7) or starts(name, length, b"%DLQ%", 5))
-
-
-cdef inline bint starts(const uint8_t* name, int32_t length, const char* text,
-                        int32_t text_length) noexcept nogil:
-    return length >= text_length and memcmp(name, text, text_length) == 0
+    return (starts_with(name, length, SCHEDULE_TOPIC)
+            or starts_with(name, length, "RMQ_SYS_") or starts_with(name, length, "rmq_sys_")
+            or starts_with(name, length, "%RETRY%") or starts_with(name, length, "%DLQ%"))
 
 
 cdef bint is_delivery(const RecordView* record) noexcept nogil:
@@ -148,7 +148,7 @@ cdef bint is_delivery(const RecordView* record) noexcept nogil:
     cdef PropertyItem item
     cdef int64_t level
     while property_next(&at, record.properties + record.properties_length, &item):
-        if item_is(&item, "DELAY", 5) and property_number(&item, &level) and level > 0:
+        if item_is(&item, "DELAY") and property_number(&item, &level) and level > 0:
             return True
     return False
 
@@ -156,7 +156,7 @@ cdef bint is_delivery(const RecordView* record) noexcept nogil:
 cdef bint is_blank(const PropertyItem* item) noexcept nogil:
     cdef int32_t i
     for i in range(item.value_length):
-        if item.value[i] > 32:
+        if item.value[i] > c' ':
             return False
     return True
 
@@ -171,12 +171,12 @@ cdef int take_names(MultiDispatch* m, const RecordView* record,
     cdef const uint8_t* stop
     cdef int32_t count = 0, i
     cdef int status = PUT_OK
-    while end > names.value and (end - 1)[0] == COMMA:    # as stock splits: none at the end
+    while end > names.value and (end - 1)[0] == c',':    # as stock splits: none at the end
         end -= 1
     for i in range(2):                            # all are looked at before one is entered
         name = names.value
         while name < end and status == PUT_OK:
-            stop = <const uint8_t*>memchr(name, COMMA, end - name)
+            stop = <const uint8_t*>memchr(name, c',', end - name)
             if stop == NULL:
                 stop = end
             if i:
@@ -194,10 +194,10 @@ cdef int take_names(MultiDispatch* m, const RecordView* record,
 
 cdef uint8_t* put_item(uint8_t* at, const uint8_t* start, const PropertyItem* item) noexcept nogil:
     if at != start:
-        at[0] = 2
+        at[0] = PROPERTY_SEPARATOR
         at += 1
     memcpy(at, item.key, item.key_length)
-    at[item.key_length] = 1
+    at[item.key_length] = NAME_SEPARATOR
     memcpy(at + item.key_length + 1, item.value, item.value_length)
     return at + item.key_length + 1 + item.value_length
 
@@ -205,14 +205,14 @@ cdef uint8_t* put_item(uint8_t* at, const uint8_t* start, const PropertyItem* it
 cdef uint8_t* put_offsets(MultiDispatch* m, uint8_t* at, const uint8_t* start) noexcept nogil:
     cdef int32_t i
     if at != start:
-        at[0] = 2
+        at[0] = PROPERTY_SEPARATOR
         at += 1
-    memcpy(at, OFFSETS_KEY, KEY_LENGTH)
-    at[KEY_LENGTH] = 1
-    at += KEY_LENGTH + 1
+    at = put_literal(at, OFFSETS_KEY)
+    at[0] = NAME_SEPARATOR
+    at += 1
     for i in range(m.named_count):
         if i:
-            at[0] = COMMA
+            at[0] = c','
             at += 1
         at += put_number(at, m.named[i].offset)
     return at
@@ -230,7 +230,7 @@ cdef int rewrite(MultiDispatch* m, const uint8_t* at, const RecordView* record, 
     cdef int status
     names.value_length = 0
     while single and property_next(&from_, end, &item):
-        if item_is(&item, "INNER_MULTI_DISPATCH", 20):
+        if item_is(&item, "INNER_MULTI_DISPATCH"):
             names = item
     if names.value_length and not is_blank(&names) and not waits_elsewhere(record):
         status = take_names(m, record, &names)
@@ -241,8 +241,8 @@ cdef int rewrite(MultiDispatch* m, const uint8_t* at, const RecordView* record, 
     memcpy(target, at, before)
     from_ = record.properties
     while property_next(&from_, end, &item):
-        if item_is(&item, OFFSETS_KEY, KEY_LENGTH) or (
-                m.named_count and item_is(&item, "WAIT", 4)):
+        if item_is(&item, OFFSETS_KEY) or (
+                m.named_count and item_is(&item, "WAIT")):
             continue
         to = put_item(to, start, &item)
     if m.named_count:
@@ -263,7 +263,8 @@ cdef bint concerns(const uint8_t* at, int32_t count, int64_t total) noexcept nog
     for i in range(count):
         if record_parse(at, total, &record) != PARSE_RECORD:
             return False                             # what it is will be seen by whoever stages it
-        if memmem(record.properties, record.properties_length, PREFIX, PREFIX_LENGTH) != NULL:
+        if memmem(record.properties, record.properties_length, PREFIX,
+                  literal_length(PREFIX)) != NULL:
             return True
         at += record.size
         total -= record.size
@@ -276,7 +277,7 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
     cdef const uint8_t* at = records[0]
     cdef int64_t left = given.bytes_total, done = sizeof(AppendHead)
     # at most one record grows: by its offsets, or to properties that are too long
-    cdef int64_t wanted = done + left + MULTI_NAMES_MAX * (DIGITS_MAX + 1) + 2 * KEY_LENGTH
+    cdef int64_t wanted = done + left + MULTI_NAMES_MAX * (DIGITS_MAX + 1) + 2 * literal_length(OFFSETS_KEY)
     cdef uint8_t* memory
     cdef RecordView record
     cdef int32_t i, size
@@ -318,12 +319,13 @@ cdef int32_t multi_queues(Shm* shm, bint light_queues, const RecordView* record,
     cdef PropertyItem item, names, offsets
     names.value_length = 0
     offsets.value_length = 0
-    if memmem(record.properties, record.properties_length, PREFIX, PREFIX_LENGTH) == NULL:
+    if memmem(record.properties, record.properties_length, PREFIX,
+                  literal_length(PREFIX)) == NULL:
         return 0
     while property_next(&at, end, &item):
-        if item_is(&item, "INNER_MULTI_DISPATCH", 20):
+        if item_is(&item, "INNER_MULTI_DISPATCH"):
             names = item
-        elif item_is(&item, OFFSETS_KEY, KEY_LENGTH):
+        elif item_is(&item, OFFSETS_KEY):
             offsets = item
     if names.value_length == 0 or offsets.value_length == 0:
         return 0
@@ -343,15 +345,15 @@ cdef int32_t pair_up(Shm* shm, bint light_queues, const RecordView* record, bint
     cdef int64_t offset
     cdef uint64_t hash
     while name < names_end and digits < digits_end and count < MULTI_NAMES_MAX:
-        stop = <const uint8_t*>memchr(name, COMMA, names_end - name)
+        stop = <const uint8_t*>memchr(name, c',', names_end - name)
         if stop == NULL:
             stop = names_end
         length = <int32_t>(stop - name)
         offset = 0
-        while digits < digits_end and 48 <= digits[0] <= 57 and offset < (<int64_t>1 << 58):
-            offset = offset * 10 + digits[0] - 48
+        while digits < digits_end and is_digit(digits[0]) and offset < (<int64_t>1 << 58):
+            offset = offset * 10 + digits[0] - c'0'
             digits += 1
-        if (digits < digits_end and digits[0] != COMMA) or not is_folder_name(name, length):
+        if (digits < digits_end and digits[0] != c',') or not is_folder_name(name, length):
             break
         digits += 1
         queue_id = queue_id_of(light_queues, name, length, record.queue_id)

@@ -90,7 +90,7 @@ cdef int make_folders(const OpenFiles* f, const QueueEntry* entry) noexcept nogi
     path[topic_end] = 0
     if error == 0:
         error = make_folder(path)
-    path[topic_end] = 47
+    path[topic_end] = c'/'
     return make_folder(path) if error == 0 else error
 
 

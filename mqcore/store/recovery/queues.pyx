@@ -300,9 +300,9 @@ cdef class QueueRecovery:
             return False
         properties = record.properties
         while property_next(&properties, record.properties + record.properties_length, &property):
-            if item_is(&property, "TAGS", 4):
+            if item_is(&property, "TAGS"):
                 tags = tag_code(property.value, property.value_length)
-            elif item_is(&property, "INNER_MULTI_DISPATCH", 20):
+            elif item_is(&property, "INNER_MULTI_DISPATCH"):
                 listed = True
         if record.topic_length != queue.topic_length or memcmp(
                 record.topic, queue.topic, record.topic_length) != 0:

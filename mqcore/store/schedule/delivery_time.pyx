@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from mqcore.layout cimport DELAY_LEVEL_MAX
 from mqcore.store.record cimport PropertyItem, RecordView
 from mqcore.store.topic_names cimport is_schedule_topic
+from mqcore.text cimport is_digit
 
 cdef enum:
     UNKNOWN_LEVEL_MS = 1000
@@ -29,8 +30,8 @@ cdef int64_t delivery_time_ms(const DelayLevels* levels, const RecordView* recor
     if delay.value_length == 0 or not is_schedule_topic(record.topic, record.topic_length):
         return -1
     for i in range(min(delay.value_length, LEVEL_DIGITS_MAX)):
-        if not 48 <= delay.value[i] <= 57:
+        if not is_digit(delay.value[i]):
             level = 0                              # no number: an unknown level
             break
-        level = level * 10 + delay.value[i] - 48
+        level = level * 10 + delay.value[i] - c'0'
     return record.store_time_ms + levels.delay_ms[min(level, <int64_t>levels.count)]

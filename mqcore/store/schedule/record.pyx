@@ -25,6 +25,7 @@ from mqcore.store.record cimport (
     record_place,
 )
 from mqcore.store.topic_names cimport is_half_topic
+from mqcore.text cimport is_digit
 
 cdef enum:
     DIGITS_MAX = 9                 # of a queue id or a level
@@ -33,7 +34,7 @@ cdef enum:
 cdef int32_t number(const PropertyItem* item) noexcept nogil:
     """A property's value as a number of digits alone; -1: it is none."""
     cdef int64_t value
-    if not 1 <= item.value_length <= DIGITS_MAX or not 48 <= item.value[0] <= 57:
+    if not 1 <= item.value_length <= DIGITS_MAX or not is_digit(item.value[0]):
         return -1
     return <int32_t>value if property_number(item, &value) else -1
 
@@ -46,12 +47,12 @@ cdef int real_place(const RecordView* delayed, RealPlace* place) noexcept nogil:
     place.queue_id = -1
     place.level = 0
     while property_next(&at, end, &item):
-        if item_is(&item, "REAL_TOPIC", 10):
+        if item_is(&item, "REAL_TOPIC"):
             place.topic = item.value
             place.topic_length = item.value_length
-        elif item_is(&item, "REAL_QID", 8):
+        elif item_is(&item, "REAL_QID"):
             place.queue_id = number(&item)
-        elif item_is(&item, "DELAY", 5):
+        elif item_is(&item, "DELAY"):
             place.level = max(number(&item), 0)
     if not is_folder_name(place.topic, place.topic_length) or place.queue_id < 0:
         return PLACE_MISSING
@@ -84,7 +85,7 @@ cdef int32_t delivery_write(const uint8_t* at, const RecordView* delayed, const 
 cdef bint next_kept(const uint8_t** at, const uint8_t* end, PropertyItem* item) noexcept nogil:
     """The next property that every copy of a message has."""
     while property_next(at, end, item):
-        if not item_is(item, "WAIT", 4) and not item_is(item, "INNER_MULTI_QUEUE_OFFSET", 24):
+        if not item_is(item, "WAIT") and not item_is(item, "INNER_MULTI_QUEUE_OFFSET"):
             return True
     return False
 

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
+from mqcore.layout cimport NAME_SEPARATOR, PROPERTY_SEPARATOR
 from mqcore.store.record cimport (
     PropertyItem,
     RecordHead,
@@ -11,6 +12,7 @@ from mqcore.store.record cimport (
     property_number,
     record_head,
 )
+from mqcore.text cimport Literal, literal, literal_length
 from mqcore.wire.digits cimport put_number
 
 cdef enum:
@@ -32,32 +34,33 @@ cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil:
     notes.immune_ms = NOT_SAID
     notes.original = NOT_SAID
     while property_next(&at, end, &item):
-        if item_is(&item, "PGROUP", 6):
+        if item_is(&item, "PGROUP"):
             notes.group = item
-        elif item_is(&item, "REAL_TOPIC", 10):
+        elif item_is(&item, "REAL_TOPIC"):
             notes.real_topic = item
-        elif item_is(&item, "REAL_QID", 8):
+        elif item_is(&item, "REAL_QID"):
             notes.real_queue_id = number_in(&item, 0)
-        elif item_is(&item, "UNIQ_KEY", 8):
+        elif item_is(&item, "UNIQ_KEY"):
             notes.unique_key = item
-        elif item_is(&item, "TRANSACTION_CHECK_TIMES", 23):
+        elif item_is(&item, "TRANSACTION_CHECK_TIMES"):
             notes.check_times = max(<int64_t>0, number_in(&item, 0))
-        elif item_is(&item, "CHECK_IMMUNITY_TIME_IN_SECONDS", 30):
+        elif item_is(&item, "CHECK_IMMUNITY_TIME_IN_SECONDS"):
             seconds = number_in(&item, -1)
             notes.immune_ms = seconds * 1000 if 0 <= seconds <= SECONDS_MAX else OWN_TIME
-        elif item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET", 26):
+        elif item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET"):
             notes.original = number_in(&item, NO_ORIGINAL)
 
 
-cdef uint8_t* put_property(uint8_t* out, uint8_t* start, const char* key, int32_t key_length,
-                           const uint8_t* value, int32_t value_length) noexcept nogil:
+cdef uint8_t* put_property(uint8_t* out, uint8_t* start, Literal key, const uint8_t* value,
+                           int32_t value_length) noexcept nogil:
     if out != start:
-        out[0] = 2
+        out[0] = PROPERTY_SEPARATOR
         out += 1
-    memcpy(out, key, key_length)
-    out[key_length] = 1
-    memcpy(out + key_length + 1, value, value_length)
-    return out + key_length + 1 + value_length
+    memcpy(out, key.text, key.length)
+    out += key.length
+    out[0] = NAME_SEPARATOR
+    memcpy(out + 1, value, value_length)
+    return out + 1 + value_length
 
 
 cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int64_t original,
@@ -69,23 +72,24 @@ cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int6
     cdef uint8_t digits[24]
     cdef PropertyItem item
     while property_next(&at, end, &item):
-        if item_is(&item, "TRANSACTION_CHECK_TIMES", 23):
+        if item_is(&item, "TRANSACTION_CHECK_TIMES"):
             continue
-        if original >= 0 and (item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET", 26)
-                              or item_is(&item, "WAIT", 4)):
+        if original >= 0 and (item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET")
+                              or item_is(&item, "WAIT")):
             continue
         if out != into:
-            out[0] = 2
+            out[0] = PROPERTY_SEPARATOR
             out += 1
         memcpy(out, item.key, item.value + item.value_length - item.key)
         out += item.value + item.value_length - item.key
     if check_times >= 0:
-        out = put_property(out, into, "TRANSACTION_CHECK_TIMES", 23, digits,
+        out = put_property(out, into, literal("TRANSACTION_CHECK_TIMES"), digits,
                            put_number(digits, check_times))
     if original >= 0:                          # store.md 18.5: such a copy says WAIT=false
-        out = put_property(out, into, "TRAN_PREPARED_QUEUE_OFFSET", 26, digits,
+        out = put_property(out, into, literal("TRAN_PREPARED_QUEUE_OFFSET"), digits,
                            put_number(digits, original))
-        out = put_property(out, into, "WAIT", 4, <const uint8_t*>"false", 5)
+        out = put_property(out, into, literal("WAIT"), <const uint8_t*>"false",
+                           literal_length("false"))
     return <int32_t>(out - into)
 
 

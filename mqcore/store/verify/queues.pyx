@@ -19,6 +19,7 @@ from mqcore.store.record cimport (
     item_is,
     property_next,
 )
+from mqcore.store.topic_names cimport is_light_name
 from mqcore.store.verify.findings cimport (
     FOUND_ENTRY_BEYOND,
     FOUND_ENTRY_GARBAGE,
@@ -38,6 +39,7 @@ from mqcore.store.verify.window cimport (
     window_open,
     window_record,
 )
+from mqcore.text cimport is_digit
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
@@ -206,13 +208,13 @@ cdef bint named(const PropertyItem* names, const PropertyItem* offsets, const Qu
     cdef bint light
     while name < names_end and digits < digits_end:
         stop = name
-        while stop < names_end and stop[0] != 44:
+        while stop < names_end and stop[0] != c',':
             stop += 1
         value = 0
-        while digits < digits_end and 48 <= digits[0] <= 57 and value < (<int64_t>1 << 58):
-            value = value * 10 + digits[0] - 48
+        while digits < digits_end and is_digit(digits[0]) and value < (<int64_t>1 << 58):
+            value = value * 10 + digits[0] - c'0'
             digits += 1
-        light = stop - name > 5 and memcmp(name, <const char*>b"%LMQ%", 5) == 0
+        light = is_light_name(name, <int32_t>(stop - name))
         if (value == offset and stop - name == queue.topic_length
                 and memcmp(name, queue.topic, queue.topic_length) == 0
                 and (queue.queue_id == own_queue_id or (light and queue.queue_id == 0))):
@@ -233,9 +235,9 @@ cdef bint belongs(const RecordView* record, const QueueCheck* queue, int64_t off
     names.value_length = 0
     offsets.value_length = 0
     while property_next(&at, record.properties + record.properties_length, &item):
-        if item_is(&item, "INNER_MULTI_DISPATCH", 20):
+        if item_is(&item, "INNER_MULTI_DISPATCH"):
             names = item
-        elif item_is(&item, "INNER_MULTI_QUEUE_OFFSET", 24):
+        elif item_is(&item, "INNER_MULTI_QUEUE_OFFSET"):
             offsets = item
     if not names.value_length or not offsets.value_length:
         return False

@@ -44,7 +44,7 @@ cdef bint word_in(const uint8_t* words, int32_t length, const uint8_t* word,
     """Whether a text split at single blanks has this word."""
     cdef int32_t start = 0, i
     for i in range(length + 1):
-        if i < length and words[i] != 32:
+        if i < length and words[i] != c' ':
             continue
         if i - start == word_length and memcmp(words + start, word, word_length) == 0:
             return True
@@ -56,11 +56,11 @@ cdef bint has_key(const RecordView* record, const Wanted* wanted) noexcept nogil
     cdef const uint8_t* at = record.properties
     cdef PropertyItem item
     while property_next(&at, record.properties + record.properties_length, &item):
-        if item_is(&item, "UNIQ_KEY", 8):
+        if item_is(&item, "UNIQ_KEY"):
             if (item.value_length == wanted.key_length
                     and memcmp(item.value, wanted.key, wanted.key_length) == 0):
                 return True
-        elif item_is(&item, "KEYS", 4) and word_in(item.value, item.value_length, wanted.key,
+        elif item_is(&item, "KEYS") and word_in(item.value, item.value_length, wanted.key,
                                                    wanted.key_length):
             return True
     return False

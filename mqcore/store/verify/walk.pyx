@@ -28,7 +28,7 @@ from mqcore.store.record cimport (
     property_next,
     tag_code,
 )
-from mqcore.store.topic_names cimport is_schedule_topic
+from mqcore.store.topic_names cimport is_light_name, is_schedule_topic
 from mqcore.store.verify.findings cimport (
     FIELD_BORN_PORT,
     FIELD_MULTI_DISPATCH,
@@ -64,6 +64,7 @@ from mqcore.store.verify.window cimport (
     window_nonzero,
     window_record,
 )
+from mqcore.text cimport is_digit
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* text, size_t length, const void* part, size_t part_length)
@@ -88,17 +89,17 @@ cdef void properties_of(const RecordView* record, Properties* p) noexcept nogil:
     cdef PropertyItem item
     memset(p, 0, sizeof(Properties))
     while property_next(&at, record.properties + record.properties_length, &item):
-        if item_is(&item, "TAGS", 4):
+        if item_is(&item, "TAGS"):
             p.tags = item
-        elif item_is(&item, "KEYS", 4):
+        elif item_is(&item, "KEYS"):
             p.keys = item
-        elif item_is(&item, "UNIQ_KEY", 8):
+        elif item_is(&item, "UNIQ_KEY"):
             p.unique = item
-        elif item_is(&item, "DELAY", 5):
+        elif item_is(&item, "DELAY"):
             p.delay = item
-        elif item_is(&item, "INNER_MULTI_DISPATCH", 20):
+        elif item_is(&item, "INNER_MULTI_DISPATCH"):
             p.names = item
-        elif item_is(&item, "INNER_MULTI_QUEUE_OFFSET", 24):
+        elif item_is(&item, "INNER_MULTI_QUEUE_OFFSET"):
             p.offsets = item
 
 
@@ -145,9 +146,9 @@ cdef int64_t delivery_ms(const QueueSet* s, const RecordView* record,
     if delay.value_length == 0 or not is_schedule_topic(record.topic, record.topic_length):
         return -1
     for i in range(min(delay.value_length, 9)):
-        if not 48 <= delay.value[i] <= 57:
+        if not is_digit(delay.value[i]):
             return -1
-        level = level * 10 + delay.value[i] - 48
+        level = level * 10 + delay.value[i] - c'0'
     if level <= 0:
         return -1
     level = min(level, <int64_t>s.delay_levels)
@@ -187,18 +188,18 @@ cdef void expect_side_queues(Walk* w, const RecordView* record, const Properties
     cdef int32_t number
     while name < names_end:
         stop = name
-        while stop < names_end and stop[0] != 44:
+        while stop < names_end and stop[0] != c',':
             stop += 1
         digit = digits
         offset = 0
-        while digit < digits_end and 48 <= digit[0] <= 57 and offset < (<int64_t>1 << 58):
-            offset = offset * 10 + digit[0] - 48
+        while digit < digits_end and is_digit(digit[0]) and offset < (<int64_t>1 << 58):
+            offset = offset * 10 + digit[0] - c'0'
             digit += 1
-        if digit == digits or (digit < digits_end and digit[0] != 44):
+        if digit == digits or (digit < digits_end and digit[0] != c','):
             find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_MULTI_DISPATCH, 0, 0)
             return
         number = -1
-        if stop - name > 5 and memcmp(name, <const char*>b"%LMQ%", 5) == 0:
+        if is_light_name(name, <int32_t>(stop - name)):
             number = queue_number(&w.queues, name, <int32_t>(stop - name), 0, False)
         if number < 0:
             number = queue_number(&w.queues, name, <int32_t>(stop - name), record.queue_id, False)
@@ -248,7 +249,7 @@ cdef void take(Walk* w, const uint8_t* at, const RecordView* record) noexcept no
             keys_note(&w.keys, record, p.unique.value, p.unique.value_length)
         start = 0
         for i in range(p.keys.value_length + 1 if p.keys.value_length else 0):
-            if i < p.keys.value_length and p.keys.value[i] != 32:
+            if i < p.keys.value_length and p.keys.value[i] != c' ':
                 continue
             if i > start:
                 keys_note(&w.keys, record, p.keys.value + start, i - start)
