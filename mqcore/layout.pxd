@@ -219,6 +219,9 @@ cdef struct ReplicaGate "mq_replica_gate":     # all of it: who replicates
     uint8_t pad[116]
 
 # -- The store clock: when a store time was (mqcore/shm/store_clock.pxd) ------------------------------
+cdef enum:
+    CLOCK_KNOTS_MAX = 64
+
 cdef struct ClockKnot "mq_clock_knot":
     int64_t steady_ms                    # from here on store times are as this knot says
     int64_t store_ms                     # the store clock then
@@ -230,16 +233,16 @@ cdef struct StoreClock "mq_store_clock":
     int32_t count                        # of knots; the writer
     int64_t doubted_since_ms             # steady: since when the wall clock is far ahead, 0: it is not
     uint8_t pad[112]
-    ClockKnot knots[64]                  # the oldest first; the writer
+    ClockKnot knots[CLOCK_KNOTS_MAX]     # the oldest first; the writer
 
 # -- Delayed messages: how far each level is delivered (broker.md 4.6) -------------------------------
 cdef struct ScheduleState "mq_schedule_state":
     int32_t sequence                     # odd while the scheduler writes
     int32_t level_count                  # 0: not known yet; the scheduler
-    int64_t offsets[64]                  # of level 1, 2, ...: the next to be delivered; the scheduler
+    int64_t offsets[DELAY_LEVEL_MAX]     # of level 1, 2, ...: the next to be delivered; the scheduler
     int64_t delivered                    # messages, since the start; the scheduler
     int64_t settled_position             # deliveries below it are accounted for; the scheduler
-    int64_t ahead[4096]                  # delivered, but behind one that is not: level and offset,
+    int64_t ahead[SCHEDULE_AHEAD_MAX]    # delivered, but behind one that is not: level and offset,
                                          #   0: free place (mqcore/store/schedule/book.pyx); the scheduler
     int32_t writer                       # incarnation that takes its appends; the scheduler
     int32_t pad
@@ -278,7 +281,7 @@ cdef struct TopicEntry "mq_topic_entry":
     int32_t perm
     int32_t flags                        # TOPIC_ bits
     uint8_t name_length
-    uint8_t name[127]
+    uint8_t name[TOPIC_LENGTH_MAX]
 
 cpdef enum:
     TOPIC_MULTI_TAG = 1                  # filter type MULTI_TAG
@@ -290,7 +293,7 @@ cdef struct GroupEntry "mq_group_entry":
     uint64_t hash
     int32_t flags                        # GROUP_ bits
     uint8_t name_length
-    uint8_t name[255]
+    uint8_t name[GROUP_LENGTH_MAX]
     int32_t broker_id                    # what pulls suggest to read from ...
     int32_t broker_id_when_slow          # ... and when the consumer is far behind
     uint8_t pad[4]
@@ -306,11 +309,11 @@ cdef struct SubscriptionEntry "mq_subscription_entry":
     int64_t version                      # subVersion of the client's subscription
     int32_t kind                         # SUBSCRIPTION_
     int32_t code_count
-    int32_t codes[240]
+    int32_t codes[SUBSCRIPTION_CODE_COUNT_MAX]
     uint8_t group_length
     uint8_t topic_length
-    uint8_t group[255]
-    uint8_t topic[127]
+    uint8_t group[GROUP_LENGTH_MAX]
+    uint8_t topic[TOPIC_LENGTH_MAX]
 
 cpdef enum:
     SUBSCRIPTION_ALL = 0
@@ -320,6 +323,9 @@ cpdef enum:
 
 # -- Filters: what is too large for a subscription's entry (mqcore/shm/filters.pxd) ----------------
 #    The chunk (a program or tag codes) and the expression behind it lie in the filter arena.
+cpdef enum:
+    FILTER_POSITIONS_MAX = 8
+
 cdef struct FilterEntry "mq_filter_entry":
     int32_t sequence                     # odd while the coordinator writes
     int32_t kind                         # FILTER_
@@ -334,7 +340,7 @@ cdef struct FilterEntry "mq_filter_entry":
     int32_t text_size
     int32_t bloom_bit_count              # m; 0: no positions
     int32_t bloom_position_count
-    int32_t bloom_positions[8]
+    int32_t bloom_positions[FILTER_POSITIONS_MAX]
     uint8_t pad[16]
 
 cpdef enum:
@@ -344,7 +350,6 @@ cpdef enum:
     FILTER_ALL = 3                       # lets everything pass
     FILTER_REQUEST_WAYS = 8              # places that the hash of an expression may be in
     FILTER_REQUEST_COUNT = 256 * FILTER_REQUEST_WAYS      # of expressions that came with pulls
-    FILTER_POSITIONS_MAX = 8
     REQUEST_TEXT_MAX = 40000             # bytes of type and expression that serving looks up
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
@@ -354,7 +359,7 @@ cdef struct QueueEntry "mq_queue_entry":
     uint64_t hash                        # the writer, once
     int32_t queue_id                     # the writer, once
     uint8_t topic_length                 # the writer, once
-    uint8_t topic[127]                   # the writer, once
+    uint8_t topic[TOPIC_LENGTH_MAX]      # the writer, once
     int64_t restart_position             # records below it are of an earlier life; the writer
     int32_t removal_begun                # the writer
     int32_t removal_asked                # the coordinator
@@ -526,11 +531,15 @@ cpdef enum:
 #    A payload longer than one record travels in parts: all but the last carry PART_MORE. In `requests`
 #    parts of several frames may lie between each other: all but the first of a frame carry PART_NEXT,
 #    and all of them which of the serving process's LONG_FRAMES_MAX places for such frames is theirs.
+cdef enum:
+    ADDRESS_V4_SIZE = 4
+    ADDRESS_V6_SIZE = 16
+
 cdef struct ForwardHead "mq_forward_head":
     uint64_t connection
     int32_t parked                       # id of the parked request, 0: none
     int32_t body_size                    # of the body that stayed behind
-    uint8_t address[16]                  # peer, IPv4 in the first four
+    uint8_t address[ADDRESS_V6_SIZE]     # peer, IPv4 in the first four
     uint16_t port
     uint8_t address_is_v6
     uint8_t fast_port
@@ -563,8 +572,8 @@ cdef struct OffsetCommit "mq_offset_commit":
     int32_t queue_id
     uint8_t group_length
     uint8_t topic_length
-    uint8_t group[255]
-    uint8_t topic[127]
+    uint8_t group[GROUP_LENGTH_MAX]
+    uint8_t topic[TOPIC_LENGTH_MAX]
 
 # -- Records of `checks` (transaction-check -> coordinator): this head, the name, then a frame -------
 cdef struct CheckHead "mq_check_head":

@@ -45,10 +45,10 @@ cdef struct Filters:
     Registered* registered
     int32_t count
     int32_t capacity
-    int32_t[1024] first                # by topic hash, number + 1
+    int32_t[TOPIC_PLACES] first        # by topic hash, number + 1
     int32_t map_size
     bint incomplete                    # no memory for all of them: no maps at all
-    uint8_t[4096] map
+    uint8_t[MAP_SIZE_MAX] map
 
 
 cdef inline int32_t* chain_of(Filters* f, uint64_t hash) noexcept nogil:

@@ -8,6 +8,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.filter.sql92_program cimport FilterProgram
+from mqcore.layout cimport FILTER_POSITIONS_MAX
 from mqcore.shm.filters cimport FilterView
 from mqcore.shm.segment cimport Shm
 
@@ -28,10 +29,10 @@ cdef struct LoadedFilter:
     int64_t bits_from_ms               # bloom: as in FilterView
     int32_t bloom_bit_count
     int32_t bloom_position_count
-    int32_t bloom_positions[8]
+    int32_t bloom_positions[FILTER_POSITIONS_MAX]
 
 cdef struct FilterCache:
-    LoadedFilter* places[1024]
+    LoadedFilter* places[FILTER_CACHE_PLACES]
     int64_t bytes                      # of all that are held, in the cache or not
 
 # The filter of a place, from the cache if it is there, and what its entry says. NULL: there is none,

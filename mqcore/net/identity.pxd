@@ -1,8 +1,10 @@
 # What this broker is, for records and answers.
 from libc.stdint cimport int32_t, uint8_t
 
+from mqcore.layout cimport HOST_V6_SIZE
+
 cdef struct Identity:
-    uint8_t[20] store_host             # as a record has it
+    uint8_t[HOST_V6_SIZE] store_host   # as a record has it
     int32_t store_host_size
     uint8_t[300] cluster_property      # CLUSTER 0x01 name
     int32_t cluster_property_length

@@ -7,6 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from mqcore.layout cimport (
+    ADDRESS_V4_SIZE,
+    ADDRESS_V6_SIZE,
     ANSWER_CLOSE,
     ANSWER_DROP,
     ANSWER_FRAME,
@@ -149,7 +151,7 @@ cdef class CoordinatorRings:
             if frame is None:
                 return None
             size = len(frame)
-        address_size = 16 if head.address_is_v6 else 4
+        address_size = ADDRESS_V6_SIZE if head.address_is_v6 else ADDRESS_V4_SIZE
         address = socket.inet_ntop(socket.AF_INET6 if head.address_is_v6 else socket.AF_INET,
                                    (<const char*>head.address)[:address_size])
         return Forwarded(head.connection, head.parked, head.body_size,

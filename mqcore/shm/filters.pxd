@@ -23,7 +23,7 @@
 # the entry was shown, time enough to notice it (look once a batch).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from mqcore.layout cimport FILTER_REQUEST_COUNT, FILTER_REQUEST_WAYS
+from mqcore.layout cimport FILTER_POSITIONS_MAX, FILTER_REQUEST_COUNT, FILTER_REQUEST_WAYS
 from mqcore.shm.segment cimport Shm
 
 cdef struct FilterView:            # a consistent copy
@@ -40,7 +40,7 @@ cdef struct FilterView:            # a consistent copy
     int32_t text_size
     int32_t bloom_bit_count
     int32_t bloom_position_count
-    int32_t bloom_positions[8]
+    int32_t bloom_positions[FILTER_POSITIONS_MAX]
 
 cdef inline int32_t filter_codes_place(const Shm* shm, int32_t subscription) noexcept nogil:
     return shm.head.subscription_capacity + subscription

@@ -117,7 +117,7 @@ cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil:
     full_fence()                       # what we published comes before our look at `asleep`
     if load_i32_acquire(&slot.asleep) and exchange_i32(&slot.asleep, 0):
         # a full counter (EAGAIN) means that it is rung already: nothing is lost
-        sys_write(slot.bell, &one, 8)
+        sys_write(slot.bell, &one, sizeof(one))
 
 
 cdef void followers_ring(Shm* shm) noexcept nogil:
@@ -284,13 +284,13 @@ cdef class Segment:
         """Ask the process of `slot` to stop, and wake it."""
         cdef int64_t one = 1
         store_i32_release(&self.shm.slots[slot].stop_requested, STOP_IN_ORDER)
-        sys_write(self.shm.slots[slot].bell, &one, 8)
+        sys_write(self.shm.slots[slot].bell, &one, sizeof(one))
 
     def hurry_stop(self, int slot) -> None:
         """Ask the process of `slot` to stop now, whatever it would lose, and wake it."""
         cdef int64_t one = 1
         store_i32_release(&self.shm.slots[slot].stop_requested, STOP_HURRIED)
-        sys_write(self.shm.slots[slot].bell, &one, 8)
+        sys_write(self.shm.slots[slot].bell, &one, sizeof(one))
 
     def stop_hurried(self, int slot) -> bool:
         return load_i32_acquire(&self.shm.slots[slot].stop_requested) == STOP_HURRIED

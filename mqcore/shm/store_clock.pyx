@@ -11,10 +11,9 @@ from mqcore.atomics cimport (
     store_i32_release,
 )
 from mqcore.clock cimport clocks_ms
-from mqcore.layout cimport ClockKnot, StoreClock
+from mqcore.layout cimport CLOCK_KNOTS_MAX, ClockKnot, StoreClock
 
 cdef enum:
-    KNOTS_MAX = 64
     SLOWED = 8                        # T8: its speed while it is ahead of the wall clock
     JITTER_MS = 3                     # no step: the clocks are read one after the other
     DOUBT_MS = 1_000                  # T8
@@ -32,8 +31,8 @@ cdef void add_knot(StoreClock* clock, int64_t steady, int64_t store, int64_t wal
     cdef ClockKnot* knot
     store_i32_release(&clock.sequence, clock.sequence | 1)        # odd: a writer died over a knot
     release_fence()
-    if clock.count == KNOTS_MAX:
-        memmove(&clock.knots[0], &clock.knots[1], (KNOTS_MAX - 1) * sizeof(ClockKnot))
+    if clock.count == CLOCK_KNOTS_MAX:
+        memmove(&clock.knots[0], &clock.knots[1], (CLOCK_KNOTS_MAX - 1) * sizeof(ClockKnot))
         clock.count -= 1
     knot = &clock.knots[clock.count]
     knot.steady_ms = steady

@@ -12,6 +12,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.atomics cimport acquire_fence, cpu_pause, load_i32_acquire
+from mqcore.layout cimport SUBSCRIPTION_CODE_COUNT_MAX
 from mqcore.shm.segment cimport Shm
 
 
@@ -27,7 +28,7 @@ cdef struct SubscriptionView:
     int64_t version
     int32_t kind
     int32_t code_count
-    int32_t codes[240]
+    int32_t codes[SUBSCRIPTION_CODE_COUNT_MAX]
 
 cdef extern from *:
     """

@@ -5,7 +5,7 @@ from mqcore.endian cimport store_i64
 
 
 cdef int32_t put_number(uint8_t* at, int64_t value) noexcept nogil:
-    cdef uint8_t digits[24]
+    cdef uint8_t digits[NUMBER_LENGTH_MAX]
     cdef int32_t count = 0, written = 0
     cdef uint64_t rest = <uint64_t>value
     if value < 0:

@@ -7,7 +7,7 @@ from mqcore.invariants cimport invariant
 from mqcore.layout cimport FRAME_HEADER, FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
 from mqcore.net.transport.output cimport output_room, output_used
 from mqcore.text cimport literal_length, put_literal
-from mqcore.wire.digits cimport put_number
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 cdef extern from *:
     """
@@ -81,7 +81,7 @@ cdef void reply_text(Reply* r, Literal key, const uint8_t* value, int32_t length
 
 
 cdef void reply_number(Reply* r, Literal key, int64_t value) noexcept nogil:
-    cdef uint8_t digits[24]
+    cdef uint8_t digits[NUMBER_LENGTH_MAX]
     cdef int32_t length = put_number(digits, value)
     reply_text(r, key, digits, length)
 

@@ -17,6 +17,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef enum:
     COLD_JOBS_MAX = 256
     COLD_PATH_MAX = 4096
+    COLD_KNOWN_COUNT = 1024            # a power of two
     COLD_READ_BYTES = 512 << 10        # one job
     COLD_CHUNK_BYTES = 256 << 10
     COLD_BEHIND_BYTES = 16 << 20       # nearer to the end, this run's records are in memory
@@ -25,7 +26,7 @@ cdef struct ColdJob:
     int64_t base                       # of a commit log segment in the folders `path`; -1: a file
     int64_t offset
     int64_t length
-    char path[4096]
+    char path[COLD_PATH_MAX]
 
 cdef struct ColdChunk:                 # COLD_CHUNK_BYTES of the log that were found in memory
     int64_t number_plus_one
@@ -40,8 +41,8 @@ cdef struct ColdReader:
     int64_t asked                      # job n is in place n % COLD_JOBS_MAX; under the lock
     int64_t finished                   # under the lock
     uint8_t* buffer                    # the thread's
-    ColdChunk known[1024]              # the loop's; by number
-    ColdJob jobs[256]
+    ColdChunk known[COLD_KNOWN_COUNT]  # the loop's; by number
+    ColdJob jobs[COLD_JOBS_MAX]
 
 cdef ColdReader* cold_open(int bell) noexcept nogil                     # NULL: no memory or no thread
 cdef void cold_close(ColdReader* reader) noexcept nogil

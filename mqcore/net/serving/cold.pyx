@@ -64,7 +64,6 @@ cdef extern from *:
 cdef enum:
     PAGE = 4096
     CHUNK_PAGES = 64                  # of COLD_CHUNK_BYTES
-    KNOWN_COUNT = 1024
     BELIEVED_MS = 1000
     BUFFER_BYTES = 128 << 10
 
@@ -106,7 +105,7 @@ cdef void* run(void* argument) noexcept nogil:
         pthread_mutex_lock(&reader.lock)
         reader.finished += 1
         # a full counter (EAGAIN) means that the bell is rung already: nothing is lost
-        sys_write(reader.bell, &one, 8)
+        sys_write(reader.bell, &one, sizeof(one))
     pthread_mutex_unlock(&reader.lock)
     return NULL
 
@@ -188,7 +187,7 @@ cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t position,
     cdef ColdChunk* chunk
     while here < position + size:
         number = here // COLD_CHUNK_BYTES
-        chunk = &reader.known[number & (KNOWN_COUNT - 1)]
+        chunk = &reader.known[number & (COLD_KNOWN_COUNT - 1)]
         start = max(number * COLD_CHUNK_BYTES, base)
         stop = min((number + 1) * COLD_CHUNK_BYTES, base + segment_size)
         if chunk.number_plus_one != number + 1 or now_ms - chunk.since_ms > BELIEVED_MS:

@@ -311,7 +311,7 @@ cdef void forward_heartbeats(Forwarding* f) noexcept nogil:
 cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:
     memset(head, 0, sizeof(ForwardHead))
     head.connection = c.id
-    memcpy(head.address, c.address, 16)
+    memcpy(head.address, c.address, sizeof(c.address))
     head.address_is_v6 = c.address_is_v6
     head.port = c.port
     head.fast_port = peer_of(c).fast_port

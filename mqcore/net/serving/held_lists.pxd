@@ -3,6 +3,7 @@
 # Lists are circular, by the pulls' numbers. A list's word is its first pull + 1; 0: it is empty.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.serving.scan cimport Puller, Reading
 from mqcore.net.serving.wanted cimport Match, Wants
 from mqcore.net.transport.transport cimport Connection, Transport
@@ -29,7 +30,7 @@ cdef struct HeldPull:
     uint64_t queue_hash
     int32_t queue_id
     uint8_t topic_length
-    uint8_t[127] topic
+    uint8_t[TOPIC_LENGTH_MAX] topic
     int32_t count_max
     int64_t offset                     # that was asked for
     int64_t cursor                     # entries below it were looked at and did not match

@@ -11,6 +11,8 @@ from mqcore.clock cimport steady_ms
 from mqcore.endian cimport store_i32
 from mqcore.filter.loaded cimport filter_cache_clear
 from mqcore.layout cimport (
+    ADDRESS_V4_SIZE,
+    ADDRESS_V6_SIZE,
     CONNECTION_LIFE_MASK,
     CONNECTION_LIFE_SHIFT,
     CONNECTION_SERVING_SHIFT,
@@ -334,7 +336,8 @@ cdef class ServingLoop:
         cdef Server* s = self.s
         cdef bytes raw = region.encode()
         if len(raw) > <int>sizeof(s.identity.region):
-            raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most 256")
+            raise ValueError(f"broker.region_id: {len(raw)} bytes, expected at most "
+                             f"{sizeof(s.identity.region)}")
         s.identity.region_length = <int32_t>len(raw)
         memcpy(s.identity.region, <const char*>raw, len(raw))
         s.identity.trace_on = trace_on
@@ -360,9 +363,11 @@ cdef class ServingLoop:
         raw += int(port).to_bytes(4, "big")
         who.store_host_size = <int32_t>len(raw)
         memcpy(who.store_host, <const char*>raw, len(raw))
-        raw = b"CLUSTER\x01" + cluster.encode()
+        name = b"CLUSTER\x01"
+        raw = name + cluster.encode()
         if len(raw) > <int>sizeof(who.cluster_property):
-            raise ValueError(f"broker.cluster: {len(raw) - 8} bytes, expected at most 290")
+            raise ValueError(f"broker.cluster: {len(raw) - len(name)} bytes, expected at most "
+                             f"{sizeof(who.cluster_property) - len(name)}")
         who.cluster_property_length = <int32_t>len(raw)
         memcpy(who.cluster_property, <const char*>raw, len(raw))
         who.body_max = body_max
@@ -426,7 +431,7 @@ cdef class ServingLoop:
         result = []
         for i in range(t.event_count):
             event = &t.events[i]
-            size = 16 if event.address_is_v6 else 4
+            size = ADDRESS_V6_SIZE if event.address_is_v6 else ADDRESS_V4_SIZE
             address = socket.inet_ntop(socket.AF_INET6 if event.address_is_v6 else socket.AF_INET,
                                        (<const char*>event.address)[:size])
             result.append((f"{address}:{event.port}", event.reason, event.detail))

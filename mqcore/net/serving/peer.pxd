@@ -5,6 +5,7 @@
 # the peer does not read, N6), `long_place` (it has the first parts of a frame, N15).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
+from mqcore.layout cimport HOST_V6_SIZE
 from mqcore.net.requests cimport Asker, Front
 from mqcore.net.transport.transport cimport Connection
 
@@ -38,7 +39,7 @@ cdef struct Peer:
     Connection connection              # the first: a Connection* is a Peer*
     const Front* front                 # what it speaks
     bint fast_port
-    uint8_t[20] host                   # as a record's born host
+    uint8_t[HOST_V6_SIZE] host         # as a record's born host
     int32_t host_size
     ForwardShare forwarding
     ParkShare parked

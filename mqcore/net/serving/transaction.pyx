@@ -49,7 +49,7 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
 from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
-from mqcore.wire.digits cimport put_number
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 cdef extern from *:
     """
@@ -58,9 +58,6 @@ cdef extern from *:
     const char* OP_PROPERTIES "MQ_OP_PROPERTIES"                 # as stock writes them
 
 cdef const char* ROLLBACK_REMARK = "not set any response code"   # stock's, on a success too
-
-cdef enum:
-    NUMBER_LENGTH_MAX = 20
 
 cdef struct HalfMessage:
     RecordView record

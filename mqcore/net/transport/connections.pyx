@@ -113,7 +113,7 @@ cdef void note_close(Transport* t, Connection* c, int reason, int64_t detail) no
     t.event_count += 1
     event.reason = reason
     event.detail = detail
-    memcpy(event.address, c.address, 16)
+    memcpy(event.address, c.address, sizeof(c.address))
     event.address_is_v6 = c.address_is_v6
     event.port = c.port
 

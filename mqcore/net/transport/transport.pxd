@@ -45,7 +45,7 @@
 # line for a slice; also when only the rooms above have something for it, `due`), `begun`.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from mqcore.layout cimport WorkerSlot
+from mqcore.layout cimport ADDRESS_V6_SIZE, WorkerSlot
 from mqcore.net.transport.slots cimport SlotList
 
 cdef enum:
@@ -92,7 +92,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
     int64_t tell_below                 # `drained` when fewer bytes of output wait; 0: not asked for
     int64_t active_ms
-    uint8_t address[16]
+    uint8_t address[ADDRESS_V6_SIZE]
     uint8_t address_is_v6
     uint16_t port
     int64_t turn                       # N9: the turn that `work` was done in
@@ -106,7 +106,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
 
 cdef struct CloseEvent:
     int32_t reason
-    uint8_t address[16]
+    uint8_t address[ADDRESS_V6_SIZE]
     uint8_t address_is_v6
     uint16_t port
     int64_t detail

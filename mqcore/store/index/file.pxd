@@ -5,6 +5,8 @@
 #       exactly there may be in part, and its keys are looked for before they are added.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.store.log.view cimport LOG_PATH_MAX
+
 
 cdef struct KeyIndex:
     int32_t slots
@@ -14,8 +16,8 @@ cdef struct KeyIndex:
     int64_t allocated                 # bytes of the file that have disk space
     int64_t keys_count
     int failure
-    char path[4096]
-    char folder[4096]
+    char path[LOG_PATH_MAX]
+    char folder[LOG_PATH_MAX]
 
 cdef int index_open(KeyIndex* index, const char* folder, int32_t slots,
                     int32_t entries) noexcept nogil                       # 0 or errno

@@ -26,6 +26,7 @@ from mqcore.store.index.layout cimport (
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX
 from mqcore.store.record cimport java_hash
+from mqcore.text cimport literal_length
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
@@ -64,6 +65,7 @@ cdef extern from *:
 
 cdef enum:
     ALLOCATE_BYTES = 1 << 20
+    NAME_ROOM = 64                    # of a path: a file's name
     CHAIN_LOOK_MAX = 64                # how far I2 looks for a key that may be there
     INT32_MAX_ = 0x7FFFFFFF
 
@@ -89,8 +91,8 @@ cdef int index_open(KeyIndex* index, const char* folder, int32_t slots,
     index.allocated = 0
     index.keys_count = 0
     index.failure = 0
-    strncpy(index.folder, folder, LOG_PATH_MAX - 64)
-    index.folder[LOG_PATH_MAX - 64] = 0
+    strncpy(index.folder, folder, LOG_PATH_MAX - NAME_ROOM)
+    index.folder[LOG_PATH_MAX - NAME_ROOM] = 0
     return 0
 
 
@@ -198,7 +200,8 @@ cdef int64_t index_end(KeyIndex* index) noexcept nogil:
 
 cdef int32_t index_hash(const uint8_t* topic, int32_t topic_length, const uint8_t* key,
                         int32_t key_length) noexcept nogil:
-    cdef int32_t hash = java_hash(<const uint8_t*>b"#", 1, java_hash(topic, topic_length, 0))
+    cdef int32_t hash = java_hash(<const uint8_t*>"#", literal_length("#"),
+                                  java_hash(topic, topic_length, 0))
     hash = java_hash(key, key_length, hash)
     if hash >= 0:
         return hash

@@ -1,5 +1,5 @@
 """The append service (append.pxd has its rules)."""
-from libc.errno cimport EAGAIN, errno
+from libc.errno cimport EAGAIN, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strdup
@@ -110,7 +110,7 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
     a.used = <UsedOffset*>malloc(sizeof(UsedOffset) * (USED_CAPACITY + MULTI_NAMES_MAX))
     a.folders = strdup(folders)
     if a.staging == NULL or a.used == NULL or a.folders == NULL:
-        return 12
+        return ENOMEM
     for i in range(PRODUCER_COUNT):
         if shm.head.appends[i].start == 0:
             continue

@@ -36,7 +36,7 @@ cdef void bell_close(int bell) noexcept nogil:
 cdef void bell_ring(int bell) noexcept nogil:
     cdef int64_t one = 1
     if bell >= 0:
-        sys_write(bell, &one, 8)
+        sys_write(bell, &one, sizeof(one))
 
 
 cdef void bell_wait(int bell, long timeout_ms) noexcept nogil:
@@ -48,4 +48,4 @@ cdef void bell_wait(int bell, long timeout_ms) noexcept nogil:
     if bell < 0:
         poll(NULL, 0, <int>min(max(timeout_ms, 0), <long>BLIND_SLEEP_MS))
     elif poll(&one, 1, <int>min(max(timeout_ms, 0), <long>WAIT_MS_MAX)) > 0:
-        sys_read(bell, &rung, 8)
+        sys_read(bell, &rung, sizeof(rung))

@@ -22,6 +22,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
+from mqcore.layout cimport CHECKSUM_ENTRY_SIZE
+
     CHECKSUMS_AT_ONCE = 4096          # entries of one write
 
 cdef enum ChecksumVerdict:

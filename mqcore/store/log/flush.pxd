@@ -29,7 +29,7 @@ cdef struct FlushService:
     int64_t thorough_interval_ms
     char* folders                     # see log_folders.pxd
     int64_t made                      # start of the last segment that was made ahead. The service
-    Handover segments[16]
+    Handover segments[HANDOVER_PLACES]
     int32_t handed                    # the appender
     int32_t taken                     # the service
     int32_t hurry                     # no room for a segment: sync now. Who hands over

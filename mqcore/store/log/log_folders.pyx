@@ -28,7 +28,7 @@ cdef extern from *:
 
 cdef struct Folder:
     bint takes_new
-    char path[4096]
+    char path[FOLDER_PATH_MAX]
 
 
 cdef void segment_path(char* path, const char* folder, int64_t base) noexcept nogil:

@@ -12,6 +12,7 @@ from mqcore.layout cimport (
     REFUSAL_NONE,
     REQUEST_WAITS,
     SLOT_WRITER,
+    SYS_FLAG_TRANSACTION_MASK,
     TOPIC_LENGTH_MAX,
     AppendHead,
     AppendResult,
@@ -102,7 +103,7 @@ cdef class LogProducer:
         head.opaque = tag
         append_to(head, name_hash(name, <int32_t>len(raw), 0), <int32_t>len(raw), queue_id)
         head.request_flags = REQUEST_WAITS if waits else 0
-        head.transaction_type = sys_flag & 0xC
+        head.transaction_type = sys_flag & SYS_FLAG_TRANSACTION_MASK
         append_commit(&self.end, head)
         append_push(&self.end)
         return True

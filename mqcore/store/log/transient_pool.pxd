@@ -43,7 +43,7 @@ cdef struct TransientPool:
     int64_t interval_ms
     int64_t thorough_interval_ms
     char* folders                     # see log_folders.pxd
-    SegmentEnd ends[64]
+    SegmentEnd ends[POOL_ENDS]
     # the appender's words
     int64_t written                   # end of the whole records in the pool
     int64_t store_time_ms             # of the last of them; after written

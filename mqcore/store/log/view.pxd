@@ -29,8 +29,8 @@ cdef struct LogView:
     int64_t use
     int failure                      # errno of the last segment that could not be mapped
     bint read_ahead                  # L3; on, until its owner says otherwise
-    MappedSegment places[1024]
-    char folders[4096]               # see log_folders.pxd
+    MappedSegment places[LOG_VIEW_PLACES]
+    char folders[LOG_PATH_MAX]       # see log_folders.pxd
 
 cdef void log_view_open(LogView* view, LogState* state, const char* folders,
                         int64_t segment_size) noexcept nogil

@@ -27,7 +27,7 @@ cdef struct RecordedEvent:
     int64_t offset
     int64_t size
     uint8_t* data
-    char path[512]
+    char path[PATH_MAX]
 
 cdef StoreIo recording
 cdef StoreIo* real = NULL

@@ -2,6 +2,7 @@
 # queue at its end. dispatch.pxd has the rules D1, D2 and D4 that stand behind it.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.layout cimport CQ_ENTRY_SIZE
 from mqcore.shm.segment cimport Shm
 from mqcore.store.queue.consume_queue cimport QueueFiles
 from mqcore.store.queue.extension cimport QueueExtension
@@ -16,7 +17,7 @@ cdef struct PendingEntry:
     int32_t queue
     int32_t next                      # of the same queue in this batch, -1: last
     int64_t offset
-    uint8_t bytes[20]
+    uint8_t bytes[CQ_ENTRY_SIZE]
 
 cdef struct PendingUnit:              # beside each entry, when there is an extension
     int64_t store_time_ms

@@ -15,6 +15,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport QueueEntry
+from mqcore.store.log.view cimport LOG_PATH_MAX
 from mqcore.store.queue.open_files cimport OpenFiles
 
 cdef enum:
@@ -55,7 +56,7 @@ cdef struct ExtensionEnd:             # of one queue's units
 cdef struct QueueExtension:
     OpenFiles open
     ExtensionEnd* ends                # by queue number
-    char queue_folder[4096]
+    char queue_folder[LOG_PATH_MAX]
     int64_t queue_file_entries
     # the units being written, or the window being read
     uint8_t* bytes

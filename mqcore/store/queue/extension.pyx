@@ -11,6 +11,8 @@ from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_fil
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX
 from mqcore.store.queue.open_files cimport (
+    FILE_NAME_LENGTH,
+    NAMES_ROOM,
     open_file_at,
     open_file_close,
     open_file_distrust,
@@ -50,7 +52,7 @@ cdef int extension_open(QueueExtension* e, QueueEntry* queues, int32_t capacity,
     memset(e, 0, sizeof(QueueExtension))
     e.queue_file_entries = queue_file_entries
     e.queue = -1
-    strncpy(e.queue_folder, queue_folder, LOG_PATH_MAX - 256)
+    strncpy(e.queue_folder, queue_folder, LOG_PATH_MAX - NAMES_ROOM)
     e.ends = <ExtensionEnd*>calloc(capacity, sizeof(ExtensionEnd))
     e.bytes = <uint8_t*>malloc(EXTENSION_GATHER + EXTENSION_UNIT_MAX)
     if e.ends == NULL or e.bytes == NULL:
@@ -115,7 +117,7 @@ cdef int64_t after_last_file(QueueExtension* e, int32_t queue) noexcept nogil:
         entry = readdir(folder)
         if entry == NULL:
             break
-        if strlen(entry.d_name) == 20:
+        if strlen(entry.d_name) == FILE_NAME_LENGTH:
             after = max(after, <int64_t>strtoll(entry.d_name, NULL, 10) + e.open.file_size)
     closedir(folder)
     return after

@@ -33,7 +33,7 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.topic_names cimport SCHEDULE_TOPIC, is_light_name
 from mqcore.text cimport is_digit, literal_length, put_literal, starts_with
-from mqcore.wire.digits cimport put_number
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* text, size_t length, const void* part, size_t part_length)
@@ -47,7 +47,6 @@ cdef extern from *:
     const char* OFFSETS_KEY "MQ_MULTI_OFFSETS"
 
 cdef enum:
-    DIGITS_MAX = 20
     RECOUNT_MS = 1000
 
 
@@ -277,7 +276,8 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
     cdef const uint8_t* at = records[0]
     cdef int64_t left = given.bytes_total, done = sizeof(AppendHead)
     # at most one record grows: by its offsets, or to properties that are too long
-    cdef int64_t wanted = done + left + MULTI_NAMES_MAX * (DIGITS_MAX + 1) + 2 * literal_length(OFFSETS_KEY)
+    cdef int64_t wanted = (done + left + MULTI_NAMES_MAX * (NUMBER_LENGTH_MAX + 1)
+                           + 2 * literal_length(OFFSETS_KEY))
     cdef uint8_t* memory
     cdef RecordView record
     cdef int32_t i, size

@@ -5,7 +5,11 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport QueueEntry
+from mqcore.store.log.view cimport LOG_PATH_MAX
 
+cdef enum:
+    FILE_NAME_LENGTH = 20             # digits of PLACE
+    NAMES_ROOM = 256                  # of a path: topic, queue id and place behind the folder
 
 cdef struct OpenFile:                 # of one queue
     int32_t fd_plus_one               # 0: not open
@@ -25,7 +29,7 @@ cdef struct OpenFiles:
     int64_t use
     int failure                       # errno of the last call that failed
     int sync_failure                  # errno of a sync that failed: final, see open_file_sync
-    char folder[4096]
+    char folder[LOG_PATH_MAX]
 
 cdef int open_files_begin(OpenFiles* f, QueueEntry* queues, int32_t capacity, const char* folder,
                           int64_t file_size, int32_t open_max,

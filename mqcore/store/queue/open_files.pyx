@@ -24,8 +24,7 @@ cdef extern from "<unistd.h>" nogil:
     int unlink(const char* path)
 
 cdef enum:
-    NAMES_ROOM = 256                  # of a path: topic, queue id and place behind the folder
-    FILE_ROOM = 24                    # ... place and end
+    FILE_ROOM = 24                    # of a path: a file's name and end
     TAKEN = 2                         # of a dirty word: written before the sync that is under way
     TOGETHER_MIN = 1024               # dirty files: fewer are synced one by one
 

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.atomics cimport release_fence, store_i32_release, store_i64_release
-from mqcore.layout cimport SCHEDULE_AHEAD_MAX, ScheduleState
+from mqcore.layout cimport DELAY_LEVEL_MAX, SCHEDULE_AHEAD_MAX, ScheduleState
 
 
 cdef inline int64_t name_of(int32_t level, int64_t offset) noexcept nogil:
@@ -16,7 +16,7 @@ cdef void book_attach(Book* book, ScheduleState* state) noexcept nogil:
     for i in range(SCHEDULE_AHEAD_MAX):
         if state.ahead[i]:
             book.ahead_count += 1
-    for i in range(64):
+    for i in range(DELAY_LEVEL_MAX):
         drop_passed(book, i)
 
 

@@ -2,7 +2,7 @@
 # of the scheduler around them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport StoreClock, WorkerSlot
+from mqcore.layout cimport CQ_ENTRY_SIZE, DELAY_LEVEL_MAX, StoreClock, WorkerSlot
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.append_end cimport AppendEnd
@@ -43,7 +43,7 @@ cdef struct Level:
     int64_t seen_end                  # of the queue, in an earlier turn
     int64_t cached_first
     int32_t cached_count
-    uint8_t entries[256 * 20]
+    uint8_t entries[CACHED_ENTRIES * CQ_ENTRY_SIZE]
 
 cdef enum Phase:
     PHASE_SETTLING = 0                # S5: results of what was handed over earlier
@@ -64,14 +64,14 @@ cdef struct Scheduler:
     bint unknown                      # the writer died: what is in flight, the log says
     int64_t awaited                   # the first result waits for the log to be published to it
     int32_t level_count
-    Level levels[64]
+    Level levels[DELAY_LEVEL_MAX]
     int32_t flying
     int32_t sent                      # number of the last append; they count up, modulo 2^23
     int32_t answered                  # of the last result
     int32_t wanted_bytes              # an append that found no room, 0: none
     int64_t search_position
     int64_t search_end
-    Note notes[64]
+    Note notes[NOTES_MAX]
     int32_t notes_count
     int32_t notes_lost
 

@@ -62,7 +62,7 @@ cdef struct Checker:
     int32_t next_tag
     int64_t budget                     # copies that may be made now
     int64_t budget_ms                  # when it was given, steady clock
-    Flight flights[256]
+    Flight flights[FLIGHTS]
     int32_t flight_first
     int32_t flight_count
     bint topic_told                    # the coordinator knows of the topic of the given up

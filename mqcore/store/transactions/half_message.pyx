@@ -13,7 +13,7 @@ from mqcore.store.record cimport (
     record_head,
 )
 from mqcore.text cimport Literal, literal, literal_length
-from mqcore.wire.digits cimport put_number
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 cdef enum:
     SECONDS_MAX = 1000000000
@@ -69,7 +69,7 @@ cdef int32_t copy_properties(const RecordView* record, int64_t check_times, int6
     cdef const uint8_t* at = record.properties
     cdef const uint8_t* end = at + record.properties_length
     cdef uint8_t* out = into
-    cdef uint8_t digits[24]
+    cdef uint8_t digits[NUMBER_LENGTH_MAX]
     cdef PropertyItem item
     while property_next(&at, end, &item):
         if item_is(&item, "TRANSACTION_CHECK_TIMES"):

@@ -21,7 +21,7 @@ cdef struct IndexCheck:
     int32_t next_entry                # of its header, brought into [1, entries]
 
 cdef struct KeySet:
-    IndexCheck files[4096]
+    IndexCheck files[INDEX_FILES_MAX]
     int32_t count
     int32_t file                      # the cursor
     int32_t entry
@@ -35,8 +35,8 @@ cdef struct KeySet:
     int64_t expired                   # entries of records that are gone
     int64_t passed                    # entries in stretches of the log that cannot be read
     int32_t hash_count
-    int32_t hashes[16400]
-    uint8_t used[16400]
+    int32_t hashes[KEYS_MAX]
+    uint8_t used[KEYS_MAX]
 
 cdef void keys_open(KeySet* k, Findings* findings, int64_t log_first) noexcept nogil
 cdef void keys_note(KeySet* k, const RecordView* record, const uint8_t* key,

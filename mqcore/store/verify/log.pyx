@@ -5,6 +5,7 @@ from libc.string cimport memset
 
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
+    DELAY_LEVEL_MAX,
     INDEX_ENTRY_SIZE,
     INDEX_HEADER_SIZE,
     INDEX_NEXT_ENTRY,
@@ -24,7 +25,6 @@ from mqcore.store.verify.index cimport (
     keys_open,
 )
 from mqcore.store.verify.queues cimport (
-    DELAY_LEVELS_MAX,
     QueueCheck,
     queue_number,
     queue_scan,
@@ -68,9 +68,9 @@ cdef class LogVerifier:
         if self.w == NULL:
             raise MemoryError
         memset(self.w, 0, sizeof(Walk))
-        if len(delay_ms) >= DELAY_LEVELS_MAX:
+        if len(delay_ms) >= DELAY_LEVEL_MAX:
             raise ValueError(
-                f"delay levels: {len(delay_ms)}, expected fewer than {DELAY_LEVELS_MAX}")
+                f"delay levels: {len(delay_ms)}, expected fewer than {DELAY_LEVEL_MAX}")
         findings_open(&self.w.findings)
         self.w.findings.of_a_kind_max = of_a_kind_max
         self.w.gaps_wanted = gaps_wanted

@@ -8,16 +8,17 @@
 #       belongs to a later record of the same number is superseded, not missing.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from mqcore.layout cimport DELAY_LEVEL_MAX, TOPIC_LENGTH_MAX
+from mqcore.store.log.view cimport LOG_PATH_MAX
 from mqcore.store.record cimport RecordView
 from mqcore.store.verify.findings cimport Findings
 from mqcore.store.verify.window cimport LogFiles, LogWindow
 
 cdef enum:
     QUEUES_MAX = 1 << 20
-    DELAY_LEVELS_MAX = 64
 
 cdef struct QueueCheck:
-    uint8_t topic[128]
+    uint8_t topic[TOPIC_LENGTH_MAX + 1]
     int32_t topic_length
     int32_t queue_id
     uint64_t hash
@@ -59,11 +60,11 @@ cdef struct QueueSet:
     Findings* findings
     LogWindow peek                    # for records out of turn
     int64_t log_first
-    int64_t delay_ms[64]              # by level, from 1
+    int64_t delay_ms[DELAY_LEVEL_MAX] # by level, from 1
     int32_t delay_levels
     int64_t plain_delays              # delay entries that carry the plain tag code (store.md 9.1)
-    char folder[4096]
-    char ext_folder[4096]
+    char folder[LOG_PATH_MAX]
+    char ext_folder[LOG_PATH_MAX]
 
 cdef struct Expected:                 # what the dispatcher derives from a record
     int64_t tag_code

@@ -12,6 +12,7 @@ from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX
+from mqcore.store.queue.open_files cimport NAMES_ROOM
 from mqcore.store.record cimport (
     PARSE_RECORD,
     PropertyItem,
@@ -64,8 +65,8 @@ cdef int queues_open(QueueSet* s, const LogFiles* files, Findings* findings, con
     s.findings = findings
     s.file_entries = file_entries
     s.log_first = files.segments[0].base if files.count else 0
-    strncpy(s.folder, folder, LOG_PATH_MAX - 256)
-    strncpy(s.ext_folder, ext_folder, LOG_PATH_MAX - 256)
+    strncpy(s.folder, folder, LOG_PATH_MAX - NAMES_ROOM)
+    strncpy(s.ext_folder, ext_folder, LOG_PATH_MAX - NAMES_ROOM)
     s.index_mask = 1023
     s.index = <int32_t*>calloc(s.index_mask + 1, sizeof(int32_t))
     if s.index == NULL:

@@ -5,6 +5,7 @@
 #   V2  An address stays good until the next call with the same window.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.store.log.view cimport LOG_PATH_MAX
 from mqcore.store.record cimport RecordView
 
 cdef enum:
