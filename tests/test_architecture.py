@@ -210,3 +210,37 @@ def test_only_mqcore_atomics_orders_memory():
     found = {path.name for path in sources(".pyx", ".pxd", ".h", ".py")
              if pattern.search(path.read_text())}
     assert found == {"mq_atomics.h"}
+
+
+# -- numbered rules: stated in an interface, cited where they are kept -----------------------------
+
+RULE = r"[A-Z]{1,2}\d{1,2}"
+STATED = re.compile(rf"^(?:#   |  )({RULE})  +(?=\S)", re.M)
+SAID = re.compile(r'""".*?"""|#[^\n]*|/\*.*?\*/|invariant\("[^"]*"', re.S)
+CITED = re.compile(rf"(?<![\w./%-]){RULE}(?![\w%-])")
+OF_A_TEST = re.compile(rf"# +({RULE}(?:, {RULE})*)$", re.M)
+NO_RULES = {"LZ4"}
+
+
+def stated_rules() -> list[str]:
+    return [rule for path in sources(".pxd", ".pyx")
+            for rule in STATED.findall(path.read_text(encoding="utf-8"))]
+
+
+def test_a_rule_is_stated_once() -> None:
+    """Letters and number are all that a reader has to find it by, wherever it is cited."""
+    stated = stated_rules()
+    assert {rule for rule in stated if stated.count(rule) > 1} == set()
+
+
+def test_every_rule_that_is_cited_is_stated() -> None:
+    cited = {(str(path.relative_to(ROOT)), rule)
+             for path in sources(".pxd", ".pyx", ".h", ".py")
+             for text in SAID.findall(path.read_text(encoding="utf-8"))
+             for rule in CITED.findall(text)}
+    cited |= {(str(path.relative_to(ROOT)), rule) for path in sources(".py", folders=("tests",))
+              for rules in OF_A_TEST.findall(path.read_text(encoding="utf-8"))
+              for rule in rules.split(", ")}
+    known = {*stated_rules(), *NO_RULES}
+    assert len(cited) > 300
+    assert {(path, rule) for path, rule in cited if rule not in known} == set()

@@ -1,11 +1,11 @@
 # The load generator's event loop: connections, buffers, counters. What is sent and what an answer
 # means is the engine below it: loadgen (produce), load_consume, load_e2e.
 #
-#   G1  One thread runs an engine; nothing in it is shared.
-#   G2  At most one send per connection and turn, whatever the number of frames.
-#   G3  An input buffer holds at most one frame of the protocol's greatest length beyond a read; an
-#       output buffer at most `output_limit` bytes: an engine asks output_room before it writes.
-#   G4  now_ns is read once per wake-up and once per read; CLOCK_MONOTONIC.
+#   LG1  One thread runs an engine; nothing in it is shared.
+#   LG2  At most one send per connection and turn, whatever the number of frames.
+#   LG3  An input buffer holds at most one frame of the protocol's greatest length beyond a read; an
+#        output buffer at most `output_limit` bytes: an engine asks output_room before it writes.
+#   LG4  now_ns is read once per wake-up and once per read; CLOCK_MONOTONIC.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.bench.frames cimport Response, ResponseHint

@@ -1,9 +1,9 @@
 # Requests from templates and the few fields of a response that the load generator needs.
 #
-#   L1  An opaque of ours is OPAQUE_BASE + slot: always ten digits, so a JSON frame never changes its
-#       length, and never an opaque that a broker counts up for its own requests.
-#   L2  A template's places were found in a frame that mqcore.wire encoded; they lie inside it.
-#   L3  response_parse reads only inside [frame, frame + size).
+#   LF1  An opaque of ours is OPAQUE_BASE + slot: always ten digits, so a JSON frame never changes
+#        its length, and never an opaque that a broker counts up for its own requests.
+#   LF2  A template's places were found in a frame that mqcore.wire encoded; they lie inside it.
+#   LF3  response_parse reads only inside [frame, frame + size).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -153,7 +153,7 @@ cdef inline bint response_parse(
 
 
 cdef inline bint record_view(const uint8_t* at, int64_t left, RecordView* view) noexcept nogil:
-    """Look at the record that starts at `at`; False: no whole and plausible record (L3)."""
+    """Look at the record that starts at `at`; False: no whole and plausible record (LF3)."""
     cdef int32_t flags
     cdef int64_t after_hosts = (
         RECORD_BORN_HOST + HOST_V4_SIZE + RECORD_STORE_HOST_AFTER_BORN_HOST + HOST_V4_SIZE)

@@ -1,10 +1,10 @@
 # One process's own copies of the filters in shared memory (mqcore/shm/filters.pxd), ready to run.
 #
-#   M1  A loaded filter never changes; a changed entry has another version and is loaded anew.
-#   M2  Who took a filter gives it back; the cache itself holds each once, until another one needs its
-#       place. What is held stays, also when its entry has changed or gone.
-#   M3  All copies together stay below FILTER_BYTES_MAX. Where a further one has no room, those go that
-#       nobody but the cache holds; if that is not enough, filter_take says NULL.
+#   FC1  A loaded filter never changes; a changed entry has another version and is loaded anew.
+#   FC2  Who took a filter gives it back; the cache itself holds each once, until another one needs
+#        its place. What is held stays, also when its entry has changed or gone.
+#   FC3  All copies together stay below FILTER_BYTES_MAX. Where a further one has no room, those go
+#        that nobody but the cache holds; if that is not enough, filter_take says NULL.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.filter.sql92_program cimport FilterProgram
@@ -36,7 +36,7 @@ cdef struct FilterCache:
     int64_t bytes                      # of all that are held, in the cache or not
 
 # The filter of a place, from the cache if it is there, and what its entry says. NULL: there is none,
-# or its bytes are no sound program, or there is no memory for it (M3).
+# or its bytes are no sound program, or there is no memory for it (FC3).
 cdef LoadedFilter* filter_take(FilterCache* cache, Shm* shm, int32_t place,
                                FilterView* view) noexcept nogil
 cdef void filter_keep(LoadedFilter* loaded) noexcept nogil                   # one holder more

@@ -34,7 +34,7 @@ cdef void filter_drop(FilterCache* cache, LoadedFilter* loaded) noexcept nogil:
 
 
 cdef bint make_ready(LoadedFilter* loaded) noexcept nogil:
-    """Check the copied chunk (P1, P2 of sql92_program.pxd)."""
+    """Check the copied chunk (FP1, FP2 of sql92_program.pxd)."""
     if loaded.kind == FILTER_PROGRAM:
         return filter_load(loaded.chunk, loaded.size, &loaded.program) == NULL
     if loaded.kind == FILTER_CODES:
@@ -70,10 +70,10 @@ cdef void forget_idle(FilterCache* cache) noexcept nogil:
 cdef LoadedFilter* take_version(FilterCache* cache, Shm* shm, const FilterView* view) noexcept nogil:
     cdef LoadedFilter** place = place_of(cache, view.place)
     cdef LoadedFilter* loaded = place[0]
-    if loaded != NULL and loaded.place == view.place and loaded.version == view.version:   # M1
+    if loaded != NULL and loaded.place == view.place and loaded.version == view.version:   # FC1
         loaded.holders += 1
         return loaded
-    if cache.bytes + view.chunk_size > FILTER_BYTES_MAX:                 # M3
+    if cache.bytes + view.chunk_size > FILTER_BYTES_MAX:                 # FC3
         forget_idle(cache)
         if cache.bytes + view.chunk_size > FILTER_BYTES_MAX:
             return NULL
@@ -99,7 +99,7 @@ cdef LoadedFilter* take_version(FilterCache* cache, Shm* shm, const FilterView* 
     cache.bytes += loaded.size
     filter_drop(cache, place[0])
     place[0] = loaded
-    loaded.holders = 2                 # the cache and the caller (M2)
+    loaded.holders = 2                 # the cache and the caller (FC2)
     return loaded
 
 

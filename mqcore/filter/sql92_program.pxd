@@ -5,11 +5,11 @@
 #
 #   | head (96) | names (8 each) | constants (16 each) | instructions (8 each) | text |
 #
-#   P1  filter_load checks everything below before it says yes: sizes, indices, jumps, the depth
-#       of the stack. filter_evaluate checks nothing and relies on it.
-#   P2  The bytes must not change after filter_load: copy a program out of shared memory first.
-#   P3  Jumps lead forward only, so an evaluation takes at most INSTRUCTIONS_MAX steps.
-#   P4  Evaluation allocates nothing, and only reads.
+#   FP1  filter_load checks everything below before it says yes: sizes, indices, jumps, the depth
+#        of the stack. filter_evaluate checks nothing and relies on it.
+#   FP2  The bytes must not change after filter_load: copy a program out of shared memory first.
+#   FP3  Jumps lead forward only, so an evaluation takes at most INSTRUCTIONS_MAX steps.
+#   FP4  Evaluation allocates nothing, and only reads.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 cdef enum:

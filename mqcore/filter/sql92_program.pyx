@@ -105,7 +105,7 @@ cdef int pops(const FilterInstruction* step) noexcept nogil:
 
 
 cdef const char* check_instructions(const FilterProgram* program) noexcept nogil:
-    """Walks the program once; a jump must find the depth that the fall-through has there (P3)."""
+    """Walks the program once; a jump must find the depth that the fall-through has there (FP3)."""
     cdef int16_t[INSTRUCTIONS_MAX + 1] expected
     cdef const FilterInstruction* step
     cdef const char* wrong

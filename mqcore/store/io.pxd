@@ -11,7 +11,7 @@ cdef struct StoreIo:
     int (*sync_data)(int fd) noexcept nogil
     int (*sync_all)(int fd) noexcept nogil                    # the whole file system that fd is in
     # Bytes of blocks that were on the disk before are given to it: on it after the next sync of any
-    # file of the same disk (log/checksums.pxd, O4)
+    # file of the same disk (log/checksums.pxd, CS4)
     int (*push_data)(int fd, int64_t offset, int64_t size) noexcept nogil
     int (*truncate)(int fd, int64_t size) noexcept nogil
     int (*close_file)(int fd) noexcept nogil

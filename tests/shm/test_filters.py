@@ -1,4 +1,4 @@
-"""Filters in shared memory: V1 to V4 of mqcore/shm/filters.pxd, M1 to M3 of filter/loaded.pxd."""
+"""Filters in shared memory: V1 to V4 of mqcore/shm/filters.pxd, FC1 to FC3 of filter/loaded.pxd."""
 from __future__ import annotations
 
 import os

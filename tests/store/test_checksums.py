@@ -1,4 +1,4 @@
-"""The checksums beside the commit log keep the rules O1 to O5 of mqcore/store/log/checksums.pxd."""
+"""The checksums beside the commit log keep the rules CS1 to CS5 of store/log/checksums.pxd."""
 from __future__ import annotations
 
 import shutil
@@ -69,7 +69,7 @@ def runs(root: Path) -> Run:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_record_and_blank_has_an_entry_of_all_its_bytes(root: Path, mode: str) -> None:   # O1
+def test_every_record_and_blank_has_an_entry_of_all_its_bytes(root: Path, mode: str) -> None:  # CS1
     run = runs(root)
     end = fill(run, mode)
     assert end > SEGMENT
@@ -78,7 +78,7 @@ def test_every_record_and_blank_has_an_entry_of_all_its_bytes(root: Path, mode: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_entry_is_written_before_its_record_and_flushed_before_it(                     # O2, O3
+def test_an_entry_is_written_before_its_record_and_flushed_before_it(                    # CS2, CS3
     root: Path, mode: str
 ) -> None:
     io_recorder.start()
@@ -103,7 +103,7 @@ def test_an_entry_is_written_before_its_record_and_flushed_before_it(           
             assert flushed[Path(path).name] == described[base]
 
 
-def test_sync_mode_needs_no_second_sync_for_a_message(root: Path) -> None:                      # O4
+def test_sync_mode_needs_no_second_sync_for_a_message(root: Path) -> None:                     # CS4
     run = runs(root)
     loop, probe = run.writer("sync", 0), run.probe()
     io_recorder.start()
@@ -130,7 +130,7 @@ def tear_properties(run: Run, end: int) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tear_that_only_properties_show_is_cut(root: Path, mode: str) -> None:                # O3
+def test_a_tear_that_only_properties_show_is_cut(root: Path, mode: str) -> None:               # CS3
     run = runs(root)
     end = fill(run, mode)
     torn = tear_properties(run, end)
@@ -142,7 +142,7 @@ def test_a_tear_that_only_properties_show_is_cut(root: Path, mode: str) -> None:
         again, torn // SEGMENT * SEGMENT, torn)
 
 
-def test_a_record_without_its_entry_was_promised_to_nobody(root: Path) -> None:                 # O2
+def test_a_record_without_its_entry_was_promised_to_nobody(root: Path) -> None:                # CS2
     run = runs(root)
     end = fill(run, "async")
     base = (end - 1) // SEGMENT * SEGMENT
@@ -155,7 +155,7 @@ def test_a_record_without_its_entry_was_promised_to_nobody(root: Path) -> None: 
 
 
 @pytest.mark.parametrize("harm", ["emptied", "zeroed", "swapped"])
-def test_in_the_boot_that_wrote_them_lost_entries_are_damage(root: Path, harm: str) -> None:    # O2
+def test_in_the_boot_that_wrote_them_lost_entries_are_damage(root: Path, harm: str) -> None:   # CS2
     run = runs(root)
     fill(run, "async")
     first, second = sorted((root / "checksums").iterdir())[:2]
@@ -208,7 +208,7 @@ def emptied(root: Path) -> None:
 
 
 @pytest.mark.parametrize("what", [lost, emptied])
-def test_where_another_broker_may_have_written_nothing_is_cut_for_want_of_entries(       # O5
+def test_where_another_broker_may_have_written_nothing_is_cut_for_want_of_entries(      # CS5
     root: Path, what: Callable[[Path], None]
 ) -> None:
     run = runs(root)
@@ -222,7 +222,7 @@ def test_where_another_broker_may_have_written_nothing_is_cut_for_want_of_entrie
     assert checksums(again, base) == [(end - base, 0), *expected(again, base, later)[-1:]]
 
 
-def test_entries_of_a_tail_that_another_broker_wrote_again_go(root: Path, tmp_path: Path,  # O5
+def test_entries_of_a_tail_that_another_broker_wrote_again_go(root: Path, tmp_path: Path, # CS5
                                                               ) -> None:
     """Two logs of the same sizes: the first one's entries beside the second one's records."""
     run = runs(root)
@@ -244,7 +244,7 @@ def test_entries_of_a_tail_that_another_broker_wrote_again_go(root: Path, tmp_pa
     assert 0 < len(found) < 7
 
 
-def test_damage_among_our_records_stays_damage_when_another_broker_ran(root: Path) -> None:     # O5
+def test_damage_among_our_records_stays_damage_when_another_broker_ran(root: Path) -> None:    # CS5
     run = runs(root)
     fill(run, "async")
     path = run.log_folder / f"{0:020d}"

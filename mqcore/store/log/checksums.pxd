@@ -6,24 +6,25 @@
 # RocketMQ's format has a CRC over bodies alone. A tear, or a flipped bit anywhere else, is known by
 # these, and by nothing that a client can put into a message.
 #
-#   O1  Entry k is at byte 8 k; the ends ascend, and behind the last entry are zeros. An entry
-#       without a CRC covers bytes of which nothing is known: others than we wrote them.
-#   O2  An entry is in its file before its record is in the log. Where only we wrote, a whole record
-#       without its entry was acknowledged to nobody.
-#   O3  It is on the disk before its record counts as flushed. Where only we wrote, the log's end is
-#       before the first record that has no right entry, whatever the record holds.
-#   O4  In sync mode that costs no second sync: zeros are written ahead and synced with the entries
-#       of one group, for the next 32,768 entries; bytes of blocks that are on the disk already are
-#       only handed to it (push_data) before the one sync of the log, which empties the disk's cache.
-#       On a file system that does not keep this promise, or on another disk than the log's, the file
-#       is synced each time. All of it is in checksums_push, which the group commit's watcher watches.
-#   O5  An entry is never believed against a log that somebody else may have written: recovery drops
-#       what does not fit before anybody looks (recovery/entries.py).
+#   CS1  Entry k is at byte 8 k; the ends ascend, and behind the last entry are zeros. An entry
+#        without a CRC covers bytes of which nothing is known: others than we wrote them.
+#   CS2  An entry is in its file before its record is in the log. Where only we wrote, a whole
+#        record without its entry was acknowledged to nobody.
+#   CS3  It is on the disk before its record counts as flushed. Where only we wrote, the log's end
+#        is before the first record that has no right entry, whatever the record holds.
+#   CS4  In sync mode that costs no second sync: zeros are written ahead and synced with the entries
+#        of one group, for the next 32,768 entries; bytes of blocks that are on the disk already are
+#        only handed to it (push_data) before the one sync of the log, which empties the disk's
+#        cache. On a file system that does not keep this promise, or on another disk than the log's,
+#        the file is synced each time. All of it is in checksums_push, which the group commit's
+#        watcher watches.
+#   CS5  An entry is never believed against a log that somebody else may have written: recovery
+#        drops what does not fit before anybody looks (recovery/entries.py).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-cdef enum:
 from mqcore.layout cimport CHECKSUM_ENTRY_SIZE
 
+cdef enum:
     CHECKSUMS_AT_ONCE = 4096          # entries of one write
 
 cdef enum ChecksumVerdict:
@@ -43,8 +44,8 @@ cdef struct ChecksumFile:             # of the segment that is written; one thre
     int64_t on_disk                   # sync mode: bytes whose blocks are on the disk
     int64_t dirty                     # where bytes begin that were not pushed, -1: all were
     bint to_disk                      # sync mode
-    bint pushes                       # O4 holds without a sync
-    uint8_t entries[32768]
+    bint pushes                       # CS4 holds without a sync
+    uint8_t entries[CHECKSUMS_AT_ONCE * CHECKSUM_ENTRY_SIZE]
 
 # The file of the segment at `base`, made if need be, whose records end at log position `end`. What is
 # not covered before it gets an entry without a CRC. `c` is written to only if it works. 0 or errno.
@@ -59,7 +60,7 @@ cdef int checksums_put(ChecksumFile* c, const uint8_t* records, int64_t size,
                        int64_t position) noexcept nogil
 # The last entries never were: the log ends at a position before them.
 cdef void checksums_take_back(ChecksumFile* c, int64_t count, int64_t end) noexcept nogil
-# Sync mode: on the disk with the next sync of the log (O4). 0 or errno.
+# Sync mode: on the disk with the next sync of the log (CS4). 0 or errno.
 cdef int checksums_push(ChecksumFile* c) noexcept nogil
 
 # Which of `count` places has the entry of the record that begins at `start`, or covers it; `count`:

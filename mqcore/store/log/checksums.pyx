@@ -112,7 +112,7 @@ cdef int find_count(ChecksumFile* c, int64_t wanted) noexcept nogil:
 
 
 cdef int clear_behind(ChecksumFile* c) noexcept nogil:
-    """Nothing but zeros behind the last entry (O1); the file keeps its length: readers map it."""
+    """Nothing but zeros behind the last entry (CS1); the file keeps its length: readers map it."""
     cdef uint8_t zeros[ZEROS]
     cdef int64_t at = c.count * CHECKSUM_ENTRY_SIZE, part
     cdef int error = 0
@@ -180,7 +180,7 @@ cdef inline uint32_t crc_of(const uint8_t* record, int64_t length) noexcept nogi
 
 
 cdef int prepare(ChecksumFile* c, int64_t size) noexcept nogil:
-    """O4: zeros for the first `size` bytes and more; 0 or errno."""
+    """CS4: zeros for the first `size` bytes and more; 0 or errno."""
     cdef uint8_t zeros[ZEROS]
     cdef int64_t stop
     cdef int error
@@ -237,8 +237,8 @@ cdef int checksums_put(ChecksumFile* c, const uint8_t* records, int64_t size,
             if length < BLANK_SIZE_MIN or length > size - done:
                 length = size - done
             end = offset + done + length
-        invariant("O1", c.end < end)
-        invariant("O1", end <= c.segment_size)
+        invariant("CS1", c.end < end)
+        invariant("CS1", end <= c.segment_size)
         set_entry(c.entries + staged * CHECKSUM_ENTRY_SIZE, end, crc_of(records + done, length))
         done += length
         staged += 1

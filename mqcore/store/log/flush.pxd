@@ -2,7 +2,7 @@
 # to disk behind the appends.
 #
 #   F1  The appender hands over descriptors for each segment it begins and for its checksums, in order;
-#       the service closes them. The checksums reach the disk before the segment (checksums.pxd, O3).
+#       the service closes them. The checksums reach the disk before the segment (checksums.pxd, CS3).
 #   F2  `flushed` only follows a successful sync of every byte below it. A failed sync is final:
 #       the log refuses writes from then on, and nothing is retried (store.md 7).
 #   F3  Store times never run ahead of the positions they belong to: who publishes stores `published`

@@ -34,7 +34,7 @@ cdef struct GroupCommit:
 cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const int* producer,
                             int producers, int64_t timeout_ms) noexcept nogil
 cdef void group_commit_close(GroupCommit* group) noexcept nogil        # its watcher has ended
-# checksums: those of the segment `fd`, on the disk with it (checksums.pxd, O4); NULL: none. 0 or errno.
+# checksums: those of the segment `fd`, on the disk with it (checksums.pxd, CS4); NULL: none. 0 or errno.
 cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcept nogil
 cdef void group_watch(GroupCommit* group) noexcept nogil             # the watcher's life, until stop
 cdef void group_configure(GroupCommit* group, int64_t timeout_ms) noexcept nogil   # while it runs

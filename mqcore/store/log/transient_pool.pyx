@@ -227,7 +227,7 @@ cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
                 left = NULL
             else:
                 end = left.end                                                     # K2
-        if pool.summed < end:                                      # checksums.pxd, O2
+        if pool.summed < end:                                      # checksums.pxd, CS2
             error = checksums_put(&pool.checksums, pool_at(pool, pool.summed), end - pool.summed,
                                   pool.summed)
             if error:

@@ -263,7 +263,7 @@ cdef class Recovery:
     def judge_entries(self, int64_t end, int64_t limit) -> None:
         """
         Whether it is the checksums that are damaged where the log seems to end. All that was written
-        is there, in its order: a whole record has its entry (O2), and of those with a wrong one only
+        is there, in its order: a whole record has its entry (CS2), and of those with a wrong one only
         the last can be torn. Raises DamagedStoreError.
         """
         cdef RecordView record

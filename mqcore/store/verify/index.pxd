@@ -1,9 +1,9 @@
 # The key index of a store at rest, checked against the keys of the records that a walk meets.
 #
-#   K1  Entries lie in log order over all files, the keys of one record side by side: one cursor
-#       follows the walk (keys_expect), and nothing is looked up by hash.
-#   K2  Each slot's chain is what writing the entries in turn would have made (index_chains).
-#   K3  A position that is indexed twice (store.md 18.1) is sound: both with the record's keys.
+#   VI1  Entries lie in log order over all files, the keys of one record side by side: one cursor
+#        follows the walk (keys_expect), and nothing is looked up by hash.
+#   VI2  Each slot's chain is what writing the entries in turn would have made (index_chains).
+#   VI3  A position that is indexed twice (store.md 18.1) is sound: both with the record's keys.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.store.record cimport RecordView
@@ -29,7 +29,7 @@ cdef struct KeySet:
     int64_t log_first                 # where the commit log begins
     int64_t keys                      # that the walked records have
     int64_t matched
-    int64_t doubled                   # K3
+    int64_t doubled                   # VI3
     int64_t missing
     int64_t missing_first             # position of the first record with a missing key, -1: none
     int64_t expired                   # entries of records that are gone

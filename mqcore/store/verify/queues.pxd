@@ -1,11 +1,11 @@
 # The consume queues of a store at rest, checked against the records that a walk over the log meets.
 #
-#   Q1  Every record that belongs in a queue asks for its entry (queue_expect): it is there with the
-#       record's position, size and tag code, or it is missing, or it is wrong.
-#   Q2  An entry has one position, so each matched record has an entry of its own: a queue whose
-#       live entries are as many as its matched records has no other entries (queue_scan).
-#   Q3  A topic that was removed and made again starts its numbers anew: a record whose entry
-#       belongs to a later record of the same number is superseded, not missing.
+#   VQ1  Every record that belongs in a queue asks for its entry (queue_expect): it is there with
+#        the record's position, size and tag code, or it is missing, or it is wrong.
+#   VQ2  An entry has one position, so each matched record has an entry of its own: a queue whose
+#        live entries are as many as its matched records has no other entries (queue_scan).
+#   VQ3  A topic that was removed and made again starts its numbers anew: a record whose entry
+#        belongs to a later record of the same number is superseded, not missing.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport DELAY_LEVEL_MAX, TOPIC_LENGTH_MAX

@@ -312,7 +312,7 @@ cdef void queue_expect(QueueSet* s, int32_t number, int64_t offset, const Record
     if (item.log_position > record.log_position
             and window_record(&s.peek, item.log_position, False, &other) == PARSE_RECORD
             and belongs(&other, queue, offset)):
-        queue.superseded += 1                                                       # Q3
+        queue.superseded += 1                                                       # VQ3
         return
     find(s.findings, FOUND_ENTRY_POSITION, number, record.log_position, offset,
          record.log_position, item.log_position)
@@ -429,5 +429,5 @@ cdef void queue_scan(QueueSet* s, int32_t number, int64_t log_end) noexcept nogi
     if not queue.on_disk:
         return
     scan_files(s, number, log_end, False)
-    if queue.live != queue.matched:                                                 # Q2
+    if queue.live != queue.matched:                                                 # VQ2
         scan_files(s, number, log_end, True)

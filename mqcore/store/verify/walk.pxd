@@ -1,12 +1,12 @@
 # Verification's walk over a commit log at rest: every record read and checked, and held against the
 # consume queues (queues.pxd) and the key index (index.pxd) as it goes by.
 #
-#   W1  Where a record cannot be read, the walk looks for the next one that says where it lies, is
-#       whole, and is alive: not older than the last one before, or named by its queue. Bytes left
-#       behind a cut by a broker that wipes nothing are neither.
-#   W2  Without such a record the log ends there.
-#   W3  Behind a damaged stretch, or one that was repaired (mqcore/store/repair/records.py), numbers
-#       may have gaps.
+#   VL1  Where a record cannot be read, the walk looks for the next one that says where it lies, is
+#        whole, and is alive: not older than the last one before, or named by its queue. Bytes left
+#        behind a cut by a broker that wipes nothing are neither.
+#   VL2  Without such a record the log ends there.
+#   VL3  Behind a damaged stretch, or one that was repaired (mqcore/store/repair/records.py),
+#        numbers may have gaps.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.store.verify.findings cimport Findings

@@ -169,7 +169,7 @@ cdef void note_numbers(Walk* w, QueueCheck* queue, int32_t number,
         find(&w.findings, FOUND_OFFSET_GAP, number, w.position, queue.last_position,
              queue.next_offset, record.queue_offset)
     elif 0 <= record.queue_offset < queue.next_offset:
-        queue.superseded += queue.missing                       # Q3: the topic was made again
+        queue.superseded += queue.missing                       # VQ3: the topic was made again
         queue.missing = 0
     queue.next_offset = record.queue_offset + 1
     queue.last_position = w.position
@@ -241,7 +241,7 @@ cdef void take(Walk* w, const uint8_t* at, const RecordView* record) noexcept no
         w.unqueued += 1
         if kind == SYS_FLAG_ROLLBACK and record.topic_length <= 11 and memcmp(
                 record.topic, <const char*>b"MQCORE_LOST", record.topic_length) == 0:
-            w.damaged = True                   # a repair put it here: records are gone (W3)
+            w.damaged = True                   # a repair put it here: records are gone (VL3)
     if not w.keys_checked:
         return
     if kind != SYS_FLAG_ROLLBACK:

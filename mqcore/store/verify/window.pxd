@@ -1,8 +1,8 @@
 # How verification reads a commit log at rest: through a window of one segment, with read calls.
 #
-#   V1  Nothing is mapped: a disk that cannot read is an errno (window.failure), never a signal, and
-#       a segment that is shorter than the others ends where its file ends.
-#   V2  An address stays good until the next call with the same window.
+#   VW1  Nothing is mapped: a disk that cannot read is an errno (window.failure), never a signal,
+#        and a segment that is shorter than the others ends where its file ends.
+#   VW2  An address stays good until the next call with the same window.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.store.log.view cimport LOG_PATH_MAX
@@ -19,8 +19,8 @@ cdef struct SegmentFile:
 cdef struct LogFiles:
     SegmentFile* segments             # ascending
     int32_t count
-    bint checksums                    # those beside the log hold (checksums.pxd, O5)
-    char folders[4096]                # see log_folders.pxd
+    bint checksums                    # those beside the log hold (checksums.pxd, CS5)
+    char folders[LOG_PATH_MAX]        # see log_folders.pxd
 
 cdef struct LogWindow:
     const LogFiles* files
