@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mqcore.layout import SYS_FLAG_COMPRESSED
 from tests.interop.ask import ends_of, settled_offsets
 from tests.interop.conftest import Cluster
 from tests.interop.messages import (
     CLIENTS,
-    SYS_FLAG_COMPRESSED,
     Line,
     Message,
     assert_no_queue_twice,

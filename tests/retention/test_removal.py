@@ -14,11 +14,10 @@ from mqcore.shm.retention import QueueLives
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.paths import remove_queue
 from mqcore.store.probes.append_probe import AppendProbe
-from mqcore.store.queue.dispatch import DispatchLoop
+from mqcore.store.queue.dispatch import DispatchFailure, DispatchLoop
 from mqcore.store.reader import StoreReader
 from tests.store.harness import Run
 
-REMOVAL = 5
 TURN_MS = 1000
 
 
@@ -67,7 +66,7 @@ class Store:
 
     def finish(self) -> None:
         """The dispatcher's part."""
-        assert self.dispatcher.run(TURN_MS) == REMOVAL
+        assert self.dispatcher.run(TURN_MS) == DispatchFailure.DISPATCH_REMOVAL
         begun = self.dispatcher.removals_begun()
         for queue in self.lives.begun():
             self.dispatcher.forget_queue(queue.number)
@@ -195,7 +194,7 @@ def test_a_dispatcher_that_dies_on_the_way_is_followed_by_one_that_goes_on(store
     store.ask("gone")
     store.begin()
     store.send("gone", b"new")
-    assert store.dispatcher.run(TURN_MS) == REMOVAL
+    assert store.dispatcher.run(TURN_MS) == DispatchFailure.DISPATCH_REMOVAL
     (store.run.queue_folder / "gone" / "0" / f"{200:020d}").unlink()      # ... half way
 
     store.dispatcher = store.run.dispatcher()

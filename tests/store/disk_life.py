@@ -30,6 +30,7 @@ from mqcore.layout import PUT_OK
 from mqcore.shm.retention import LogWords, QueueLives
 from mqcore.store.log.retention import LogCleaner, Policy, Reason
 from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.queue.dispatch import DispatchFailure
 from mqcore.store.recovery.start import DamagedStoreError
 from mqcore.workers import dispatcher as dispatcher_module
 from mqcore.workers import last_run
@@ -154,7 +155,7 @@ class Life:
         """All that is published, or until the disk refuses."""
         deadline = time.monotonic() + STOP_WAIT_S * 10
         while self.dispatcher._loop.has_work() and time.monotonic() < deadline:
-            if self.dispatcher._run(TURN_MS) == dispatcher_module.FAILURE_IO:
+            if self.dispatcher._run(TURN_MS) == DispatchFailure.DISPATCH_IO:
                 if self.segment.log_state()["refusal"]:
                     return
                 kind, detail, _ = self.dispatcher._loop.failure()
