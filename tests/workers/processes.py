@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+from mqcore.participants import SLOT_COUNT
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
@@ -13,7 +14,6 @@ ROLES = ("writer", "dispatcher", "scheduler", "transaction-check", "coordinator"
          "pull-serving-0")
 WAIT_S = 10.0
 LOOK_S = 0.005
-SLOTS = 16                      # worker slots that are looked at
 
 
 def title(pid: int) -> str:
@@ -35,10 +35,18 @@ def kill(broker: MqcoreProcess, role: str) -> int:
     pid = by_role(broker)[role]
     os.kill(pid, signal.SIGKILL)
     if pid != broker.pid:
-        wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of the {role}")
+        wait_until(lambda: parent_of(pid) != broker.pid, f"the end of the {role}")
     return pid
 
 
+def parent_of(pid: int) -> int:
+    """Of a process, one that nobody has waited for too; 0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def slot_of(segment: Segment, pid: int) -> int:
-    """The number of the worker slot of a running process (mqcore/shm/segment.pyx)."""
-    return next(number for number in range(SLOTS) if segment.slot(number)["pid"] == pid)
+    """The number of the worker slot of a running process (mqcore/participants.py)."""
+    return next(number for number in range(SLOT_COUNT) if segment.slot(number)["pid"] == pid)
