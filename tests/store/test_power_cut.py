@@ -25,7 +25,7 @@ from tests.store.power import Disk, Event, survivors
 IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "4000" if os.environ.get("CI") else "2000"))
 SEED = int(os.environ.get("MQCORE_TEST_SEED", "0")) or time.time_ns() % 1_000_000
 SEGMENT, FILE_ENTRIES = 16384, 40
-ROUNDS = 60
+ROUNDS = 40                         # fewer than 16 segments, which may wait for a flush
 TURN_MS = 1000
 DISPATCHED_OF = 10                  # one image in so many is dispatched and read as consumers do
 
