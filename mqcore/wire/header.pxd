@@ -69,7 +69,7 @@ cdef struct Header:
     int32_t version
     bint has_opaque
     bint binary
-    Text fields[14]
+    Text fields[FIELD_COUNT]
 
 cdef int header_read(const uint8_t* header, int32_t length, bint binary, Header* out) noexcept nogil
 cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil       # False: absent or no number

@@ -1,6 +1,5 @@
 """What a pull selects by (broker.md 6.1 steps 5 to 6; FilterAPI, ConsumerFilterManager)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
 
 from mqcore.filter.loaded cimport filter_drop, filter_take
 from mqcore.layout cimport (
