@@ -33,9 +33,9 @@ $(VENV)/built: $(VENV)/created setup.py $(SOURCES)
 run: build
 	$(BIN)/mqcore up -c config/broker.toml
 
-# -- two tests at a time: those with other clients wait most of theirs
+# -- three tests at a time: those with other clients wait most of theirs
 test: build
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo

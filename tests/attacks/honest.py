@@ -138,8 +138,8 @@ class Honest:
     def assert_served(self, attacked: Span, calm: Span, *, times: float = 3.0,
                       floor_ms: float = FLOOR_MS) -> None:
         """
-        Nobody waited much longer (p99) than the worst of the three did before, which is how busy the
-        machine is; `floor_ms` may always be.
+        Nobody waited much longer (p99) than the worst of the three did before, which says how busy
+        the machine is; `floor_ms` may always be.
         """
         kinds = ("sends_ms", "deliveries_ms", "beats_ms")
         limit = max(times * max(p99(getattr(calm, name)) for name in kinds), floor_ms)

@@ -51,8 +51,10 @@ def test_all_attacks_one_after_another_lose_nothing_and_delay_nobody(tmp_path: P
         honest.check()
     story = f"seed {SEED}\n" + "\n".join(done[-40:])
     assert not war.refusals, f"{war.refusals[:5]}, {story}"
-    for kind in ("sends_ms", "deliveries_ms", "beats_ms"):
-        before, during = p99(getattr(peace, kind)), p99(getattr(war, kind))
+    kinds = ("sends_ms", "deliveries_ms", "beats_ms")
+    before = max(p99(getattr(peace, kind)) for kind in kinds)      # how busy the machine is
+    for kind in kinds:
+        during = p99(getattr(war, kind))
         assert during <= max(TIMES * before, 100.0), (
             f"{kind}: p99 {before:.1f} -> {during:.1f} ms, {story}")
     print(f"peace: {peace.line()}\nattacks: {war.line()}\n{story}")
