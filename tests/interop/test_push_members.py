@@ -38,9 +38,12 @@ def _pair(members_of: Starter, client: str, namesrv_addr: str) -> tuple[Members,
 
 
 def _at_a_new_second() -> str:
-    """consumeTimestamp of a second that has just begun: it counts whole ones."""
-    before = int(time.time())
-    wait_until(lambda: int(time.time()) > before, "the next second")
+    """
+    consumeTimestamp of a second that has just begun: it counts whole ones. All of the second before
+    lies between it and what was stored: store times may be some milliseconds ahead.
+    """
+    before = int(time.time()) + 1
+    wait_until(lambda: int(time.time()) > before, "the second after the next")
     return datetime.now().strftime("%Y%m%d%H%M%S")
 
 
