@@ -38,6 +38,7 @@ cdef struct Forwarding:
     int64_t bytes                      # ... and their bytes
     Word* words                        # N14: two for each connection at most
     int32_t word_count
+    int32_t coordinator                # incarnation that was met
     int32_t repeat_at                  # slot whose heartbeat is repeated next; -1: none
     bint[LONG_FRAMES_MAX] long_frames  # places of frames that go in parts: taken
     int64_t long_tickets               # N15: that were given ...
@@ -59,7 +60,7 @@ cdef void forward_reads(Forwarding* f, Connection* c) noexcept nogil
 cdef bint forward_words(Forwarding* f) noexcept nogil  # N14: what waits; False: some still does
 # This process is new: the coordinator looks at its incarnation, by which it knows (N4).
 cdef void forward_hello(Forwarding* f) noexcept nogil
-# The coordinator started anew: it is told who is connected here, by the heartbeats they sent last;
-# what finds no room goes with the next calls of the second.
-cdef void coordinator_is_new(Forwarding* f) noexcept nogil
+# If the coordinator started anew it is told who is connected here, by the heartbeats they sent last,
+# before any later frame; what finds no room goes with the next calls of the second.
+cdef void meet_coordinator(Forwarding* f) noexcept nogil
 cdef void forward_heartbeats(Forwarding* f) noexcept nogil

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
     FIGURE_FORWARDED,
     FORWARD_CLOSED,
@@ -115,6 +116,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     cdef ForwardHead* head
     cdef ParkedRequest* parked = NULL
     cdef uint8_t* place
+    meet_coordinator(f)
     if sent > FORWARD_BYTES_MAX:
         if not header.has_opaque:      # nothing that could be answered
             connection_close(f.transport, c, CLOSE_HEADER, header_length)
@@ -268,8 +270,12 @@ cdef void keep_heartbeat(Forwarding* f, Connection* c, const uint8_t* frame,
     own.heartbeat_length = length
 
 
-cdef void coordinator_is_new(Forwarding* f) noexcept nogil:
+cdef void meet_coordinator(Forwarding* f) noexcept nogil:
+    cdef int32_t incarnation = load_i32_acquire(&f.shm.slots[SLOT_COORDINATOR].incarnation)
     cdef int32_t i
+    if incarnation == f.coordinator:
+        return
+    f.coordinator = incarnation
     f.count = 0                     # what its predecessor had taken is lost
     f.bytes = 0
     for i in range(f.transport.connection_max):

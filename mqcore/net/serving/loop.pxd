@@ -49,7 +49,7 @@ cdef struct Server:
     Answers answers
     int32_t writer_incarnation
     int32_t dispatcher_incarnation
-    int32_t coordinator_incarnation
+    int32_t coordinator_incarnation    # that was seen to run
     int64_t tick_ms                    # steady: when timers were looked at last
 
 

@@ -34,13 +34,13 @@ from mqcore.net.serving.cold cimport cold_close, cold_open
 from mqcore.net.serving.commits cimport commits_send
 from mqcore.net.serving.dispatch cimport serve
 from mqcore.net.serving.forward cimport (
-    coordinator_is_new,
     forget_forwarding,
     forward_heartbeats,
     forward_hello,
     forward_reads,
     forward_words,
     forwarding_open,
+    meet_coordinator,
 )
 from mqcore.net.serving.held cimport (
     held_clear,
@@ -181,11 +181,11 @@ cdef void look_at_others(Server* s) noexcept nogil:
     if incarnation != s.writer_incarnation:
         s.writer_incarnation = incarnation
         s.appends.in_flight = 0        # some of their answers will never come
-    if (load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].incarnation) != s.coordinator_incarnation
+    meet_coordinator(&s.forwarding)
+    if (s.forwarding.coordinator != s.coordinator_incarnation
             and load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].state) == WORKER_RUNNING):
-        s.coordinator_incarnation = s.shm.slots[SLOT_COORDINATOR].incarnation
+        s.coordinator_incarnation = s.forwarding.coordinator
         s.parking.coordinator_since_ms = s.transport.steady_ms
-        coordinator_is_new(&s.forwarding)
 
 
 cdef void turn(Server* s, int timeout_ms) noexcept nogil:
@@ -279,6 +279,7 @@ cdef class ServingLoop:
         s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
         s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
         s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation
+        s.forwarding.coordinator = s.coordinator_incarnation
         s.tick_ms = s.held.look_ms = t.steady_ms
         for listener, fast_port in listeners:
             if not transport_listen(t, listener.fileno(), KIND_FAST if fast_port else KIND_MAIN):
