@@ -5,6 +5,21 @@ from libc.string cimport memmove, memset
 from libc.time cimport time_t
 
 from mqcore.endian cimport load_i32
+from mqcore.epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    EPOLLERR,
+    EPOLLET,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+)
 from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
 from mqcore.bench.frames cimport OPAQUE_BASE, response_parse
 from mqcore.bench.histogram cimport histogram_clear, histogram_summary
@@ -23,18 +38,6 @@ cdef extern from "<sys/timerfd.h>" nogil:
     int TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME
     int timerfd_create(int clock, int flags) noexcept
     int timerfd_settime(int fd, int flags, const itimerspec* value, itimerspec* old) noexcept
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        int fd
-    struct epoll_event:
-        unsigned int events
-        epoll_data_t data
-    unsigned int EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLET
-    int EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, EPOLL_CLOEXEC
-    int epoll_create1(int flags) noexcept
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept
-    int epoll_wait(int epoll, epoll_event* events, int count_max, int timeout_ms) noexcept
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL, MSG_DONTWAIT

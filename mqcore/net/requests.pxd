@@ -1,6 +1,6 @@
 # What a client asks for and what it is told, in no protocol's words: a front (RocketMQ's is
 # mqcore/net/remoting) reads its frames into these, and serving's functions serve them.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.transport.transport cimport Connection
 from mqcore.wire.header cimport Text

@@ -2,7 +2,7 @@
 #
 # The supervisor creates and unlinks it; every other process inherits the mapping by fork, or attaches
 # by name (tools). Where its memory lies: memory.py; how its tables get their pages: reserve.pxd. Nothing in it is trusted further than its owner (layout.pxd names them).
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport (
     SLOT_COUNT,

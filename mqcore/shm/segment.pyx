@@ -6,7 +6,7 @@ import zlib
 from mqcore import participants
 from mqcore.shm import memory
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from mqcore.atomics cimport (

@@ -1,19 +1,16 @@
 """Waits for a doorbell."""
 from libc.errno cimport errno
 
-cdef extern from "<sys/epoll.h>" nogil:
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll, epoll_event* events, int count, int timeout_ms)
-    int EPOLL_CLOEXEC
-    int EPOLL_CTL_ADD
-    unsigned int EPOLLIN
-    unsigned int EPOLLET
-    ctypedef union epoll_data_t:
-        int fd
-    struct epoll_event:
-        unsigned int events
-        epoll_data_t data
+from mqcore.epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLLET,
+    EPOLLIN,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)

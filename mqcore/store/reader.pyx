@@ -3,12 +3,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
-from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     CQ_ENTRY_SIZE,
     CQ_FILLER_RECORD_SIZE,
     RECORD_FIXED_SIZE,
-    RECORD_SIZE,
     TOPIC_LENGTH_MAX,
     QueueEntry,
 )

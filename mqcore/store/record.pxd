@@ -1,5 +1,5 @@
 # Commit log records: how one is read, written and checked (store.md 2, 8.1).
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 cdef struct RecordView:            # pointers into the record that was parsed

@@ -1,5 +1,5 @@
 """Reads, writes and checks commit log records."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy
 
 from mqcore.endian cimport load_i32, load_i64, load_u16, store_i16, store_i32, store_i64

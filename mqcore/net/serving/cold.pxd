@@ -4,7 +4,7 @@
 #       failed open for the thread, and no fault.
 #   J2  At most COLD_JOBS_MAX jobs wait; a further one is refused, and the loop reads by itself.
 #   J3  Jobs are finished in the order of their numbers; after each the thread rings the loop's bell.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_t:

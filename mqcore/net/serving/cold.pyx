@@ -1,6 +1,6 @@
 """The thread that reads ahead for pulls of old messages (cold.pxd)."""
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strcpy, strlen
 

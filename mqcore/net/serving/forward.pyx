@@ -1,7 +1,7 @@
 """Sends frames to the coordinator, and words about connections."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memcpy, memmove, memset
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (

@@ -1,5 +1,5 @@
 """Long polling (broker.md 6.5; PullRequestHoldService), and waiting for the disk."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 

@@ -1,5 +1,5 @@
 """Pulls (broker.md 6.1, 6.2, 6.4; PullMessageProcessor)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.filter.loaded cimport filter_drop

@@ -1,8 +1,8 @@
 """Walks a consume queue for a pull (broker.md 6.2, 6.3; DefaultMessageStore, MessageFilter)."""
 from libc.errno cimport ENOENT
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.clock cimport steady_ms

@@ -3,6 +3,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from mqcore.epoll cimport (
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
+    EPOLLIN,
+    EPOLLOUT,
+    epoll_ctl,
+    epoll_event,
+)
 from mqcore.layout cimport FIGURE_BAD_FRAMES, FIGURE_CONNECTIONS
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER
 from mqcore.net.transport.memory cimport memory_give
@@ -19,19 +28,6 @@ from mqcore.net.transport.transport cimport (
     CloseEvent,
     takes_output,
 )
-
-cdef extern from "<sys/epoll.h>" nogil:
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
-    int EPOLL_CTL_ADD
-    int EPOLL_CTL_DEL
-    int EPOLL_CTL_MOD
-    unsigned int EPOLLIN
-    unsigned int EPOLLOUT
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        unsigned int events
-        epoll_data_t data
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)

@@ -4,6 +4,20 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
 from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_DEL,
+    EPOLLERR,
+    EPOLLET,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+)
 from mqcore.net.transport.close_reasons cimport CLOSE_IDLE, CLOSE_PEER, CLOSE_SLOW
 from mqcore.net.transport.connections cimport (
     connection_add,
@@ -27,24 +41,6 @@ from mqcore.net.transport.transport cimport (
     connection_find,
 )
 from mqcore.net.transport.work cimport LATE_SLICE_WORK, LATE_WORK, TAKE_UP_WORK, work_begin_turn
-
-cdef extern from "<sys/epoll.h>" nogil:
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll, epoll_event* events, int count, int timeout_ms)
-    int EPOLL_CLOEXEC
-    int EPOLL_CTL_ADD
-    int EPOLL_CTL_DEL
-    unsigned int EPOLLIN
-    unsigned int EPOLLOUT
-    unsigned int EPOLLERR
-    unsigned int EPOLLHUP
-    unsigned int EPOLLET
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        unsigned int events
-        epoll_data_t data
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)

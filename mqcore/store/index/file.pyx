@@ -1,5 +1,5 @@
 """Writes the key index."""
-from libc.errno cimport EEXIST, EINTR, ENOSPC, errno
+from libc.errno cimport EEXIST, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.string cimport strncpy

@@ -1,6 +1,6 @@
 """Group commit and its watcher (group_commit.pxd has the rules)."""
 from libc.errno cimport errno
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport (
     load_i32_acquire,

@@ -1,6 +1,6 @@
 """The transient pool and its commit thread (transient_pool.pxd has the rules)."""
 from libc.errno cimport EAGAIN, EINTR, ENOSPC, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset, strdup
 

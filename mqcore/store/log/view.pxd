@@ -6,7 +6,7 @@
 #       segment took its place: callers use it within one request.
 #   L3  With `read_ahead` off, a touch of what is in memory never makes the kernel read on (a page that
 #       an earlier reading marked would): who must not wait for the disk has a thread that reads.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.layout cimport LogState
 from mqcore.store.record cimport RecordView

@@ -7,7 +7,7 @@
 #       and a full disk is an error code here, never a signal.
 #   C4  A queue that was removed and came back is another one: who holds a file of its earlier life
 #       sees it by removal_done, and opens the new one (open_files.pxd).
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.endian cimport load_i32, load_i64, store_i32, store_i64
 from mqcore.layout cimport (

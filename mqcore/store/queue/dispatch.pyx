@@ -1,7 +1,6 @@
 """Dispatch (dispatch.pxd has its rules), and the process's native loop around it."""
 import os
 
-from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset

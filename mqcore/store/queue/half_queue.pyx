@@ -2,7 +2,7 @@
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE

@@ -1,6 +1,5 @@
 """Picks records out of a commit log at rest, for `mqcore store dump`, without the GIL."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 
 from mqcore.store.record cimport (
