@@ -59,7 +59,7 @@ class LogChecksums:
 
     def put(self, segment: Path, offset: int, record: bytes) -> None:
         """The checksum of one record, in place of another. Raises OSError."""
-        self._write(segment, [(end, _crc(record) if start == offset else crc)
+        self.write(segment, [(end, _crc(record) if start == offset else crc)
                               for start, end, crc in self._entries(segment)])
 
     def rewrite(self, segment: Path, ranges: list[tuple[int, int]]) -> None:
@@ -69,16 +69,16 @@ class LogChecksums:
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
         with segment.open("rb") as file, mmap.mmap(
                 file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            self._write(segment, _made(content, before, sorted(ranges)))
+            self.write(segment, _made(content, before, sorted(ranges)))
 
-    def refit(self, segment: Path, size: int, *, dry: bool) -> int:
+    def refit(self, segment: Path, size: int) -> tuple[int, list[tuple[int, int]]]:
         """
-        Entries for records that have none of their length, from what the records are now; how many.
-        Where most of a segment's are wrong, the file is: all are made anew. size: bytes of a
-        segment; its records are whole. Raises OSError.
+        (how many entries are new, all of them: (end, CRC)) of a segment of `size` bytes whose
+        records are whole. A record that has none of its length gets one of what it is now; where
+        most of a segment's are wrong, the file is: all are new. Raises OSError.
         """
         if not checksums_of(segment).exists():
-            return 0
+            return 0, []
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
         kept: list[tuple[int, int]] = []
         new: list[tuple[int, int]] = []
@@ -90,11 +90,7 @@ class LogChecksums:
             kept.append((end, known if there == end else crc))
             new.append((end, crc))
             start = end
-        if 2 * wrong > len(new):
-            kept, made = new, made + wrong
-        if made and not dry:
-            self._write(segment, kept)
-        return made
+        return (made + wrong, new) if 2 * wrong > len(new) else (made, kept)
 
     def _entry(self, segment: Path, offset: int) -> tuple[int, int] | None:
         return next(((end, crc) for start, end, crc in self._entries(segment)
@@ -115,7 +111,8 @@ class LogChecksums:
             start = end
         return found
 
-    def _write(self, segment: Path, entries: list[tuple[int, int]]) -> None:
+    def write(self, segment: Path, entries: list[tuple[int, int]]) -> None:
+        """Replace a segment's: (end, CRC) of each. Raises OSError."""
         write_atomically(checksums_of(segment),
                          b"".join(ENTRY.pack(end, crc) for end, crc in entries))
 

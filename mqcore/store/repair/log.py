@@ -100,14 +100,15 @@ class LogRepair:
         made = 0
         for base, size in self._files.segments:
             segment = self._root / f"commitlog/{base:020d}"
-            count = self._checksums.refit(segment, size, dry=True)
+            count, entries = self._checksums.refit(segment, size)
             if count == 0:
                 continue
             name = f"checksums/{segment.name}"
             kept = self._salvage.keep(name, 0, (self._root / name).stat().st_size)
             self._salvage.tell(name, None, f"{count} checksums that are not of these records are "
                                            "made of what those are now", saved=kept)
-            self._checksums.refit(segment, size, dry=self._salvage.dry)
+            if not self._salvage.dry:
+                self._checksums.write(segment, entries)
             made += count
         self.mended |= made > 0
         return made
