@@ -29,6 +29,7 @@ class Peer:
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = bytearray()
+        self._overtook: dict[int, Command] = {}        # responses that came before one waited for
 
     def __enter__(self) -> Self:
         return self
@@ -72,12 +73,16 @@ class Peer:
         return decode(self.receive_frame(timeout_s)[LENGTH_SIZE:])
 
     def answer_to(self, opaque: int, timeout_s: float = DEADLINE_S) -> Command:
-        """The response to a request, past what the server asks or tells by itself."""
+        """
+        The response to a request, past what the server asks or tells by itself. Responses to other
+        requests may overtake it; each is kept for the call that asks for it.
+        """
         deadline = time.monotonic() + timeout_s
-        while True:
+        while opaque not in self._overtook:
             command = self.receive(max(deadline - time.monotonic(), 1e-6))
-            if command.is_response and command.opaque == opaque:
-                return command
+            if command.is_response:
+                self._overtook[command.opaque] = command
+        return self._overtook.pop(opaque)
 
     def ask(
         self, code: int, ext: Mapping[str, str | None] | None = None, body: bytes = b"", *,
