@@ -34,8 +34,9 @@ from mqcore.participants import SUPERVISOR, WRITER, Holds, Participant, Start, p
 from mqcore.shm import memory
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.segment import Segment
+from mqcore.store import last_run
 from mqcore.store.log import owner
-from mqcore.workers import descriptors, last_run, limits, loop
+from mqcore.workers import descriptors, limits, loop
 from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.inherited import Inherited, Listeners
 from mqcore.workers.layout import StoreFiles

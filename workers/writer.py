@@ -25,9 +25,10 @@ from mqcore.layout import Refusal, WorkerState
 from mqcore.participants import WRITER, processes
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.store import checkpoint
+from mqcore.store import checkpoint, last_run
 from mqcore.store.files import error_text, unlink
 from mqcore.store.index import files as index_files
+from mqcore.store.last_run import LastRun
 from mqcore.store.log import owner
 from mqcore.store.log.append_loop import AppendLoop, sync_bytes_max
 from mqcore.store.log.folders import LogFolders, checksums_of, remove_checksums
@@ -37,10 +38,9 @@ from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.store.recovery.start import DamagedStoreError, Recovered, Recovery
 from mqcore.wire.printable import printable
-from mqcore.workers import last_run, loop
+from mqcore.workers import loop
 from mqcore.workers.dispatch_watch import DispatchWatch
 from mqcore.workers.inherited import Inherited
-from mqcore.workers.last_run import LastRun
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
 from mqcore.workers.stopping import StopWait, UnfinishedStop

@@ -16,8 +16,8 @@ from mqcore.store.repair.store import repair
 from mqcore.store.verify.store import verify
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import log_records
-from tests.support.mqcore_process import mqcore_up
-from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, load
+from tests.support.mqcore_process import MqcoreError, mqcore_up
+from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, kill, load
 from tests.wire_live.peer import Peer, pull_fields
 
 MESSAGES = 800
@@ -140,6 +140,32 @@ def test_a_file_of_checksums_that_is_lost_costs_no_message(root: Path, tmp_path:
     assert outcome.status == 0, outcome.after and outcome.after.lines()
     assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
     assert first.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
+
+
+@pytest.mark.parametrize("segments", ["the last", "all"])
+def test_checksums_lost_at_the_end_of_a_killed_broker_cost_no_message(
+    tmp_path: Path, segments: str
+) -> None:
+    """A start takes them for damage in the boot that wrote them: then `repair` has to mend it."""
+    with mqcore_up(tmp_path, OWN_SETTINGS) as broker:
+        load(broker, MESSAGES)
+        kill(broker)
+    root = broker.store
+    files = sorted((root / "checksums").iterdir())
+    for path in files if segments == "all" else files[-1:]:
+        path.write_bytes(b"")
+    with pytest.raises(MqcoreError, match="this is damage, not a torn tail"), mqcore_up(
+            tmp_path, OWN_SETTINGS):
+        pytest.fail("it started on lost checksums")
+    assert verify(root).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.status in (0, 3), outcome.after and outcome.after.lines()
+    with mqcore_up(tmp_path, OWN_SETTINGS) as broker, Peer(broker.broker_addr) as peer:
+        ends = [peer.ask(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue)})
+                for queue in range(4)]
+        assert sum(int((end.ext or {})["offset"] or 0) for end in ends) == MESSAGES
 
 
 def test_a_broker_that_starts_on_a_flipped_property_says_damage_to_who_pulls_it(

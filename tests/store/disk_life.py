@@ -28,12 +28,12 @@ from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.layout import PUT_OK
 from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.store import last_run
 from mqcore.store.log.retention import LogCleaner, Policy, Reason
 from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.store.queue.dispatch import DispatchFailure
 from mqcore.store.recovery.start import DamagedStoreError
 from mqcore.workers import dispatcher as dispatcher_module
-from mqcore.workers import last_run
 from mqcore.workers import writer as writer_module
 from mqcore.workers.dispatcher import Dispatcher, DispatchError
 from mqcore.workers.layout import StoreFiles

@@ -1,7 +1,7 @@
 # The checksums beside the log at a start (checksums.pxd): what they say, and which of them still hold.
 #
 # Who wrote last is known by the file `lock`: a stock broker, or an older one of ours, writes over
-# our mark there when it starts (workers/last_run.py). Where it did, entries are held against the log
+# our mark there when it starts (store/last_run.py). Where it did, entries are held against the log
 # from the last flush that we know of on, and go from the first one that does not fit and behind which
 # none does: the log was cut there, and written by somebody who makes no entries. Where one fits again
 # behind it, the log is ours and damaged there. Of segments before that flush the first and the last

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from mqcore.store import last_run
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.owner import alone
@@ -29,7 +30,9 @@ from mqcore.store.verify.files import (
 )
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
+from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.words import RESULTS, Context, queue_name
+from mqcore.wire.records import decode_record
 
 STEP_BYTES: Final = 64 << 20
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
@@ -205,15 +208,34 @@ class _Verification:
             if context.log(rest)[0] != place[0]:           # this segment is empty from there on
                 place = context.log(rest)
             flipped = figures["end_result"] == ParseResult.PARSE_BAD_CHECKSUM and not self.unclean
+            lost = self._checksums_lost(figures["end_result"], figures["end"])
             self.report.add(
-                DAMAGE if flipped else MEND, *place,
+                DAMAGE if flipped or lost else MEND, *place,
                 f"{what} behind the last whole record, which ends at log position "
-                f"{figures['end']}: " + ("the last run ended cleanly, so it was whole then"
-                                         if flipped else "a torn end, cut at the next start"))
+                f"{figures['end']}: " + (
+                    "the last run ended cleanly, so it was whole then" if flipped
+                    else "whole records as they were written, whose checksums are lost" if lost
+                    else "a torn end, cut at the next start"))
         ahead = [start for start, _ in self.files.segments if start > figures["end"]]
         if ahead and rest < 0:
             self.report.add(MEND if self.unclean else NOTE, f"commitlog/{ahead[0]:020d}", None,
                             "made ahead and empty; removed at the next start")
+
+    def _checksums_lost(self, result: int, end: int) -> bool:
+        """
+        Whether a start takes the end of the log for damage (recovery/start.pyx, judge_entries): in
+        the boot that wrote it a whole record has its checksum, and only the last can have another.
+        """
+        needed = {ParseResult.PARSE_NO_CHECKSUM: 1, ParseResult.PARSE_BAD_CHECKSUM: 2}.get(
+            ParseResult(result), 0)
+        if not needed or not last_run.read(self.root / "abort").same_boot:
+            return False
+        scan = LogScan(self.files.log.text(), self.files.segments, start=end)
+        for _ in range(needed):
+            raw = scan.next()
+            if raw is None or not decode_record(raw).crc_matches():
+                return False
+        return True
 
     def _missing_entries(self, queues: list[dict[str, Any]], topics: set[str] | None) -> None:
         """Records without an entry: the queue is missing, behind, or begins too late."""
