@@ -69,7 +69,7 @@ LAST_STRETCH_S = 0.3             # of work at a stop, for what has come by then
 STRETCH_S = 0.01                 # of work, before the loop looks at its sockets and timers again
 TRIM_BYTES = 8 << 20
 ITEMS_AT_ONCE = 256
-UNREGISTER_TIMEOUT_MS = 800
+UNREGISTER_TIMEOUT_S = 0.8
 SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
 
 OWN = -1                         # as whom the broker's own work waits for its turn
@@ -124,7 +124,7 @@ class Registrar:
         try:
             results = await self._registrations.register(
                 self.settings.broker.namesrv_addrs, registration.ext, registration.body,
-                oneway=one_way, timeout_ms=self.settings.broker.register_timeout_ms)
+                oneway=one_way, timeout=self.settings.broker.register_timeout_ms / 1000)
         finally:
             if done is not None:
                 done()
@@ -137,7 +137,7 @@ class Registrar:
             task.cancel()
         await self._registrations.unregister(
             self.settings.broker.namesrv_addrs, identity(self.settings),
-            timeout_ms=UNREGISTER_TIMEOUT_MS)
+            timeout=UNREGISTER_TIMEOUT_S)
         await self._registrations.close()
 
 

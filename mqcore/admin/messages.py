@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from mqcore.client import (
+    AsyncProducer,
+    AsyncPushConsumer,
     ConsumeContext,
     ConsumeFrom,
     Message,
-    Producer,
-    PushConsumer,
     ReceivedMessage,
-    RocketMQException,
+    RocketMQError,
     SendResult,
 )
 from mqcore.wire.printable import json_line
@@ -76,7 +76,7 @@ def send_command(
     content, properties = _body(body, file), _properties(pairs)
 
     async def run() -> None:
-        async with Producer(SEND_GROUP, namesrv=namesrv) as producer:
+        async with AsyncProducer(SEND_GROUP, namesrv=namesrv) as producer:
             for _ in range(count):
                 message = Message(topic, content, tags=tags, keys=keys, properties=properties,
                                   delay_level=delay_level)
@@ -84,7 +84,7 @@ def send_command(
 
     try:
         asyncio.run(run())
-    except (RocketMQException, ValueError) as error:
+    except (RocketMQError, ValueError) as error:
         raise _fail(error) from error
 
 
@@ -118,7 +118,7 @@ def consume_command(
         printed = asyncio.run(
             _consume(topic, group, namesrv, tags, count, timeout_s, consume_from)
         )
-    except (RocketMQException, ValueError) as error:
+    except (RocketMQError, ValueError) as error:
         raise _fail(error) from error
     if count is not None and printed < count:
         raise click.ClickException(f"{printed} of {count} messages came")
@@ -142,7 +142,7 @@ async def _consume(
         if count is not None and printed >= count:
             enough.set()
 
-    consumer = PushConsumer(
+    consumer = AsyncPushConsumer(
         group, show, namesrv=namesrv, consume_from=consume_from, max_concurrency=1,
     )
     consumer.subscribe(topic, tags)

@@ -21,7 +21,7 @@ from mqcore.admin.lines import say
 from mqcore.broker.requests.transaction import CHECK_TIMES
 from mqcore.broker.requests.transaction_checks import GROUP, RUNTIME_KEYS
 from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
-from mqcore.client import RocketMQException
+from mqcore.client import RocketMQError
 from mqcore.client.pool import ConnectionPool
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, request
@@ -186,7 +186,7 @@ def _run(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     def run(**options: Any) -> None:
         try:
             asyncio.run(command(**options))
-        except (RocketMQException, OSError) as error:
+        except (RocketMQError, OSError) as error:
             raise click.ClickException(str(error)) from error
 
     return run

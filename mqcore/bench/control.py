@@ -13,7 +13,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from mqcore.client.errors import MQClientException, RocketMQException
+from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.pool import ConnectionPool, client_request
 from mqcore.client.route import NameServers
 from mqcore.wire import fastjson
@@ -110,7 +110,7 @@ def find_target(
             raise BenchError("neither a broker nor a name server was given")
         try:
             broker, routed = asyncio.run(_locate(namesrv, topic, create))
-        except (RocketMQException, BodyError) as error:
+        except (RocketMQError, BodyError) as error:
             raise BenchError(f"name server {namesrv}: {error}") from error
         queues = queues if create else routed
     if create:
@@ -136,7 +136,7 @@ async def _locate(namesrv: str, topic: str, create: bool) -> tuple[str, int]:
             return _first_master(answer.body), 0
     finally:
         await pool.close()
-    raise MQClientException(f"no master broker has topic {topic}")
+    raise ClientError(f"no master broker has topic {topic}")
 
 
 def _first_master(cluster_info: bytes) -> str:
@@ -146,7 +146,7 @@ def _first_master(cluster_info: bytes) -> str:
         addrs = {str(broker_id): addr for broker_id, addr in data["brokerAddrs"].items()}
         if str(MASTER_ID) in addrs:
             return str(addrs[str(MASTER_ID)])
-    raise MQClientException("no master broker is registered")
+    raise ClientError("no master broker is registered")
 
 
 def create_topic(broker: str, topic: str, queues: int) -> None:

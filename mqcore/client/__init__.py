@@ -1,9 +1,25 @@
-"""Producers and consumers for Python applications, on asyncio."""
-from mqcore.client.consumer import ConsumeFrom, PushConsumer
+"""Producers and consumers for Python applications."""
+from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
 from mqcore.client.errors import (
+    AccessDenied,
+    BrokerError,
+    ClientError,
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    MessageTooLarge,
     MQBrokerException,
     MQClientException,
+    NoRouteError,
+    QueueFull,
+    RemotingConnectException,
+    RemotingError,
     RemotingException,
+    RemotingTimeoutException,
+    RemotingTooMuchRequestException,
+    RequestTimeout,
+    RequestTimeoutException,
+    RocketMQError,
     RocketMQException,
 )
 from mqcore.client.listener import ConsumeContext, ConsumeStatus
@@ -16,9 +32,17 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.producer import Producer
+from mqcore.client.producer import AsyncProducer
 
 __all__ = [
+    "AccessDenied",
+    "AsyncProducer",
+    "AsyncPushConsumer",
+    "BrokerError",
+    "ClientError",
+    "ClosedError",
+    "ConfigError",
+    "ConnectError",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
@@ -26,12 +50,20 @@ __all__ = [
     "MQClientException",
     "Message",
     "MessageQueue",
-    "Producer",
+    "MessageTooLarge",
+    "NoRouteError",
     "PullResult",
     "PullStatus",
-    "PushConsumer",
+    "QueueFull",
     "ReceivedMessage",
+    "RemotingConnectException",
+    "RemotingError",
     "RemotingException",
+    "RemotingTimeoutException",
+    "RemotingTooMuchRequestException",
+    "RequestTimeout",
+    "RequestTimeoutException",
+    "RocketMQError",
     "RocketMQException",
     "SendResult",
     "SendStatus",

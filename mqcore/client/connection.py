@@ -7,25 +7,21 @@ import time
 from collections.abc import Awaitable, Callable
 
 from mqcore.client.errors import (
-    RemotingConnectException,
-    RemotingTimeoutException,
-    RemotingTooMuchRequestException,
+    ConnectError,
+    QueueFull,
+    RequestTimeout,
 )
 from mqcore.client.protocol import ClientProtocol
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
 
-CONNECT_TIMEOUT_MS = 3_000
+CONNECT_TIMEOUT_S = 3.0
 SERVER_REQUEST_COUNT_MAX = 64       # requests of the peer that are worked on at a time
 _OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 RequestHandler = Callable[[Command], Awaitable[Command | None]]
 
 log = logging.getLogger("mqcore.client")
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -49,7 +45,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer_at = 0.0
         self._writable = asyncio.Event()
         self._writable.set()
         self.local_host = ""
@@ -57,18 +53,19 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def open(
         cls, host: str, port: int, *, on_request: RequestHandler | None = None,
-        timeout_ms: int = CONNECT_TIMEOUT_MS,
+        timeout: float = CONNECT_TIMEOUT_S,
     ) -> Connection:
-        """Connect within `timeout_ms`; raises RemotingConnectException."""
+        """Connect within `timeout`; raises ConnectError."""
         loop = asyncio.get_running_loop()
         address = f"{host}:{port}"
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
                     lambda: cls(address, on_request), host, port
                 )
         except (OSError, TimeoutError) as error:
-            raise RemotingConnectException(f"cannot connect to {address}: {error!r}") from error
+            raise ConnectError(f"cannot connect to {address}: {error!r}",
+                               broker=address) from error
         return connection
 
     @property
@@ -79,17 +76,17 @@ class Connection(asyncio.Protocol):
     def pending_count(self) -> int:
         return self._protocol.pending_count
 
-    async def invoke(self, request: Command, *, timeout_ms: int = 3_000) -> Command:
+    async def invoke(self, request: Command, *, timeout: float = 3.0) -> Command:
         """Send a request and wait for its answer.
 
-        Raises RemotingTimeoutException, RemotingConnectException when the connection is or gets
-        closed, RemotingTooMuchRequestException at the limit, FrameError when it does not fit.
+        Raises RequestTimeout, ConnectError when the connection is or gets
+        closed, QueueFull at the limit, FrameError when it does not fit.
         """
-        started_ms = _now_ms()
-        await self._wait_until_writable(timeout_ms)
-        left_ms = timeout_ms - (_now_ms() - started_ms)
+        deadline = time.monotonic() + timeout
+        await self._wait_until_writable(timeout)
         transport = self._open_transport()
-        frame = self._protocol.start(request, left_ms, _now_ms())
+        now = time.monotonic()
+        frame = self._protocol.start(request, deadline - now, now)
         answer: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[request.opaque] = answer
         transport.write(frame)
@@ -100,11 +97,11 @@ class Connection(asyncio.Protocol):
             self._waiting.pop(request.opaque, None)
             self._protocol.cancel(request.opaque)
 
-    async def send_oneway(self, request: Command, *, timeout_ms: int = 3_000) -> None:
+    async def send_oneway(self, request: Command, *, timeout: float = 3.0) -> None:
         """Write a request that gets no answer; raises like `invoke`, before the write."""
         request.flag |= FLAG_ONEWAY
         frame = encode(request)
-        await self._wait_until_writable(timeout_ms)
+        await self._wait_until_writable(timeout)
         self._open_transport().write(frame)
 
     async def close(self) -> None:
@@ -134,7 +131,8 @@ class Connection(asyncio.Protocol):
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(
-                    RemotingConnectException(f"connection to {self.address} closed: {error!r}")
+                    ConnectError(f"connection to {self.address} closed: {error!r}",
+                                 broker=self.address, stored=None)
                 )
 
     def pause_writing(self) -> None:
@@ -156,18 +154,18 @@ class Connection(asyncio.Protocol):
 
     def _open_transport(self) -> asyncio.Transport:
         if self._transport is None or self._transport.is_closing():
-            raise RemotingConnectException(f"connection to {self.address} is closed")
+            raise ConnectError(f"connection to {self.address} is closed", broker=self.address)
         return self._transport
 
-    async def _wait_until_writable(self, timeout_ms: int) -> None:
+    async def _wait_until_writable(self, timeout: float) -> None:
         if self._writable.is_set():
             return
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(timeout):
                 await self._writable.wait()
         except TimeoutError as error:
-            raise RemotingTooMuchRequestException(
-                f"{self.address} did not take our bytes for {timeout_ms} ms"
+            raise QueueFull(
+                f"{self.address} did not take our bytes for {timeout} s"
             ) from error
 
     def _take(self, command: Command) -> None:
@@ -211,24 +209,25 @@ class Connection(asyncio.Protocol):
 
     def _arm_timer(self) -> None:
         """One timer for the earliest deadline, moved only when an earlier one comes."""
-        deadline_ms = self._protocol.next_deadline_ms()
-        if deadline_ms is None or self._transport is None:
+        deadline = self._protocol.next_deadline()
+        if deadline is None or self._transport is None:
             return
         if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
+            if self._timer_at <= deadline:
                 return
             self._timer.cancel()
-        self._timer_ms = deadline_ms
+        self._timer_at = deadline
         self._timer = self._loop.call_later(
-            max(0, deadline_ms - _now_ms()) / 1000 + 0.001, self._on_timer
+            max(0.0, deadline - time.monotonic()) + 0.001, self._on_timer
         )
 
     def _on_timer(self) -> None:
         self._timer = None
-        for opaque in self._protocol.expired(_now_ms()):
+        for opaque in self._protocol.expired(time.monotonic()):
             answer = self._waiting.get(opaque)
             if answer is not None and not answer.done():
                 answer.set_exception(
-                    RemotingTimeoutException(f"no answer from {self.address} in time")
+                    RequestTimeout(f"no answer from {self.address} in time",
+                                   broker=self.address, stored=None)
                 )
         self._arm_timer()

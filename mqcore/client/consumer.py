@@ -15,10 +15,10 @@ from typing import Any
 from mqcore.client import pull as pulling
 from mqcore.client.allocate import allocate_averagely
 from mqcore.client.errors import (
-    MQBrokerException,
-    MQClientException,
-    RemotingConnectException,
-    RocketMQException,
+    BrokerError,
+    ClientError,
+    ConnectError,
+    RocketMQError,
 )
 from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
 from mqcore.client.listener import ConsumeContext, Listener, call_listener, restore_topic
@@ -41,7 +41,7 @@ RETRY_PULL_S = 1.0
 FLOW_CONTROL_S = 0.02
 RESUBMIT_S = 5.0
 FULL_S = 0.05
-SEND_BACK_TIMEOUT_MS = 5_000
+SEND_BACK_TIMEOUT_S = 5.0
 CACHED_COUNT_MAX = 1_000            # unfinished messages of one queue
 CACHED_BYTES_MAX = 100 * 1024 * 1024
 SPAN_MAX = 2_000                    # oldest to newest unfinished offset of one queue
@@ -61,8 +61,8 @@ class ConsumeFrom(Enum):
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
 
 
-class PushConsumer(Role):
-    """One member of a consumer group; use it as `async with PushConsumer(...)`."""
+class AsyncPushConsumer(Role):
+    """One member of a consumer group; use it as `async with AsyncPushConsumer(...)`."""
 
     def __init__(
         self, group: str, listener: Listener, *, namesrv: str | Sequence[str] | None = None,
@@ -115,10 +115,10 @@ class PushConsumer(Role):
     # -- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin to consume. Raises MQClientException without subscription or
+        """Join the group and begin to consume. Raises ClientError without subscription or
         name server; what brokers cannot answer yet is tried again by the timers."""
         if not self._subscriptions:
-            raise MQClientException("subscribe to a topic before the start")
+            raise ClientError("subscribe to a topic before the start")
         self._subscriptions[self._retry_topic] = parse_subscription(
             self._retry_topic, SUBSCRIBE_ALL, _now_ms()
         )
@@ -186,7 +186,7 @@ class PushConsumer(Role):
         for topic in list(self._subscriptions):
             try:
                 share = await self._share(topic)
-            except RocketMQException as error:
+            except RocketMQError as error:
                 log.warning("the share of %s in %s is unknown: %s", self._group, topic, error)
                 continue
             if share is not None:
@@ -195,7 +195,7 @@ class PushConsumer(Role):
     async def _learn_route(self, topic: str) -> None:
         try:
             await self._instance.routes.refresh(topic)
-        except (RocketMQException, BodyError) as error:
+        except (RocketMQError, BodyError) as error:
             log.warning("no route of %s: %s", topic, error)
 
     async def _share(self, topic: str) -> list[MessageQueue] | None:
@@ -219,7 +219,7 @@ class PushConsumer(Role):
                 continue
             try:
                 start = await self._start_offset(queue)
-            except RocketMQException as error:
+            except RocketMQError as error:
                 log.warning("%s waits for its offset: %s", queue, error)
                 continue
             held = self._held[queue] = ProcessQueue(start)
@@ -258,7 +258,7 @@ class PushConsumer(Role):
                     held.next_offset, count_max=self._pull_batch_size, broker_id=broker_id,
                     commit_offset=held.commit_offset if held.has_progress else None,
                 )
-            except RocketMQException as error:
+            except RocketMQError as error:
                 await self._after_failed_pull(queue, error)
                 continue
             broker_id = result.suggested_broker_id
@@ -270,14 +270,14 @@ class PushConsumer(Role):
             held.put(result.messages, result.next_begin_offset)
             self._dispatch(queue, held, result.messages)
 
-    async def _after_failed_pull(self, queue: MessageQueue, error: RocketMQException) -> None:
-        code = error.response_code if isinstance(error, MQBrokerException) else None
+    async def _after_failed_pull(self, queue: MessageQueue, error: RocketMQError) -> None:
+        code = error.response_code if isinstance(error, BrokerError) else None
         if code == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(FLOW_CONTROL_S)
             return
         log.warning("pulling from %s failed: %s", queue, error)
         await asyncio.sleep(RETRY_PULL_S)
-        if code in FORGOTTEN_CODES or isinstance(error, RemotingConnectException):
+        if code in FORGOTTEN_CODES or isinstance(error, ConnectError):
             # A broker forgets a member whose connection ends, and does not wait for the timer.
             await self._instance.send_heartbeats()
 
@@ -340,9 +340,9 @@ class PushConsumer(Role):
                 await self._instance.call(
                     self._instance.routes.master(queue.broker_name),
                     client_request(RequestCode.CONSUMER_SEND_MSG_BACK, dict(ext)),
-                    timeout_ms=SEND_BACK_TIMEOUT_MS,
+                    timeout=SEND_BACK_TIMEOUT_S,
                 )
-            except RocketMQException as error:
+            except RocketMQError as error:
                 log.warning("sending %s back failed: %s", message.message_id, error)
                 message.reconsume_times += 1
                 failed.append(message)
@@ -363,7 +363,7 @@ class PushConsumer(Role):
     async def _commit(self, queue: MessageQueue, offset: int) -> None:
         try:
             await pulling.commit_offset(self._instance, self._group, queue, offset)
-        except RocketMQException as error:
+        except RocketMQError as error:
             log.warning("committing %s failed: %s", queue, error)
 
 
@@ -378,11 +378,11 @@ def _now_ms() -> int:
 
 
 def _member_ids(answer: Command, address: str) -> list[str]:
-    """The client ids in the answer to 38; raises MQClientException when it cannot be read."""
+    """The client ids in the answer to 38; raises ClientError when it cannot be read."""
     try:
         members = fastjson.loads(answer.body)["consumerIdList"] if answer.body else []
     except (ValueError, KeyError, TypeError) as error:
-        raise MQClientException(f"{address} answered no list of consumers") from error
+        raise ClientError(f"{address} answered no list of consumers") from error
     if not isinstance(members, list):
-        raise MQClientException(f"{address} answered no list of consumers")
+        raise ClientError(f"{address} answered no list of consumers")
     return [str(member) for member in members]

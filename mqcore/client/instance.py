@@ -10,7 +10,13 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from mqcore.client.errors import MQBrokerException, MQClientException, RocketMQException
+from mqcore.client.errors import (
+    CODE_NO_NAME_SERVER,
+    ClosedError,
+    NoRouteError,
+    RocketMQError,
+    broker_error,
+)
 from mqcore.client.pool import ConnectionPool, client_request
 from mqcore.client.route import NameServers, Routes
 from mqcore.wire import fastjson, ids
@@ -21,7 +27,7 @@ from mqcore.wire.topics import BodyError
 HEARTBEAT_INTERVAL_S = 30.0
 FIRST_HEARTBEAT_S = 1.0
 ROUTE_INTERVAL_S = 30.0
-CALL_TIMEOUT_MS = 3_000
+CALL_TIMEOUT_S = 3.0
 NAME_LENGTH_MAX = 255
 
 log = logging.getLogger("mqcore.client")
@@ -63,11 +69,12 @@ class ClientInstance:
         self.running = False
 
     async def start(self) -> None:
-        """Make the client id and start the timers. Raises MQClientException when not possible."""
+        """Make the client id and start the timers. Raises ClientError when not possible."""
         if self.running or self.client_id:
-            raise MQClientException("a client can be started once")
+            raise ClosedError("a client can be started once")
         if not self.name_servers.addresses:
-            raise MQClientException("no name server address: give one or set NAMESRV_ADDR")
+            raise NoRouteError(
+                "no name server address: give one or set NAMESRV_ADDR", CODE_NO_NAME_SERVER)
         self.client_id = ids.client_id(instance=self._instance_name)
         self.running = True
         self.spawn(self._every(HEARTBEAT_INTERVAL_S, FIRST_HEARTBEAT_S, self.send_heartbeats))
@@ -106,7 +113,7 @@ class ClientInstance:
         for topic in self.routes.topics:
             try:
                 await self.routes.refresh(topic)
-            except (RocketMQException, BodyError) as error:
+            except (RocketMQError, BodyError) as error:
                 log.warning("refreshing the route of %s failed: %s", topic, error)
 
     def broker_addresses(self) -> list[str]:
@@ -127,16 +134,16 @@ class ClientInstance:
             for address in self.broker_addresses():
                 try:
                     await self.call(address, client_request(RequestCode.HEART_BEAT, body=body))
-                except RocketMQException as error:
+                except RocketMQError as error:
                     log.warning("heartbeat to %s failed: %s", address, error)
 
     async def call(
-        self, address: str, command: Command, *, timeout_ms: int = CALL_TIMEOUT_MS
+        self, address: str, command: Command, *, timeout: float = CALL_TIMEOUT_S
     ) -> Command:
-        """A call that has to succeed; raises MQBrokerException for another code."""
-        answer = await self.pool.invoke(address, command, timeout_ms=timeout_ms)
+        """A call that has to succeed; raises BrokerError for another code."""
+        answer = await self.pool.invoke(address, command, timeout=timeout)
         if answer.code != ResponseCode.SUCCESS:
-            raise MQBrokerException(answer.code, answer.remark, address)
+            raise broker_error(answer.code, answer.remark, address)
         return answer
 
     async def unregister(self, *, producer: str | None = None, consumer: str | None = None) -> None:
@@ -147,7 +154,7 @@ class ClientInstance:
                 continue                # the broker noticed the closed connection already
             try:
                 await self.call(address, client_request(RequestCode.UNREGISTER_CLIENT, dict(ext)))
-            except RocketMQException as error:
+            except RocketMQError as error:
                 log.warning("unregistering from %s failed: %s", address, error)
 
     async def stop(self) -> None:

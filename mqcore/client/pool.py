@@ -4,12 +4,12 @@ from __future__ import annotations
 import asyncio
 
 from mqcore.client.connection import (
-    CONNECT_TIMEOUT_MS,
+    CONNECT_TIMEOUT_S,
     Connection,
     RequestHandler,
     split_address,
 )
-from mqcore.client.errors import MQClientException, RemotingTimeoutException
+from mqcore.client.errors import ClientError, ClosedError, RequestTimeout
 from mqcore.wire.codes import LanguageCode, RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.command import request as make_request
@@ -31,10 +31,10 @@ class ConnectionPool:
 
     def __init__(
         self, on_request: RequestHandler | None = None, *,
-        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self._on_request = on_request
-        self._connect_timeout_ms = connect_timeout_ms
+        self._connect_timeout = connect_timeout
         self._connections: dict[str, Connection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._closed = False
@@ -44,21 +44,21 @@ class ConnectionPool:
         return connection is not None and connection.is_open
 
     async def connection(self, address: str) -> Connection:
-        """An open connection to `host:port`; raises RemotingConnectException."""
+        """An open connection to `host:port`; raises ConnectError."""
         current = self._connections.get(address)
         if current is not None and current.is_open:
             return current
         self._forget_closed()
         if len(self._connections) >= ADDRESS_COUNT_MAX:
-            raise MQClientException(f"more than {ADDRESS_COUNT_MAX} connections")
+            raise ClientError(f"more than {ADDRESS_COUNT_MAX} connections")
         async with self._locks.setdefault(address, asyncio.Lock()):
             current = self._connections.get(address)
             if current is None or not current.is_open:
                 if self._closed:
-                    raise MQClientException("the client is closed")
+                    raise ClosedError("the client is closed")
                 host, port = split_address(address)
                 current = await Connection.open(
-                    host, port, on_request=self._on_request, timeout_ms=self._connect_timeout_ms
+                    host, port, on_request=self._on_request, timeout=self._connect_timeout
                 )
                 self._connections[address] = current
             return current
@@ -72,24 +72,24 @@ class ConnectionPool:
                 del self._locks[address]
 
     async def invoke(
-        self, address: str, command: Command, *, timeout_ms: int = 3_000,
+        self, address: str, command: Command, *, timeout: float = 3.0,
         close_on_timeout: bool = True,
     ) -> Command:
         """Call `address`. A late answer closes the connection, so that the next call starts afresh
         (as Java's clientCloseSocketIfTimeout); long polls switch that off. Raises
-        RemotingException."""
+        RemotingError."""
         connection = await self.connection(address)
         try:
-            return await connection.invoke(command, timeout_ms=timeout_ms)
-        except RemotingTimeoutException:
+            return await connection.invoke(command, timeout=timeout)
+        except RequestTimeout:
             if close_on_timeout:
                 await connection.close()
             raise
 
-    async def send_oneway(self, address: str, command: Command, *, timeout_ms: int = 3_000) -> None:
-        """Write a request that gets no answer; raises RemotingException."""
+    async def send_oneway(self, address: str, command: Command, *, timeout: float = 3.0) -> None:
+        """Write a request that gets no answer; raises RemotingError."""
         connection = await self.connection(address)
-        await connection.send_oneway(command, timeout_ms=timeout_ms)
+        await connection.send_oneway(command, timeout=timeout)
 
     async def local_host(self, address: str) -> str:
         """The address of this machine on the way to `address`."""

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from mqcore.client.errors import (
-    MQBrokerException,
-    MQClientException,
-    RemotingException,
-    RemotingTooMuchRequestException,
-    RocketMQException,
+    BrokerError,
+    ClientError,
+    QueueFull,
+    RemotingError,
+    RocketMQError,
+    broker_error,
 )
 from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
 from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
@@ -36,7 +37,7 @@ from mqcore.wire.records import (
 )
 from mqcore.wire.records import BatchItem, compress, encode_batch
 
-SEND_TIMEOUT_MS = 3_000
+SEND_TIMEOUT_S = 3.0
 RETRY_COUNT = 2
 COMPRESS_OVER_BYTES = 4_096
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
@@ -69,23 +70,23 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Producer(Role):
-    """Sends messages of one producer group; use it as `async with Producer(...) as producer`."""
+class AsyncProducer(Role):
+    """Sends messages of one producer group; use it with `async with`."""
 
     def __init__(
         self, group: str, *, namesrv: str | Sequence[str] | None = None,
-        send_timeout_ms: int = SEND_TIMEOUT_MS, retry_count: int = RETRY_COUNT,
+        send_timeout: float = SEND_TIMEOUT_S, retry_count: int = RETRY_COUNT,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         message_size_max_bytes: int = MESSAGE_SIZE_MAX, instance_name: str | None = None,
     ) -> None:
         """
         namesrv            `host:port;host:port` or a list; None = the environment's NAMESRV_ADDR
-        send_timeout_ms    the budget of one send, all tries together
+        send_timeout    the budget of one send, all tries together
         retry_count        tries after the first one that failed
         Raises ValueError for a bad group or address.
         """
         self._group = check_group(group)
-        self._send_timeout_ms = send_timeout_ms
+        self._send_timeout = send_timeout
         self._retry_count = retry_count
         self._compress_over_bytes = compress_over_bytes
         self._message_size_max_bytes = message_size_max_bytes
@@ -99,7 +100,7 @@ class Producer(Role):
         return {"consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
 
     async def start(self) -> None:
-        """Start the timers; connections are made when first needed. Raises MQClientException."""
+        """Start the timers; connections are made when first needed. Raises ClientError."""
         await self._instance.start()
 
     async def shutdown(self) -> None:
@@ -111,84 +112,84 @@ class Producer(Role):
     # -- sending ----------------------------------------------------------------------------------
 
     async def send(
-        self, message: Message, *, timeout_ms: int | None = None, queue: MessageQueue | None = None,
+        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
     ) -> SendResult:
         """Send one message and wait until it is stored; a given `queue` is tried once.
 
-        Raises MQClientException (local checks, no route, all tries failed), MQBrokerException,
-        RemotingException.
+        Raises ClientError (local checks, no route, all tries failed), BrokerError,
+        RemotingError.
         """
         self._check(message)
         self._give_key(message)
-        return await self._send(message.topic, [message], None, timeout_ms, queue)
+        return await self._send(message.topic, [message], None, timeout, queue)
 
     async def send_batch(
-        self, messages: Sequence[Message], *, timeout_ms: int | None = None,
+        self, messages: Sequence[Message], *, timeout: float | None = None,
         queue: MessageQueue | None = None,
     ) -> SendResult:
         """Send messages of one topic in one request: all are stored, or none is.
 
-        Raises MQClientException when they do not fit together, else like `send`.
+        Raises ClientError when they do not fit together, else like `send`.
         """
         body = self._batch_body(messages)
-        return await self._send(messages[0].topic, messages, body, timeout_ms, queue)
+        return await self._send(messages[0].topic, messages, body, timeout, queue)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: nobody says whether it was stored. Raises before the write."""
         self._check(message)
         self._give_key(message)
-        chosen = queue or await self._choose(message.topic, None, self._send_timeout_ms)
+        chosen = queue or await self._choose(message.topic, None, self._send_timeout)
         address = self._instance.routes.master(chosen.broker_name)
         command = self._request([message], None, chosen)
         await self._instance.pool.send_oneway(
-            address, command, timeout_ms=self._send_timeout_ms
+            address, command, timeout=self._send_timeout
         )
 
     async def _send(
         self, topic: str, messages: Sequence[Message], batch: bytes | None,
-        timeout_ms: int | None, queue: MessageQueue | None,
+        timeout: float | None, queue: MessageQueue | None,
     ) -> SendResult:
         """Try until it is stored, the tries are used up or the time is over (client.md 2.7)."""
         if queue is not None and queue.topic != topic:
-            raise MQClientException(f"queue of topic {queue.topic} for a message of {topic}")
-        budget_ms = self._send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = asyncio.get_running_loop().time() + budget_ms / 1000
+            raise ClientError(f"queue of topic {queue.topic} for a message of {topic}")
+        budget = self._send_timeout if timeout is None else timeout
+        deadline = asyncio.get_running_loop().time() + budget
         last_broker: str | None = None
-        failure: RocketMQException | None = None
+        failure: RocketMQError | None = None
         for _ in range(1 if queue is not None else 1 + self._retry_count):
-            left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
-            if left_ms <= 0:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
                 break
-            chosen = queue or await self._choose(topic, last_broker, left_ms)
+            chosen = queue or await self._choose(topic, last_broker, left)
             last_broker = chosen.broker_name
-            left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
+            left = deadline - asyncio.get_running_loop().time()
             try:
-                return await self._attempt(messages, batch, chosen, max(left_ms, 1))
-            except MQBrokerException as error:
+                return await self._attempt(messages, batch, chosen, max(left, 0.001))
+            except BrokerError as error:
                 if error.response_code not in RETRY_CODES:
                     raise
                 failure = error
-            except (RemotingException, MQClientException) as error:
+            except (RemotingError, ClientError) as error:
                 failure = error
         if failure is None:
-            raise RemotingTooMuchRequestException(f"no time was left to send within {budget_ms} ms")
+            raise QueueFull(f"no time was left to send within {budget} s")
         if queue is not None:
             raise failure
         code = getattr(failure, "response_code", -1)
-        raise MQClientException(f"sending to {topic} failed: {failure}", code) from failure
+        raise ClientError(f"sending to {topic} failed: {failure}", code) from failure
 
     async def _attempt(
         self, messages: Sequence[Message], batch: bytes | None, queue: MessageQueue,
-        timeout_ms: int,
+        timeout: float,
     ) -> SendResult:
         routes = self._instance.routes
         address = routes.master(queue.broker_name)
         answer = await self._instance.pool.invoke(
-            address, self._request(messages, batch, queue), timeout_ms=timeout_ms
+            address, self._request(messages, batch, queue), timeout=timeout
         )
         status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
         if status is None:
-            raise MQBrokerException(answer.code, answer.remark, address)
+            raise broker_error(answer.code, answer.remark, address, topic=queue.topic)
         if routes.is_guess(queue.topic):
             await self._learn_new_topic(queue.topic)
         return _result(status, messages, queue, answer, address)
@@ -196,13 +197,13 @@ class Producer(Role):
     async def _learn_new_topic(self, topic: str) -> None:
         """The broker has just made the topic: ask for its own route, now or at the next send."""
         try:
-            await self._instance.routes.refresh(topic, timeout_ms=self._send_timeout_ms)
-        except RemotingException:
+            await self._instance.routes.refresh(topic, timeout=self._send_timeout)
+        except RemotingError:
             return      # the message is stored; the guess still leads to a broker that has it
 
-    async def _choose(self, topic: str, last_broker: str | None, timeout_ms: int) -> MessageQueue:
+    async def _choose(self, topic: str, last_broker: str | None, timeout: float) -> MessageQueue:
         """The next queue in turn; after a failure one of another broker if there is one."""
-        queues = await self._instance.routes.queues_to_publish(topic, timeout_ms=timeout_ms)
+        queues = await self._instance.routes.queues_to_publish(topic, timeout=timeout)
         if topic not in self._counters:
             self._counters[topic] = itertools.count(random.randrange(1 << 30))
         for _ in queues:
@@ -214,18 +215,18 @@ class Producer(Role):
     # -- what goes over the wire ------------------------------------------------------------------
 
     def _check(self, message: Message) -> None:
-        """The local checks of client.md 2.2; raises MQClientException."""
+        """The local checks of client.md 2.2; raises ClientError."""
         topic, illegal = message.topic, int(ResponseCode.MESSAGE_ILLEGAL)
         if not topic or len(topic) > TOPIC_LENGTH_MAX or not all(
             c.isascii() and (c.isalnum() or c in "%|-_") for c in topic
         ):
-            raise MQClientException(
+            raise ClientError(
                 f"topic {topic[:140]!r}: expected 1 to 127 of a-z A-Z 0-9 % | - _", illegal
             )
         if topic in _NOT_SENDABLE:
-            raise MQClientException(f"topic {topic} is the broker's own", illegal)
+            raise ClientError(f"topic {topic} is the broker's own", illegal)
         if not message.body or len(message.body) > self._message_size_max_bytes:
-            raise MQClientException(
+            raise ClientError(
                 f"body of {len(message.body)} bytes: expected 1 to {self._message_size_max_bytes}",
                 illegal,
             )
@@ -236,20 +237,20 @@ class Producer(Role):
             message.properties[UNIQ_KEY] = _next_unique_key(_now_ms())
 
     def _batch_body(self, messages: Sequence[Message]) -> bytes:
-        """The encoded batch; raises MQClientException when its messages do not fit together."""
+        """The encoded batch; raises ClientError when its messages do not fit together."""
         if not messages:
-            raise MQClientException("batch: expected at least one message")
+            raise ClientError("batch: expected at least one message")
         first = messages[0]
         for message in messages:
             self._check(message)
             if (message.topic, message.wait_store) != (first.topic, first.wait_store):
-                raise MQClientException("batch: expected one topic and one wait_store")
+                raise ClientError("batch: expected one topic and one wait_store")
             if DELAY in message.properties or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                raise MQClientException("batch: expected no delay and no retry topic")
+                raise ClientError("batch: expected no delay and no retry topic")
             self._give_key(message)
         body = encode_batch(BatchItem(m.body, m.properties, m.flag) for m in messages)
         if len(body) > self._message_size_max_bytes:
-            raise MQClientException(
+            raise ClientError(
                 f"batch of {len(body)} bytes: expected at most {self._message_size_max_bytes}",
                 int(ResponseCode.MESSAGE_ILLEGAL),
             )
@@ -287,7 +288,8 @@ def _result(
     queue_id, queue_offset = (whole_number(ext.get(name) or "")
                               for name in ("queueId", "queueOffset"))
     if queue_id is None or queue_offset is None:
-        raise MQClientException(f"{address} stored the message without saying where")
+        raise ClientError(f"{address} stored the message without saying where",
+                          broker=address, topic=queue.topic, stored=True)
     return SendResult(
         status=status, message_id=",".join(m.unique_key or "" for m in messages),
         offset_message_id=ext.get("msgId") or "",

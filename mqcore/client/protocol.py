@@ -2,14 +2,14 @@
 
 It splits frames, matches answers to requests by opaque, and knows what is late. The asyncio shell
 (`connection.py`) moves the bytes; another shell could do the same with threads. Time is an argument
-(ms of a monotonic clock), so tests turn it by hand.
+(seconds of a monotonic clock), so tests turn it by hand.
 """
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
 
-from mqcore.client.errors import RemotingTooMuchRequestException
+from mqcore.client.errors import QueueFull
 from mqcore.wire.codes import FRAME_LENGTH_MAX, LENGTH_WORD_SIZE
 from mqcore.wire.command import Command, FrameError, decode, encode
 
@@ -23,8 +23,8 @@ class ClientProtocol:
         self, *, pending_count_max: int = PENDING_COUNT_MAX,
         frame_length_max: int = FRAME_LENGTH_MAX,
     ) -> None:
-        self._pending: dict[int, int] = {}              # opaque -> deadline
-        self._deadlines: list[tuple[int, int]] = []     # heap; answered ones are skipped lazily
+        self._pending: dict[int, float] = {}            # opaque -> deadline
+        self._deadlines: list[tuple[float, int]] = []     # heap; answered ones are skipped lazily
         self._pending_count_max = pending_count_max
         self._frame_length_max = frame_length_max
         self._input = bytearray()
@@ -33,21 +33,21 @@ class ClientProtocol:
     def pending_count(self) -> int:
         return len(self._pending)
 
-    def start(self, request: Command, timeout_ms: int, now_ms: int) -> bytes:
-        """The bytes of a request whose answer is awaited until `now_ms + timeout_ms`.
+    def start(self, request: Command, timeout: float, now: float) -> bytes:
+        """The bytes of a request whose answer is awaited until `now + timeout`.
 
-        Raises RemotingTooMuchRequestException at the limit, ValueError when its opaque is in use,
+        Raises QueueFull at the limit, ValueError when its opaque is in use,
         FrameError when it cannot be encoded.
         """
         if len(self._pending) >= self._pending_count_max:
-            raise RemotingTooMuchRequestException(
+            raise QueueFull(
                 f"{len(self._pending)} requests wait for answers: the limit"
             )
         if request.opaque in self._pending:
             raise ValueError(f"opaque {request.opaque}: a request with it waits for its answer")
         frame = encode(request)
-        self._pending[request.opaque] = now_ms + timeout_ms
-        heapq.heappush(self._deadlines, (now_ms + timeout_ms, request.opaque))
+        self._pending[request.opaque] = now + timeout
+        heapq.heappush(self._deadlines, (now + timeout, request.opaque))
         return frame
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Command]:
@@ -82,17 +82,17 @@ class ClientProtocol:
         """Forget a request whose caller gave up; a later answer matches nothing."""
         self._pending.pop(opaque, None)
 
-    def expired(self, now_ms: int) -> list[int]:
+    def expired(self, now: float) -> list[int]:
         """The opaques whose time is over; they no longer wait."""
         late = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            deadline_ms, opaque = heapq.heappop(self._deadlines)
-            if self._pending.get(opaque) == deadline_ms:
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, opaque = heapq.heappop(self._deadlines)
+            if self._pending.get(opaque) == deadline:
                 del self._pending[opaque]
                 late.append(opaque)
         return late
 
-    def next_deadline_ms(self) -> int | None:
+    def next_deadline(self) -> float | None:
         """When `expired` has to be asked next; None when nothing waits."""
         while self._deadlines and self._pending.get(self._deadlines[0][1]) != self._deadlines[0][0]:
             heapq.heappop(self._deadlines)

@@ -1,7 +1,7 @@
 """Pulling messages and asking for offsets: what consumers are built on (client.md 4.7 to 4.9)."""
 from __future__ import annotations
 
-from mqcore.client.errors import MQBrokerException, MQClientException
+from mqcore.client.errors import ClientError, broker_error
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue, PullResult, PullStatus, ReceivedMessage
 from mqcore.client.pool import client_request
@@ -12,10 +12,10 @@ from mqcore.wire.properties import MAX_OFFSET, MIN_OFFSET
 from mqcore.wire.records import RecordError, decode_records
 from mqcore.wire.tags import Subscription
 
-SUSPEND_MS = 15_000
-PULL_TIMEOUT_MS = 30_000
-OFFSET_TIMEOUT_MS = 5_000
-SEARCH_TIMEOUT_MS = 6_000
+SUSPEND_S = 15.0
+PULL_TIMEOUT_S = 30.0
+OFFSET_TIMEOUT_S = 5.0
+SEARCH_TIMEOUT_S = 6.0
 
 _SYS_FLAG_COMMIT = 0x1
 _SYS_FLAG_SUSPEND = 0x2
@@ -30,38 +30,38 @@ _STATUS = {
 
 async def pull(
     instance: ClientInstance, group: str, queue: MessageQueue, subscription: Subscription,
-    offset: int, *, count_max: int = 32, suspend_ms: int = SUSPEND_MS,
+    offset: int, *, count_max: int = 32, suspend: float = SUSPEND_S,
     commit_offset: int | None = None, send_subscription: bool = False, broker_id: int = MASTER_ID,
-    timeout_ms: int = PULL_TIMEOUT_MS,
+    timeout: float = PULL_TIMEOUT_S,
 ) -> PullResult:
     """One pull from `offset` of a queue.
 
-    suspend_ms         how long the broker may hold it when there is nothing new; 0 = not at all
+    suspend            seconds that the broker may hold it when there is nothing new; 0 = not at all
     commit_offset      an offset to commit with it (masters only); None = none
     send_subscription  filter by `subscription` itself, not by what heartbeats registered
 
-    Messages whose tag only has an equal hash are left out. Raises RemotingException,
-    MQBrokerException, MQClientException for an answer that cannot be read.
+    Messages whose tag only has an equal hash are left out. Raises RemotingError,
+    BrokerError, ClientError for an answer that cannot be read.
     """
     address = instance.routes.reader(queue.broker_name, broker_id)
-    sys_flag = _SYS_FLAG_SUSPEND if suspend_ms > 0 else 0
+    sys_flag = _SYS_FLAG_SUSPEND if suspend > 0 else 0
     sys_flag |= _SYS_FLAG_SUBSCRIPTION if send_subscription else 0
     if commit_offset is not None and broker_id == MASTER_ID:
         sys_flag |= _SYS_FLAG_COMMIT
     ext: Ext = {
         "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
         "queueOffset": str(offset), "maxMsgNums": str(count_max), "sysFlag": str(sys_flag),
-        "commitOffset": str(commit_offset or 0), "suspendTimeoutMillis": str(suspend_ms),
+        "commitOffset": str(commit_offset or 0), "suspendTimeoutMillis": str(round(suspend * 1000)),
         "subscription": subscription.expression if send_subscription else None,
         "subVersion": str(subscription.version_ms), "expressionType": subscription.expression_type,
         "bname": queue.broker_name,
     }
     answer = await instance.pool.invoke(
-        address, client_request(RequestCode.PULL_MESSAGE, ext), timeout_ms=timeout_ms,
+        address, client_request(RequestCode.PULL_MESSAGE, ext), timeout=timeout,
         close_on_timeout=False,
     )
     if answer.code not in _STATUS:
-        raise MQBrokerException(answer.code, answer.remark, address)
+        raise broker_error(answer.code, answer.remark, address)
     result = _result(_STATUS[ResponseCode(answer.code)], answer, address)
     if result.status is PullStatus.FOUND:
         result.messages = _messages(answer, queue, subscription, result)
@@ -79,7 +79,7 @@ def _number(answer: Command, name: str, address: str) -> int:
     text = (answer.ext or {}).get(name)
     number = whole_number(text or "")
     if number is None:
-        raise MQClientException(f"{address} answered {name}={text!r}: expected a number")
+        raise ClientError(f"{address} answered {name}={text!r}: expected a number")
     return number
 
 
@@ -92,7 +92,7 @@ def _messages(
             if subscription.matches(record.tags)
         ]
     except RecordError as error:
-        raise MQClientException(f"pull from {queue}: {error}") from error
+        raise ClientError(f"pull from {queue}: {error}") from error
     for message in received:
         message.properties[MIN_OFFSET] = str(result.min_offset)
         message.properties[MAX_OFFSET] = str(result.max_offset)
@@ -105,7 +105,7 @@ def _messages(
 async def committed_offset(
     instance: ClientInstance, group: str, queue: MessageQueue
 ) -> int | None:
-    """What a group committed for a queue; None when nothing. Raises RocketMQException."""
+    """What a group committed for a queue; None when nothing. Raises RocketMQError."""
     ext: Ext = {
         "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
         "bname": queue.broker_name,
@@ -113,7 +113,7 @@ async def committed_offset(
     address = instance.routes.reader(queue.broker_name, MASTER_ID)
     answer = await instance.pool.invoke(
         address, client_request(RequestCode.QUERY_CONSUMER_OFFSET, ext),
-        timeout_ms=OFFSET_TIMEOUT_MS,
+        timeout=OFFSET_TIMEOUT_S,
     )
     if answer.code != ResponseCode.SUCCESS:
         return None
@@ -123,7 +123,7 @@ async def committed_offset(
 async def commit_offset(
     instance: ClientInstance, group: str, queue: MessageQueue, offset: int
 ) -> None:
-    """Commit an offset, one-way as all clients do; raises RemotingException before the write."""
+    """Commit an offset, one-way as all clients do; raises RemotingError before the write."""
     ext: Ext = {
         "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
         "commitOffset": str(offset), "bname": queue.broker_name,
@@ -131,7 +131,7 @@ async def commit_offset(
     address = instance.routes.reader(queue.broker_name, MASTER_ID)
     await instance.pool.send_oneway(
         address, client_request(RequestCode.UPDATE_CONSUMER_OFFSET, ext),
-        timeout_ms=OFFSET_TIMEOUT_MS,
+        timeout=OFFSET_TIMEOUT_S,
     )
 
 
@@ -144,22 +144,22 @@ async def _queue_number(
     }
     address = instance.routes.master(queue.broker_name)
     answer = await instance.call(
-        address, client_request(code, ext), timeout_ms=SEARCH_TIMEOUT_MS
+        address, client_request(code, ext), timeout=SEARCH_TIMEOUT_S
     )
     return _number(answer, "offset", address)
 
 
 async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
-    """The offset that the next message of a queue gets. Raises RocketMQException."""
+    """The offset that the next message of a queue gets. Raises RocketMQError."""
     return await _queue_number(instance, RequestCode.GET_MAX_OFFSET, queue)
 
 
 async def min_offset(instance: ClientInstance, queue: MessageQueue) -> int:
-    """The smallest offset that still can be read. Raises RocketMQException."""
+    """The smallest offset that still can be read. Raises RocketMQError."""
     return await _queue_number(instance, RequestCode.GET_MIN_OFFSET, queue)
 
 
 async def offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
-    """The offset of what was stored around a time (epoch ms). Raises RocketMQException."""
+    """The offset of what was stored around a time (epoch ms). Raises RocketMQError."""
     more: Ext = {"timestamp": str(timestamp_ms)}
     return await _queue_number(instance, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, more)

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqcore.client.errors import MQBrokerException, RocketMQException
+from mqcore.client.errors import RocketMQError, broker_error
 from mqcore.client.pool import ConnectionPool
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, request
 from mqcore.wire.topics import BodyError, DataVersion
 
-REGISTER_TIMEOUT_MS = 6_000
-UNREGISTER_TIMEOUT_MS = 3_000
+REGISTER_TIMEOUT_S = 6.0
+UNREGISTER_TIMEOUT_S = 3.0
 
 log = logging.getLogger("mqcore.client")
 
@@ -40,7 +40,7 @@ class Registration:
 
     async def register(
         self, name_servers: Sequence[str], ext: Ext, body: bytes, *, oneway: bool = False,
-        timeout_ms: int = REGISTER_TIMEOUT_MS,
+        timeout: float = REGISTER_TIMEOUT_S,
     ) -> list[RegisterResult]:
         """Register with all name servers at once; results in the order in which they came.
 
@@ -53,11 +53,11 @@ class Registration:
             command = request(RequestCode.REGISTER_BROKER, ext, body, oneway=oneway)
             try:
                 if oneway:
-                    await self._pool.send_oneway(address, command, timeout_ms=timeout_ms)
+                    await self._pool.send_oneway(address, command, timeout=timeout)
                 else:
-                    answer = await self._pool.invoke(address, command, timeout_ms=timeout_ms)
+                    answer = await self._pool.invoke(address, command, timeout=timeout)
                     results.append(_register_result(address, answer))
-            except (RocketMQException, ValueError) as error:
+            except (RocketMQError, ValueError) as error:
                 log.warning("registering with name server %s failed: %s", address, error)
 
         await asyncio.gather(*(one(address) for address in name_servers))
@@ -65,7 +65,7 @@ class Registration:
 
     async def needs_registration(
         self, name_servers: Sequence[str], identity: Ext, version: DataVersion, *,
-        timeout_ms: int = REGISTER_TIMEOUT_MS,
+        timeout: float = REGISTER_TIMEOUT_S,
     ) -> bool:
         """Ask with 322 whether any name server has another version, or cannot say.
 
@@ -76,11 +76,11 @@ class Registration:
         async def one(address: str) -> bool:
             command = request(RequestCode.QUERY_DATA_VERSION, identity, body)
             try:
-                answer = await self._pool.invoke(address, command, timeout_ms=timeout_ms)
+                answer = await self._pool.invoke(address, command, timeout=timeout)
                 if answer.code != ResponseCode.SUCCESS or not answer.body:
                     return True
                 stored = DataVersion.from_json(fastjson.loads(answer.body))
-            except (RocketMQException, ValueError) as error:
+            except (RocketMQError, ValueError) as error:
                 log.warning("asking name server %s for our version failed: %s", address, error)
                 return True
             return (answer.ext or {}).get("changed") != "false" or stored != version
@@ -89,18 +89,18 @@ class Registration:
 
     async def unregister(
         self, name_servers: Sequence[str], identity: Ext, *,
-        timeout_ms: int = UNREGISTER_TIMEOUT_MS,
+        timeout: float = UNREGISTER_TIMEOUT_S,
     ) -> None:
         """Tell all name servers that this broker goes; failures are logged."""
         async def one(address: str) -> None:
             try:
                 answer = await self._pool.invoke(
                     address, request(RequestCode.UNREGISTER_BROKER, identity),
-                    timeout_ms=timeout_ms,
+                    timeout=timeout,
                 )
                 if answer.code != ResponseCode.SUCCESS:
-                    raise MQBrokerException(answer.code, answer.remark, address)
-            except (RocketMQException, ValueError) as error:
+                    raise broker_error(answer.code, answer.remark, address)
+            except (RocketMQError, ValueError) as error:
                 log.warning("unregistering from name server %s failed: %s", address, error)
 
         await asyncio.gather(*(one(address) for address in name_servers))
@@ -112,7 +112,7 @@ class Registration:
 
 def _register_result(address: str, answer: Command) -> RegisterResult:
     if answer.code != ResponseCode.SUCCESS:
-        raise MQBrokerException(answer.code, answer.remark, address)
+        raise broker_error(answer.code, answer.remark, address)
     ext = answer.ext or {}
     order_topics = None
     if answer.body:

@@ -19,7 +19,7 @@ class Role(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin to work. Raises MQClientException."""
+        """Begin to work. Raises ClientError."""
 
     @abstractmethod
     async def shutdown(self) -> None:

@@ -8,10 +8,10 @@ from mqcore.client.connection import split_address
 from mqcore.client.errors import (
     CODE_BROKER_NOT_FOUND,
     CODE_NO_NAME_SERVER,
-    CODE_NO_ROUTE,
-    MQBrokerException,
-    MQClientException,
-    RemotingException,
+    ClientError,
+    NoRouteError,
+    RemotingError,
+    broker_error,
 )
 from mqcore.client.message import MessageQueue
 from mqcore.client.pool import ConnectionPool, client_request
@@ -52,37 +52,37 @@ class NameServers:
     def addresses(self) -> list[str]:
         return list(self._addresses)
 
-    async def invoke(self, command: Command, *, timeout_ms: int = 3_000) -> Command:
+    async def invoke(self, command: Command, *, timeout: float = 3.0) -> Command:
         """The answer of the first name server that gives one; at most one pass over all.
 
-        Raises MQClientException without any address, else the last RemotingException.
+        Raises ClientError without any address, else the last RemotingError.
         """
         if not self._addresses:
-            raise MQClientException("no name server address", CODE_NO_NAME_SERVER)
-        failure: RemotingException | None = None
+            raise NoRouteError("no name server address", CODE_NO_NAME_SERVER)
+        failure: RemotingError | None = None
         for _ in self._addresses:
             address = self._addresses[self._index % len(self._addresses)]
             try:
-                return await self._pool.invoke(address, command, timeout_ms=timeout_ms)
-            except RemotingException as error:
+                return await self._pool.invoke(address, command, timeout=timeout)
+            except RemotingError as error:
                 failure = error
                 self._index += 1
         assert failure is not None
         raise failure
 
-    async def route(self, topic: str, *, timeout_ms: int = 3_000) -> TopicRoute | None:
+    async def route(self, topic: str, *, timeout: float = 3.0) -> TopicRoute | None:
         """Where a topic is; None when no name server knows it.
 
-        Raises RemotingException, MQBrokerException for another code, BodyError.
+        Raises RemotingError, BrokerError for another code, BodyError.
         """
         request = client_request(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
-        answer = await self.invoke(request, timeout_ms=timeout_ms)
+        answer = await self.invoke(request, timeout=timeout)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise MQBrokerException(answer.code, answer.remark, "name server")
+            raise broker_error(answer.code, answer.remark, "name server")
         return decode_route(answer.body)
 
 
@@ -137,12 +137,12 @@ class Routes:
     def topics(self) -> list[str]:
         return list(self._routes)
 
-    async def refresh(self, topic: str, *, timeout_ms: int = 3_000) -> bool:
+    async def refresh(self, topic: str, *, timeout: float = 3.0) -> bool:
         """Ask for a topic again; an unknown one keeps what was known. Returns whether it changed.
 
         Raises like NameServers.route.
         """
-        route = await self._name_servers.route(topic, timeout_ms=timeout_ms)
+        route = await self._name_servers.route(topic, timeout=timeout)
         if route is None:
             return False
         self._from_template.discard(topic)
@@ -150,30 +150,30 @@ class Routes:
 
     def _keep(self, topic: str, route: TopicRoute) -> bool:
         if topic not in self._routes and len(self._routes) >= TOPIC_COUNT_MAX:
-            raise MQClientException(f"more than {TOPIC_COUNT_MAX} topics in one client")
+            raise ClientError(f"more than {TOPIC_COUNT_MAX} topics in one client")
         changed = self._routes.get(topic) != route
         self._routes[topic] = route
         return changed
 
     async def queues_to_publish(
-        self, topic: str, *, timeout_ms: int = 3_000
+        self, topic: str, *, timeout: float = 3.0
     ) -> list[MessageQueue]:
         """Queues for sending to `topic`; an unknown topic gets its template's brokers, which
         create it on the first send (client.md 2.3).
 
-        Raises MQClientException 10005 when there is no queue, or like NameServers.route.
+        Raises ClientError 10005 when there is no queue, or like NameServers.route.
         """
         if topic not in self._routes:
-            await self.refresh(topic, timeout_ms=timeout_ms)
+            await self.refresh(topic, timeout=timeout)
         if topic not in self._routes:
-            template = await self._name_servers.route(self._template_topic, timeout_ms=timeout_ms)
+            template = await self._name_servers.route(self._template_topic, timeout=timeout)
             if template is not None:
                 self._keep(topic, _limited(template))
                 self._from_template.add(topic)
         route = self._routes.get(topic)
         queues = publish_queues(topic, route) if route is not None else []
         if not queues:
-            raise MQClientException(f"no route to write to topic {topic}", CODE_NO_ROUTE)
+            raise NoRouteError(f"no route to write to topic {topic}", topic=topic)
         return queues
 
     def is_guess(self, topic: str) -> bool:
@@ -196,10 +196,10 @@ class Routes:
         return found
 
     def master(self, broker_name: str) -> str:
-        """The master's address of a broker name; raises MQClientException 10003."""
+        """The master's address of a broker name; raises ClientError 10003."""
         address = self.addresses().get(broker_name, {}).get(MASTER_ID)
         if address is None:
-            raise MQClientException(f"broker {broker_name} has no master", CODE_BROKER_NOT_FOUND)
+            raise NoRouteError(f"broker {broker_name} has no master", CODE_BROKER_NOT_FOUND)
         return address
 
     def reader(self, broker_name: str, broker_id: int) -> str:
@@ -209,15 +209,15 @@ class Routes:
             if wanted in known:
                 return known[wanted]
         if not known:
-            raise MQClientException(f"broker {broker_name} is unknown", CODE_BROKER_NOT_FOUND)
+            raise NoRouteError(f"broker {broker_name} is unknown", CODE_BROKER_NOT_FOUND)
         return next(iter(known.values()))
 
     def some_broker(self, topic: str) -> str:
-        """Any broker of a topic, its master if there is one; raises MQClientException 10003."""
+        """Any broker of a topic, its master if there is one; raises ClientError 10003."""
         route = self._routes.get(topic)
         brokers = [broker for broker in route.brokers if broker.addresses] if route else []
         if not brokers:
-            raise MQClientException(f"no broker of topic {topic} is known", CODE_BROKER_NOT_FOUND)
+            raise NoRouteError(f"no broker of topic {topic} is known", CODE_BROKER_NOT_FOUND)
         addresses = random.choice(brokers).addresses
         return addresses.get(MASTER_ID) or next(iter(addresses.values()))
 

@@ -9,13 +9,13 @@ from click.testing import CliRunner
 
 from mqcore.admin.messages import send_command
 from mqcore.client import (
+    AsyncProducer,
+    AsyncPushConsumer,
+    BrokerError,
+    ClientError,
     ConsumeFrom,
     ConsumeStatus,
     Message,
-    MQBrokerException,
-    MQClientException,
-    Producer,
-    PushConsumer,
     SendStatus,
 )
 from mqcore.wire.codes import RequestCode, ResponseCode
@@ -40,7 +40,7 @@ def scenario_on(tmp_path, scenario, *names):
 
 def test_a_new_topic_is_made_by_its_first_message(tmp_path):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             result = await producer.send(Message("T", "hello", tags="A", keys=["k", "l"]))
             assert (result.status, result.queue_offset) == (SendStatus.SEND_OK, 0)
             stored = decode_record(brokers[0].queues[("T", result.queue.queue_id)][0])
@@ -54,7 +54,7 @@ def test_queues_take_turns(tmp_path):
     async def scenario(address, brokers):
         for broker in brokers:
             await broker.create("T")
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             queues = [(await producer.send(Message("T", "x"))).queue for _ in range(8)]
             assert {queue: queues.count(queue) for queue in queues} == dict.fromkeys(queues, 2)
             assert len(set(queues)) == 4
@@ -63,7 +63,7 @@ def test_queues_take_turns(tmp_path):
 
 def test_a_large_body_travels_compressed(tmp_path):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", b"x" * 4095))
             await producer.send(Message("T", b"x" * 4096))
         small, large = sends(brokers[0])
@@ -74,7 +74,7 @@ def test_a_large_body_travels_compressed(tmp_path):
 
 def test_a_batch_is_stored_with_a_key_for_each_message(tmp_path):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             messages = [Message("T", f"{n}", tags="A") for n in range(3)]
             result = await producer.send_batch(messages)
             stored = map(decode_record, brokers[0].queues[("T", result.queue.queue_id)])
@@ -92,8 +92,8 @@ def test_a_batch_is_stored_with_a_key_for_each_message(tmp_path):
 ])
 def test_a_batch_that_does_not_fit_together_is_refused(tmp_path, messages):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address) as producer:
-            with pytest.raises(MQClientException, match="batch"):
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            with pytest.raises(ClientError, match="batch"):
                 await producer.send_batch(messages)
     scenario_on(tmp_path, scenario)
 
@@ -104,8 +104,8 @@ def test_a_batch_that_does_not_fit_together_is_refused(tmp_path, messages):
 ])
 def test_a_message_that_brokers_refuse_is_refused_before_it_is_sent(tmp_path, message):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address) as producer:
-            with pytest.raises(MQClientException) as error:
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            with pytest.raises(ClientError) as error:
                 await producer.send(message)
             assert error.value.response_code == ResponseCode.MESSAGE_ILLEGAL
             assert sends(brokers[0]) == []
@@ -117,8 +117,8 @@ def test_a_failed_send_is_tried_on_the_other_broker_with_the_same_key(tmp_path):
         for broker in brokers:
             await broker.create("T")
             broker.answers[SEND] = [ResponseCode.SYSTEM_ERROR] * 2
-        async with Producer("PG", namesrv=address) as producer:
-            with pytest.raises(MQClientException) as error:
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            with pytest.raises(ClientError) as error:
                 await producer.send(Message("T", "y"))
             assert error.value.response_code == ResponseCode.SYSTEM_ERROR
             tried = [sends(broker) for broker in brokers]
@@ -132,9 +132,9 @@ def test_a_failed_send_is_tried_on_the_other_broker_with_the_same_key(tmp_path):
 
 def test_a_refusal_that_a_retry_would_not_cure_is_raised_at_once(tmp_path):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             brokers[0].answers[SEND] = [ResponseCode.SYSTEM_BUSY]
-            with pytest.raises(MQBrokerException) as error:
+            with pytest.raises(BrokerError) as error:
                 await producer.send(Message("T", "x"))
             assert error.value.response_code == ResponseCode.SYSTEM_BUSY
             assert len(sends(brokers[0])) == 1
@@ -143,10 +143,10 @@ def test_a_refusal_that_a_retry_would_not_cure_is_raised_at_once(tmp_path):
 
 def test_a_broker_that_never_answers_costs_the_budget_and_no_more(tmp_path):
     async def scenario(address, brokers):
-        async with Producer("PG", namesrv=address, send_timeout_ms=200) as producer:
+        async with AsyncProducer("PG", namesrv=address, send_timeout=0.2) as producer:
             brokers[0].silent.add(SEND)
             started = asyncio.get_running_loop().time()
-            with pytest.raises(MQClientException):
+            with pytest.raises(ClientError):
                 await producer.send(Message("T", "x"))
             assert 0.15 < asyncio.get_running_loop().time() - started < 2
     scenario_on(tmp_path, scenario)
@@ -155,13 +155,13 @@ def test_a_broker_that_never_answers_costs_the_budget_and_no_more(tmp_path):
 def test_a_message_is_consumed_and_its_offset_committed_at_shutdown(tmp_path):
     async def scenario(address, brokers):
         broker, got = brokers[0], []
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             for n in range(20):
                 await producer.send(Message("T", f"{n}", tags="AB"[n % 2]))
 
             async def listen(messages, context):
                 got.extend(messages)
-            consumer = PushConsumer(
+            consumer = AsyncPushConsumer(
                 "CG", listen, namesrv=address, consume_from=ConsumeFrom.FIRST_OFFSET
             )
             consumer.subscribe("T", "A")
@@ -179,10 +179,10 @@ def test_a_message_is_consumed_and_its_offset_committed_at_shutdown(tmp_path):
 def test_a_message_whose_tag_only_has_an_equal_hash_is_left_out(tmp_path):
     async def scenario(address, brokers):
         got = []
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "wrong", tags="BB"))       # hash of "Aa"
             await producer.send(Message("T", "right", tags="Aa"))
-            consumer = PushConsumer(
+            consumer = AsyncPushConsumer(
                 "CG", lambda messages, context: got.extend(messages), namesrv=address,
                 consume_from=ConsumeFrom.FIRST_OFFSET,
             )
@@ -204,9 +204,9 @@ def test_a_message_that_failed_comes_again_by_the_retry_topic(tmp_path, in_threa
                 context.delay_level = 1
                 raise RuntimeError("not now")
             return ConsumeStatus.SUCCESS
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             sent = await producer.send(Message("T", "x"))
-            consumer = PushConsumer(
+            consumer = AsyncPushConsumer(
                 "CG", listen, namesrv=address, consume_from=ConsumeFrom.FIRST_OFFSET,
                 run_in_thread=in_thread,
             )
@@ -226,13 +226,13 @@ def test_two_members_share_the_queues_and_the_one_that_stays_gets_them_back(tmp_
             return ConsumeStatus.SUCCESS
 
         def member():
-            consumer = PushConsumer("CG", listen, namesrv=address)
+            consumer = AsyncPushConsumer("CG", listen, namesrv=address)
             consumer.subscribe("T")
             return consumer
 
         def queues(consumer):
             return [queue for queue in consumer.assignment if queue.topic == "T"]
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "x"))
             async with member() as first:
                 await wait_until_async(lambda: len(queues(first)) == 2, "both queues at the first")
@@ -247,10 +247,10 @@ def test_two_members_share_the_queues_and_the_one_that_stays_gets_them_back(tmp_
 def test_a_corrected_offset_is_taken_over(tmp_path):
     async def scenario(address, brokers):
         got = []
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "x"))
             brokers[0].committed.update({("CG", "T", number): 1000 for number in range(2)})
-            consumer = PushConsumer(
+            consumer = AsyncPushConsumer(
                 "CG", lambda messages, context: got.extend(messages), namesrv=address
             )
             consumer.subscribe("T")
@@ -267,9 +267,9 @@ def test_a_corrected_offset_is_taken_over(tmp_path):
 def test_a_consumer_that_lost_its_connections_joins_again(tmp_path):
     async def scenario(address, brokers):
         got = []
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "before"))
-            consumer = PushConsumer(
+            consumer = AsyncPushConsumer(
                 "CG", lambda messages, context: got.extend(messages), namesrv=address,
                 consume_from=ConsumeFrom.FIRST_OFFSET,
             )
@@ -286,8 +286,8 @@ def test_a_consumer_that_lost_its_connections_joins_again(tmp_path):
 
 def test_a_client_without_a_name_server_says_so():
     async def scenario():
-        with pytest.raises(MQClientException, match="NAMESRV_ADDR"):
-            await Producer("PG", namesrv="").start()
+        with pytest.raises(ClientError, match="NAMESRV_ADDR"):
+            await AsyncProducer("PG", namesrv="").start()
     asyncio.run(scenario())
 
 

@@ -1,7 +1,7 @@
 """The client's protocol core, turned by hand."""
 import pytest
 
-from mqcore.client.errors import RemotingTooMuchRequestException
+from mqcore.client.errors import QueueFull
 from mqcore.client.protocol import ClientProtocol
 from mqcore.wire.command import FrameError, encode, request, response
 
@@ -37,12 +37,12 @@ def test_only_requests_past_their_deadline_expire():
     core.start(answered, 50, 0)
     core.match(response(answered, 0))
 
-    assert core.next_deadline_ms() == 100
+    assert core.next_deadline() == 100
     assert core.expired(99) == []
     assert core.expired(100) == [soon.opaque]
-    assert core.next_deadline_ms() == 300
+    assert core.next_deadline() == 300
     core.cancel(later.opaque)
-    assert core.next_deadline_ms() is None
+    assert core.next_deadline() is None
     assert core.expired(1000) == []
 
 
@@ -50,7 +50,7 @@ def test_requests_beyond_the_limit_are_refused():
     core = ClientProtocol(pending_count_max=1)
     core.start(request(1), 100, 0)
 
-    with pytest.raises(RemotingTooMuchRequestException):
+    with pytest.raises(QueueFull):
         core.start(request(1), 100, 0)
 
 

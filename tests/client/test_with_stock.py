@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mqcore
-from mqcore.client import ConsumeFrom, ConsumeStatus, Message, Producer, PushConsumer
+from mqcore.client import AsyncProducer, AsyncPushConsumer, ConsumeFrom, ConsumeStatus, Message
 from tests.support.stock import require_stock, start_broker
 from tests.support.waiting import wait_until_async
 
@@ -66,7 +66,7 @@ def test_messages_of_every_kind_come_back_from_a_stock_broker(address):
         return ConsumeStatus.SUCCESS
 
     async def scenario():
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             sent = [
                 await producer.send(Message("T1", "one", tags="A", keys=["k1", "k2"],
                                             properties={"colour": "grün"})),
@@ -77,7 +77,7 @@ def test_messages_of_every_kind_come_back_from_a_stock_broker(address):
             ]
             await producer.send(Message("T1", "not wanted", tags="C"))
             await producer.send_oneway(Message("T1", "oneway", tags="A"))
-            consumer = PushConsumer(
+            consumer = AsyncPushConsumer(
                 "CG1", listen, namesrv=address, consume_from=ConsumeFrom.FIRST_OFFSET
             )
             consumer.subscribe("T1", "A || B")
@@ -100,7 +100,7 @@ def test_messages_of_every_kind_come_back_from_a_stock_broker(address):
 def test_a_group_goes_on_where_it_committed(address):
     async def consume(count):
         got = []
-        consumer = PushConsumer(
+        consumer = AsyncPushConsumer(
             "CG2", lambda messages, context: got.extend(messages), namesrv=address,
             consume_from=ConsumeFrom.FIRST_OFFSET,
         )
@@ -110,7 +110,7 @@ def test_a_group_goes_on_where_it_committed(address):
         return [message.body for message in got]
 
     async def scenario():
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             for n in range(40):
                 await producer.send(Message("T2", f"first{n}"))
             first = await consume(40)
@@ -124,7 +124,7 @@ def test_a_group_goes_on_where_it_committed(address):
 
 def test_two_members_of_a_group_share_what_a_stock_broker_holds(address):
     def member():
-        consumer = PushConsumer("CG3", lambda messages, context: None, namesrv=address)
+        consumer = AsyncPushConsumer("CG3", lambda messages, context: None, namesrv=address)
         consumer.subscribe("T3")
         return consumer
 
@@ -132,7 +132,7 @@ def test_two_members_of_a_group_share_what_a_stock_broker_holds(address):
         return {queue for queue in consumer.assignment if queue.topic == "T3"}
 
     async def scenario():
-        async with Producer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T3", "x"))
             async with member() as first:
                 await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")

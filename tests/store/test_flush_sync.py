@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import Message, Producer, SendStatus
+from mqcore.client import AsyncProducer, Message, SendStatus
 from mqcore.layout import PUT_FLUSH_TIMEOUT, PUT_OK, PUT_SERVICE_NOT_AVAILABLE, REFUSAL_FLUSH_FAILED
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
@@ -235,7 +235,7 @@ def test_a_client_hears_of_a_late_disk_in_time_and_reads_the_message_later(
     settings = {"store.flush": "sync", "store.sync_flush_timeout_ms": 200}
 
     async def sends(broker: MqcoreProcess, disk: Stall) -> None:
-        async with Producer("PG", namesrv=broker.namesrv_addr) as producer:
+        async with AsyncProducer("PG", namesrv=broker.namesrv_addr) as producer:
             assert (await producer.send(Message("late", b"good"))).status is SendStatus.SEND_OK
             disk.syncs(True)
             began = time.monotonic()
@@ -264,7 +264,7 @@ def test_with_wait_false_a_client_hears_ok_while_the_disk_hangs(
     stalling_broker: StallingBroker,
 ) -> None:
     async def send(broker: MqcoreProcess, disk: Stall) -> None:
-        async with Producer("PG", namesrv=broker.namesrv_addr) as producer:
+        async with AsyncProducer("PG", namesrv=broker.namesrv_addr) as producer:
             await producer.send(Message("topic", b"first"))
             disk.syncs(True)
             result = await producer.send(Message("topic", b"x", wait_store=False))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import Message, Producer, SendStatus
+from mqcore.client import AsyncProducer, Message, SendStatus
 from mqcore.layout import (
     PUT_FLUSH_TIMEOUT,
     PUT_OK,
@@ -470,7 +470,7 @@ def test_producers_hear_what_became_of_their_messages(
     gated_broker: Callable[..., Any], replicated: int, status: SendStatus,
 ) -> None:
     async def one(namesrv: str) -> Any:
-        async with Producer("gate", namesrv=namesrv) as producer:
+        async with AsyncProducer("gate", namesrv=namesrv) as producer:
             return await producer.send(Message("TopicTest", b"waits for others"))
 
     with gated_broker(replicated) as broker:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.client import ConsumeContext, ConsumeFrom, PushConsumer, ReceivedMessage
+from mqcore.client import AsyncPushConsumer, ConsumeContext, ConsumeFrom, ReceivedMessage
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
@@ -176,7 +176,7 @@ async def consumed_under_kills(broker: MqcoreProcess) -> tuple[Promises, set[Nam
     def listener(messages: list[ReceivedMessage], _context: ConsumeContext) -> None:
         consumed.update(name_of(message.body) for message in messages)
 
-    consumer = PushConsumer("witness", listener, namesrv=broker.namesrv_addr,
+    consumer = AsyncPushConsumer("witness", listener, namesrv=broker.namesrv_addr,
                             consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_size=32)
     consumer.subscribe(TOPIC)
     async with load(broker.broker_addr, SEED) as running, consumer:

@@ -19,16 +19,16 @@ import click
 
 from mqcore.admin.demo.orders import OrderEvent, order_events
 from mqcore.client import (
+    AsyncProducer,
+    AsyncPushConsumer,
     ConsumeContext,
     ConsumeFrom,
     Message,
-    Producer,
-    PushConsumer,
     ReceivedMessage,
-    RocketMQException,
+    RocketMQError,
 )
 from mqcore.client.connection import Connection, split_address
-from mqcore.client.errors import MQBrokerException, RemotingConnectException
+from mqcore.client.errors import ConnectError, broker_error
 from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode
 from mqcore.wire.command import Codec, Ext
 from mqcore.wire.command import request as make_request
@@ -40,7 +40,7 @@ IN_FLIGHT = 8                 # sends that one producer has on the way
 GIVE_UP_S = 30.0              # for one event, all its tries together
 AGAIN_S = 0.02                # pause before a send is repeated
 LOOK_S = 0.02                 # how often a consumer looks at which queues it has
-SEND_TIMEOUT_MS = 3_000
+SEND_TIMEOUT_S = 3.0
 
 
 class Diary:
@@ -83,7 +83,7 @@ async def until_acknowledged(event: OrderEvent, send: Send, diary: Diary) -> Non
     while True:
         try:
             queue_id, offset = await send(event)
-        except RocketMQException as error:
+        except RocketMQError as error:
             diary.write(failed=event.id, why=str(error))
             await asyncio.sleep(AGAIN_S)
             continue
@@ -96,7 +96,7 @@ async def produce(namesrv: str, topic: str, events: list[OrderEvent], rate: floa
     """With the library's own producer: JSON headers."""
     messages: dict[str, Message] = {}             # a repeated send keeps its message id
 
-    async with Producer("demo_shop_a", namesrv=namesrv, retry_count=0) as producer:
+    async with AsyncProducer("demo_shop_a", namesrv=namesrv, retry_count=0) as producer:
         async def send(event: OrderEvent) -> tuple[int, int]:
             message = messages.setdefault(
                 event.id, Message(topic, event.body, tags=event.event, keys=event.id))
@@ -120,7 +120,7 @@ class BinaryProducer:
         self._turn = 0
 
     async def start(self) -> None:
-        """Ask the name server where the topic is. Raises RocketMQException."""
+        """Ask the name server where the topic is. Raises RocketMQError."""
         host, port = split_address(self._namesrv)
         connection = await Connection.open(host, port)
         try:
@@ -130,13 +130,13 @@ class BinaryProducer:
         finally:
             await connection.close()
         if answer.code != ResponseCode.SUCCESS:
-            raise MQBrokerException(answer.code, answer.remark, self._namesrv)
+            raise broker_error(answer.code, answer.remark, self._namesrv)
         route = decode_route(answer.body)
         self._broker = route.brokers[0].addresses[0]
         self._queue_count = route.queues[0].write_queue_count
 
     async def send(self, event: OrderEvent) -> tuple[int, int]:
-        """SEND_MESSAGE_V2 to the next queue. Raises RocketMQException."""
+        """SEND_MESSAGE_V2 to the next queue. Raises RocketMQError."""
         now_ms = time.time_ns() // 1_000_000
         unique = self._unique.setdefault(event.id, self._keys.next(now_ms))
         self._turn += 1
@@ -149,9 +149,9 @@ class BinaryProducer:
         }
         command = make_request(RequestCode.SEND_MESSAGE_V2, ext, event.body, codec=Codec.ROCKETMQ)
         command.language = LanguageCode.PYTHON
-        answer = await (await self._open()).invoke(command, timeout_ms=SEND_TIMEOUT_MS)
+        answer = await (await self._open()).invoke(command, timeout=SEND_TIMEOUT_S)
         if answer.code != ResponseCode.SUCCESS or answer.ext is None:
-            raise MQBrokerException(answer.code, answer.remark, self._broker)
+            raise broker_error(answer.code, answer.remark, self._broker)
         return int(answer.ext["queueId"] or ""), int(answer.ext["queueOffset"] or "")
 
     async def _open(self) -> Connection:
@@ -160,7 +160,7 @@ class BinaryProducer:
             self._connection = await Connection.open(host, port)
         elif not self._connection.is_open:
             self._connection = None
-            raise RemotingConnectException(f"{self._broker} closed the connection")
+            raise ConnectError(f"{self._broker} closed the connection")
         return self._connection
 
     async def stop(self) -> None:
@@ -189,7 +189,8 @@ async def consume(namesrv: str, topic: str, group: str, diary: Diary) -> None:
             diary.write(got=message.keys[0], queue=message.queue.queue_id,
                         offset=message.queue_offset)
 
-    consumer = PushConsumer(group, listen, namesrv=namesrv, consume_from=ConsumeFrom.FIRST_OFFSET)
+    consumer = AsyncPushConsumer(group, listen, namesrv=namesrv,
+                                 consume_from=ConsumeFrom.FIRST_OFFSET)
     consumer.subscribe(topic)
     queues: list[int] | None = None
     async with consumer:
