@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from mqcore.client.core.protocol import ClientProtocol
 from mqcore.client.errors import (
     ConnectError,
     QueueFull,
     RequestTimeout,
 )
-from mqcore.client.protocol import ClientProtocol
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
 

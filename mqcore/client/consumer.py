@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any
 
 from mqcore.client import pull as pulling
-from mqcore.client.allocate import allocate_averagely
+from mqcore.client.core.allocate import allocate_averagely
+from mqcore.client.core.process_queue import ProcessQueue
 from mqcore.client.errors import (
     BrokerError,
     ClientError,
@@ -24,7 +25,6 @@ from mqcore.client.instance import ClientInstance, check_group, name_servers_fro
 from mqcore.client.listener import ConsumeContext, Listener, call_listener, restore_topic
 from mqcore.client.message import MessageQueue, PullStatus, ReceivedMessage
 from mqcore.client.pool import client_request
-from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.role import Role
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode

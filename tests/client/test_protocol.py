@@ -1,8 +1,8 @@
 """The client's protocol core, turned by hand."""
 import pytest
 
+from mqcore.client.core.protocol import ClientProtocol
 from mqcore.client.errors import QueueFull
-from mqcore.client.protocol import ClientProtocol
 from mqcore.wire.command import FrameError, encode, request, response
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore.client.allocate import allocate_averagely
+from mqcore.client.core.allocate import allocate_averagely
+from mqcore.client.core.process_queue import ProcessQueue
 from mqcore.client.message import Message, MessageQueue, ReceivedMessage
-from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.route import publish_queues, split_addresses, subscribe_queues
 from mqcore.wire.topics import BodyError, BrokerData, QueueData, TopicRoute
 
