@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# -- a machine that forbids .pyc files compiles all of the project whenever a process starts
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 

@@ -86,6 +86,7 @@ class Delayed:
                 f"message {number}, {DELAYS_S[level]} s of delay, came after {waited:.2f} s")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_delayed_messages_keep_their_time_through_steps_both_ways(
     tmp_path: Path, clock: SteppingClock,

@@ -51,6 +51,7 @@ def config(broker: MqcoreProcess, name: str) -> Path:
     return broker.store / "config" / name
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_560_000_invented_pairs_cost_an_honest_group_neither_its_offset_nor_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,7 @@ def stock_namesrv(tmp_path: Path) -> Iterator[str]:
     started.stop()
 
 
+@pytest.mark.slow
 def test_a_stock_broker_carries_on_with_our_light_queues_and_we_with_its(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:

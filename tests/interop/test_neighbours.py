@@ -117,6 +117,7 @@ def test_a_stock_broker_carries_on_with_our_store(
     assert_same(after, early, "moved")
 
 
+@pytest.mark.slow
 def test_we_carry_on_with_the_store_of_a_stock_broker(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:

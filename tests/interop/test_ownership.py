@@ -83,6 +83,7 @@ def topic_names(owners: Owners) -> set[str]:
     return set(owners.config("topics.json")["topicConfigTable"])
 
 
+@pytest.mark.slow
 def test_a_store_goes_from_stock_to_us_and_back_with_all_that_is_pending(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_stock_store_classes_read_every_message_that_was_whole(
     assert_all_but(sent, lost, [line for line in lines if line.get("queueTopic") == "repaired"])
 
 
+@pytest.mark.slow
 def test_a_stock_broker_starts_on_a_repaired_store_and_delivers_all_that_was_whole(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:

@@ -61,6 +61,7 @@ def test_acknowledged_messages_survive_a_kill_of_all_processes(
     assert_same(arrived, reader.lines, "killed")
 
 
+@pytest.mark.slow
 def test_clients_that_stay_carry_on_when_the_broker_comes_back(
     tmp_path: Path, programs: Programs, namesrv: MqcoreProcess,
 ) -> None:

@@ -195,6 +195,7 @@ class Reading:
         return len(acknowledged), len(places) - len(set(places))
 
 
+@pytest.mark.slow
 def test_consumers_go_on_after_the_death_of_any_process_of_the_broker(
     tmp_path: Path, start_members: Starter,
 ) -> None:

@@ -76,6 +76,7 @@ def test_requests_get_their_replies_also_large_ones(
         (f"request {index}"[::-1], True) for index in range(3)]
 
 
+@pytest.mark.slow
 def test_a_connected_group_goes_on_where_it_is_told_to(
     programs: Programs, cluster: Cluster,
 ) -> None:

@@ -66,6 +66,7 @@ def test_what_waits_in_a_stock_store_is_delivered_once(tmp_path: Path) -> None:
     assert desk.offsets() == ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_a_stock_broker_delivers_what_waits_in_our_store_and_we_go_on_after_it(
     tmp_path: Path, end: str

@@ -136,6 +136,7 @@ def images_of(events: list[Event], rounds: list[tuple[int, list[tuple[int, bytes
                         synced=promised if synced is None else synced)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_sync_mode_loses_nothing_acknowledged_in_a_power_cut(memory: Path) -> None:
     print(f"seed {SEED}, {IMAGES} images")
@@ -147,6 +148,7 @@ def test_sync_mode_loses_nothing_acknowledged_in_a_power_cut(memory: Path) -> No
         shutil.rmtree(root)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_async_mode_comes_back_to_a_whole_log_after_a_power_cut(memory: Path) -> None:
     """Unflushed records may be lost; the start is never refused, and what is served is whole."""

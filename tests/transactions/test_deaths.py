@@ -173,6 +173,7 @@ def test_what_was_decided_comes_true_whichever_process_is_killed_between_any_two
     bank.judge()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("who", ["all", "producer"])
 def test_what_was_decided_comes_true_when_all_processes_are_killed_or_the_producer_is(

@@ -26,6 +26,7 @@ HISTORIES = int(os.environ.get("MQCORE_TEST_ROUNDS", "2000"))
 BATCH = 50                      # in a process of its own: what they open goes with it
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_random_histories_keep_what_was_decided(tmp_path: Path) -> None:
     totals = [0, 0, 0]

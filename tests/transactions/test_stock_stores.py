@@ -102,6 +102,7 @@ def ends(address: str) -> tuple[int, int]:
         return producer.end_of(HALF_TOPIC), producer.end_of(OP_TOPIC)
 
 
+@pytest.mark.slow
 def test_ours_finishes_what_a_stock_broker_left_undecided_and_stock_goes_on_after_it(
     tmp_path: Path,
 ) -> None:

@@ -138,6 +138,7 @@ class Torture:
         await running.acknowledged(1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("flush", MODES)
 def test_kills_of_any_process_and_of_all_at_once_lose_and_double_nothing(
