@@ -7,8 +7,12 @@
 #       that, nothing that it says is used.
 #   O7  Records behind the dispatched position are passed by once: where they begin is remembered, one
 #       for each 64 KiB. One look passes at most NAMED_RECORDS_MAX of them.
-from libc.stdint cimport int64_t, uint8_t
+#   O8  Entries are read NAMED_ENTRIES at a time and remembered: what an entry said once stays true in
+#       a run, since no log position that was dispatched is written again. One that was read before it
+#       was written is read again.
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.layout cimport CQ_ENTRY_SIZE
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.view cimport LogView
 from mqcore.store.queue.consume_queue cimport QueueFiles
@@ -16,6 +20,7 @@ from mqcore.store.record cimport RecordView
 
 cdef enum:
     NAMED_RECORDS_MAX = 4096
+    NAMED_ENTRIES = 128
 
 cdef enum NamedResult:
     NAMED_RECORD = 0
@@ -28,6 +33,9 @@ cdef struct NamedRecords:
     LogView* log
     QueueFiles* queues
     int64_t* begins                    # where a record begins, by 64 KiB of the log; NULL: none known
+    int32_t entries_queue              # O8: whose entries are remembered, -1: nobody's ...
+    int64_t entries_first              # ... from this queue offset on
+    uint8_t[NAMED_ENTRIES * CQ_ENTRY_SIZE] entries
 
 cdef void named_open(NamedRecords* n, Shm* shm, LogView* log, QueueFiles* queues) noexcept nogil
 cdef void named_close(NamedRecords* n) noexcept nogil

@@ -1,6 +1,7 @@
 """Tells records from what only looks like one (named.pxd has the rules)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.endian cimport load_i32
@@ -29,6 +30,7 @@ cdef void named_open(NamedRecords* n, Shm* shm, LogView* log, QueueFiles* queues
     n.log = log
     n.queues = queues
     n.begins = NULL
+    n.entries_queue = -1
 
 
 cdef void named_close(NamedRecords* n) noexcept nogil:
@@ -36,14 +38,36 @@ cdef void named_close(NamedRecords* n) noexcept nogil:
     n.begins = NULL
 
 
+cdef bint read_entries(NamedRecords* n, int32_t queue, int64_t first) noexcept nogil:
+    cdef int32_t got = queue_read(n.queues, queue, first, NAMED_ENTRIES, n.entries)
+    if got <= 0:
+        n.entries_queue = -1
+        return False
+    memset(n.entries + got * CQ_ENTRY_SIZE, 0, (NAMED_ENTRIES - got) * CQ_ENTRY_SIZE)
+    n.entries_queue = queue
+    n.entries_first = first
+    return True
+
+
+cdef bint entry_at(NamedRecords* n, int32_t queue, int64_t offset, QueueItem* item) noexcept nogil:
+    """O8. A file of a queue need not end with a whole block: then the rest begins another one."""
+    cdef int64_t first = offset // NAMED_ENTRIES * NAMED_ENTRIES
+    if queue == n.entries_queue and n.entries_first <= offset < n.entries_first + NAMED_ENTRIES:
+        item[0] = entry_decode(n.entries + (offset - n.entries_first) * CQ_ENTRY_SIZE)
+        if item.record_size > 0:
+            return True
+    if not read_entries(n, queue, max(first, offset // n.queues.file_entries * n.queues.file_entries)):
+        return False
+    item[0] = entry_decode(n.entries + (offset - n.entries_first) * CQ_ENTRY_SIZE)
+    return item.record_size > 0
+
+
 cdef int entry_agrees(NamedRecords* n, int32_t queue, const RecordView* record) noexcept nogil:
-    cdef uint8_t raw[CQ_ENTRY_SIZE]
     cdef QueueItem item
     if record.queue_offset < load_i64_acquire(&n.shm.queues[queue].min_offset):
         return NAMED_FALSE
-    if queue_read(n.queues, queue, record.queue_offset, 1, raw) != 1:
+    if not entry_at(n, queue, record.queue_offset, &item):
         return NAMED_NOTHING
-    item = entry_decode(raw)
     if item.log_position == record.log_position and item.record_size == record.size:
         return NAMED_RECORD
     return NAMED_FALSE
