@@ -194,6 +194,8 @@ class Broker:
                 _log.warning("topics.json was lost: %d topics are made again from their queues: "
                              "%.500s", len(found), ", ".join(found))
         core.groups.load(now_ms)
+        core.topics.make_texts()
+        core.groups.make_texts()
         core.offsets.load()
         beyond = core.offsets.cut(core.ports.queues.all())
         if beyond:

@@ -62,6 +62,7 @@ Outcome = Answer | Redo | None             # None: no response, or it is sent la
 # (mqcore.turns). It reads the tables as they are then: what changes under it may be in its
 # answer or not, each row by itself is right.
 OutcomeJob = Generator[None, None, Outcome]
+TEXT_A_TURN = 8 << 10                      # characters of an answer's text between two pauses
 ROWS_A_TURN = 64                           # of some 10 us each, between two pauses
 
 

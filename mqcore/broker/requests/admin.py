@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mqcore.broker.core import Core
 from mqcore.broker.request import (
+    TEXT_A_TURN,
     Answer,
     FieldError,
     Fields,
@@ -102,8 +103,21 @@ def all_groups(core: Core, request: Request) -> OutcomeJob:
 
 
 def all_offsets(core: Core, request: Request) -> OutcomeJob:
-    """GET_ALL_CONSUMER_OFFSET (43)."""
-    return json_answer(core.offsets.as_json())
+    """GET_ALL_CONSUMER_OFFSET (43): ConsumerOffsetSerializeWrapper (remoting.md 5.4)."""
+    body = bytearray()
+    for name, entries in core.offsets.sections().items():
+        body += b"%s%s:{" % (b"," if body else b"{", fastjson.quote(name).encode())
+        separator = ""
+        for entry in entries:
+            entry = entry.replace("\n\t\t", "")          # of the file
+            body += f"{separator}{entry}".encode()
+            separator = ","
+            if len(body) // TEXT_A_TURN > (len(body) - len(entry)) // TEXT_A_TURN:
+                yield
+            if len(body) > fastjson.SIZE_MAX:
+                raise fastjson.JsonError(f"a text of more than {fastjson.SIZE_MAX} bytes")
+        body += b"}"
+    return Answer(ResponseCode.SUCCESS, body=bytes(body) + b"}")
 
 
 def delay_offsets(core: Core, request: Request) -> Answer:

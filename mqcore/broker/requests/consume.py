@@ -5,24 +5,35 @@ broker.md 10.2, remoting.md 4.4, 5.4 (RocketMQ 4.9.8: AdminBrokerProcessor, Cons
 """
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from datetime import datetime
 from typing import Any
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import ROWS_A_TURN, Fields, OutcomeJob, Request, json_answer
+from mqcore.broker.request import (
+    ROWS_A_TURN,
+    Answer,
+    Fields,
+    OutcomeJob,
+    Request,
+    json_answer,
+)
 from mqcore.broker.requests.topic import bounds, message_queue, unknown_topic
 from mqcore.broker.tables.statistics import GROUP_GET_NUMS
+from mqcore.wire import fastjson
+from mqcore.wire.codes import ResponseCode
 
 
 def consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_CONSUME_STATS (208): of one topic, or of every topic that the group has offsets of."""
     fields = Fields.of(request.command)
     group, topic = fields.text("consumerGroup"), fields.text_or("topic", "")
-    topics = {topic} if topic.strip() else core.offsets.topics_of(group)
+    topics = [topic] if topic.strip() else core.offsets.topics_of(group)
     table: dict[Any, dict[str, int]] = {}
     tps = 0.0
-    for name in _of_interest(core, group, topics):
+    for number, name in enumerate(_of_interest(core, group, topics)):
+        if number % ROWS_A_TURN == 0:
+            yield
         config = core.topics.get(name)
         if config is not None:
             yield from _progress(core, group, name, config.read_queue_count, table)
@@ -33,26 +44,31 @@ def consume_stats(core: Core, request: Request) -> OutcomeJob:
 def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_BROKER_CONSUME_STATS (317): of every group that has a config."""
     only_ordered = Fields.of(request.command).boolean("isOrder")
-    topics_by_group = core.offsets.topics_by_group()
-    groups = []
-    behind = 0
+    groups: list[bytes] = []
+    behind = size = 0
     for group in core.groups.all():
-        parts = []
-        for name in _of_interest(core, group.name, topics_by_group.get(group.name, ())):
+        parts: list[bytes] = []
+        for number, name in enumerate(
+                _of_interest(core, group.name, core.offsets.topics_of(group.name))):
+            if number % ROWS_A_TURN == ROWS_A_TURN - 1:
+                yield
             config = core.topics.get(name)
             if config is None or (only_ordered and not config.order):
                 continue
             table: dict[Any, dict[str, int]] = {}
             yield from _progress(core, group.name, name, config.write_queue_count, table)
             behind += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
-            parts.append({"consumeTps": _tps(core, group.name, name), "offsetTable": table})
-        groups.append({group.name: parts})
+            parts.append((yield from fastjson.dumps_in_turns(
+                {"consumeTps": _tps(core, group.name, name), "offsetTable": table})))
+            size += len(parts[-1])
+            if size > fastjson.SIZE_MAX:
+                raise fastjson.JsonError(f"a text of more than {fastjson.SIZE_MAX} bytes")
+        groups.append(b"{%s:[%s]}" % (fastjson.quote(group.name).encode(), b",".join(parts)))
         if len(groups) % ROWS_A_TURN == 0:
             yield
-    return (yield from json_answer({
-        "brokerAddr": core.settings.advertised_addr, "consumeStatsList": groups,
-        "totalDiff": behind,
-    }))
+    return Answer(ResponseCode.SUCCESS, body=(
+        b'{"brokerAddr":%s,"consumeStatsList":[%s],"totalDiff":%d}' % (
+            fastjson.quote(core.settings.advertised_addr).encode(), b",".join(groups), behind)))
 
 
 def consume_time_span(core: Core, request: Request) -> OutcomeJob:
@@ -83,12 +99,12 @@ def consume_time_span(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer({"consumeTimeSpanSet": spans}))
 
 
-def _of_interest(core: Core, group: str, topics: Iterable[str]) -> list[str]:
+def _of_interest(core: Core, group: str, topics: list[str]) -> list[str]:
     """Without the topics that a group which is online does not subscribe to (any more)."""
     online = core.clients.consumers.get(group)
     if online is None or not online.subscriptions:
-        return sorted(topics)
-    return sorted(topic for topic in topics if topic in online.subscriptions)
+        return topics
+    return [topic for topic in topics if topic in online.subscriptions]
 
 
 def _progress(

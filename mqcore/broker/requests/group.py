@@ -15,6 +15,7 @@ from mqcore.broker.request import (
     I32_MIN,
     I64_MAX,
     I64_MIN,
+    ROWS_A_TURN,
     Answer,
     FieldError,
     Fields,
@@ -54,8 +55,8 @@ def delete_group(core: Core, request: Request) -> OutcomeJob:
     name = fields.text("groupName")
     core.groups.delete(name, request.now_ms)
     if fields.boolean("removeOffset"):
-        core.offsets.remove_group(name)
-        yield
+        while not core.offsets.remove_group(name, ROWS_A_TURN):
+            yield
     try:
         if core.groups.dirty:
             core.groups.persist()

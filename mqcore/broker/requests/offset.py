@@ -86,8 +86,10 @@ def smallest_offsets(core: Core, request: Request) -> OutcomeJob:
     topic = fields.text("topic")
     left_out = set(fields.text_or("filterGroups", "").split(","))
     smallest: dict[int, int] = {}
-    for group in core.offsets.groups_of(topic) - left_out:
+    for group in core.offsets.groups_of(topic):
         yield
+        if group in left_out:
+            continue
         queues = core.offsets.of_queues(group, topic)
         for number, (queue_id, offset) in enumerate(queues.items(), 1):
             if number % ROWS_A_TURN == 0:
@@ -109,7 +111,7 @@ def clone_offsets(core: Core, request: Request) -> OutcomeJob:
     source, target = fields.text("srcGroup"), fields.text("destGroup")
     topic = fields.text_or("topic", "").strip()
     connected = core.clients.consumers.get(source)
-    for name in {topic} if topic else core.offsets.topics_of(source):
+    for name in [topic] if topic else core.offsets.topics_of(source):
         yield
         if core.topics.get(name) is None:
             continue

@@ -41,8 +41,9 @@ def topic_stats(core: Core, request: Request) -> OutcomeJob:
 def topic_consumers(core: Core, request: Request) -> OutcomeJob:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that are online on it or have offsets of it."""
     topic = Fields.of(request.command).text("topic")
-    groups = core.clients.groups_on(topic) | core.offsets.groups_of(topic)
-    return (yield from json_answer({"groupList": sorted(groups)}))
+    groups = dict.fromkeys(core.offsets.groups_of(topic))
+    groups.update(dict.fromkeys(core.clients.groups_on(topic)))
+    return (yield from json_answer({"groupList": list(groups)}))
 
 
 def system_topics(core: Core, request: Request) -> Answer:
@@ -63,11 +64,10 @@ def topic_config(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"attributes": {}} | topic.as_json()))
 
 
-def group_topics(core: Core, request: Request) -> Answer:
+def group_topics(core: Core, request: Request) -> OutcomeJob:
     """QUERY_TOPICS_BY_CONSUMER (343): the topics that a group has offsets of."""
     group = Fields.of(request.command).text("group")
-    topics = sorted(core.offsets.topics_of(group))
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"topicList": topics}))
+    return json_answer({"topicList": core.offsets.topics_of(group)})
 
 
 def group_subscription(core: Core, request: Request) -> Answer:

@@ -129,6 +129,11 @@ class ConfigTable(Generic[Config]):
         members = [f"\t{quote(name)}:{texts[name]}" for name in sorted(texts)]
         return "{\n" + ",\n".join(members) + "\n}"
 
+    def make_texts(self) -> None:
+        """Make the text of each entry now, and not in the first request that changes one."""
+        for name, entry in self._entries.items():
+            self._entry_text(name, entry)
+
     def _entry_text(self, name: str, entry: Config) -> str:
         """An entry in the file; made once, for of many thousands few change at a time."""
         known = self._texts.get(name)

@@ -7,6 +7,7 @@ offset_files.py keeps the table on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,17 +179,13 @@ class OffsetTable:
         first = store.entry(topic, queue_id, 0)
         return 0 if first is None or store.in_memory(first.position) else None
 
-    def groups_of(self, topic: str) -> set[str]:
-        """The groups that have offsets of a topic."""
-        return set(self._topics.get(topic, ()))
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets of a topic, as they are now; there may be very many."""
+        return list(self._topics.get(topic, ()))
 
-    def topics_of(self, group: str) -> set[str]:
-        """The topics that a group has offsets of."""
-        return set(self._groups.get(group, ()))
-
-    def topics_by_group(self) -> dict[str, set[str]]:
-        """Every group that has offsets, with their topics."""
-        return {group: set(topics) for group, topics in self._groups.items()}
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that a group has offsets of, as they are now; there may be very many."""
+        return list(self._groups.get(group, ()))
 
     def of_queues(self, group: str, topic: str) -> dict[int, int]:
         """Queue id -> offset of one group and topic."""
@@ -197,11 +194,12 @@ class OffsetTable:
 
     # -- changes of more than one -------------------------------------------------------------
 
-    def remove_group(self, group: str) -> None:
-        """Forget all offsets of a group."""
-        for topic in self.topics_of(group):
+    def remove_group(self, group: str, most: int | None = None) -> bool:
+        """Forget a group's offsets, of `most` topics now; whether all are gone."""
+        for topic in list(islice(self._groups.get(group, ()), most)):
             self._remove(topic, group)
             self._changed.add((topic, group))
+        return group not in self._groups
 
     def clone(self, source: str, target: str, topic: str, address: str = "") -> bool:
         """
