@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"client", "epoll", "wire", "layout", "endian", "text"},
     "broker": {"store", "filter", "layout", "turns", "wire"},
     "namesrv": {"turns", "wire"},
-    "client": {"layout", "wire"},
+    "client": {"wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",
             "clock", "invariants", "text"},
     "filter": {"store", "shm", "layout", "atomics", "text"},

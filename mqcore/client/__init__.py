@@ -1,5 +1,7 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
+from mqcore.client.core.signature import Credentials
 from mqcore.client.errors import (
     AccessDenied,
     BrokerError,
@@ -32,13 +34,14 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.producer import AsyncProducer
+from mqcore.client.producer import AsyncProducer, Producer
 
 __all__ = [
     "AccessDenied",
     "AsyncProducer",
     "AsyncPushConsumer",
     "BrokerError",
+    "ClientConfig",
     "ClientError",
     "ClosedError",
     "ConfigError",
@@ -46,12 +49,14 @@ __all__ = [
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
+    "Credentials",
     "MQBrokerException",
     "MQClientException",
     "Message",
     "MessageQueue",
     "MessageTooLarge",
     "NoRouteError",
+    "Producer",
     "PullResult",
     "PullStatus",
     "QueueFull",

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 
@@ -22,14 +23,6 @@ _OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 RequestHandler = Callable[[Command], Awaitable[Command | None]]
 
 log = logging.getLogger("mqcore.client")
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` (the last colon counts); raises ValueError, naming it."""
-    host, found, port = address.rpartition(":")
-    if not found or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"address {address!r}: expected host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 class Connection(asyncio.Protocol):
@@ -53,15 +46,15 @@ class Connection(asyncio.Protocol):
     @classmethod
     async def open(
         cls, host: str, port: int, *, on_request: RequestHandler | None = None,
-        timeout: float = CONNECT_TIMEOUT_S,
+        timeout: float = CONNECT_TIMEOUT_S, tls: ssl.SSLContext | None = None,
     ) -> Connection:
-        """Connect within `timeout`; raises ConnectError."""
+        """Connect within `timeout`, by TLS with a context; raises ConnectError."""
         loop = asyncio.get_running_loop()
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, on_request), host, port
+                    lambda: cls(address, on_request), host, port, ssl=tls,
                 )
         except (OSError, TimeoutError) as error:
             raise ConnectError(f"cannot connect to {address}: {error!r}",

@@ -8,6 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from mqcore.client.blocking import BlockingRole
+from mqcore.client.config import client_config
+from mqcore.client.core.options import TOPIC_LENGTH_MAX, check_group
 from mqcore.client.errors import (
     BrokerError,
     ClientError,
@@ -16,11 +19,10 @@ from mqcore.client.errors import (
     RocketMQError,
     broker_error,
 )
-from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
+from mqcore.client.instance import ClientInstance
 from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
 from mqcore.client.pool import client_request
 from mqcore.client.role import Role
-from mqcore.layout import TOPIC_LENGTH_MAX
 from mqcore.wire.codes import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -91,23 +93,20 @@ class AsyncProducer(Role):
         self._compress_over_bytes = compress_over_bytes
         self._message_size_max_bytes = message_size_max_bytes
         self._counters: dict[str, itertools.count[int]] = {}
-        self._instance = ClientInstance(
-            name_servers_from_environment() if namesrv is None else namesrv,
-            heartbeat=self._heartbeat, masters_only=True, instance_name=instance_name,
-        )
+        config = client_config({"namesrv": namesrv, "instance_name": instance_name})
+        super().__init__(
+            ClientInstance(config, heartbeat=self._heartbeat, masters_only=True),
+            f"producer {group}")
 
     def _heartbeat(self) -> dict[str, Any]:
         return {"consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
 
-    async def start(self) -> None:
-        """Start the timers; connections are made when first needed. Raises ClientError."""
-        await self._instance.start()
+    async def _start(self) -> None:
+        """Connections are made when first needed."""
 
-    async def shutdown(self) -> None:
-        """Unregister from all brokers and close."""
-        if self._instance.running:
-            await self._instance.unregister(producer=self._group)
-        await self._instance.stop()
+    async def _stop(self, timeout: float) -> None:
+        """Unregister from all brokers."""
+        await self._instance.unregister(producer=self._group)
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -119,6 +118,7 @@ class AsyncProducer(Role):
         Raises ClientError (local checks, no route, all tries failed), BrokerError,
         RemotingError.
         """
+        self._life.check()
         self._check(message)
         self._give_key(message)
         return await self._send(message.topic, [message], None, timeout, queue)
@@ -131,11 +131,13 @@ class AsyncProducer(Role):
 
         Raises ClientError when they do not fit together, else like `send`.
         """
+        self._life.check()
         body = self._batch_body(messages)
         return await self._send(messages[0].topic, messages, body, timeout, queue)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send without an answer: nobody says whether it was stored. Raises before the write."""
+        self._life.check()
         self._check(message)
         self._give_key(message)
         chosen = queue or await self._choose(message.topic, None, self._send_timeout)
@@ -278,6 +280,40 @@ class AsyncProducer(Role):
         }
         code = RequestCode.SEND_MESSAGE_V2 if batch is None else RequestCode.SEND_BATCH_MESSAGE
         return client_request(code, ext, body)
+
+
+class Producer(BlockingRole[AsyncProducer]):
+    """AsyncProducer for code that blocks: the same options and methods, from any thread."""
+
+    def __init__(
+        self, group: str, *, namesrv: str | Sequence[str] | None = None,
+        send_timeout: float = SEND_TIMEOUT_S, retry_count: int = RETRY_COUNT,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        message_size_max_bytes: int = MESSAGE_SIZE_MAX, instance_name: str | None = None,
+    ) -> None:
+        """Like AsyncProducer."""
+        super().__init__(AsyncProducer(
+            group, namesrv=namesrv, send_timeout=send_timeout, retry_count=retry_count,
+            compress_over_bytes=compress_over_bytes,
+            message_size_max_bytes=message_size_max_bytes, instance_name=instance_name,
+        ))
+
+    def send(
+        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Send one message and wait until it is stored, as AsyncProducer.send."""
+        return self._call(self._role.send, message, timeout=timeout, queue=queue)
+
+    def send_batch(
+        self, messages: Sequence[Message], *, timeout: float | None = None,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request, as AsyncProducer.send_batch."""
+        return self._call(self._role.send_batch, messages, timeout=timeout, queue=queue)
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send without an answer, as AsyncProducer.send_oneway."""
+        self._call(self._role.send_oneway, message, queue=queue)
 
 
 def _result(

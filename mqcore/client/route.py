@@ -1,89 +1,17 @@
-"""Finding brokers: the name server client, and the routes a client knows (client.md 1.5 to 1.7)."""
+"""Finding brokers: the routes that a client knows (client.md 1.6, 1.7)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
-from mqcore.client.connection import split_address
-from mqcore.client.errors import (
-    CODE_BROKER_NOT_FOUND,
-    CODE_NO_NAME_SERVER,
-    ClientError,
-    NoRouteError,
-    RemotingError,
-    broker_error,
-)
+from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteError
 from mqcore.client.message import MessageQueue
-from mqcore.client.pool import ConnectionPool, client_request
-from mqcore.wire.codes import (
-    MASTER_ID,
-    PERM_READ,
-    PERM_WRITE,
-    TEMPLATE_TOPIC,
-    RequestCode,
-    ResponseCode,
-)
-from mqcore.wire.command import Command
-from mqcore.wire.topics import BodyError, TopicRoute, decode_route
+from mqcore.client.name_servers import NameServers
+from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
+from mqcore.wire.topics import BodyError, TopicRoute
 
 TEMPLATE_QUEUE_COUNT = 4        # defaultTopicQueueNums of clients
 QUEUE_COUNT_MAX = 65_536        # of one topic; a route that claims more is not believed
 TOPIC_COUNT_MAX = 10_000
-
-
-def split_addresses(text: str | Sequence[str]) -> list[str]:
-    """`host:port;host:port` or a list, checked; raises ValueError, naming the bad one."""
-    parts = text.split(";") if isinstance(text, str) else list(text)
-    addresses = [part.strip() for part in parts if part.strip()]
-    for address in addresses:
-        split_address(address)
-    return addresses
-
-
-class NameServers:
-    """Asks one of several name servers: the same one while it answers, else the next."""
-
-    def __init__(self, addresses: str | Sequence[str], pool: ConnectionPool) -> None:
-        self._addresses = split_addresses(addresses)
-        self._pool = pool
-        self._index = random.randrange(len(self._addresses)) if self._addresses else 0
-
-    @property
-    def addresses(self) -> list[str]:
-        return list(self._addresses)
-
-    async def invoke(self, command: Command, *, timeout: float = 3.0) -> Command:
-        """The answer of the first name server that gives one; at most one pass over all.
-
-        Raises ClientError without any address, else the last RemotingError.
-        """
-        if not self._addresses:
-            raise NoRouteError("no name server address", CODE_NO_NAME_SERVER)
-        failure: RemotingError | None = None
-        for _ in self._addresses:
-            address = self._addresses[self._index % len(self._addresses)]
-            try:
-                return await self._pool.invoke(address, command, timeout=timeout)
-            except RemotingError as error:
-                failure = error
-                self._index += 1
-        assert failure is not None
-        raise failure
-
-    async def route(self, topic: str, *, timeout: float = 3.0) -> TopicRoute | None:
-        """Where a topic is; None when no name server knows it.
-
-        Raises RemotingError, BrokerError for another code, BodyError.
-        """
-        request = client_request(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
-        )
-        answer = await self.invoke(request, timeout=timeout)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(answer.code, answer.remark, "name server")
-        return decode_route(answer.body)
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
