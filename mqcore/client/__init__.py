@@ -1,6 +1,8 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.blocking_producer import Producer
 from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
+from mqcore.client.core.compression import Compression
 from mqcore.client.core.signature import Credentials
 from mqcore.client.errors import (
     AccessDenied,
@@ -25,6 +27,7 @@ from mqcore.client.errors import (
     RocketMQException,
 )
 from mqcore.client.listener import ConsumeContext, ConsumeStatus
+from mqcore.client.many import SendManyError
 from mqcore.client.message import (
     Message,
     MessageQueue,
@@ -34,7 +37,7 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.producer import AsyncProducer, Producer
+from mqcore.client.producer import AsyncProducer
 
 __all__ = [
     "AccessDenied",
@@ -44,6 +47,7 @@ __all__ = [
     "ClientConfig",
     "ClientError",
     "ClosedError",
+    "Compression",
     "ConfigError",
     "ConnectError",
     "ConsumeContext",
@@ -70,6 +74,7 @@ __all__ = [
     "RequestTimeoutException",
     "RocketMQError",
     "RocketMQException",
+    "SendManyError",
     "SendResult",
     "SendStatus",
 ]

@@ -50,6 +50,11 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
+    def open_connection(self, address: str) -> Connection | None:
+        """The connection to `host:port` if there is an open one."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_open else None
+
     async def connection(self, address: str) -> Connection:
         """An open connection to `host:port`; raises ConnectError."""
         current = self._connections.get(address)

@@ -60,6 +60,14 @@ class Routes:
         self._template_topic = template_topic
         self._routes: dict[str, TopicRoute] = {}
         self._from_template: set[str] = set()
+        self._publish: dict[str, list[MessageQueue]] = {}      # of the routes that are known
+        self._masters: dict[str, str] = {}
+        self._template_queue_count = TEMPLATE_QUEUE_COUNT
+
+    def set_template(self, topic: str, queue_count: int) -> None:
+        """The topic whose brokers make new topics, and with how many queues each."""
+        self._template_topic = topic
+        self._template_queue_count = queue_count
 
     @property
     def topics(self) -> list[str]:
@@ -80,8 +88,23 @@ class Routes:
         if topic not in self._routes and len(self._routes) >= TOPIC_COUNT_MAX:
             raise ClientError(f"more than {TOPIC_COUNT_MAX} topics in one client")
         changed = self._routes.get(topic) != route
-        self._routes[topic] = route
+        if changed:
+            queues = publish_queues(topic, route)
+            self._routes[topic] = route
+            self._publish[topic] = queues
+            self._masters = {
+                name: by_id[MASTER_ID] for name, by_id in self.addresses().items()
+                if MASTER_ID in by_id
+            }
         return changed
+
+    def known_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues for sending to `topic` as far as they are known; the caller keeps them."""
+        return self._publish.get(topic, [])
+
+    def known_master(self, broker_name: str) -> str | None:
+        """The master's address of a broker name as far as it is known."""
+        return self._masters.get(broker_name)
 
     async def queues_to_publish(
         self, topic: str, *, timeout: float = 3.0
@@ -96,10 +119,9 @@ class Routes:
         if topic not in self._routes:
             template = await self._name_servers.route(self._template_topic, timeout=timeout)
             if template is not None:
-                self._keep(topic, _limited(template))
+                self._keep(topic, _limited(template, self._template_queue_count))
                 self._from_template.add(topic)
-        route = self._routes.get(topic)
-        queues = publish_queues(topic, route) if route is not None else []
+        queues = self.known_queues(topic)
         if not queues:
             raise NoRouteError(f"no route to write to topic {topic}", topic=topic)
         return queues
@@ -125,7 +147,7 @@ class Routes:
 
     def master(self, broker_name: str) -> str:
         """The master's address of a broker name; raises ClientError 10003."""
-        address = self.addresses().get(broker_name, {}).get(MASTER_ID)
+        address = self._masters.get(broker_name)
         if address is None:
             raise NoRouteError(f"broker {broker_name} has no master", CODE_BROKER_NOT_FOUND)
         return address
@@ -150,12 +172,12 @@ class Routes:
         return addresses.get(MASTER_ID) or next(iter(addresses.values()))
 
 
-def _limited(template: TopicRoute) -> TopicRoute:
-    """The route of a topic to be created: at most four queues on each broker of its template."""
+def _limited(template: TopicRoute, queue_count: int) -> TopicRoute:
+    """The route of a topic to be created: at most so many queues on each broker of its template."""
     queues = tuple(
         type(queue)(
-            queue.broker_name, min(TEMPLATE_QUEUE_COUNT, queue.read_queue_count),
-            min(TEMPLATE_QUEUE_COUNT, queue.read_queue_count), queue.perm, queue.sys_flag,
+            queue.broker_name, min(queue_count, queue.read_queue_count),
+            min(queue_count, queue.read_queue_count), queue.perm, queue.sys_flag,
         )
         for queue in template.queues
     )

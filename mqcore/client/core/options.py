@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Iterable
 
 from mqcore.client.errors import ConfigError
+from mqcore.wire.codes import ResponseCode
 
 GROUP_LENGTH_MAX = 255
 TOPIC_LENGTH_MAX = 127
@@ -46,7 +47,7 @@ def _check_name(name: str, parameter: str, length_max: int) -> str:
     if not name or len(name) > length_max or not _NAME_CHARACTERS.issuperset(name):
         raise ConfigError(
             f"{parameter} {name[:length_max + 1]!r}: expected 1 to {length_max} of"
-            " a-z A-Z 0-9 % | - _")
+            " a-z A-Z 0-9 % | - _", int(ResponseCode.MESSAGE_ILLEGAL))
     return name
 
 
