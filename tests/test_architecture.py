@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -21,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"client", "epoll", "wire", "layout", "endian", "text"},
     "broker": {"store", "filter", "layout", "turns", "wire"},
     "namesrv": {"turns", "wire"},
-    "client": {"layout", "wire"},
+    "client": {"endian", "wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",
             "clock", "invariants", "text"},
     "filter": {"store", "shm", "layout", "atomics", "text"},
@@ -84,6 +85,16 @@ def test_imports_are_those_of_the_table(
     assert (wrong, unused) == ([], [])
 
 
+def test_the_client_needs_no_part_of_the_broker():
+    """Applications install it for its own sake: nothing of the broker is loaded with it."""
+    program = ("import sys, mqcore.client\n"
+               "print(*sorted(name for name in sys.modules if name.startswith('mqcore.')))")
+    loaded = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True,
+                            text=True, check=True).stdout.split()
+    allowed = {"client", "wire", "layout", "turns", "_cyutility"}
+    assert {package_of(name) for name in loaded} - {""} <= allowed
+
+
 def test_no_modules_import_each_other():
     """Nor in a circle over others; an interface counts as the module that it is of."""
     assert circles(graph(sources(".py", ".pyx", ".pxd", ".pyi"))) == []
@@ -110,8 +121,10 @@ def test_the_import_scan_sees_every_form():
 
 
 def test_the_native_core_imports_no_python_part():
-    """Native modules hold no rules: they know of no broker, client or worker."""
+    """Native modules hold no rules: they know of no broker, client or worker. The client's own
+    raise the client's errors."""
     wrong = [f"{path.relative_to(ROOT)}: {name}" for path in sources(".pyx", ".pxd")
+             if package_of(module_of(path)) != "client"
              for name in imported(path, module_of(path))
              if package_of(name) in ("broker", "namesrv", "client", "admin", "dashboard", "workers")
              and name.startswith("mqcore.")]

@@ -155,7 +155,7 @@ async def _consume(
             async with asyncio.timeout(timeout_s):
                 await enough.wait()
     finally:
-        await consumer.shutdown(wait_s=0.1)
+        await consumer.close(timeout=1.0)
     return printed
 
 

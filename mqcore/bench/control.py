@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 
 from mqcore.client.errors import ClientError, RocketMQError
+from mqcore.client.name_servers import NameServers
 from mqcore.client.pool import ConnectionPool, client_request
-from mqcore.client.route import NameServers
 from mqcore.wire import fastjson
 from mqcore.wire.codes import FRAME_LENGTH_MAX, MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, decode, encode, request

@@ -1,5 +1,9 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.blocking_producer import Producer
+from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
+from mqcore.client.core.compression import Compression
+from mqcore.client.core.signature import Credentials
 from mqcore.client.errors import (
     AccessDenied,
     BrokerError,
@@ -23,6 +27,7 @@ from mqcore.client.errors import (
     RocketMQException,
 )
 from mqcore.client.listener import ConsumeContext, ConsumeStatus
+from mqcore.client.many import SendManyError
 from mqcore.client.message import (
     Message,
     MessageQueue,
@@ -39,19 +44,23 @@ __all__ = [
     "AsyncProducer",
     "AsyncPushConsumer",
     "BrokerError",
+    "ClientConfig",
     "ClientError",
     "ClosedError",
+    "Compression",
     "ConfigError",
     "ConnectError",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
+    "Credentials",
     "MQBrokerException",
     "MQClientException",
     "Message",
     "MessageQueue",
     "MessageTooLarge",
     "NoRouteError",
+    "Producer",
     "PullResult",
     "PullStatus",
     "QueueFull",
@@ -65,6 +74,7 @@ __all__ = [
     "RequestTimeoutException",
     "RocketMQError",
     "RocketMQException",
+    "SendManyError",
     "SendResult",
     "SendStatus",
 ]

@@ -1,67 +1,81 @@
-"""One asyncio connection to a broker or name server, over the protocol core."""
+"""One asyncio connection to a broker or name server.
+
+Requests of one turn of the loop leave in one write; nothing is delayed by it. Who waits for an
+answer stands in a table by opaque; one timer serves all deadlines.
+"""
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import ssl
 from collections.abc import Awaitable, Callable
 
-from mqcore.client.core.protocol import ClientProtocol
-from mqcore.client.errors import (
-    ConnectError,
-    QueueFull,
-    RequestTimeout,
-)
+from mqcore.client.errors import ConnectError, QueueFull, RequestTimeout, RocketMQError
+from mqcore.client.native.answers import FrameReader, Waiter, take_expired
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
 
 CONNECT_TIMEOUT_S = 3.0
 SERVER_REQUEST_COUNT_MAX = 64       # requests of the peer that are worked on at a time
+PENDING_COUNT_MAX = 65_535          # as the Java client's permits (remoting.md 2.5)
 _OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+_CORK_BYTES_MAX = 256 * 1024        # more than this does not wait for the end of the turn
+_TIMER_STEP_S = 0.01
 
 RequestHandler = Callable[[Command], Awaitable[Command | None]]
 
 log = logging.getLogger("mqcore.client")
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` (the last colon counts); raises ValueError, naming it."""
-    host, found, port = address.rpartition(":")
-    if not found or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"address {address!r}: expected host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+class Call(Waiter):
+    """One request whose answer somebody awaits."""
+
+    def __init__(self, answer: asyncio.Future[Command], deadline: float) -> None:
+        self.answer = answer
+        self.deadline = deadline
+
+    def answered(self, command: Command) -> None:
+        if not self.answer.done():
+            self.answer.set_result(command)
+
+    def failed(self, error: RocketMQError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Calls that wait for answers, one-way sends, and requests of the peer."""
 
     def __init__(self, address: str, on_request: RequestHandler | None = None) -> None:
         """Made by `open`; `on_request` answers the peer's requests (None: code 3)."""
         self.address = address
         self._on_request = on_request
-        self._protocol = ClientProtocol()
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._waiting: dict[int, Waiter] = {}
+        self._reader = FrameReader(self._waiting, self._serve, self._stray)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self.out = bytearray()          # frames that leave at the end of this turn of the loop
+        self._flush_planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._writable = asyncio.Event()
         self._writable.set()
+        self.heard_at = self._loop.time()       # when bytes of the peer came last
         self.local_host = ""
 
     @classmethod
     async def open(
         cls, host: str, port: int, *, on_request: RequestHandler | None = None,
-        timeout: float = CONNECT_TIMEOUT_S,
+        timeout: float = CONNECT_TIMEOUT_S, tls: ssl.SSLContext | None = None,
     ) -> Connection:
-        """Connect within `timeout`; raises ConnectError."""
+        """Connect within `timeout`, by TLS with a context; raises ConnectError."""
         loop = asyncio.get_running_loop()
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, on_request), host, port
+                    lambda: cls(address, on_request), host, port, ssl=tls,
                 )
         except (OSError, TimeoutError) as error:
             raise ConnectError(f"cannot connect to {address}: {error!r}",
@@ -74,7 +88,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def pending_count(self) -> int:
-        return self._protocol.pending_count
+        return len(self._waiting)
 
     async def invoke(self, request: Command, *, timeout: float = 3.0) -> Command:
         """Send a request and wait for its answer.
@@ -82,37 +96,68 @@ class Connection(asyncio.Protocol):
         Raises RequestTimeout, ConnectError when the connection is or gets
         closed, QueueFull at the limit, FrameError when it does not fit.
         """
-        deadline = time.monotonic() + timeout
-        await self._wait_until_writable(timeout)
-        transport = self._open_transport()
-        now = time.monotonic()
-        frame = self._protocol.start(request, deadline - now, now)
-        answer: asyncio.Future[Command] = self._loop.create_future()
-        self._waiting[request.opaque] = answer
-        transport.write(frame)
-        self._arm_timer()
+        deadline = self._loop.time() + timeout
+        await self.wait_until_writable(timeout)
+        self._check_open()
+        if len(self._waiting) >= PENDING_COUNT_MAX:
+            raise QueueFull(f"{len(self._waiting)} requests wait for answers of {self.address}")
+        if request.opaque in self._waiting:
+            raise ValueError(f"opaque {request.opaque}: a request with it waits for its answer")
+        frame = encode(request)
+        call = Call(self._loop.create_future(), deadline)
+        self.out += frame
+        self.sent(request.opaque, call)
         try:
-            return await answer
+            return await call.answer
         finally:
             self._waiting.pop(request.opaque, None)
-            self._protocol.cancel(request.opaque)
 
     async def send_oneway(self, request: Command, *, timeout: float = 3.0) -> None:
         """Write a request that gets no answer; raises like `invoke`, before the write."""
         request.flag |= FLAG_ONEWAY
         frame = encode(request)
-        await self._wait_until_writable(timeout)
-        self._open_transport().write(frame)
+        await self.wait_until_writable(timeout)
+        self._check_open()
+        self.out += frame
+        self.plan_flush()
 
     async def close(self) -> None:
         """Close; calls that wait fail, handlers of the peer's requests are cancelled."""
         if self._transport is not None:
+            self.flush()
             self._transport.close()
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- for who writes frames without a task ------------------------------------------------------
+
+    def sent(self, opaque: int, waiter: Waiter) -> None:
+        """A frame with this opaque was added to `out`: `waiter` is told the outcome."""
+        self._waiting[opaque] = waiter
+        if self._timer is None or waiter.deadline < self._timer_at:
+            self._arm(waiter.deadline)
+        self.plan_flush()
+
+    def plan_flush(self) -> None:
+        """Frames were added to `out`: write them soon."""
+        if len(self.out) >= _CORK_BYTES_MAX:
+            self.flush()
+        elif not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self._flush_in_turn)
+
+    def flush(self) -> None:
+        """Write what is in `out` now."""
+        if self.out and self._transport is not None:
+            out, self.out = self.out, bytearray()     # the transport may keep it
+            self._transport.write(out)
+
+    def _flush_in_turn(self) -> None:
+        self._flush_planned = False
+        self.flush()
 
     # -- what the transport calls -----------------------------------------------------------------
 
@@ -125,15 +170,16 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self.out = bytearray()
         self._writable.set()            # whoever waits learns that the connection is closed
         if self._timer is not None:
             self._timer.cancel()
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(
-                    ConnectError(f"connection to {self.address} closed: {error!r}",
-                                 broker=self.address, stored=None)
-                )
+            self._timer = None
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        for waiter in waiting:
+            waiter.failed(ConnectError(f"connection to {self.address} closed: {error!r}",
+                                       broker=self.address, stored=None))
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -141,23 +187,30 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard_at = self._loop.time()
         try:
-            for command in self._protocol.feed(data):
-                self._take(command)
+            self._reader.received(nbytes)
         except FrameError as error:
             log.warning("connection to %s closed: %s", self.address, error)
-            if self._transport is not None:
-                self._transport.abort()
+            self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once; what waits is told that its outcome is unknown."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _open_transport(self) -> asyncio.Transport:
-        if self._transport is None or self._transport.is_closing():
+    def _check_open(self) -> None:
+        if not self.is_open:
             raise ConnectError(f"connection to {self.address} is closed", broker=self.address)
-        return self._transport
 
-    async def _wait_until_writable(self, timeout: float) -> None:
+    async def wait_until_writable(self, timeout: float) -> None:
+        """Wait until the peer takes bytes; QueueFull when it does not within `timeout` seconds."""
         if self._writable.is_set():
             return
         try:
@@ -168,16 +221,9 @@ class Connection(asyncio.Protocol):
                 f"{self.address} did not take our bytes for {timeout} s"
             ) from error
 
-    def _take(self, command: Command) -> None:
-        if not command.is_response:
-            self._serve(command)
-        elif self._protocol.match(command):
-            answer = self._waiting.get(command.opaque)
-            if answer is not None and not answer.done():
-                answer.set_result(command)
-        else:
-            log.debug("an answer of %s with opaque %d matches no request", self.address,
-                      command.opaque)
+    def _stray(self, command: Command) -> None:
+        log.debug("an answer of %s with opaque %d matches no request", self.address,
+                  command.opaque)
 
     def _serve(self, command: Command) -> None:
         if len(self._tasks) >= SERVER_REQUEST_COUNT_MAX:
@@ -204,30 +250,22 @@ class Connection(asyncio.Protocol):
 
     def _reply(self, command: Command, answer: Command) -> None:
         answer.language = LanguageCode.PYTHON
-        if not command.is_oneway and self.is_open and self._transport is not None:
-            self._transport.write(encode(answer))
+        if not command.is_oneway and self.is_open:
+            self.out += encode(answer)
+            self.plan_flush()
 
-    def _arm_timer(self) -> None:
-        """One timer for the earliest deadline, moved only when an earlier one comes."""
-        deadline = self._protocol.next_deadline()
-        if deadline is None or self._transport is None:
-            return
+    def _arm(self, deadline: float) -> None:
         if self._timer is not None:
-            if self._timer_at <= deadline:
-                return
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_later(
-            max(0.0, deadline - time.monotonic()) + 0.001, self._on_timer
-        )
+        self._timer = self._loop.call_at(deadline, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        for opaque in self._protocol.expired(time.monotonic()):
-            answer = self._waiting.get(opaque)
-            if answer is not None and not answer.done():
-                answer.set_exception(
-                    RequestTimeout(f"no answer from {self.address} in time",
-                                   broker=self.address, stored=None)
-                )
-        self._arm_timer()
+        now = self._loop.time()
+        late, earliest = take_expired(self._waiting, now)
+        if self._waiting:
+            self._arm(max(earliest, now + _TIMER_STEP_S))
+        for waiter in late:
+            waiter.failed(RequestTimeout(f"no answer from {self.address} in time",
+                                         broker=self.address, stored=None))

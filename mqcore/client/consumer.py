@@ -13,7 +13,9 @@ from enum import Enum
 from typing import Any
 
 from mqcore.client import pull as pulling
+from mqcore.client.config import client_config
 from mqcore.client.core.allocate import allocate_averagely
+from mqcore.client.core.options import check_group
 from mqcore.client.core.process_queue import ProcessQueue
 from mqcore.client.errors import (
     BrokerError,
@@ -21,7 +23,7 @@ from mqcore.client.errors import (
     ConnectError,
     RocketMQError,
 )
-from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
+from mqcore.client.instance import ClientInstance
 from mqcore.client.listener import ConsumeContext, Listener, call_listener, restore_topic
 from mqcore.client.message import MessageQueue, PullStatus, ReceivedMessage
 from mqcore.client.pool import client_request
@@ -92,10 +94,10 @@ class AsyncPushConsumer(Role):
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._instance = ClientInstance(
-            name_servers_from_environment() if namesrv is None else namesrv,
-            heartbeat=self._heartbeat, masters_only=False, instance_name=instance_name,
-        )
+        config = client_config({"namesrv": namesrv, "instance_name": instance_name})
+        super().__init__(
+            ClientInstance(config, heartbeat=self._heartbeat, masters_only=False),
+            f"consumer of group {group}")
         self._instance.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
         self._instance.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._on_status_asked)
 
@@ -114,32 +116,29 @@ class AsyncPushConsumer(Role):
 
     # -- start and stop ---------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Join the group and begin to consume. Raises ClientError without subscription or
-        name server; what brokers cannot answer yet is tried again by the timers."""
+    async def _start(self) -> None:
+        """Join the group and begin to consume. Raises ClientError without subscription; what
+        brokers cannot answer yet is tried again by the timers."""
         if not self._subscriptions:
             raise ClientError("subscribe to a topic before the start")
         self._subscriptions[self._retry_topic] = parse_subscription(
             self._retry_topic, SUBSCRIBE_ALL, _now_ms()
         )
-        await self._instance.start()
         await self._rebalance()
         self._instance.spawn(self._rebalance_loop())
         self._instance.spawn(self._persist_loop())
 
-    async def shutdown(self, *, wait_s: float = 10.0) -> None:
-        """Stop pulling, wait for running listeners up to `wait_s`, commit, leave the group."""
+    async def _stop(self, timeout: float) -> None:
+        """Stop pulling, wait for running listeners, commit, leave the group."""
         for task in self._pulls.values():
             task.cancel()
         await asyncio.gather(*self._pulls.values(), return_exceptions=True)
         if self._working:
-            await asyncio.wait(self._working, timeout=wait_s)
+            await asyncio.wait(self._working, timeout=timeout / 2)
         for task in self._working:
             task.cancel()
-        if self._instance.running:
-            await self._persist()
-            await self._instance.unregister(consumer=self._group)
-        await self._instance.stop()
+        await self._persist()
+        await self._instance.unregister(consumer=self._group)
 
     def _heartbeat(self) -> dict[str, Any]:
         return {"producerDataSet": [], "consumerDataSet": [{

@@ -6,7 +6,7 @@ is all that an application needs to decide what to do next. Java's names stay as
 """
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from mqcore.wire.codes import ResponseCode
 
@@ -55,6 +55,18 @@ class RocketMQError(Exception):
     def response_code(self) -> int:
         """Java's name of `code`."""
         return self.code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles whole, whatever its constructor asks for."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[RocketMQError], args: tuple[Any, ...],
+              state: dict[str, Any]) -> RocketMQError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 # -- nothing was sent -----------------------------------------------------------------------------

@@ -6,79 +6,101 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from mqcore.client.config import ClientConfig
+from mqcore.client.core.namespace import unwrap, wrap
+from mqcore.client.core.signature import sign
 from mqcore.client.errors import (
     CODE_NO_NAME_SERVER,
-    ClosedError,
     NoRouteError,
     RocketMQError,
     broker_error,
 )
+from mqcore.client.name_servers import NameServers, discover
 from mqcore.client.pool import ConnectionPool, client_request
-from mqcore.client.route import NameServers, Routes
+from mqcore.client.route import Routes
 from mqcore.wire import fastjson, ids
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.topics import BodyError
 
-HEARTBEAT_INTERVAL_S = 30.0
 FIRST_HEARTBEAT_S = 1.0
-ROUTE_INTERVAL_S = 30.0
-CALL_TIMEOUT_S = 3.0
-NAME_LENGTH_MAX = 255
+DISCOVERY_INTERVAL_S = 120.0
 
 log = logging.getLogger("mqcore.client")
 
 Handler = Callable[[Command], Awaitable[Command | None]]
 
 
-def name_servers_from_environment() -> str:
-    """The stock's NAMESRV_ADDR, "" when it is not set."""
-    return os.environ.get("NAMESRV_ADDR", "")
-
-
-def check_group(group: str) -> str:
-    """The group itself; raises ValueError when brokers would refuse it (client.md 2.2)."""
-    allowed = all(c.isascii() and (c.isalnum() or c in "%|-_") for c in group)
-    if not group or len(group) > NAME_LENGTH_MAX or not allowed:
-        raise ValueError(f"group {group[:80]!r}: expected 1 to 255 of a-z A-Z 0-9 % | - _")
-    return group
-
-
 class ClientInstance:
     """Connections, routes and background tasks of one producer or consumer."""
 
     def __init__(
-        self, name_servers: str | Sequence[str], *, heartbeat: Callable[[], dict[str, Any]],
-        masters_only: bool, instance_name: str | None = None,
+        self, config: ClientConfig, *, heartbeat: Callable[[], dict[str, Any]],
+        masters_only: bool,
     ) -> None:
         """`heartbeat` gives the group sets of the body; `masters_only` without consumers."""
+        self.config = config
         self._heartbeat = heartbeat
         self._masters_only = masters_only
-        self._instance_name = instance_name
         self._handlers: dict[int, Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat_lock = asyncio.Lock()
-        self.pool = ConnectionPool(self._on_request)
-        self.name_servers = NameServers(name_servers, self.pool)
+        self.pool = ConnectionPool(
+            self._on_request, connect_timeout=config.connect_timeout, tls=config.ssl_context(),
+            prepare=self._prepare,
+        )
+        self.name_servers = NameServers(config.name_servers, self.pool)
         self.routes = Routes(self.name_servers)
         self.client_id = ""
         self.running = False
 
     async def start(self) -> None:
-        """Make the client id and start the timers. Raises ClientError when not possible."""
-        if self.running or self.client_id:
-            raise ClosedError("a client can be started once")
+        """Make the client id and start the timers.
+
+        Raises NoRouteError 10004 without name servers, ConnectError when discovery fails.
+        """
+        config = self.config
+        if not self.name_servers.addresses and config.namesrv_domain:
+            self.name_servers.update(await discover(
+                config.namesrv_domain, config.unit_name, timeout=config.call_timeout))
+            self.spawn(self._every(DISCOVERY_INTERVAL_S, DISCOVERY_INTERVAL_S, self._discover))
         if not self.name_servers.addresses:
             raise NoRouteError(
-                "no name server address: give one or set NAMESRV_ADDR", CODE_NO_NAME_SERVER)
-        self.client_id = ids.client_id(instance=self._instance_name)
+                "no name server address: give namesrv or set NAMESRV_ADDR", CODE_NO_NAME_SERVER)
+        self.client_id = ids.client_id(config.client_ip, config.instance_name, config.unit_name)
+        if config.stream:
+            self.client_id += "@STREAM"
         self.running = True
-        self.spawn(self._every(HEARTBEAT_INTERVAL_S, FIRST_HEARTBEAT_S, self.send_heartbeats))
-        self.spawn(self._every(ROUTE_INTERVAL_S, ROUTE_INTERVAL_S, self.refresh_routes))
+        self.spawn(self._every(config.heartbeat_interval, FIRST_HEARTBEAT_S, self.send_heartbeats))
+        self.spawn(self._every(config.route_interval, config.route_interval, self.refresh_routes))
+
+    def wrap(self, name: str) -> str:
+        """A topic or group as brokers know it: with this client's namespace (client.md 1.8)."""
+        return wrap(self.config.namespace, name)
+
+    def unwrap(self, name: str) -> str:
+        """A topic or group as the application knows it."""
+        return unwrap(self.config.namespace, name)
+
+    def _prepare(self, command: Command) -> None:
+        """What every request of this client carries: language, stream flag, signature."""
+        command.language = self.config.language
+        if self.config.stream:
+            command.ext = {**(command.ext or {}), "ReqT": "0"}
+        if self.config.account is not None:
+            sign(command, self.config.account)
+
+    async def _discover(self) -> None:
+        """Ask for the name servers again; a failure is logged and the old ones stay."""
+        config = self.config
+        try:
+            self.name_servers.update(await discover(
+                config.namesrv_domain, config.unit_name, timeout=config.call_timeout))
+        except (RocketMQError, ValueError) as error:
+            log.warning("looking for name servers failed: %s", error)
 
     def on(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests of brokers with this code."""
@@ -138,10 +160,14 @@ class ClientInstance:
                     log.warning("heartbeat to %s failed: %s", address, error)
 
     async def call(
-        self, address: str, command: Command, *, timeout: float = CALL_TIMEOUT_S
+        self, address: str, command: Command, *, timeout: float | None = None
     ) -> Command:
-        """A call that has to succeed; raises BrokerError for another code."""
-        answer = await self.pool.invoke(address, command, timeout=timeout)
+        """A call that has to succeed; raises BrokerError for another code.
+
+        timeout   seconds; None: the configuration's call_timeout
+        """
+        answer = await self.pool.invoke(
+            address, command, timeout=self.config.call_timeout if timeout is None else timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, address)
         return answer

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from mqcore.client.core.options import whole
+from mqcore.client.errors import ConfigError
 from mqcore.wire import properties as names
 from mqcore.wire.records import Record
 
@@ -18,39 +20,61 @@ class MessageQueue:
     queue_id: int
 
 
-class Message:
-    """A message to send.
+def _bytes_of(body: object) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise ConfigError(f"body: expected bytes or str, not {type(body).__name__}")
 
-    `keys` may be several; `delay_level` 1 to 18 delays it; `wait_store` False does not wait for the
-    disk. Raises ValueError for a reserved or blank property name.
+
+class Message:
+    """A message to send (client.md 2.14).
+
+    body         bytes; a str is sent as UTF-8
+    tags         what consumers filter by: one tag as a rule
+    keys         what it can be found by; one, or several
+    properties   the application's own, str to str; brokers keep 32,767 bytes of all together
+    delay_level  1 to 18: consumers get it later (1 s, 5 s, 10 s, 30 s, 1 min ... 2 h)
+    flag         a number of the application's own, 32 bits
+    wait_store   False: the answer does not wait for the disk
+    Raises ConfigError, naming the parameter.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
 
     def __init__(
-        self, topic: str, body: bytes | str = b"", *, tags: str | None = None,
+        self, topic: str, body: bytes | bytearray | memoryview | str = b"", *,
+        tags: str | None = None,
         keys: str | Iterable[str] | None = None, properties: Mapping[str, str] | None = None,
         delay_level: int = 0, flag: int = 0, wait_store: bool = True,
     ) -> None:
         self.topic = topic
-        self.body = body.encode() if isinstance(body, str) else body
-        self.flag = flag
+        self.body: bytes = _bytes_of(body)
+        self.flag = whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
         self.properties: dict[str, str] = {names.WAIT: "true" if wait_store else "false"}
         if tags:
             self.properties[names.TAGS] = tags
         if keys:
             self.properties[names.KEYS] = keys if isinstance(keys, str) else " ".join(keys)
         if delay_level:
-            self.properties[names.DELAY] = str(delay_level)
+            self.properties[names.DELAY] = str(whole(delay_level, "delay_level", 0, 18))
         for name, value in (properties or {}).items():
             self.set_property(name, value)
 
     def set_property(self, name: str, value: str) -> None:
-        """Set a property of the application's own."""
+        """Set a property of the application's own; ConfigError for one that is reserved, blank,
+        or holds the characters 1 or 2."""
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError(f"property {name!r}: {value!r}: expected two str")
         if name in names.RESERVED:
-            raise ValueError(f"property {name!r} is reserved")
+            raise ConfigError(f"property {name!r} is reserved")
         if not name.strip() or not value.strip():
-            raise ValueError(f"property {name!r}: expected a name and a value that are not blank")
+            raise ConfigError(f"property {name!r}: expected a name and a value that are not blank")
+        if any(mark in name or mark in value for mark in (names.NAME_END, names.ITEM_END)):
+            raise ConfigError(f"property {name!r}: expected no characters 1 and 2")
         self.properties[name] = value
 
     @property
@@ -83,9 +107,16 @@ class SendStatus(IntEnum):
     SLAVE_NOT_AVAILABLE = 3
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class SendResult:
-    """Where a message went; a batch joins its ids by commas."""
+    """Where a message went (client.md 2.8); one of `send_batch` joins its ids by commas.
+
+    message_id         UNIQ_KEY, made by the client; the same for all tries
+    offset_message_id  the broker's: its address and the place in its log
+    queue_offset       of a batch: its first message's
+    transaction_id     "" unless the broker gave one
+    is_traced          whether the broker wants trace messages for it
+    """
 
     status: SendStatus
     message_id: str
@@ -93,6 +124,8 @@ class SendResult:
     queue: MessageQueue
     queue_offset: int
     region_id: str = "DefaultRegion"
+    transaction_id: str = ""
+    is_traced: bool = True
 
 
 @dataclass(slots=True)

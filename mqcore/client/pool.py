@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 
-from mqcore.client.connection import (
-    CONNECT_TIMEOUT_S,
-    Connection,
-    RequestHandler,
-    split_address,
-)
+from mqcore.client.connection import CONNECT_TIMEOUT_S, Connection, RequestHandler
+from mqcore.client.core.options import split_address
 from mqcore.client.errors import ClientError, ClosedError, RequestTimeout
 from mqcore.wire.codes import LanguageCode, RequestCode
 from mqcore.wire.command import Command, Ext
@@ -31,10 +29,19 @@ class ConnectionPool:
 
     def __init__(
         self, on_request: RequestHandler | None = None, *,
-        connect_timeout: float = CONNECT_TIMEOUT_S,
+        connect_timeout: float = CONNECT_TIMEOUT_S, tls: ssl.SSLContext | None = None,
+        prepare: Callable[[Command], None] | None = None,
     ) -> None:
+        """
+        on_request       answers requests of the peers; None: code 3
+        connect_timeout  seconds for one connection
+        tls              what connections are made with; None: in the clear
+        prepare          changes each request before it is written: language, signature
+        """
         self._on_request = on_request
         self._connect_timeout = connect_timeout
+        self._tls = tls
+        self.prepare = prepare
         self._connections: dict[str, Connection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._closed = False
@@ -42,6 +49,11 @@ class ConnectionPool:
     def is_open(self, address: str) -> bool:
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
+
+    def open_connection(self, address: str) -> Connection | None:
+        """The connection to `host:port` if there is an open one."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_open else None
 
     async def connection(self, address: str) -> Connection:
         """An open connection to `host:port`; raises ConnectError."""
@@ -58,7 +70,8 @@ class ConnectionPool:
                     raise ClosedError("the client is closed")
                 host, port = split_address(address)
                 current = await Connection.open(
-                    host, port, on_request=self._on_request, timeout=self._connect_timeout
+                    host, port, on_request=self._on_request, timeout=self._connect_timeout,
+                    tls=self._tls,
                 )
                 self._connections[address] = current
             return current
@@ -79,6 +92,8 @@ class ConnectionPool:
         (as Java's clientCloseSocketIfTimeout); long polls switch that off. Raises
         RemotingError."""
         connection = await self.connection(address)
+        if self.prepare is not None:
+            self.prepare(command)
         try:
             return await connection.invoke(command, timeout=timeout)
         except RequestTimeout:
@@ -89,6 +104,8 @@ class ConnectionPool:
     async def send_oneway(self, address: str, command: Command, *, timeout: float = 3.0) -> None:
         """Write a request that gets no answer; raises RemotingError."""
         connection = await self.connection(address)
+        if self.prepare is not None:
+            self.prepare(command)
         await connection.send_oneway(command, timeout=timeout)
 
     async def local_host(self, address: str) -> str:

@@ -2,68 +2,46 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Unpack
 
+from mqcore.client.config import ClientConfig
+from mqcore.client.core.compression import Compressor
+from mqcore.client.core.options import check_group, check_topic, positive_seconds
+from mqcore.client.core.retry import Tries
 from mqcore.client.errors import (
-    BrokerError,
-    ClientError,
+    ClosedError,
+    ConfigError,
+    MessageTooLarge,
     QueueFull,
-    RemotingError,
-    RocketMQError,
-    broker_error,
+    RequestTimeout,
 )
-from mqcore.client.instance import ClientInstance, check_group, name_servers_from_environment
-from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
-from mqcore.client.pool import client_request
+from mqcore.client.hooks import Hooks
+from mqcore.client.instance import ClientInstance
+from mqcore.client.linger import Linger
+from mqcore.client.many import ManySend, Shard, batch_sending, one_batch
+from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.native.sends import KeySource, batch_item_size
+from mqcore.client.producer_config import ProducerOptions, producer_configs
 from mqcore.client.role import Role
-from mqcore.layout import TOPIC_LENGTH_MAX
-from mqcore.wire.codes import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    TEMPLATE_TOPIC,
-    RequestCode,
-    ResponseCode,
-)
-from mqcore.wire.command import Command, Ext
-from mqcore.wire.ids import UniqueKeys
-from mqcore.wire.numbers import whole_number
-from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, WAIT, encode_properties
-from mqcore.wire.records import (
-    TRANSACTION_PREPARED as SYS_FLAG_PREPARED,
-)
-from mqcore.wire.records import BatchItem, compress, encode_batch
+from mqcore.client.sender import Sender
+from mqcore.client.sending import Sending
+from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.command import next_opaque
+from mqcore.wire.properties import INSTANCE_ID, MESSAGE_TYPE, REPLY, TRANSACTION_PREPARED
+from mqcore.wire.records import TRANSACTION_PREPARED as SYS_FLAG_PREPARED
 
-SEND_TIMEOUT_S = 3.0
-RETRY_COUNT = 2
-COMPRESS_OVER_BYTES = 4_096
-MESSAGE_SIZE_MAX = 4 * 1024 * 1024
-TEMPLATE_QUEUE_COUNT = "4"
-RETRY_CODES = frozenset({
-    ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
-    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT,
-})
 _NOT_SENDABLE = frozenset({
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
 })
-_STATUS = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
-_unique_keys: UniqueKeys | None = None
+_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+_CHECKED_TOPICS_MAX = 10_000
 
+Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
-def _next_unique_key(now_ms: int) -> str:
-    global _unique_keys
-    if _unique_keys is None:
-        _unique_keys = UniqueKeys()
-    return _unique_keys.next(now_ms)
+keys = KeySource()
 
 
 def _now_ms() -> int:
@@ -74,54 +52,131 @@ class AsyncProducer(Role):
     """Sends messages of one producer group; use it with `async with`."""
 
     def __init__(
-        self, group: str, *, namesrv: str | Sequence[str] | None = None,
-        send_timeout: float = SEND_TIMEOUT_S, retry_count: int = RETRY_COUNT,
-        compress_over_bytes: int = COMPRESS_OVER_BYTES,
-        message_size_max_bytes: int = MESSAGE_SIZE_MAX, instance_name: str | None = None,
+        self, group: str, *, config: ClientConfig | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """
-        namesrv            `host:port;host:port` or a list; None = the environment's NAMESRV_ADDR
-        send_timeout    the budget of one send, all tries together
-        retry_count        tries after the first one that failed
-        Raises ValueError for a bad group or address.
+        group     what the producers of one application are called
+        config    options that several roles have in common
+        options   ProducerConfig and ClientConfig tell them
+        Raises ConfigError, naming the option or parameter.
         """
-        self._group = check_group(group)
-        self._send_timeout = send_timeout
-        self._retry_count = retry_count
-        self._compress_over_bytes = compress_over_bytes
-        self._message_size_max_bytes = message_size_max_bytes
-        self._counters: dict[str, itertools.count[int]] = {}
-        self._instance = ClientInstance(
-            name_servers_from_environment() if namesrv is None else namesrv,
-            heartbeat=self._heartbeat, masters_only=True, instance_name=instance_name,
-        )
+        if check_group(group) == _DEFAULT_GROUP:
+            raise ConfigError(f"group {group}: expected a name of the application's own")
+        client, self._config = producer_configs(options, config, ("config",))
+        super().__init__(
+            ClientInstance(client, heartbeat=self._heartbeat, masters_only=True),
+            f"producer {group}")
+        self._group = self._instance.wrap(group)
+        self._instance.routes.set_template(
+            self._config.template_topic, self._config.template_queue_count)
+        self._hooks = Hooks(group, client.namespace)
+        self._compressor = Compressor(self._config.compression, self._config.compression_level)
+        self._sender = Sender(self._instance, self._config, self._group, self._hooks)
+        self._linger = Linger(self._sender, self._config) if self._config.linger else None
+        self._topics: dict[str, str] = {}       # checked ones, and what brokers call them
+
+    @property
+    def group(self) -> str:
+        """The producer group, without the namespace."""
+        return self._instance.unwrap(self._group)
+
+    def add_hook(self, hook: object) -> None:
+        """Have an object called on the way of each message (client.md 2.9): `before_send`,
+        `after_send`, `check_forbidden`, `end_transaction`, as many of them as it has.
+
+        Raises ConfigError when it has none.
+        """
+        self._hooks.add(hook)
 
     def _heartbeat(self) -> dict[str, Any]:
         return {"consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
 
-    async def start(self) -> None:
-        """Start the timers; connections are made when first needed. Raises ClientError."""
-        await self._instance.start()
+    async def _start(self) -> None:
+        self._sender.start()
+        for topic in self._config.topics:
+            await self._instance.routes.queues_to_publish(
+                self._instance.wrap(topic), timeout=self._config.send_timeout)
+        if self._config.topics:
+            await self._instance.send_heartbeats()
 
-    async def shutdown(self) -> None:
-        """Unregister from all brokers and close."""
-        if self._instance.running:
-            await self._instance.unregister(producer=self._group)
-        await self._instance.stop()
+    async def _stop(self, timeout: float) -> None:
+        """Wait for what is on its way, and unregister from all brokers."""
+        try:
+            await self.flush(timeout * 0.8)
+        except RequestTimeout:
+            self._sender.close()
+            raise
+        await self._instance.unregister(producer=self._group)
+        self._sender.close()
 
     # -- sending ----------------------------------------------------------------------------------
 
     async def send(
         self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
+        shard: object = None, selector: Selector | None = None, arg: object = None,
     ) -> SendResult:
-        """Send one message and wait until it is stored; a given `queue` is tried once.
+        """Send one message and wait until it is stored (client.md 2.7).
 
-        Raises ClientError (local checks, no route, all tries failed), BrokerError,
-        RemotingError.
+        timeout    seconds for all tries together; None: the option send_timeout
+        queue      the queue to send to, tried once
+        shard      a str or int: messages of equal shards go to one queue, tried once, in order;
+                   the same one that Java's SelectMessageQueueByHash chooses
+        selector   chooses the queue: called with the queues, the message and `arg`
+        Raises ConfigError for what cannot be sent, NoRouteError, QueueFull when there is no room,
+        BrokerError, RequestTimeout and ConnectError; `.stored` says what is known of the message.
         """
-        self._check(message)
-        self._give_key(message)
-        return await self._send(message.topic, [message], None, timeout, queue)
+        self._life.check()
+        sending = self.prepare(message, timeout=timeout, queue=queue,
+                               shard=shard_of(message, shard, selector, arg))
+        if not self._sender.room.try_take(sending.size):
+            left = sending.tries.deadline - asyncio.get_running_loop().time()
+            if not await self._sender.wait_for_room(sending.size, left):
+                raise self._full()
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        sending.outcome = future
+        self.submit(sending)
+        return await future
+
+    def send_soon(
+        self, message: Message, *, on_done: Callable[[asyncio.Future[SendResult]], object] | None
+        = None, timeout: float | None = None, queue: MessageQueue | None = None,
+        shard: object = None, selector: Selector | None = None, arg: object = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send one message; the future that is returned can be awaited for its result.
+
+        on_done    called with the future when the outcome is known
+        The other parameters and errors are those of `send`. Raises QueueFull at once when
+        max_in_flight messages are on their way: await one of them, or `flush`, first.
+        """
+        self._life.check()
+        sending = self.prepare(message, timeout=timeout, queue=queue,
+                               shard=shard_of(message, shard, selector, arg))
+        if not self._sender.room.try_take(sending.size):
+            raise self._full()
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        sending.outcome = future
+        self.submit(sending)
+        return future
+
+    async def send_many(
+        self, messages: Iterable[Message], *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: Shard | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages, grouped into batches by topic and queue (client.md 2.10).
+
+        timeout   seconds for each batch; None: the option send_timeout
+        shard     gives each message its shard, see `send`
+        Returns the result of each message, in their order; messages of one queue stay in order.
+        Raises ConfigError before anything is sent, SendManyError when some are not stored.
+        """
+        self._life.check()
+        many = ManySend(self._sender, self, self._config, self._timeout(timeout))
+        if shard is not None and queue is not None:
+            raise ConfigError("queue and shard: expected one of them")
+        return await many.run(list(messages), self._wrapped(queue), shard)
 
     async def send_batch(
         self, messages: Sequence[Message], *, timeout: float | None = None,
@@ -129,170 +184,157 @@ class AsyncProducer(Role):
     ) -> SendResult:
         """Send messages of one topic in one request: all are stored, or none is.
 
-        Raises ClientError when they do not fit together, else like `send`.
+        Raises ConfigError when they do not fit together, else like `send`.
         """
-        body = self._batch_body(messages)
-        return await self._send(messages[0].topic, messages, body, timeout, queue)
+        self._life.check()
+        batch = list(messages)
+        own = self.check_all(batch)
+        body = one_batch(batch, self._config.message_size_max_bytes)
+        if queue is not None and queue.topic != batch[0].topic:
+            raise ConfigError(f"queue {queue}: expected one of topic {batch[0].topic}")
+        limit = self._timeout(timeout)
+        tries = Tries(1 if queue is not None else 1 + self._config.retry_count,
+                      asyncio.get_running_loop().time() + limit)
+        sending = batch_sending(batch, own, self._topics[batch[0].topic], body, tries)
+        sending.queue = self._wrapped(queue)
+        if not await self._sender.wait_for_room(sending.size, limit, len(batch)):
+            raise self._full()
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        sending.outcome = future
+        self._sender.submit(sending)
+        return await future
 
-    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send without an answer: nobody says whether it was stored. Raises before the write."""
-        self._check(message)
-        self._give_key(message)
-        chosen = queue or await self._choose(message.topic, None, self._send_timeout)
-        address = self._instance.routes.master(chosen.broker_name)
-        command = self._request([message], None, chosen)
-        await self._instance.pool.send_oneway(
-            address, command, timeout=self._send_timeout
-        )
-
-    async def _send(
-        self, topic: str, messages: Sequence[Message], batch: bytes | None,
-        timeout: float | None, queue: MessageQueue | None,
-    ) -> SendResult:
-        """Try until it is stored, the tries are used up or the time is over (client.md 2.7)."""
-        if queue is not None and queue.topic != topic:
-            raise ClientError(f"queue of topic {queue.topic} for a message of {topic}")
-        budget = self._send_timeout if timeout is None else timeout
-        deadline = asyncio.get_running_loop().time() + budget
-        last_broker: str | None = None
-        failure: RocketMQError | None = None
-        for _ in range(1 if queue is not None else 1 + self._retry_count):
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                break
-            chosen = queue or await self._choose(topic, last_broker, left)
-            last_broker = chosen.broker_name
-            left = deadline - asyncio.get_running_loop().time()
-            try:
-                return await self._attempt(messages, batch, chosen, max(left, 0.001))
-            except BrokerError as error:
-                if error.response_code not in RETRY_CODES:
-                    raise
-                failure = error
-            except (RemotingError, ClientError) as error:
-                failure = error
-        if failure is None:
-            raise QueueFull(f"no time was left to send within {budget} s")
-        if queue is not None:
-            raise failure
-        code = getattr(failure, "response_code", -1)
-        raise ClientError(f"sending to {topic} failed: {failure}", code) from failure
-
-    async def _attempt(
-        self, messages: Sequence[Message], batch: bytes | None, queue: MessageQueue,
-        timeout: float,
-    ) -> SendResult:
-        routes = self._instance.routes
-        address = routes.master(queue.broker_name)
-        answer = await self._instance.pool.invoke(
-            address, self._request(messages, batch, queue), timeout=timeout
-        )
-        status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
-        if status is None:
-            raise broker_error(answer.code, answer.remark, address, topic=queue.topic)
-        if routes.is_guess(queue.topic):
-            await self._learn_new_topic(queue.topic)
-        return _result(status, messages, queue, answer, address)
-
-    async def _learn_new_topic(self, topic: str) -> None:
-        """The broker has just made the topic: ask for its own route, now or at the next send."""
+    async def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, shard: object = None,
+        selector: Selector | None = None, arg: object = None, timeout: float | None = None,
+    ) -> None:
+        """Send without an answer: nobody says whether it was stored. Raises before the write,
+        like `send`."""
+        self._life.check()
+        sending = self.prepare(message, timeout=timeout, queue=queue,
+                               shard=shard_of(message, shard, selector, arg))
+        limit = self._timeout(timeout)
         try:
-            await self._instance.routes.refresh(topic, timeout=self._send_timeout)
-        except RemotingError:
-            return      # the message is stored; the guess still leads to a broker that has it
+            async with asyncio.timeout(limit):
+                target, connection = await self._sender.way_of(sending)
+                await connection.wait_until_writable(limit)
+        except TimeoutError as error:
+            raise RequestTimeout(f"no way to {message.topic} was found in {limit:g} s",
+                                 topic=message.topic, stored=False) from error
+        self._sender.write(sending, target, next_opaque(), connection.out, is_oneway=True)
+        connection.plan_flush()
 
-    async def _choose(self, topic: str, last_broker: str | None, timeout: float) -> MessageQueue:
-        """The next queue in turn; after a failure one of another broker if there is one."""
-        queues = await self._instance.routes.queues_to_publish(topic, timeout=timeout)
-        if topic not in self._counters:
-            self._counters[topic] = itertools.count(random.randrange(1 << 30))
-        for _ in queues:
-            queue = queues[next(self._counters[topic]) % len(queues)]
-            if queue.broker_name != last_broker:
-                return queue
-        return queues[next(self._counters[topic]) % len(queues)]
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything that was sent has its outcome; lingering batches leave at once.
 
-    # -- what goes over the wire ------------------------------------------------------------------
+        timeout   seconds; None: no limit beside that of each send
+        Raises RequestTimeout when it is over; what is on its way goes on.
+        """
+        if self._linger is not None:
+            self._linger.flush()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._sender.wait_until_idle()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"{self._sender.room.count} messages are still on their way", stored=None
+            ) from None
 
-    def _check(self, message: Message) -> None:
-        """The local checks of client.md 2.2; raises ClientError."""
-        topic, illegal = message.topic, int(ResponseCode.MESSAGE_ILLEGAL)
-        if not topic or len(topic) > TOPIC_LENGTH_MAX or not all(
-            c.isascii() and (c.isalnum() or c in "%|-_") for c in topic
-        ):
-            raise ClientError(
-                f"topic {topic[:140]!r}: expected 1 to 127 of a-z A-Z 0-9 % | - _", illegal
-            )
-        if topic in _NOT_SENDABLE:
-            raise ClientError(f"topic {topic} is the broker's own", illegal)
-        if not message.body or len(message.body) > self._message_size_max_bytes:
-            raise ClientError(
-                f"body of {len(message.body)} bytes: expected 1 to {self._message_size_max_bytes}",
-                illegal,
-            )
+    # -- one message, checked and encoded ----------------------------------------------------------
 
-    @staticmethod
-    def _give_key(message: Message) -> None:
-        if message.unique_key is None:      # a message that is sent again keeps its key
-            message.properties[UNIQ_KEY] = _next_unique_key(_now_ms())
+    def prepare(
+        self, message: Message, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None,
+    ) -> Sending:
+        """A message that passed the checks of client.md 2.2, ready for `submit`; any thread.
 
-    def _batch_body(self, messages: Sequence[Message]) -> bytes:
-        """The encoded batch; raises ClientError when its messages do not fit together."""
-        if not messages:
-            raise ClientError("batch: expected at least one message")
-        first = messages[0]
+        Raises ConfigError, naming what is wrong.
+        """
+        topic = self._check(message)
+        properties, body, sys_flag = message.properties, message.body, 0
+        if queue is not None and (shard is not None or queue.topic != message.topic):
+            raise ConfigError(f"queue {queue}: expected one of topic {message.topic}, and no shard")
+        key = keys.give(properties, _now_ms())
+        if len(body) >= self._config.compress_over_bytes:
+            body, sys_flag = self._compressor.compress(body)
+        if properties.get(TRANSACTION_PREPARED) == "true":
+            sys_flag |= SYS_FLAG_PREPARED
+        is_fixed = queue is not None or shard is not None
+        sending = Sending(
+            message, topic, key, body, sys_flag, batch_item_size(message),
+            Tries(1 if is_fixed else 1 + self._config.retry_count,
+                  time.monotonic() + self._timeout(timeout)))
+        if is_fixed:
+            sending.queue = self._wrapped(queue)
+            sending.shard = shard
+            sending.is_alone = True
+        if properties.get(MESSAGE_TYPE) == REPLY:
+            sending.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+        return sending
+
+    def submit(self, sending: Sending) -> None:
+        """Send what was prepared, for which room was taken; in the event loop's thread."""
+        if not self._life.is_running and sending.outcome is not None:
+            self._sender.room.give(sending.size)
+            sending.outcome.set_exception(ClosedError(f"{self._life.name} is closed"))
+        elif self._linger is not None:
+            self._linger.submit(sending)
+        else:
+            self._sender.submit(sending)
+
+    def check_all(self, messages: list[Message]) -> list[str]:
+        """The unique keys of messages that passed the checks; raises like `prepare`."""
         for message in messages:
             self._check(message)
-            if (message.topic, message.wait_store) != (first.topic, first.wait_store):
-                raise ClientError("batch: expected one topic and one wait_store")
-            if DELAY in message.properties or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                raise ClientError("batch: expected no delay and no retry topic")
-            self._give_key(message)
-        body = encode_batch(BatchItem(m.body, m.properties, m.flag) for m in messages)
-        if len(body) > self._message_size_max_bytes:
-            raise ClientError(
-                f"batch of {len(body)} bytes: expected at most {self._message_size_max_bytes}",
-                int(ResponseCode.MESSAGE_ILLEGAL),
-            )
-        return body
+        return keys.give_all(messages, _now_ms())
 
-    def _request(
-        self, messages: Sequence[Message], batch: bytes | None, queue: MessageQueue,
-    ) -> Command:
-        """SEND_MESSAGE_V2 (310) or SEND_BATCH_MESSAGE (320) (remoting.md 4.1)."""
-        message = messages[0]
-        sys_flag = 0
-        if batch is not None:
-            body, properties = batch, {WAIT: message.properties.get(WAIT)}
-        else:
-            body, properties = message.body, dict(message.properties)
-            if len(body) >= self._compress_over_bytes:
-                body, sys_flag = compress(body)
-            if message.properties.get(TRANSACTION_PREPARED) == "true":
-                sys_flag |= SYS_FLAG_PREPARED
-        ext: Ext = {
-            "a": self._group, "b": message.topic, "c": TEMPLATE_TOPIC, "d": TEMPLATE_QUEUE_COUNT,
-            "e": str(queue.queue_id), "f": str(sys_flag), "g": str(_now_ms()),
-            "h": str(message.flag), "i": encode_properties(properties), "j": "0", "k": "false",
-            "m": "false" if batch is None else "true", "n": queue.broker_name,
-        }
-        code = RequestCode.SEND_MESSAGE_V2 if batch is None else RequestCode.SEND_BATCH_MESSAGE
-        return client_request(code, ext, body)
+    def _check(self, message: Message) -> str:
+        """What brokers call the message's topic; raises ConfigError."""
+        if not isinstance(message, Message):
+            raise ConfigError(f"message: expected a Message, not {type(message).__name__}")
+        topic = self._topics.get(message.topic)
+        if topic is None:
+            topic = self._check_topic(message.topic)
+        body = message.body
+        if not isinstance(body, bytes):
+            raise ConfigError(f"body: expected bytes, not {type(body).__name__}")
+        if not 0 < len(body) <= self._config.message_size_max_bytes:
+            raise MessageTooLarge(f"body of {len(body)} bytes: expected 1 to"
+                                  f" {self._config.message_size_max_bytes}", topic=message.topic)
+        if self._sender.namespace:
+            message.properties[INSTANCE_ID] = self._sender.namespace
+        return topic
+
+    def _check_topic(self, topic: str) -> str:
+        if check_topic(topic) in _NOT_SENDABLE:
+            raise ConfigError(f"topic {topic}: expected one that is not the broker's own",
+                              int(ResponseCode.MESSAGE_ILLEGAL))
+        if len(self._topics) >= _CHECKED_TOPICS_MAX:
+            self._topics.clear()
+        wrapped = self._topics[topic] = check_topic(self._instance.wrap(topic))
+        return wrapped
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self._config.send_timeout if timeout is None else positive_seconds(
+            timeout, "timeout")
+
+    def _wrapped(self, queue: MessageQueue | None) -> MessageQueue | None:
+        if queue is None or not self._sender.namespace:
+            return queue
+        return MessageQueue(self._instance.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _full(self) -> QueueFull:
+        room = self._sender.room
+        return QueueFull(f"{room.count} messages of {room.bytes} bytes are on their way: the limits"
+                         " are max_in_flight and max_in_flight_bytes")
 
 
-def _result(
-    status: SendStatus, messages: Sequence[Message], queue: MessageQueue, answer: Command,
-    address: str,
-) -> SendResult:
-    ext = answer.ext or {}
-    queue_id, queue_offset = (whole_number(ext.get(name) or "")
-                              for name in ("queueId", "queueOffset"))
-    if queue_id is None or queue_offset is None:
-        raise ClientError(f"{address} stored the message without saying where",
-                          broker=address, topic=queue.topic, stored=True)
-    return SendResult(
-        status=status, message_id=",".join(m.unique_key or "" for m in messages),
-        offset_message_id=ext.get("msgId") or "",
-        queue=MessageQueue(queue.topic, queue.broker_name, queue_id), queue_offset=queue_offset,
-        region_id=ext.get("MSG_REGION") or "DefaultRegion",
-    )
+def shard_of(
+    message: Message, shard: object, selector: Selector | None, arg: object
+) -> object:
+    """What the sender chooses the queue by; raises ConfigError when both are given."""
+    if selector is None:
+        return shard
+    if shard is not None:
+        raise ConfigError("shard and selector: expected one of them")
+    return lambda queues: selector(queues, message, arg)

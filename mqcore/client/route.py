@@ -1,89 +1,17 @@
-"""Finding brokers: the name server client, and the routes a client knows (client.md 1.5 to 1.7)."""
+"""Finding brokers: the routes that a client knows (client.md 1.6, 1.7)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
-from mqcore.client.connection import split_address
-from mqcore.client.errors import (
-    CODE_BROKER_NOT_FOUND,
-    CODE_NO_NAME_SERVER,
-    ClientError,
-    NoRouteError,
-    RemotingError,
-    broker_error,
-)
+from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteError
 from mqcore.client.message import MessageQueue
-from mqcore.client.pool import ConnectionPool, client_request
-from mqcore.wire.codes import (
-    MASTER_ID,
-    PERM_READ,
-    PERM_WRITE,
-    TEMPLATE_TOPIC,
-    RequestCode,
-    ResponseCode,
-)
-from mqcore.wire.command import Command
-from mqcore.wire.topics import BodyError, TopicRoute, decode_route
+from mqcore.client.name_servers import NameServers
+from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
+from mqcore.wire.topics import BodyError, TopicRoute
 
 TEMPLATE_QUEUE_COUNT = 4        # defaultTopicQueueNums of clients
 QUEUE_COUNT_MAX = 65_536        # of one topic; a route that claims more is not believed
 TOPIC_COUNT_MAX = 10_000
-
-
-def split_addresses(text: str | Sequence[str]) -> list[str]:
-    """`host:port;host:port` or a list, checked; raises ValueError, naming the bad one."""
-    parts = text.split(";") if isinstance(text, str) else list(text)
-    addresses = [part.strip() for part in parts if part.strip()]
-    for address in addresses:
-        split_address(address)
-    return addresses
-
-
-class NameServers:
-    """Asks one of several name servers: the same one while it answers, else the next."""
-
-    def __init__(self, addresses: str | Sequence[str], pool: ConnectionPool) -> None:
-        self._addresses = split_addresses(addresses)
-        self._pool = pool
-        self._index = random.randrange(len(self._addresses)) if self._addresses else 0
-
-    @property
-    def addresses(self) -> list[str]:
-        return list(self._addresses)
-
-    async def invoke(self, command: Command, *, timeout: float = 3.0) -> Command:
-        """The answer of the first name server that gives one; at most one pass over all.
-
-        Raises ClientError without any address, else the last RemotingError.
-        """
-        if not self._addresses:
-            raise NoRouteError("no name server address", CODE_NO_NAME_SERVER)
-        failure: RemotingError | None = None
-        for _ in self._addresses:
-            address = self._addresses[self._index % len(self._addresses)]
-            try:
-                return await self._pool.invoke(address, command, timeout=timeout)
-            except RemotingError as error:
-                failure = error
-                self._index += 1
-        assert failure is not None
-        raise failure
-
-    async def route(self, topic: str, *, timeout: float = 3.0) -> TopicRoute | None:
-        """Where a topic is; None when no name server knows it.
-
-        Raises RemotingError, BrokerError for another code, BodyError.
-        """
-        request = client_request(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
-        )
-        answer = await self.invoke(request, timeout=timeout)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(answer.code, answer.remark, "name server")
-        return decode_route(answer.body)
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
@@ -132,6 +60,14 @@ class Routes:
         self._template_topic = template_topic
         self._routes: dict[str, TopicRoute] = {}
         self._from_template: set[str] = set()
+        self._publish: dict[str, list[MessageQueue]] = {}      # of the routes that are known
+        self._masters: dict[str, str] = {}
+        self._template_queue_count = TEMPLATE_QUEUE_COUNT
+
+    def set_template(self, topic: str, queue_count: int) -> None:
+        """The topic whose brokers make new topics, and with how many queues each."""
+        self._template_topic = topic
+        self._template_queue_count = queue_count
 
     @property
     def topics(self) -> list[str]:
@@ -152,8 +88,23 @@ class Routes:
         if topic not in self._routes and len(self._routes) >= TOPIC_COUNT_MAX:
             raise ClientError(f"more than {TOPIC_COUNT_MAX} topics in one client")
         changed = self._routes.get(topic) != route
-        self._routes[topic] = route
+        if changed:
+            queues = publish_queues(topic, route)
+            self._routes[topic] = route
+            self._publish[topic] = queues
+            self._masters = {
+                name: by_id[MASTER_ID] for name, by_id in self.addresses().items()
+                if MASTER_ID in by_id
+            }
         return changed
+
+    def known_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues for sending to `topic` as far as they are known; the caller keeps them."""
+        return self._publish.get(topic, [])
+
+    def known_master(self, broker_name: str) -> str | None:
+        """The master's address of a broker name as far as it is known."""
+        return self._masters.get(broker_name)
 
     async def queues_to_publish(
         self, topic: str, *, timeout: float = 3.0
@@ -168,10 +119,9 @@ class Routes:
         if topic not in self._routes:
             template = await self._name_servers.route(self._template_topic, timeout=timeout)
             if template is not None:
-                self._keep(topic, _limited(template))
+                self._keep(topic, _limited(template, self._template_queue_count))
                 self._from_template.add(topic)
-        route = self._routes.get(topic)
-        queues = publish_queues(topic, route) if route is not None else []
+        queues = self.known_queues(topic)
         if not queues:
             raise NoRouteError(f"no route to write to topic {topic}", topic=topic)
         return queues
@@ -197,7 +147,7 @@ class Routes:
 
     def master(self, broker_name: str) -> str:
         """The master's address of a broker name; raises ClientError 10003."""
-        address = self.addresses().get(broker_name, {}).get(MASTER_ID)
+        address = self._masters.get(broker_name)
         if address is None:
             raise NoRouteError(f"broker {broker_name} has no master", CODE_BROKER_NOT_FOUND)
         return address
@@ -222,12 +172,12 @@ class Routes:
         return addresses.get(MASTER_ID) or next(iter(addresses.values()))
 
 
-def _limited(template: TopicRoute) -> TopicRoute:
-    """The route of a topic to be created: at most four queues on each broker of its template."""
+def _limited(template: TopicRoute, queue_count: int) -> TopicRoute:
+    """The route of a topic to be created: at most so many queues on each broker of its template."""
     queues = tuple(
         type(queue)(
-            queue.broker_name, min(TEMPLATE_QUEUE_COUNT, queue.read_queue_count),
-            min(TEMPLATE_QUEUE_COUNT, queue.read_queue_count), queue.perm, queue.sys_flag,
+            queue.broker_name, min(queue_count, queue.read_queue_count),
+            min(queue_count, queue.read_queue_count), queue.perm, queue.sys_flag,
         )
         for queue in template.queues
     )

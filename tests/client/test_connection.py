@@ -10,9 +10,9 @@ from mqcore.client.errors import (
     ConnectError,
     RequestTimeout,
 )
+from mqcore.client.name_servers import NameServers
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration
-from mqcore.client.route import NameServers
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.command import decode, encode, request, response
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable, encode_registration

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcore.client.config import split_addresses
 from mqcore.client.core.allocate import allocate_averagely
 from mqcore.client.core.process_queue import ProcessQueue
 from mqcore.client.message import Message, MessageQueue, ReceivedMessage
-from mqcore.client.route import publish_queues, split_addresses, subscribe_queues
+from mqcore.client.route import publish_queues, subscribe_queues
 from mqcore.wire.topics import BodyError, BrokerData, QueueData, TopicRoute
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(100)]

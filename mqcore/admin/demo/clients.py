@@ -27,7 +27,8 @@ from mqcore.client import (
     ReceivedMessage,
     RocketMQError,
 )
-from mqcore.client.connection import Connection, split_address
+from mqcore.client.connection import Connection
+from mqcore.client.core.options import split_address
 from mqcore.client.errors import ConnectError, broker_error
 from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode
 from mqcore.wire.command import Codec, Ext

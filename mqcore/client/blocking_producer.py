@@ -1,0 +1,129 @@
+"""The producer for code that blocks."""
+from __future__ import annotations
+
+import concurrent.futures
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, Unpack
+
+from mqcore.client.blocking import BlockingRole, LoopThread
+from mqcore.client.config import ClientConfig
+from mqcore.client.errors import ClientError
+from mqcore.client.many import Shard
+from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.producer import AsyncProducer, Selector, shard_of
+from mqcore.client.producer_config import ProducerOptions
+from mqcore.client.sending import Sending
+
+SendFuture = concurrent.futures.Future[SendResult]
+A = TypeVar("A", bound=AsyncProducer)
+
+
+class BlockingProducer(BlockingRole[A]):
+    """What Producer and TransactionProducer have in common."""
+
+    def __init__(self, role: A) -> None:
+        super().__init__(role)
+        self._inbox: deque[Sending] = deque()       # on the way to the loop's thread
+        self._is_awake = False                      # the loop was told to look
+
+    @property
+    def group(self) -> str:
+        """The producer group, without the namespace."""
+        return self._role.group
+
+    def add_hook(self, hook: object) -> None:
+        """Have an object called on the way of each message, as AsyncProducer.add_hook; it is
+        called in the client's thread."""
+        self._role.add_hook(hook)
+
+    def send(
+        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
+        shard: object = None, selector: Selector | None = None, arg: object = None,
+    ) -> SendResult:
+        """Send one message and wait until it is stored, as AsyncProducer.send."""
+        loop = LoopThread.shared()
+        if loop.is_here:
+            raise ClientError("send would wait for itself in a callback of the client: use"
+                              " send_soon")
+        future = self.send_soon(
+            message, timeout=timeout, queue=queue, shard=shard, selector=selector, arg=arg)
+        return loop.wait(future)
+
+    def send_soon(
+        self, message: Message, *, on_done: Callable[[SendFuture], object] | None = None,
+        timeout: float | None = None, queue: MessageQueue | None = None, shard: object = None,
+        selector: Selector | None = None, arg: object = None,
+    ) -> SendFuture:
+        """Send one message; the future that is returned gets its result.
+
+        on_done   called with the future in the client's thread: it must not block
+        Waits while max_in_flight messages are on their way, up to `timeout`; QueueFull then. The
+        other parameters and errors are those of AsyncProducer.send.
+        """
+        role = self._role
+        role._life.check()
+        sending = role.prepare(message, timeout=timeout, queue=queue,
+                               shard=shard_of(message, shard, selector, arg))
+        room = role._sender.room
+        if not room.try_take(sending.size) and (
+                LoopThread.shared().is_here
+                or not room.take(sending.size, role._timeout(timeout))):
+            raise role._full()
+        future: SendFuture = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()       # what was sent cannot be taken back
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        sending.outcome = future
+        self._inbox.append(sending)
+        if not self._is_awake:
+            self._is_awake = True
+            LoopThread.shared().post(self._take_inbox)
+        return future
+
+    def send_many(
+        self, messages: Iterable[Message], *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: Shard | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages in batches, as AsyncProducer.send_many."""
+        return self._call(self._role.send_many, list(messages), timeout=timeout, queue=queue,
+                          shard=shard)
+
+    def send_batch(
+        self, messages: Sequence[Message], *, timeout: float | None = None,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request, as AsyncProducer.send_batch."""
+        return self._call(self._role.send_batch, messages, timeout=timeout, queue=queue)
+
+    def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, shard: object = None,
+        selector: Selector | None = None, arg: object = None, timeout: float | None = None,
+    ) -> None:
+        """Send without an answer, as AsyncProducer.send_oneway."""
+        self._call(self._role.send_oneway, message, queue=queue, shard=shard, selector=selector,
+                   arg=arg, timeout=timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything that was sent has its outcome, as AsyncProducer.flush.
+
+        Raises RequestTimeout after `timeout` seconds.
+        """
+        self._call(self._role.flush, timeout)
+
+    def _take_inbox(self) -> None:
+        self._is_awake = False          # who appends from here on tells the loop again
+        inbox, submit = self._inbox, self._role.submit
+        while inbox:
+            submit(inbox.popleft())
+
+
+class Producer(BlockingProducer[AsyncProducer]):
+    """AsyncProducer for code that blocks: the same options and methods, from any thread."""
+
+    def __init__(
+        self, group: str, *, config: ClientConfig | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Like AsyncProducer."""
+        super().__init__(AsyncProducer(group, config=config, **options))

@@ -1,0 +1,192 @@
+"""What every role can be told: where the name servers are, who we are, how long to wait.
+
+client.md 1.1; RocketMQ 4.9.8: ClientConfig. Times are seconds.
+"""
+from __future__ import annotations
+
+import dataclasses
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+from urllib.parse import parse_qsl, unquote
+
+from mqcore.client.core.options import check_known, positive_seconds, split_address
+from mqcore.client.core.signature import Credentials
+from mqcore.client.errors import ConfigError
+from mqcore.wire.codes import LanguageCode
+
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+URL_SCHEME = "rocketmq://"
+_URL_OPTIONS = ("tls", "ca", "instance_name", "unit_name")
+_TLS_WORDS = ("verify", "insecure", "off")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of every role by name; `ClientConfig` says what they mean."""
+
+    namesrv: str | Sequence[str] | None
+    namesrv_domain: str
+    namespace: str
+    credentials: Credentials | tuple[str, str] | None
+    tls: bool | ssl.SSLContext
+    instance_name: str | None
+    unit_name: str
+    unit_mode: bool
+    stream: bool
+    vip_channel: bool
+    language: LanguageCode
+    client_ip: str | None
+    connect_timeout: float
+    call_timeout: float
+    route_interval: float
+    heartbeat_interval: float
+    persist_interval: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What the roles of one application have in common; checked when it is made.
+
+    namesrv             `host:port;host:port`, a list of them, or a URL
+                        `rocketmq://key:secret@host:9876;host2:9876/namespace?tls=verify`;
+                        None: the environment's NAMESRV_ADDR
+    namesrv_domain      a host of HTTP discovery, used without namesrv (remoting.md 2.7)
+    namespace           prefix of all topics and groups (client.md 1.8)
+    credentials         Credentials, or (access key, secret key): requests are signed (7.2)
+    tls                 True: verify against the system's authorities; or an ssl.SSLContext (7.3)
+    instance_name       part of the client id; None: one that nobody else has (1.2)
+    unit_name           part of the client id and of the discovery URL (1.9)
+    unit_mode           copied into headers and heartbeats (1.9)
+    stream              ask for 5.x's stream requests: `@STREAM` in the id, `ReqT` in headers (1.9)
+    vip_channel         sends go to the broker's port minus 2 (1.9)
+    language            what requests say the client is written in
+    client_ip           part of the client id; None: the address of this machine
+    connect_timeout     of one connection
+    call_timeout        of route, heartbeat and other small calls
+    route_interval      between two questions for the routes of known topics
+    heartbeat_interval  between two heartbeats to every broker
+    persist_interval    between two commits of consumers' offsets
+    Raises ConfigError, naming the option.
+    """
+
+    namesrv: str | Sequence[str] | None = None
+    namesrv_domain: str = ""
+    namespace: str = ""
+    credentials: Credentials | tuple[str, str] | None = None
+    tls: bool | ssl.SSLContext = False
+    instance_name: str | None = None
+    unit_name: str = ""
+    unit_mode: bool = False
+    stream: bool = False
+    vip_channel: bool = False
+    language: LanguageCode = LanguageCode.PYTHON
+    client_ip: str | None = None
+    connect_timeout: float = 3.0
+    call_timeout: float = 3.0
+    route_interval: float = 30.0
+    heartbeat_interval: float = 30.0
+    persist_interval: float = 5.0
+
+    def __post_init__(self) -> None:
+        namesrv = os.environ.get(NAMESRV_VARIABLE, "") if self.namesrv is None else self.namesrv
+        if isinstance(namesrv, str) and namesrv.startswith(URL_SCHEME):
+            for name, value in _url_options(namesrv).items():
+                object.__setattr__(self, name, value)
+        else:
+            object.__setattr__(self, "namesrv", split_addresses(namesrv))
+        if isinstance(self.credentials, tuple):
+            object.__setattr__(self, "credentials", Credentials(*self.credentials))
+        for name in ("connect_timeout", "call_timeout", "route_interval", "heartbeat_interval",
+                     "persist_interval"):
+            positive_seconds(getattr(self, name), name)
+        for name in ("namespace", "unit_name"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not all(c.isalnum() or c in "_-" for c in value):
+                raise ConfigError(f"{name} {value!r}: expected letters, digits, _ and -")
+        if not isinstance(self.tls, bool | ssl.SSLContext):
+            raise ConfigError(f"tls {self.tls!r}: expected True, False or an ssl.SSLContext")
+
+    @property
+    def name_servers(self) -> list[str]:
+        """`host:port` of each name server that was given."""
+        return list(self.namesrv or ())
+
+    @property
+    def account(self) -> Credentials | None:
+        """Who signs requests."""
+        assert not isinstance(self.credentials, tuple)
+        return self.credentials
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """What connections are made with; None without TLS."""
+        if isinstance(self.tls, ssl.SSLContext):
+            return self.tls
+        return ssl.create_default_context() if self.tls else None
+
+
+def client_config(
+    options: Mapping[str, Any], config: ClientConfig | None = None, own: Sequence[str] = (),
+) -> ClientConfig:
+    """The configuration that `config`, changed by a role's keyword options, comes to.
+
+    `own` are the other keyword parameters of the role: names that may have been meant. Raises
+    ConfigError for an unknown option, naming the one nearest to it.
+    """
+    names = {each.name for each in dataclasses.fields(ClientConfig)}
+    check_known([name for name in options if name not in names], names | set(own), "option")
+    return dataclasses.replace(config or ClientConfig(), **options)
+
+
+def split_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
+    """`host:port;host:port` or a list, checked; raises ConfigError, naming the bad one.
+
+    Of one `http://x/host:port` what follows the last slash counts, as in Java (client.md 1.5).
+    """
+    if isinstance(text, str):
+        if text.startswith(("http://", "https://")):
+            text = text.rpartition("/")[2]
+        text = text.split(";")
+    addresses = tuple(part.strip() for part in text if part.strip())
+    for address in addresses:
+        split_address(address)
+    return addresses
+
+
+def _url_options(url: str) -> dict[str, Any]:
+    """The options that a `rocketmq://` URL stands for."""
+    rest, _, query = url.removeprefix(URL_SCHEME).partition("?")
+    servers, _, namespace = rest.partition("/")
+    account, found, hosts = servers.rpartition("@")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    check_known(given, _URL_OPTIONS, "namesrv: URL option")
+    options: dict[str, Any] = {"namesrv": split_addresses(hosts)}
+    if not options["namesrv"]:
+        raise ConfigError(f"namesrv {URL_SCHEME}...: expected at least one host:port")
+    if found:
+        key, _, secret = account.partition(":")
+        options["credentials"] = Credentials(unquote(key), unquote(secret))
+    if namespace:
+        options["namespace"] = unquote(namespace)
+    for name in ("instance_name", "unit_name"):
+        if name in given:
+            options[name] = given[name]
+    if "tls" in given or "ca" in given:
+        options["tls"] = _tls_of(given.get("tls", "verify"), given.get("ca"))
+    return options
+
+
+def _tls_of(word: str, authority: str | None) -> bool | ssl.SSLContext:
+    if word not in _TLS_WORDS:
+        raise ConfigError(f"namesrv: tls={word!r}: expected one of {', '.join(_TLS_WORDS)}")
+    if word == "off":
+        return False
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise ConfigError(f"namesrv: ca={authority!r}: {error}") from error
+    if word == "insecure":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

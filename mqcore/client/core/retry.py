@@ -1,0 +1,59 @@
+"""Which failures of a send are worth another try, and what all tries say (client.md 2.7)."""
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mqcore.client.errors import (
+    CODE_BROKER_NOT_FOUND,
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    NoRouteError,
+    RocketMQError,
+)
+from mqcore.wire.codes import ResponseCode
+
+RETRY_CODES = frozenset({
+    ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT,
+})
+
+
+def is_worth_a_retry(error: RocketMQError, codes: Collection[int] = RETRY_CODES) -> bool:
+    """Whether another broker, or the same a moment later, may take the message."""
+    if isinstance(error, BrokerError):
+        return error.code in codes
+    if isinstance(error, NoRouteError):
+        return error.code == CODE_BROKER_NOT_FOUND
+    return not isinstance(error, ConfigError | ClosedError)
+
+
+class Tries:
+    """The tries of one send: how many are left, until when, and what is known of the outcome."""
+
+    __slots__ = ("_left", "_maybe_stored", "deadline")
+
+    def __init__(self, count: int, deadline: float) -> None:
+        """At most `count` tries, none begun at or after `deadline` (seconds of any one clock)."""
+        self._left = count
+        self._maybe_stored = False
+        self.deadline = deadline
+
+    def begin(self) -> None:
+        """Another try goes out."""
+        self._left -= 1
+
+    def goes_on(self, error: RocketMQError, now: float, codes: Collection[int]) -> bool:
+        """Note how a try failed. Whether to try again."""
+        self._maybe_stored = self._maybe_stored or error.stored is None
+        return self.has_more(now) and is_worth_a_retry(error, codes)
+
+    def has_more(self, now: float) -> bool:
+        """Whether another try is allowed."""
+        return self._left > 0 and now < self.deadline
+
+    def settle(self, error: RocketMQError) -> RocketMQError:
+        """The error of the whole send: if any try may have been stored, nobody knows."""
+        if self._maybe_stored and error.stored is False:
+            error.stored = None
+        return error

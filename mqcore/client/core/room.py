@@ -1,0 +1,59 @@
+"""How much of a producer is on its way at a time: bounded by count and bytes (client.md 2.15)."""
+from __future__ import annotations
+
+import threading
+import time
+
+
+class Room:
+    """Takes messages in until it is full; safe for several threads.
+
+    A message that alone is larger than the limit of bytes goes when nothing else is on its way.
+    """
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._changed = threading.Condition(threading.Lock())
+        self._thread_count = 0          # threads that wait for room
+        self.count = 0
+        self.bytes = 0
+
+    def try_take(self, size: int, count: int = 1) -> bool:
+        """Whether `count` messages of `size` bytes together fit in now; they are in then."""
+        with self._changed:
+            return self._take(size, count)
+
+    def take(self, size: int, timeout: float, count: int = 1) -> bool:
+        """Wait up to `timeout` seconds until they fit; whether they do."""
+        with self._changed:
+            if self._take(size, count):
+                return True
+            deadline = time.monotonic() + timeout
+            self._thread_count += 1
+            try:
+                while not self._take(size, count):
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._changed.wait(left)
+                return True
+            finally:
+                self._thread_count -= 1
+
+    def give(self, size: int, count: int = 1) -> int:
+        """They have their outcome; how many are still on their way."""
+        with self._changed:
+            self.count -= count
+            self.bytes -= size
+            if self._thread_count:
+                self._changed.notify_all()
+            return self.count
+
+    def _take(self, size: int, count: int) -> bool:
+        if self.count and (self.count + count > self._count_max
+                           or self.bytes + size > self._bytes_max):
+            return False
+        self.count += count
+        self.bytes += size
+        return True

@@ -1,0 +1,110 @@
+"""Messages that wait a moment for others of their topic, to leave in one batch (ecosystem D.5)."""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from mqcore.client.core.selection import queue_by_shard
+from mqcore.client.errors import RocketMQError
+from mqcore.client.many import batch_sending, fits_into_batch, results_of_batch
+from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.native.sends import batch_body
+from mqcore.client.producer_config import ProducerConfig
+from mqcore.client.sender import Sender
+from mqcore.client.sending import Sending
+
+_Key = tuple[str, bool, MessageQueue | None]
+
+
+class _Parts:
+    """Gives the outcome of a batch to each of its messages."""
+
+    def __init__(self, parts: Sequence[Sending]) -> None:
+        self._parts = parts
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: SendResult, /) -> None:
+        self._is_done = True
+        each = results_of_batch(result, [part.key for part in self._parts])
+        for part, own in zip(self._parts, each, strict=True):
+            if part.outcome is not None and not part.outcome.done():
+                part.outcome.set_result(own)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._is_done = True
+        for part in self._parts:
+            if part.outcome is not None and not part.outcome.done():
+                part.outcome.set_exception(error)
+
+
+class Linger:
+    """Open batches by topic, and queue if the queue is not free."""
+
+    def __init__(self, sender: Sender, config: ProducerConfig) -> None:
+        self._sender = sender
+        self._config = config
+        self._open: dict[_Key, list[Sending]] = {}
+        self._sizes: dict[_Key, int] = {}
+        self._timers: dict[_Key, asyncio.TimerHandle] = {}
+
+    def submit(self, sending: Sending) -> None:
+        """Take a message into the batch of its kind, or send it at once if none takes it."""
+        message = sending.message
+        if sending.sys_flag or not fits_into_batch(message) or not self._has_queue(sending):
+            self._sender.submit(sending)
+            return
+        key = (sending.topic, message.wait_store, sending.queue)
+        if self._sizes.get(key, 0) + sending.size > self._config.batch_bytes:
+            self._leave(key)
+        parts = self._open.setdefault(key, [])
+        parts.append(sending)
+        self._sizes[key] = self._sizes.get(key, 0) + sending.size
+        if len(parts) >= self._config.batch_count:
+            self._leave(key)
+        elif len(parts) == 1:
+            self._timers[key] = asyncio.get_running_loop().call_later(
+                self._config.linger, self._leave, key)
+
+    def flush(self) -> None:
+        """Send all open batches now."""
+        for key in list(self._open):
+            self._leave(key)
+
+    def _has_queue(self, sending: Sending) -> bool:
+        """Whether it is known which batch it belongs to: a shard's queue needs the route."""
+        if sending.shard is None or sending.queue is not None:
+            return True
+        queues = self._sender.instance.routes.known_queues(sending.topic)
+        if not queues or callable(sending.shard):
+            return False
+        try:
+            sending.queue = queue_by_shard(queues, sending.shard)
+        except RocketMQError:
+            return False            # the sender finds the same, and tells
+        return True
+
+    def _leave(self, key: _Key) -> None:
+        parts = self._open.pop(key, [])
+        self._sizes.pop(key, None)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if len(parts) == 1:
+            self._sender.submit(parts[0])
+        elif parts:
+            self._sender.submit(self._batch(parts))
+
+    def _batch(self, parts: list[Sending]) -> Sending:
+        messages: list[Message] = [part.message for part in parts]
+        body, _ = batch_body(messages, 0, len(messages), 1 << 40)
+        first = parts[0]
+        sending = batch_sending(
+            messages, [part.key for part in parts], first.topic, body, first.tries)
+        sending.size = sum(part.size for part in parts)     # what was taken of the room
+        sending.queue, sending.shard = first.queue, first.shard
+        sending.is_alone = first.is_alone
+        sending.outcome = _Parts(parts)
+        return sending

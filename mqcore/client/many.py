@@ -1,0 +1,250 @@
+"""Many messages at once: grouped by topic and queue into real batches (client.md 2.10)."""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mqcore.client.core.retry import Tries
+from mqcore.client.core.selection import QueueTurns, queue_by_shard
+from mqcore.client.errors import (
+    ConfigError,
+    MessageTooLarge,
+    QueueFull,
+    RocketMQError,
+)
+from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.native.sends import batch_body
+from mqcore.client.producer_config import ProducerConfig
+from mqcore.client.sender import Sender
+from mqcore.client.sending import Sending
+from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode
+from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, WAIT
+
+Shard = Callable[[Message], object]
+
+
+class SendManyError(RocketMQError):
+    """Some of the messages of one `send_many` were not stored, or nobody knows.
+
+    results   in the order of the messages: the SendResult, or the error of this message
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, results: list[SendResult | RocketMQError], *,
+                 stored: bool | None) -> None:
+        super().__init__(message, stored=stored)
+        self.results = results
+
+
+class Preparing(Protocol):
+    """What is needed of a producer: its checks, and one message as a Sending."""
+
+    def prepare(self, message: Message, *, timeout: float | None = None,
+                queue: MessageQueue | None = None) -> Sending: ...
+    def check_all(self, messages: list[Message]) -> list[str]: ...
+
+
+def fits_into_batch(message: Message) -> bool:
+    """Whether brokers take it as a part of a batch: no delay, no transaction, no retry topic."""
+    properties = message.properties
+    return (DELAY not in properties and TRANSACTION_PREPARED not in properties
+            and not message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
+
+
+def batch_sending(
+    messages: list[Message], keys: Sequence[str], topic: str, body: bytes, tries: Tries,
+) -> Sending:
+    """A whole batch as one send; `topic` is the name that brokers know."""
+    sending = Sending(messages[0], topic, ",".join(keys), body, 0, len(body), tries)
+    sending.code = int(RequestCode.SEND_BATCH_MESSAGE)
+    sending.batch = messages
+    wait = messages[0].properties.get(WAIT)
+    sending.properties = {} if wait is None else {WAIT: wait}
+    return sending
+
+
+def results_of_batch(result: SendResult, keys: Sequence[str]) -> list[SendResult]:
+    """The result of each message of a stored batch."""
+    ids = result.offset_message_id.split(",")
+    if len(ids) != len(keys):
+        ids = [result.offset_message_id] * len(keys)
+    status, queue, first = result.status, result.queue, result.queue_offset
+    region, traced = result.region_id, result.is_traced
+    return [
+        SendResult(status, key, offset_id, queue, first + n, region, "", traced)
+        for n, (key, offset_id) in enumerate(zip(keys, ids, strict=True))
+    ]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Messages of one topic, one wait_store and perhaps one queue, in order."""
+
+    queue: MessageQueue | None
+    indexes: list[int] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+
+
+class _Part:
+    """Where the outcome of one send of the whole goes."""
+
+    def __init__(self, whole: ManySend, indexes: Sequence[int], keys: Sequence[str]) -> None:
+        self._whole = whole
+        self._indexes = indexes
+        self._keys = keys
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: SendResult, /) -> None:
+        self._is_done = True
+        results = [result] if len(self._keys) == 1 else results_of_batch(result, self._keys)
+        for index, each in zip(self._indexes, results, strict=True):
+            self._whole.results[index] = each
+        self._whole.part_done()
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._is_done = True
+        assert isinstance(error, RocketMQError)
+        for index in self._indexes:
+            self._whole.results[index] = error
+        self._whole.part_done()
+
+
+class ManySend:
+    """One `send_many` under way."""
+
+    def __init__(
+        self, sender: Sender, producer: Preparing, config: ProducerConfig, timeout: float
+    ) -> None:
+        self._sender = sender
+        self._producer = producer
+        self._config = config
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._pending = 1                       # parts, and the handing out itself
+        self._all_done: asyncio.Future[None] = self._loop.create_future()
+        self.results: list[SendResult | RocketMQError | None] = []
+
+    async def run(
+        self, messages: list[Message], queue: MessageQueue | None, shard: Shard | None
+    ) -> list[SendResult]:
+        """Send them; the result of each, in their order. Raises SendManyError."""
+        keys = self._producer.check_all(messages)
+        self.results = [None] * len(messages)
+        for group in await self._groups(messages, queue, shard):
+            await self._hand_out(group, keys)
+        self.part_done()
+        await self._all_done
+        return self._outcome()
+
+    def part_done(self) -> None:
+        """Some more messages have their outcome."""
+        self._pending -= 1
+        if self._pending == 0 and not self._all_done.done():
+            self._all_done.set_result(None)
+
+    async def _groups(
+        self, messages: list[Message], queue: MessageQueue | None, shard: Shard | None
+    ) -> list[_Group]:
+        groups: dict[tuple[str, str | None, MessageQueue | None], _Group] = {}
+        for index, message in enumerate(messages):
+            target = queue
+            if shard is not None:
+                target = queue_by_shard(await self._queues(message.topic), shard(message))
+            key = (message.topic, message.properties.get(WAIT), target)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = _Group(target)
+            group.indexes.append(index)
+            group.messages.append(message)
+        return list(groups.values())
+
+    async def _queues(self, topic: str) -> list[MessageQueue]:
+        wrapped = self._sender.instance.wrap(topic)
+        routes = self._sender.instance.routes
+        return routes.known_queues(wrapped) or await routes.queues_to_publish(
+            wrapped, timeout=self._timeout)
+
+    async def _hand_out(self, group: _Group, keys: list[str]) -> None:
+        """Send a group in batches; each queue gets one after the other."""
+        messages, at = group.messages, 0
+        topic = self._sender.instance.wrap(messages[0].topic)
+        queues: list[MessageQueue] = []
+        if group.queue is None:
+            try:
+                queues = await self._queues(messages[0].topic)
+            except RocketMQError as error:
+                for index in group.indexes:
+                    self.results[index] = error
+                return
+        turns = QueueTurns()
+        while at < len(messages):
+            end = at + 1
+            if fits_into_batch(messages[at]):
+                while (end < len(messages) and end - at < self._config.batch_count
+                       and fits_into_batch(messages[end])):
+                    end += 1
+            target = group.queue or turns.next(queues)
+            if end - at > 1:
+                body, end = batch_body(messages, at, end - at, self._config.batch_bytes)
+            if end - at > 1:
+                chunk = messages[at:end]
+                chunk_keys = [keys[index] for index in group.indexes[at:end]]
+                sending = batch_sending(chunk, chunk_keys, topic, body, self._tries())
+            else:
+                chunk_keys = [keys[group.indexes[at]]]
+                sending = self._producer.prepare(messages[at], timeout=self._timeout)
+            sending.queue = target
+            sending.is_alone = True
+            sending.may_move = group.queue is None
+            part = _Part(self, group.indexes[at:end], chunk_keys)
+            self._pending += 1
+            await self._submit(sending, part)
+            at = end
+
+    def _tries(self) -> Tries:
+        return Tries(1 + self._config.retry_count, self._loop.time() + self._timeout)
+
+    async def _submit(self, sending: Sending, part: _Part) -> None:
+        sending.outcome = part
+        count = 1 if sending.batch is None else len(sending.batch)
+        room = self._sender.room
+        if not room.try_take(sending.size, count):
+            if not await self._sender.wait_for_room(sending.size, self._timeout, count):
+                part.set_exception(QueueFull("no room was left in time"))
+                return
+            sending.tries.deadline = self._loop.time() + self._timeout
+        self._sender.submit(sending)
+
+    def _outcome(self) -> list[SendResult]:
+        stored = [each for each in self.results if isinstance(each, SendResult)]
+        if len(stored) == len(self.results):
+            return stored
+        outcomes = [each for each in self.results if each is not None]
+        errors = [each for each in outcomes if isinstance(each, RocketMQError)]
+        nowhere = not stored and all(error.stored is False for error in errors)
+        raise SendManyError(
+            f"{len(errors)} of {len(outcomes)} messages were not stored: {errors[0]}", outcomes,
+            stored=False if nowhere else None) from errors[0]
+
+
+def one_batch(messages: list[Message], size_max: int) -> bytes:
+    """The body of a batch of all messages; raises ConfigError when they do not fit together."""
+    if not messages:
+        raise ConfigError("batch: expected at least one message")
+    first = messages[0]
+    for message in messages:
+        if (message.topic, message.wait_store) != (first.topic, first.wait_store):
+            raise ConfigError("messages: a batch has one topic and one wait_store")
+        if not fits_into_batch(message):
+            raise ConfigError(
+                "messages: a batch has no delay, no transaction and no retry topic")
+    body, end = batch_body(messages, 0, len(messages), size_max)
+    if end < len(messages) or len(body) > size_max:
+        raise MessageTooLarge(f"batch: expected at most {size_max} bytes")
+    return body

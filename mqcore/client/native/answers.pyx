@@ -1,0 +1,309 @@
+# cython: freethreading_compatible=True
+"""What comes in on a connection: frames are cut, answers find who waits, sends' answers are read.
+
+The answer of a send is read here when its header is plain JSON, as all brokers write it. Any other
+frame is decoded by `mqcore.wire.command` (remoting.md 1, 4.1.1).
+"""
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp, memcpy, memmove
+
+from mqcore.endian cimport load_i32, load_u32
+
+from mqcore.wire.codes import FRAME_LENGTH_MAX
+from mqcore.wire.command import FrameError, decode
+
+cdef enum:
+    WORD_SIZE = 4
+    ROOM_MIN = 64 * 1024               # bytes that the peer may always send at once
+    NUMBER_DIGITS_MAX = 18
+    FLAG_RESPONSE = 1
+    STORED_CODE_MAX = 12               # 0, 10, 11, 12: the master has the message
+
+cdef struct Piece:
+    const uint8_t* start
+    Py_ssize_t size
+
+cdef struct Answer:                    # what a plain JSON header says
+    int64_t code, opaque, flag, queue_id, queue_offset
+    bint has_code, has_opaque, has_place
+    Piece message_id, region, transaction_id
+    bint is_traced
+
+
+# -- reading a header -----------------------------------------------------------------------------
+
+
+cdef inline const uint8_t* _blank(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    while at < end and (at[0] == c' ' or at[0] == c'\n' or at[0] == c'\r' or at[0] == c'\t'):
+        at += 1
+    return at
+
+
+cdef const uint8_t* _text(const uint8_t* at, const uint8_t* end, Piece* piece) noexcept nogil:
+    """Behind the string at `at`; NULL: none, or one with escapes."""
+    if at >= end or at[0] != c'"':
+        return NULL
+    piece.start = at + 1
+    at += 1
+    while at < end and at[0] != c'"':
+        if at[0] == c'\\':
+            return NULL
+        at += 1
+    if at >= end:
+        return NULL
+    piece.size = at - piece.start
+    return at + 1
+
+
+cdef bint _number(Piece piece, int64_t* value) noexcept nogil:
+    cdef Py_ssize_t each = 0
+    cdef bint negative = piece.size > 0 and piece.start[0] == c'-'
+    if piece.size <= negative or piece.size > NUMBER_DIGITS_MAX:
+        return False
+    value[0] = 0
+    for each in range(negative, piece.size):
+        if not c'0' <= piece.start[each] <= c'9':
+            return False
+        value[0] = 10 * value[0] + (piece.start[each] - c'0')
+    if negative:
+        value[0] = -value[0]
+    return True
+
+
+cdef const uint8_t* _value(const uint8_t* at, const uint8_t* end, Piece* piece) noexcept nogil:
+    """Behind a string, number or word, whose text is `piece`; NULL: anything else."""
+    if at < end and at[0] == c'"':
+        return _text(at, end, piece)
+    piece.start = at
+    while at < end and (c'0' <= at[0] <= c'9' or c'a' <= at[0] <= c'z' or at[0] == c'-'):
+        at += 1
+    piece.size = at - piece.start
+    return at if piece.size else NULL
+
+
+cdef inline bint _is(Piece piece, const char* name, Py_ssize_t size) noexcept nogil:
+    return piece.size == size and memcmp(piece.start, name, size) == 0
+
+
+cdef bint _take(Piece name, Piece value, Answer* answer, bint inside) noexcept nogil:
+    """Note a member; False: a number that is none."""
+    if not inside:
+        if _is(name, b"code", 4):
+            answer.has_code = _number(value, &answer.code)
+            return answer.has_code
+        if _is(name, b"opaque", 6):
+            answer.has_opaque = _number(value, &answer.opaque)
+            return answer.has_opaque
+        if _is(name, b"flag", 4):
+            return _number(value, &answer.flag)
+        return True
+    if _is(name, b"queueId", 7):
+        return _number(value, &answer.queue_id)
+    if _is(name, b"queueOffset", 11):
+        answer.has_place = _number(value, &answer.queue_offset)
+        return answer.has_place
+    if _is(name, b"msgId", 5):
+        answer.message_id = value
+    elif _is(name, b"MSG_REGION", 10):
+        answer.region = value
+    elif _is(name, b"transactionId", 13):
+        answer.transaction_id = value
+    elif _is(name, b"TRACE_ON", 8):
+        answer.is_traced = not _is(value, b"false", 5)
+    return True
+
+
+cdef const uint8_t* _members(
+        const uint8_t* at, const uint8_t* end, Answer* answer, bint inside) noexcept nogil:
+    """Behind the object at `at`; NULL: it is not plain."""
+    cdef Piece name, value
+    if at >= end or at[0] != c'{':
+        return NULL
+    at = _blank(at + 1, end)
+    if at < end and at[0] == c'}':
+        return at + 1
+    while True:
+        at = _text(at, end, &name)
+        if at == NULL:
+            return NULL
+        at = _blank(at, end)
+        if at >= end or at[0] != c':':
+            return NULL
+        at = _blank(at + 1, end)
+        if not inside and _is(name, b"extFields", 9) and at < end and at[0] == c'{':
+            at = _members(at, end, answer, True)
+        else:
+            at = _value(at, end, &value)
+            if at != NULL and not _take(name, value, answer, inside):
+                return NULL
+        if at == NULL:
+            return NULL
+        at = _blank(at, end)
+        if at >= end:
+            return NULL
+        if at[0] == c'}':
+            return at + 1
+        if at[0] != c',':
+            return NULL
+        at = _blank(at + 1, end)
+
+
+cdef bint _read(const uint8_t* header, Py_ssize_t size, Answer* answer) noexcept nogil:
+    """Whether the header is plain, and says which answer it is."""
+    answer.has_code = answer.has_opaque = answer.has_place = False
+    answer.code = answer.opaque = answer.flag = answer.queue_id = answer.queue_offset = 0
+    answer.message_id.size = answer.region.size = answer.transaction_id.size = 0
+    answer.is_traced = True
+    return (_members(header, header + size, answer, False) == header + size
+            and answer.has_code and answer.has_opaque)
+
+
+cdef str _string(Piece piece):
+    return PyUnicode_DecodeUTF8(<const char*>piece.start, piece.size, "replace")
+
+
+# -- who waits ------------------------------------------------------------------------------------
+
+
+cdef class Waiter:
+    """Somebody who waits for the answer to one request, until `deadline`.
+
+    deadline     seconds of the event loop's clock
+    wants_place  `stored` is called for an answer that the message is stored, else `answered`
+    """
+
+    cdef public double deadline
+    cdef public bint wants_place
+
+    def stored(self, code: int, queue_id: int, queue_offset: int, offset_message_id: str,
+               region_id: str, transaction_id: str, is_traced: bool) -> None:
+        """A send's answer with code 0, 10, 11 or 12."""
+        raise NotImplementedError
+
+    def answered(self, command) -> None:
+        """Any other answer."""
+        raise NotImplementedError
+
+    def failed(self, error) -> None:
+        """There is none, and will be none."""
+        raise NotImplementedError
+
+
+def take_expired(dict waiting, double now) -> tuple:
+    """Take those whose deadline is over out of opaque -> waiter.
+
+    Returns them, and the earliest deadline of the others (0.0: nobody waits any more).
+    """
+    cdef list late = []
+    cdef double earliest = 0.0
+    cdef Waiter waiter
+    for opaque, found in waiting.items():
+        waiter = <Waiter?>found
+        if waiter.deadline <= now:
+            late.append(opaque)
+        elif earliest == 0.0 or waiter.deadline < earliest:
+            earliest = waiter.deadline
+    return [waiting.pop(opaque) for opaque in late], earliest
+
+
+# -- frames ---------------------------------------------------------------------------------------
+
+
+cdef class FrameReader:
+    """The bytes of a connection that are not yet a frame, and the way of those that are."""
+
+    cdef bytearray _buffer
+    cdef Py_ssize_t _start, _end
+    cdef int64_t _frame_length_max
+    cdef dict _waiting
+    cdef object _on_request, _on_stray
+
+    def __init__(self, dict waiting, on_request, on_stray, int64_t frame_length_max=FRAME_LENGTH_MAX):
+        """
+        waiting     opaque -> Waiter; whoever is answered is taken out
+        on_request  called with each request of the peer
+        on_stray    called with each answer that nobody waits for
+        """
+        self._buffer = bytearray(ROOM_MIN)
+        self._frame_length_max = frame_length_max
+        self._waiting = waiting
+        self._on_request = on_request
+        self._on_stray = on_stray
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; at least 64 KiB, and the rest of the frame that has begun."""
+        cdef Py_ssize_t size = self._end - self._start, wanted = ROOM_MIN
+        cdef bytearray larger
+        cdef int64_t length
+        if size >= WORD_SIZE:
+            length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
+            if 0 <= length <= self._frame_length_max:
+                wanted = max(wanted, WORD_SIZE + length - size)
+        if PyByteArray_GET_SIZE(self._buffer) - self._end < wanted:
+            if PyByteArray_GET_SIZE(self._buffer) < size + wanted:
+                larger = bytearray(size + wanted)       # views of the old one may live on
+                memcpy(PyByteArray_AS_STRING(larger),
+                       PyByteArray_AS_STRING(self._buffer) + self._start, size)
+                self._buffer = larger
+            else:
+                memmove(PyByteArray_AS_STRING(self._buffer),
+                        PyByteArray_AS_STRING(self._buffer) + self._start, size)
+            self._start, self._end = 0, size
+        return memoryview(self._buffer)[self._end:]
+
+    def received(self, Py_ssize_t count) -> None:
+        """Take `count` bytes that were written to `room`; answers go to who waits.
+
+        Raises FrameError for what is no frame: the connection is of no more use.
+        """
+        cdef int64_t length
+        cdef Py_ssize_t begin
+        self._end += count
+        while self._end - self._start >= WORD_SIZE:
+            length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
+            if not 0 <= length <= self._frame_length_max:
+                raise FrameError(
+                    f"frame length {length}: expected at most {self._frame_length_max}")
+            if self._end - self._start - WORD_SIZE < length:
+                return
+            begin = self._start + WORD_SIZE
+            self._start = begin + length
+            self._frame(begin, length)
+        if self._start == self._end:
+            self._start = self._end = 0
+            if PyByteArray_GET_SIZE(self._buffer) > 16 * ROOM_MIN:
+                self._buffer = bytearray(ROOM_MIN)      # one long frame does not cost for ever
+
+    cdef int _frame(self, Py_ssize_t begin, Py_ssize_t length) except -1:
+        cdef const uint8_t* frame = <const uint8_t*>PyByteArray_AS_STRING(self._buffer) + begin
+        cdef Answer answer
+        cdef Waiter waiter
+        cdef Py_ssize_t header_size
+        cdef bint is_plain = False
+        if length >= WORD_SIZE:
+            header_size = load_u32(frame)               # a plain one: its kind, the top byte, is 0
+            if header_size <= length - WORD_SIZE:
+                with nogil:
+                    is_plain = _read(frame + WORD_SIZE, header_size, &answer)
+        if is_plain and answer.flag & FLAG_RESPONSE:
+            found = self._waiting.get(answer.opaque)
+            if (found is not None and (<Waiter?>found).wants_place and answer.has_place
+                    and (answer.code == 0 or 10 <= answer.code <= STORED_CODE_MAX)):
+                waiter = <Waiter>found
+                del self._waiting[answer.opaque]
+                waiter.stored(
+                    answer.code, answer.queue_id, answer.queue_offset, _string(answer.message_id),
+                    _string(answer.region), _string(answer.transaction_id), answer.is_traced)
+                return 0
+        command = decode(memoryview(self._buffer)[begin:begin + length])
+        if not command.is_response:
+            self._on_request(command)
+            return 0
+        found = self._waiting.pop(command.opaque, None)
+        if found is None:
+            self._on_stray(command)
+        else:
+            found.answered(command)
+        return 0

@@ -1,0 +1,393 @@
+# cython: freethreading_compatible=True
+"""Sends as frames and batches as bodies, written from their fields without a detour.
+
+The bytes are those of `mqcore.wire.command.encode` for the same fields (remoting.md 4.1, 6.4).
+"""
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_SetItem
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memchr, memcpy
+from posix.unistd cimport getpid
+
+from mqcore.endian cimport store_i16, store_i32
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
+
+import secrets
+from ipaddress import ip_address
+
+from mqcore.client.errors import ConfigError, MessageTooLarge
+from mqcore.wire.codes import FRAME_LENGTH_MAX, VERSION_4_9_8
+from mqcore.wire.fastjson import quote
+from mqcore.wire.ids import local_address, month_start_ms
+from mqcore.wire.properties import LENGTH_MAX, UNIQ_KEY
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    object PyUnicode_DecodeASCII(const char* text, Py_ssize_t size, const char* errors)
+
+cdef enum:
+    ESCAPED_LENGTH_MAX = 6             # of one byte: \u001F
+    NUMBERS_LENGTH_MAX = 7 * NUMBER_LENGTH_MAX
+    LITERALS_LENGTH_MAX = 128
+    BATCH_HEAD_SIZE = 20               # size, magic, CRC, flag, body length
+    WORD_SIZE = 4
+    COUNTER_MASK = 0xFFFF
+    DELTA_MASK = 0x7FFFFFFF
+    KEY_TAIL_SIZE = 12                 # hexadecimal digits of time and counter
+
+cdef int64_t _FRAME_LENGTH_MAX = FRAME_LENGTH_MAX
+cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
+cdef int64_t _CLOCK_STEP_BACK_MS = 1_000_000
+cdef int64_t _DAYS_32_MS = 32 * 86_400_000
+cdef object _UNIQ_KEY = UNIQ_KEY
+cdef const char* _DIGITS = b"0123456789ABCDEF"
+cdef uint8_t[256] _special             # 1: is escaped in JSON
+
+
+cdef void _mark_special() noexcept nogil:
+    cdef int each
+    for each in range(256):
+        _special[each] = each < 0x20 or each == c'"' or each == c'\\'
+
+
+_mark_special()
+
+
+# -- properties -----------------------------------------------------------------------------------
+
+
+cdef bytes _replaced(str text):
+    """UTF-8 with `?` for what has none."""
+    return text.encode("utf-8", "replace")
+
+
+cdef object _text_of(object text, const uint8_t** start, Py_ssize_t* size):
+    """Points to the UTF-8 of `text`; the object returned owns it."""
+    cdef bytes replaced
+    if not isinstance(text, str):
+        raise ConfigError(f"property {text!r}: expected a str, not {type(text).__name__}")
+    try:
+        start[0] = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, size)
+        return text
+    except UnicodeEncodeError:
+        replaced = _replaced(text)
+        start[0] = <const uint8_t*>PyBytes_AS_STRING(replaced)
+        size[0] = PyBytes_GET_SIZE(replaced)
+        return replaced
+
+
+cdef Py_ssize_t _properties_size(dict properties) except -1:
+    """The length of the properties string; MessageTooLarge, ConfigError."""
+    cdef Py_ssize_t position = 0, total = 0, size = 0
+    cdef PyObject* name_at
+    cdef PyObject* value_at
+    cdef const uint8_t* start = NULL
+    cdef object owner
+    while PyDict_Next(properties, &position, &name_at, &value_at):
+        if <object>value_at is None:
+            continue
+        owner = _text_of(<object>name_at, &start, &size)
+        if memchr(start, 1, size) != NULL or memchr(start, 2, size) != NULL:
+            raise ConfigError(f"property {<object>name_at!r}: expected no characters 1 and 2")
+        total += size + 2
+        owner = _text_of(<object>value_at, &start, &size)
+        if memchr(start, 2, size) != NULL:
+            raise ConfigError(f"property {<object>name_at!r}: expected no characters 1 and 2")
+        total += size
+    if total:
+        total -= 1
+    if total > _PROPERTIES_LENGTH_MAX:
+        raise MessageTooLarge(
+            f"properties of {total} bytes: expected at most {_PROPERTIES_LENGTH_MAX}")
+    return total
+
+
+cdef uint8_t* _put_escaped(uint8_t* at, const uint8_t* start, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t each
+    cdef uint8_t character
+    for each in range(size):
+        character = start[each]
+        if not _special[character]:
+            at[0] = character
+            at += 1
+            continue
+        at[0] = c'\\'
+        if character == c'"' or character == c'\\':
+            at[1] = character
+        elif character == c'\n':
+            at[1] = c'n'
+        elif character == c'\t':
+            at[1] = c't'
+        elif character == c'\r':
+            at[1] = c'r'
+        elif character == 8:
+            at[1] = c'b'
+        elif character == 12:
+            at[1] = c'f'
+        else:
+            at[1] = c'u'
+            at[2] = c'0'
+            at[3] = c'0'
+            at[4] = _DIGITS[character >> 4]
+            at[5] = _DIGITS[character & 15]
+            at += 4
+        at += 2
+    return at
+
+
+cdef uint8_t* _put_bytes(uint8_t* at, const uint8_t* start, Py_ssize_t size) noexcept nogil:
+    memcpy(at, start, size)
+    return at + size
+
+
+cdef uint8_t* _put_mark(uint8_t* at, uint8_t mark, bint escaped) noexcept nogil:
+    return _put_escaped(at, &mark, 1) if escaped else _put_bytes(at, &mark, 1)
+
+
+cdef uint8_t* _put_properties(uint8_t* at, dict properties, bint escaped) except NULL:
+    """The properties string, in JSON's escapes or as it is."""
+    cdef Py_ssize_t position = 0, size = 0
+    cdef PyObject* name_at
+    cdef PyObject* value_at
+    cdef const uint8_t* start = NULL
+    cdef object owner
+    cdef bint is_first = True
+    while PyDict_Next(properties, &position, &name_at, &value_at):
+        if <object>value_at is None:
+            continue
+        if not is_first:
+            at = _put_mark(at, 2, escaped)
+        is_first = False
+        owner = _text_of(<object>name_at, &start, &size)
+        at = _put_escaped(at, start, size) if escaped else _put_bytes(at, start, size)
+        at = _put_mark(at, 1, escaped)
+        owner = _text_of(<object>value_at, &start, &size)
+        at = _put_escaped(at, start, size) if escaped else _put_bytes(at, start, size)
+    return at
+
+
+cdef inline uint8_t* _put(uint8_t* at, bytes text) noexcept:
+    return _put_bytes(at, <const uint8_t*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+
+cdef inline uint8_t* _put_field(uint8_t* at, const char* name, int64_t value) noexcept nogil:
+    """`"x":"12",`"""
+    at[0] = at[2] = at[4] = c'"'
+    at[1] = name[0]
+    at[3] = c':'
+    at += 5
+    at += put_number(at, value)
+    at[0] = c'"'
+    at[1] = c','
+    return at + 2
+
+
+# -- frames ---------------------------------------------------------------------------------------
+
+
+cdef class SendFrames:
+    """Writes sends of one group to one topic on one broker.
+
+    What the fields a, b, c, d, k and n of SEND_MESSAGE_V2 say is quoted once.
+    """
+
+    cdef bytes _names, _unit, _plain_end, _batch_end, _before_opaque, _after_opaque
+
+    def __init__(self, group: str, topic: str, broker_name: str, *, default_topic: str,
+                 default_queue_count: int, language: str, unit_mode: bool = False):
+        names = {"a": group, "b": topic, "c": default_topic, "d": str(default_queue_count)}
+        self._names = "".join(f'"{key}":{quote(text)},' for key, text in names.items()).encode()
+        self._unit = f'","j":"0","k":"{"true" if unit_mode else "false"}","m":"'.encode()
+        tail = f'","n":{quote(broker_name)}}},"flag":'
+        self._plain_end = f"false{tail}".encode()
+        self._batch_end = f"true{tail}".encode()
+        self._before_opaque = f',"language":"{language}","opaque":'.encode()
+        self._after_opaque = (
+            f',"serializeTypeCurrentRPC":"JSON","version":{VERSION_4_9_8:d}}}').encode()
+
+    def put(self, bytearray out, int32_t code, int32_t opaque, int32_t queue_id, int32_t sys_flag,
+            int64_t born_ms, int32_t flag, dict properties, bytes body, bint is_batch,
+            bint is_oneway) -> int:
+        """Append one frame to `out`; returns its bytes.
+
+        Raises MessageTooLarge for properties or a frame beyond the limits, ConfigError for a
+        property that is no text; `out` is unchanged then.
+        """
+        cdef Py_ssize_t properties_size = _properties_size(properties)
+        cdef Py_ssize_t before = PyByteArray_GET_SIZE(out)
+        cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
+        cdef bytes tail = self._batch_end if is_batch else self._plain_end
+        cdef Py_ssize_t room = (
+            2 * WORD_SIZE + LITERALS_LENGTH_MAX + NUMBERS_LENGTH_MAX + PyBytes_GET_SIZE(self._names)
+            + PyBytes_GET_SIZE(self._unit) + PyBytes_GET_SIZE(tail)
+            + PyBytes_GET_SIZE(self._before_opaque) + PyBytes_GET_SIZE(self._after_opaque)
+            + ESCAPED_LENGTH_MAX * properties_size + body_size)
+        cdef uint8_t* start
+        cdef uint8_t* at
+        cdef Py_ssize_t length
+        if room > _FRAME_LENGTH_MAX + ESCAPED_LENGTH_MAX * _PROPERTIES_LENGTH_MAX:
+            raise MessageTooLarge(f"frame of {room} bytes: expected at most {_FRAME_LENGTH_MAX}")
+        PyByteArray_Resize(out, before + room)
+        start = <uint8_t*>PyByteArray_AS_STRING(out) + before
+        at = _put_bytes(start + 2 * WORD_SIZE, <const uint8_t*>b'{"code":', 8)
+        at += put_number(at, code)
+        at = _put_bytes(at, <const uint8_t*>b',"extFields":{', 14)
+        at = _put(at, self._names)
+        at = _put_field(at, b"e", queue_id)
+        at = _put_field(at, b"f", sys_flag)
+        at = _put_field(at, b"g", born_ms)
+        at = _put_field(at, b"h", flag)
+        at = _put_bytes(at, <const uint8_t*>b'"i":"', 5)
+        at = _put_properties(at, properties, True)
+        at = _put(at, self._unit)
+        at = _put(at, tail)
+        at += put_number(at, 2 if is_oneway else 0)
+        at = _put(at, self._before_opaque)
+        at += put_number(at, opaque)
+        at = _put(at, self._after_opaque)
+        length = at - start - 2 * WORD_SIZE             # of the header
+        if WORD_SIZE + length + body_size > _FRAME_LENGTH_MAX:
+            PyByteArray_Resize(out, before)
+            raise MessageTooLarge(
+                f"frame of {WORD_SIZE + length + body_size} bytes: expected at most"
+                f" {_FRAME_LENGTH_MAX}")
+        store_i32(start, <int32_t>(WORD_SIZE + length + body_size))
+        store_i32(start + WORD_SIZE, <int32_t>length)
+        at = _put(at, body)
+        length = at - start
+        PyByteArray_Resize(out, before + length)
+        return length
+
+
+def batch_item_size(object message) -> int:
+    """The bytes that a message takes in a batch; raises MessageTooLarge, ConfigError."""
+    cdef dict properties = message.properties
+    cdef bytes body = message.body
+    return BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + _properties_size(properties)
+
+
+def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t size_max) -> tuple:
+    """The batch of messages from index `first` on: (its bytes, index behind its last message).
+
+    As many as fit into `count_max` and `size_max` bytes; at least one, however long it is. Raises
+    MessageTooLarge, ConfigError.
+    """
+    cdef Py_ssize_t last = first, size = 0, item_size, properties_size, body_size
+    cdef Py_ssize_t count = min(<Py_ssize_t>len(messages), first + count_max)
+    cdef list sizes = []
+    cdef object message
+    cdef dict properties
+    cdef bytes body, made
+    cdef uint8_t* at
+    while last < count:
+        message = messages[last]
+        properties = message.properties
+        body = message.body
+        properties_size = _properties_size(properties)
+        item_size = BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size
+        if size + item_size > size_max and last > first:
+            break
+        size += item_size
+        sizes.append(properties_size)
+        last += 1
+    made = PyBytes_FromStringAndSize(NULL, size)
+    at = <uint8_t*>PyBytes_AS_STRING(made)
+    for index in range(first, last):
+        message = messages[index]
+        properties = message.properties
+        body = message.body
+        body_size = PyBytes_GET_SIZE(body)
+        properties_size = sizes[index - first]
+        store_i32(at, <int32_t>(BATCH_HEAD_SIZE + body_size + 2 + properties_size))
+        store_i32(at + 4, 0)
+        store_i32(at + 8, 0)
+        store_i32(at + 12, message.flag)
+        store_i32(at + 16, <int32_t>body_size)
+        at = _put(at + BATCH_HEAD_SIZE, body)
+        store_i16(at, <int16_t>properties_size)
+        at = _put_properties(at + 2, properties, False)
+    return made, last
+
+
+# -- unique keys ----------------------------------------------------------------------------------
+
+
+cdef inline void _put_hex(char* at, int64_t value, int digits) noexcept nogil:
+    cdef int each
+    for each in range(digits):
+        at[digits - 1 - each] = _DIGITS[value & 15]
+        value >>= 4
+
+
+cdef class KeySource:
+    """Makes UNIQ_KEYs as `mqcore.wire.ids.UniqueKeys` does; one of a process, for all threads."""
+
+    cdef bytes _prefix
+    cdef int _pid
+    cdef int64_t _counter, _month_ms, _month_end_ms
+
+    def __init__(self):
+        self._pid = 0
+
+    cdef int _begin(self) except -1:
+        """A prefix of this process's own: after the first use, and after a fork."""
+        self._pid = getpid()
+        raw = (ip_address(local_address()).packed + (self._pid & 0xFFFF).to_bytes(2, "big")
+               + secrets.token_bytes(4))
+        self._prefix = raw.hex().upper().encode()
+        self._counter = self._month_end_ms = 0
+        return 0
+
+    cdef object _next(self, int64_t now_ms):
+        cdef char[64] key
+        cdef Py_ssize_t size
+        cdef int64_t delta_ms
+        if now_ms >= self._month_end_ms:
+            self._month_ms = month_start_ms(now_ms)
+            self._month_end_ms = month_start_ms(self._month_ms + _DAYS_32_MS)
+        delta_ms = now_ms - self._month_ms
+        if -_CLOCK_STEP_BACK_MS < delta_ms < 0:
+            delta_ms = 0
+        size = PyBytes_GET_SIZE(self._prefix)
+        memcpy(key, PyBytes_AS_STRING(self._prefix), size)
+        _put_hex(key + size, delta_ms & DELTA_MASK, 8)
+        _put_hex(key + size + 8, self._counter & COUNTER_MASK, 4)
+        self._counter += 1
+        return PyUnicode_DecodeASCII(key, size + KEY_TAIL_SIZE, NULL)
+
+    def next(self, int64_t now_ms) -> str:
+        """A fresh key; `now_ms` is epoch ms."""
+        if self._pid != getpid():
+            self._begin()
+        return self._next(now_ms)
+
+    def give(self, dict properties, int64_t now_ms) -> str:
+        """The key of a message with these properties; it gets one unless it has one."""
+        cdef PyObject* found = PyDict_GetItem(properties, _UNIQ_KEY)
+        if found != NULL:
+            return <object>found
+        if self._pid != getpid():
+            self._begin()
+        key = self._next(now_ms)
+        PyDict_SetItem(properties, _UNIQ_KEY, key)
+        return key
+
+    def give_all(self, list messages, int64_t now_ms) -> list:
+        """The same of many messages: their keys in order."""
+        cdef list keys = []
+        cdef PyObject* found
+        cdef dict properties
+        if self._pid != getpid():
+            self._begin()
+        for message in messages:
+            properties = message.properties
+            found = PyDict_GetItem(properties, _UNIQ_KEY)
+            if found != NULL:
+                keys.append(<object>found)
+                continue
+            key = self._next(now_ms)
+            PyDict_SetItem(properties, _UNIQ_KEY, key)
+            keys.append(key)
+        return keys

@@ -1,0 +1,403 @@
+"""The engine of producers: queues, connections, tries and limits of everything that is on its way.
+
+It runs in the event loop's thread and never waits: what cannot go out yet, because a route or a
+connection is missing, is held in order until a task has got it.
+"""
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mqcore.client.connection import Connection
+from mqcore.client.core.faults import FaultTable
+from mqcore.client.core.room import Room
+from mqcore.client.core.selection import QueueTurns, queue_by_shard
+from mqcore.client.errors import (
+    ClientError,
+    ClosedError,
+    ConfigError,
+    RequestTimeout,
+    RocketMQError,
+)
+from mqcore.client.hooks import Hooks
+from mqcore.client.instance import ClientInstance
+from mqcore.client.message import MessageQueue, SendResult, SendStatus
+from mqcore.client.native.sends import SendFrames
+from mqcore.client.pool import client_request
+from mqcore.client.producer_config import ProducerConfig
+from mqcore.client.sending import Sending
+from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode
+from mqcore.wire.command import Ext, encode, next_opaque
+from mqcore.wire.properties import (
+    MAX_RECONSUME_TIMES,
+    RECONSUME_TIME,
+    encode_properties,
+)
+from mqcore.wire.topics import BodyError
+
+VIP_PORT_STEP = 2
+_RETRY_PREFIX = "%RETRY%"
+
+log = logging.getLogger("mqcore.client")
+
+
+class Sender:
+    """Sends of one producer."""
+
+    def __init__(
+        self, instance: ClientInstance, config: ProducerConfig, group: str, hooks: Hooks
+    ) -> None:
+        """`group` is the name that brokers know, with the namespace."""
+        self.instance = instance
+        self.config = config
+        self.group = group
+        self.hooks = hooks
+        self.namespace = instance.config.namespace
+        self.room = Room(config.max_in_flight, config.max_in_flight_bytes)
+        self._routes = instance.routes
+        self._pool = instance.pool
+        self._faults = FaultTable() if config.latency_faults else None
+        self._turns: dict[str, QueueTurns] = {}
+        self._frames: dict[tuple[str, str], SendFrames] = {}
+        self._held: dict[str, list[Sending]] = {}           # topic or address -> who waits for it
+        self._lanes: dict[MessageQueue, deque[Sending]] = {}  # queues with one `is_alone` under way
+        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        client = instance.config
+        self._is_plain = client.account is None and not client.stream
+        self._learning: set[str] = set()        # topics that were just made
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop
+
+    def start(self) -> None:
+        """Belong to the running event loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """From now on no failure is tried again."""
+        self._is_closed = True
+
+    # -- room and rest ----------------------------------------------------------------------------
+
+    async def wait_for_room(self, size: int, timeout: float, count: int = 1) -> bool:
+        """Take `count` messages of `size` bytes in as soon as they fit; whether they did."""
+        deadline = self._loop.time() + timeout
+        while not self.room.try_take(size, count):
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room_waiters.append(waiter)
+            try:
+                async with asyncio.timeout(max(0.0, deadline - self._loop.time())):
+                    await waiter
+            except TimeoutError:
+                return False
+        return True
+
+    async def wait_until_idle(self) -> None:
+        """Until every send has its outcome."""
+        while self.room.count:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    # -- the way of one send ----------------------------------------------------------------------
+
+    def submit(self, sending: Sending) -> None:
+        """Send it; `sending.outcome` gets what comes of it. Room was taken for it."""
+        sending.sender = self
+        self._go(sending)
+
+    def _go(self, sending: Sending) -> None:
+        """One try, or a place in the line of those that wait for the same."""
+        now = self._loop.time()
+        if now >= sending.tries.deadline:
+            self._end(sending, None, RequestTimeout(
+                f"no time was left to send to {sending.message.topic}",
+                topic=sending.message.topic, stored=False))
+            return
+        queue = sending.queue or sending.chosen
+        if queue is None:
+            queues = self._routes.known_queues(sending.topic)
+            if not queues or sending.topic in self._held:
+                self._hold(sending.topic, sending, self._learn_route)
+                return
+            try:
+                queue = self._choose(sending, queues, now)
+            except RocketMQError as error:
+                self._end(sending, None, error)
+                return
+        if sending.is_alone and not self._takes_turn(sending, queue):
+            return
+        if self._routes.known_master(queue.broker_name) is None:
+            self._hold(sending.topic, sending, self._learn_route)
+            return
+        address = self._address(queue)
+        connection = self._pool.open_connection(address)
+        sending.sent_to = queue
+        if connection is None or address in self._held:
+            sending.chosen = queue
+            self._hold(address, sending, self._connect)
+            return
+        sending.tries.begin()
+        sending.chosen, sending.broker, sending.connection = None, address, connection
+        sending.began, sending.deadline = now, sending.tries.deadline
+        try:
+            if self.hooks:
+                self.hooks.before_send(sending)
+            opaque = next_opaque()
+            self.write(sending, queue, opaque, connection.out, is_oneway=False)
+        except RocketMQError as error:
+            self.failed(sending, error)
+            return
+        connection.sent(opaque, sending)
+
+    def _choose(
+        self, sending: Sending, queues: list[MessageQueue], now: float
+    ) -> MessageQueue:
+        """The queue of the next try. Raises ConfigError, ClientError of a bad shard or selector."""
+        if sending.shard is not None:
+            sending.queue = self._selected(sending, queues)
+            return sending.queue
+        turns = self._turns.get(sending.topic)
+        if turns is None:
+            turns = self._turns[sending.topic] = QueueTurns()
+        if self._faults is not None:
+            return turns.next_available(queues, self._faults, now)
+        last = sending.sent_to
+        return turns.next(queues, None if last is None else last.broker_name)
+
+    def _selected(self, sending: Sending, queues: list[MessageQueue]) -> MessageQueue:
+        if not callable(sending.shard):
+            return queue_by_shard(queues, sending.shard)
+        topic = sending.message.topic
+        shown = [MessageQueue(topic, q.broker_name, q.queue_id) for q in queues] \
+            if self.namespace else list(queues)
+        try:
+            chosen = sending.shard(shown)
+        except Exception as error:      # the application's code: whatever it raises
+            raise ClientError(f"the selector of a queue failed: {error!r}", topic=topic) from error
+        if chosen not in shown:
+            raise ConfigError(f"selector: expected one of the {len(shown)} queues of {topic},"
+                              f" not {chosen!r}")
+        return queues[shown.index(chosen)]
+
+    def write(
+        self, sending: Sending, queue: MessageQueue, opaque: int, out: bytearray, *,
+        is_oneway: bool,
+    ) -> None:
+        """Append the frame of one try (remoting.md 4.1). Raises MessageTooLarge."""
+        born_ms = time.time_ns() // 1_000_000
+        if self._is_plain and not sending.topic.startswith(_RETRY_PREFIX):
+            key = (queue.topic, queue.broker_name)
+            frames = self._frames.get(key)
+            if frames is None:
+                frames = self._frames[key] = self._frames_of(queue)
+            frames.put(
+                out, sending.code, opaque, queue.queue_id, sending.sys_flag, born_ms,
+                sending.message.flag, sending.properties, sending.body,
+                sending.batch is not None, is_oneway)
+            return
+        command = client_request(
+            RequestCode(sending.code), self._ext(sending, queue, born_ms), sending.body)
+        command.opaque = opaque
+        command.flag = FLAG_ONEWAY if is_oneway else 0
+        if self._pool.prepare is not None:
+            self._pool.prepare(command)
+        out += encode(command)
+
+    def _frames_of(self, queue: MessageQueue) -> SendFrames:
+        client = self.instance.config
+        return SendFrames(
+            self.group, queue.topic, queue.broker_name,
+            default_topic=self.config.template_topic,
+            default_queue_count=self.config.template_queue_count,
+            language=LanguageCode(client.language).name, unit_mode=client.unit_mode)
+
+    def _ext(self, sending: Sending, queue: MessageQueue, born_ms: int) -> Ext:
+        properties = dict(sending.properties)
+        is_retry = sending.topic.startswith(_RETRY_PREFIX)
+        text = encode_properties(properties)
+        return {
+            "a": self.group, "b": queue.topic, "c": self.config.template_topic,
+            "d": str(self.config.template_queue_count), "e": str(queue.queue_id),
+            "f": str(sending.sys_flag), "g": str(born_ms), "h": str(sending.message.flag),
+            "i": text, "j": properties.get(RECONSUME_TIME, "0") if is_retry else "0",
+            "k": "true" if self.instance.config.unit_mode else "false",
+            "l": properties.get(MAX_RECONSUME_TIMES) if is_retry else None,
+            "m": "false" if sending.batch is None else "true", "n": queue.broker_name,
+        }
+
+    async def way_of(self, sending: Sending) -> tuple[MessageQueue, Connection]:
+        """The queue and the connection of a send that gets no answer. Raises RocketMQError."""
+        queue = sending.queue
+        if queue is None:
+            queues = await self._routes.queues_to_publish(
+                sending.topic, timeout=self.config.send_timeout)
+            queue = self._choose(sending, queues, self._loop.time())
+        elif self._routes.known_master(queue.broker_name) is None:
+            await self._learn_route(sending.topic)
+        return queue, await self._pool.connection(self._address(queue))
+
+    def _address(self, queue: MessageQueue) -> str:
+        address = self._routes.master(queue.broker_name)
+        return vip_address(address) if self.instance.config.vip_channel else address
+
+    # -- outcomes ---------------------------------------------------------------------------------
+
+    def stored(self, sending: Sending, result: SendResult) -> None:
+        """A broker has it."""
+        if self.hooks:
+            self.hooks.after_send(sending, result, None)
+        if self._faults is not None:
+            self._note(sending, failed=False)
+        if self._routes.is_guess(sending.topic) and sending.topic not in self._learning:
+            self._learning.add(sending.topic)
+            self.instance.spawn(self._learn_new_topic(sending.topic))
+        if result.status is not SendStatus.SEND_OK and self.config.retry_not_ok:
+            sending.keep = result
+            if sending.tries.has_more(self._loop.time()) and not self._is_closed:
+                self._go(sending)
+                return
+        self._end(sending, result, None)
+
+    def failed(self, sending: Sending, error: RocketMQError) -> None:
+        """A try failed: the next one, or the end."""
+        sending.chosen = None
+        if self.hooks:
+            self.hooks.after_send(sending, None, error)
+        if self._faults is not None and sending.sent_to is not None:
+            self._note(sending, failed=True)
+        goes_on = sending.tries.goes_on(error, self._loop.time(), self.config.retry_codes)
+        if goes_on and not self._is_closed:
+            if sending.may_move and sending.queue is not None:
+                self._leave_lane(sending)
+                sending.queue, sending.is_alone = None, False
+            self._go(sending)
+        else:
+            self._end(sending, None, error)
+
+    def _note(self, sending: Sending, *, failed: bool) -> None:
+        assert self._faults is not None
+        assert sending.sent_to is not None
+        now = self._loop.time()
+        self._faults.note(sending.sent_to.broker_name, now - sending.began, failed, now)
+
+    def _end(
+        self, sending: Sending, result: SendResult | None, error: RocketMQError | None
+    ) -> None:
+        left = self.room.give(sending.size, 1 if sending.batch is None else len(sending.batch))
+        outcome = sending.outcome
+        if result is None:
+            result = sending.keep
+        if outcome is not None and not outcome.done():
+            if result is not None:
+                outcome.set_result(result)
+            else:
+                assert error is not None
+                outcome.set_exception(sending.tries.settle(error))
+        if sending.is_alone:
+            self._leave_lane(sending)
+        if sending.after is not None:
+            sending.after(sending)
+        while self._room_waiters:
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+        if left == 0 and self._idle_waiters:
+            waiters, self._idle_waiters = self._idle_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    # -- one after the other ----------------------------------------------------------------------
+
+    def _takes_turn(self, sending: Sending, queue: MessageQueue) -> bool:
+        """Whether it goes now; else it goes when the one before it has its outcome."""
+        lane = self._lanes.get(queue)
+        if lane is None:
+            self._lanes[queue] = deque((sending,))
+            return True
+        if lane[0] is sending:
+            return True                 # another try of the one whose turn it is
+        lane.append(sending)
+        return False
+
+    def _leave_lane(self, sending: Sending) -> None:
+        queue = sending.queue
+        lane = None if queue is None else self._lanes.get(queue)
+        if queue is None or not lane or lane[0] is not sending:
+            return                      # it ended before it had a turn
+        lane.popleft()
+        if lane:
+            self._loop.call_soon(self._go, lane[0])
+        else:
+            del self._lanes[queue]
+
+    # -- waiting for a route or a connection ------------------------------------------------------
+
+    def _hold(
+        self, key: str, sending: Sending, work: Callable[[str], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Wait in line for a topic's route or a connection, which `work(key)` gets."""
+        held = self._held.get(key)
+        if held is not None:
+            held.append(sending)
+            return
+        self._held[key] = [sending]
+        self.instance.spawn(self._release_after(key, work, sending.tries.deadline))
+
+    async def _release_after(
+        self, key: str, work: Callable[[str], Coroutine[Any, Any, None]], deadline: float
+    ) -> None:
+        """Let them go on when it is there; fail them when it cannot be had."""
+        failure: RocketMQError | None = ClosedError("the producer is closed")
+        try:
+            async with asyncio.timeout_at(deadline):
+                await work(key)
+            failure = None
+        except RocketMQError as error:
+            failure = error
+        except BodyError as error:
+            failure = ClientError(f"the route cannot be read: {error}")
+        except TimeoutError:
+            failure = RequestTimeout(f"nothing came of {key} in time", stored=False)
+        finally:
+            for sending in self._held.pop(key, []):
+                if failure is None:
+                    self._go(sending)
+                else:
+                    own = copy.copy(failure)
+                    own.topic, own.stored = sending.message.topic, False
+                    sending.tries.begin()
+                    self.failed(sending, own)
+
+    async def _learn_route(self, topic: str) -> None:
+        routes = self._routes
+        if routes.known_queues(topic):      # a broker without a master: look again
+            await routes.refresh(topic, timeout=self.config.send_timeout)
+        queues = await routes.queues_to_publish(topic, timeout=self.config.send_timeout)
+        for queue in queues:
+            routes.master(queue.broker_name)
+
+    async def _connect(self, address: str) -> None:
+        await self._pool.connection(address)
+
+    async def _learn_new_topic(self, topic: str) -> None:
+        """The broker has just made the topic: ask for its own route, now or at the next send."""
+        try:
+            await self._routes.refresh(topic, timeout=self.config.send_timeout)
+        except (RocketMQError, BodyError) as error:
+            log.debug("no route of %s yet: %s", topic, error)
+        finally:
+            self._learning.discard(topic)
+
+
+def vip_address(address: str) -> str:
+    """The broker's second port, two below the first one (client.md 1.9)."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - VIP_PORT_STEP}"

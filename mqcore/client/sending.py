@@ -1,0 +1,121 @@
+"""One send on its way: from `Sender.submit` to its outcome, without a task of its own."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from mqcore.client.connection import Connection
+from mqcore.client.core.retry import Tries
+from mqcore.client.errors import RequestTimeout, RocketMQError, broker_error
+from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
+from mqcore.client.native.answers import Waiter
+from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.command import Command
+
+STATUS = {
+    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Outcome(Protocol):
+    """Where a send's outcome goes: an asyncio or a concurrent future."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: SendResult, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
+class Owner(Protocol):
+    """Who decides what comes after a try: the Sender."""
+
+    namespace: str
+
+    def stored(self, sending: Sending, result: SendResult) -> None: ...
+    def failed(self, sending: Sending, error: RocketMQError) -> None: ...
+
+
+class Sending(Waiter):
+    """A message, or a batch of them, that is sent until it is stored or given up.
+
+    queue     where it must go; None: the sender chooses
+    shard     whose hash chooses the queue, or a function of the queues; None: turns
+    is_alone  the next one of its queue waits for its outcome, so that their order stays
+    may_move  another try may go to another queue, although `queue` is given
+    """
+
+    __slots__ = (
+        "after", "batch", "began", "body", "broker", "chosen", "code", "connection", "is_alone",
+        "keep", "key", "may_move", "message", "outcome", "properties", "queue", "sender", "sent_to",
+        "shard", "size", "sys_flag", "topic", "tries",
+    )
+
+    def __init__(
+        self, message: Message, topic: str, key: str, body: bytes, sys_flag: int, size: int,
+        tries: Tries,
+    ) -> None:
+        self.message = message              # of a batch: its first one
+        self.topic = topic                  # as the broker knows it
+        self.key = key
+        self.body = body
+        self.sys_flag = sys_flag
+        self.size = size
+        self.tries = tries
+        self.properties = message.properties
+        self.code = int(RequestCode.SEND_MESSAGE_V2)
+        self.batch: list[Message] | None = None
+        self.queue: MessageQueue | None = None
+        self.shard: object = None
+        self.is_alone = False
+        self.may_move = False
+        self.outcome: Outcome | None = None
+        self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
+        self.keep: SendResult | None = None     # of an earlier try that was stored, but not OK
+        self.sender: Owner | None = None
+        self.chosen: MessageQueue | None = None     # for a try that waits for its connection
+        self.sent_to: MessageQueue | None = None
+        self.broker = ""
+        self.connection: Connection | None = None
+        self.began = 0.0
+        self.wants_place = True
+
+    # -- what the connection calls ----------------------------------------------------------------
+
+    def stored(
+        self, code: int, queue_id: int, queue_offset: int, offset_message_id: str, region_id: str,
+        transaction_id: str, is_traced: bool,
+    ) -> None:
+        sender, queue = self.sender, self.sent_to
+        assert sender is not None
+        assert queue is not None
+        if sender.namespace or queue.queue_id != queue_id:
+            queue = MessageQueue(self.message.topic, queue.broker_name, queue_id)
+        sender.stored(self, SendResult(
+            STATUS[code], self.key, offset_message_id, queue, queue_offset,
+            region_id or "DefaultRegion", transaction_id, is_traced))
+
+    def answered(self, command: Command) -> None:
+        assert self.sender is not None
+        ext = command.ext or {}
+        queue_id, offset = ext.get("queueId"), ext.get("queueOffset")
+        if command.code in STATUS and queue_id and offset and queue_id.isdecimal() \
+                and offset.isdecimal():
+            self.stored(command.code, int(queue_id), int(offset), ext.get("msgId") or "",
+                        ext.get("MSG_REGION") or "", ext.get("transactionId") or "",
+                        ext.get("TRACE_ON") != "false")
+            return
+        error = broker_error(command.code, command.remark, self.broker, topic=self.message.topic)
+        if command.code in STATUS:
+            error.stored = True         # stored, but nobody says where
+        self.sender.failed(self, error)
+
+    def failed(self, error: RocketMQError) -> None:
+        assert self.sender is not None
+        error.topic = self.message.topic
+        connection = self.connection
+        if isinstance(error, RequestTimeout) and connection is not None \
+                and connection.heard_at < self.began:
+            connection.abort()          # silent all the time: the next try starts afresh
+        self.sender.failed(self, error)
