@@ -1,4 +1,5 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.batches import RawBatch, arrow_schema
 from mqcore.client.blocking_producer import Producer
 from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
@@ -16,6 +17,7 @@ from mqcore.client.errors import (
     MQClientException,
     NoRouteError,
     QueueFull,
+    ReadGap,
     RemotingConnectException,
     RemotingError,
     RemotingException,
@@ -38,11 +40,13 @@ from mqcore.client.message import (
     SendStatus,
 )
 from mqcore.client.producer import AsyncProducer
+from mqcore.client.reader import AsyncReader, Reader
 
 __all__ = [
     "AccessDenied",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "AsyncReader",
     "BrokerError",
     "ClientConfig",
     "ClientError",
@@ -64,6 +68,9 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "QueueFull",
+    "RawBatch",
+    "ReadGap",
+    "Reader",
     "ReceivedMessage",
     "RemotingConnectException",
     "RemotingError",
@@ -77,4 +84,5 @@ __all__ = [
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "arrow_schema",
 ]
