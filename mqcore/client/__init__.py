@@ -1,5 +1,5 @@
 """Producers and consumers for Python applications."""
-from mqcore.client.batches import RawBatch, arrow_schema
+from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
 from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
@@ -17,7 +17,6 @@ from mqcore.client.errors import (
     MQClientException,
     NoRouteError,
     QueueFull,
-    ReadGap,
     RemotingConnectException,
     RemotingError,
     RemotingException,

@@ -1,13 +1,28 @@
-"""What a reader hands out at a time: records as they are stored, and what they are in Arrow."""
+"""What a reader hands out: records as they are stored, what they are in Arrow, what is missing."""
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.client.errors import ClientError
+from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.message import MessageQueue, ReceivedMessage
 from mqcore.client.native.columns import columns
 from mqcore.wire.records import RecordError, decode_records
+
+
+class ReadGap(RocketMQError):
+    """
+    Offsets of a queue that a reader should have read and that are not there.
+
+    queue       the MessageQueue
+    begin, end  the offsets that are missing: from `begin` on, below `end`
+    """
+
+    def __init__(self, queue: MessageQueue, begin: int, end: int, message: str) -> None:
+        super().__init__(message, topic=queue.topic)
+        self.queue = queue
+        self.begin = begin
+        self.end = end
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,12 +6,9 @@ is all that an application needs to decide what to do next. Java's names stay as
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from mqcore.wire.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from mqcore.client.message import MessageQueue
 
 CODE_CONNECT: Final = 10001
 CODE_TIMEOUT: Final = 10002
@@ -150,24 +147,6 @@ def broker_error(code: int, remark: str | None, broker: str = "", *,
     """The error for an answer with this code."""
     kind = AccessDenied if code == ResponseCode.NO_PERMISSION else BrokerError
     return kind(code, remark, broker, topic=topic)
-
-
-# -- what was read --------------------------------------------------------------------------------
-
-
-class ReadGap(RocketMQError):
-    """
-    Offsets of a queue that a reader should have read and that are not there.
-
-    queue       the MessageQueue
-    begin, end  the offsets that are missing: from `begin` on, below `end`
-    """
-
-    def __init__(self, queue: MessageQueue, begin: int, end: int, message: str) -> None:
-        super().__init__(message, topic=queue.topic)
-        self.queue = queue
-        self.begin = begin
-        self.end = end
 
 
 # -- Java's names ---------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ GROUP = "TOOLS_CONSUMER"            # every broker has it, also where groups are
 BUFFER_BYTES = 64 << 20
 PULL_COUNT = 1_024                  # brokers give fewer: their transferred counts and bytes
 TIMEOUT_S = 30.0
+ROUTE_WAIT_S = 2.0
+ROUTE_LOOK_S = 0.05
 LINGER_S = 0.2
 ARROW_ROWS = 65_536
 ARROW_BYTES = 32 << 20
@@ -124,11 +126,18 @@ class AsyncReader(Role):
             self._engine.close()
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic; name servers know it a moment after its first message."""
         name = self._instance.wrap(topic)
-        await self._instance.routes.refresh(name)
-        found = self._instance.routes.queues_to_read(name)
-        if not found:
-            raise NoRouteError(f"no route to read topic {topic}", topic=topic)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ROUTE_WAIT_S
+        while True:
+            await self._instance.routes.refresh(name)
+            found = self._instance.routes.queues_to_read(name)
+            if found:
+                break
+            if loop.time() > deadline:
+                raise NoRouteError(f"no route to read topic {topic}", topic=topic)
+            await asyncio.sleep(ROUTE_LOOK_S)
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in found]
 
     async def _resolve(

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from mqcore.bench.cpu import cpu_seconds, process_tree
 from mqcore.client import AsyncProducer, Message
 from mqcore.testing import Broker, TestingError, broker
 from mqcore.testing.guard import PREFIX, locked_folder, remove_left_over
@@ -68,14 +68,11 @@ def test_a_broker_takes_messages_and_leaves_nothing() -> None:
     assert_gone(*left)
 
 
-def test_a_broker_is_ready_in_less_than_a_second() -> None:
-    """The best of three: others use the machine, too."""
-    times = []
-    for _ in range(3):
-        began = time.monotonic()
-        with broker():
-            times.append(time.monotonic() - began)
-    assert min(times) < 1.0
+def test_a_broker_is_ready_before_it_has_worked_for_long() -> None:
+    """Seconds of CPU of all its processes, on two cores: others use the machine, too."""
+    with broker() as running:
+        guard = int(Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert sum(map(cpu_seconds, process_tree(guard))) < 2.0
 
 
 def test_a_setting_counts_and_a_wrong_one_is_said() -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from mqcore.client.batches import RawBatch
-from mqcore.client.errors import ClientError, ReadGap
+from mqcore.client.batches import RawBatch, ReadGap
+from mqcore.client.errors import ClientError
 from mqcore.client.message import MessageQueue, ReceivedMessage
 from mqcore.client.native.columns import scan
 from mqcore.wire.codes import MASTER_ID, ResponseCode
@@ -141,4 +141,4 @@ class Cursor:
         """Raises ReadGap; the offsets after the range may be read: `seek`."""
         end = min(end, self.stop)
         raise ReadGap(self.queue, begin, end,
-                      f"{self.queue}: the broker no longer has offsets {begin} to {end - 1}")
+                      f"{self.queue}: offsets {begin} to {end - 1} are not there (any more)")
