@@ -1,4 +1,5 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
 from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
@@ -38,11 +39,13 @@ from mqcore.client.message import (
     SendStatus,
 )
 from mqcore.client.producer import AsyncProducer
+from mqcore.client.reader import AsyncReader, Reader
 
 __all__ = [
     "AccessDenied",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "AsyncReader",
     "BrokerError",
     "ClientConfig",
     "ClientError",
@@ -64,6 +67,9 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "QueueFull",
+    "RawBatch",
+    "ReadGap",
+    "Reader",
     "ReceivedMessage",
     "RemotingConnectException",
     "RemotingError",
@@ -77,4 +83,5 @@ __all__ = [
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "arrow_schema",
 ]

@@ -4,15 +4,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from typing import TypeVar
 
 from mqcore.client.connection import CONNECT_TIMEOUT_S, Connection, RequestHandler
 from mqcore.client.core.options import split_address
-from mqcore.client.errors import ClientError, ClosedError, RequestTimeout
+from mqcore.client.errors import ClientError, ClosedError, ConnectError, RequestTimeout
 from mqcore.wire.codes import LanguageCode, RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.command import request as make_request
 
 ADDRESS_COUNT_MAX = 1_024
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 def client_request(
@@ -75,6 +78,21 @@ class ConnectionPool:
                 )
                 self._connections[address] = current
             return current
+
+    async def own_connection(self, address: str, make: Callable[[], P]) -> P:
+        """A connection beside the shared ones, made as they are; the caller closes it.
+
+        make   gives its protocol, which is returned. Raises ConnectError.
+        """
+        host, port = split_address(address)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, protocol = await asyncio.get_running_loop().create_connection(
+                    make, host, port, ssl=self._tls)
+        except (OSError, TimeoutError) as error:
+            raise ConnectError(f"cannot connect to {address}: {error!r}",
+                               broker=address) from error
+        return protocol
 
     def _forget_closed(self) -> None:
         for address, connection in list(self._connections.items()):

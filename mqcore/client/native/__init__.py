@@ -1,1 +1,1 @@
-"""What the client does natively: encoding sends, cutting frames, reading their answers."""
+"""What the client does natively: encoding sends, cutting frames and records, columns."""
