@@ -1,4 +1,5 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.admin import Admin, AdminError, AsyncAdmin
 from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
 from mqcore.client.core.signature import Credentials
@@ -38,6 +39,9 @@ from mqcore.client.producer import AsyncProducer, Producer
 
 __all__ = [
     "AccessDenied",
+    "Admin",
+    "AdminError",
+    "AsyncAdmin",
     "AsyncProducer",
     "AsyncPushConsumer",
     "BrokerError",
