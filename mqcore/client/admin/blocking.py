@@ -50,13 +50,13 @@ class Admin(BlockingRole[AsyncAdmin]):
     """
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, /, *,
+        self, name_servers: str | Sequence[str] | None = None, /, *,
         config: ClientConfig | None = None, timeout: float = TIMEOUT_S,
         time_limit: float = TIME_LIMIT_S, **options: Unpack[ClientOptions],
     ) -> None:
         """As AsyncAdmin."""
         super().__init__(AsyncAdmin(
-            namesrv, config=config, timeout=timeout, time_limit=time_limit, **options))
+            name_servers, config=config, timeout=timeout, time_limit=time_limit, **options))
 
     # -- topics -----------------------------------------------------------------------------------
 

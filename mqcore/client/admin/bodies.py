@@ -78,6 +78,10 @@ class Fields:
             found.append((_queue(Fields(key, f"{self.where}.{name}")), value))
         yield from sorted(found, key=lambda entry: entry[0])
 
+    def offsets(self, name: str) -> tuple[tuple[MessageQueue, int], ...]:
+        """The entries of a map from message queues to offsets, in the order of the queues."""
+        return tuple((queue, self._number(value, name)) for queue, value in self.by_queue(name))
+
     def by_number(self, name: str) -> dict[int, int]:
         """The entries of a map from numbers to numbers."""
         return {self._number(key, name): self._number(value, name)

@@ -115,6 +115,11 @@ class GroupStatus:
     problems: tuple[str, ...]
     unreachable: tuple[Unreachable, ...] = ()
 
+    def owner(self, queue: MessageQueue) -> str | None:
+        """The client id of the member that consumes a queue; None: nobody does."""
+        return next((member.client_id for member in self.members for held in member.queues
+                     if held.queue == queue and not held.dropped), None)
+
 
 class Connections(Offsets, Link):
     """What AsyncAdmin does with connected clients."""
@@ -252,8 +257,8 @@ def read_subscription(fields: Fields) -> Subscription:
     """A SubscriptionData (remoting.md 5.4)."""
     return Subscription(
         fields.text("topic"), fields.text("subString", "*"), frozenset(fields.texts("tagsSet")),
-        frozenset(int(code) for code in fields.texts("codeSet")), fields.number("subVersion"),
-        fields.text("expressionType", "TAG"))
+        frozenset(code for code in fields.items("codeSet") if isinstance(code, int)),
+        fields.number("subVersion"), fields.text("expressionType", "TAG"))
 
 
 def _client(fields: Fields, address: str) -> ClientConnection:

@@ -119,7 +119,7 @@ def limited(
     """A public call: the client must be open, and all of it has a time limit."""
 
     @functools.wraps(method)
-    async def run(self: L, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self.check_running()
         try:
             async with asyncio.timeout(self.time_limit):
@@ -148,23 +148,24 @@ class Link(Role):
     """Connections to name servers and brokers; the base of each part of AsyncAdmin."""
 
     def __init__(
-        self, namesrv: str | Sequence[str] | None = None, /, *,
+        self, name_servers: str | Sequence[str] | None = None, /, *,
         config: ClientConfig | None = None, timeout: float = TIMEOUT_S,
         time_limit: float = TIME_LIMIT_S, **options: Unpack[ClientOptions],
     ) -> None:
         """
-        namesrv      `host:port;host:port`, a list, or a `rocketmq://` URL; None = the environment's
-                     NAMESRV_ADDR. With none at all, calls that name a broker's address work
-        config       what roles of one application have in common; `options` change it. A namespace
-                     in it is not applied: names here are the brokers' own
-        timeout      seconds for one request; three times that for those that count messages
-        time_limit   seconds for all that one method does
+        name_servers   `host:port;host:port`, a list, or a `rocketmq://` URL, as the option namesrv;
+                       None = the environment's NAMESRV_ADDR. With none at all, calls that name a
+                       broker's address work
+        config         what roles of one application have in common; `options` change it. A
+                       namespace in it is not applied: names here are the brokers' own
+        timeout        seconds for one request; three times that for those that count messages
+        time_limit     seconds for all that one method does
         Raises ConfigError.
         """
         self.timeout = positive_seconds(timeout, "timeout")
         self.time_limit = positive_seconds(time_limit, "time_limit")
-        if namesrv is not None:
-            options.setdefault("namesrv", namesrv)
+        if name_servers is not None:
+            options.setdefault("namesrv", name_servers)
         self.config = client_config(options, config, ("timeout", "time_limit", "config"))
         super().__init__(
             _Instance(self.config, heartbeat=dict, masters_only=True), type(self).__name__)

@@ -244,9 +244,9 @@ class Messages(Connections, Link):
         """Up to `count` messages of one queue, and whether it has more of them."""
         if begin_ms is None:
             offset = await self._offset(target, queue, RequestCode.GET_MIN_OFFSET)
-        else:
+        else:       # of several messages of one millisecond a broker finds any, so one before
             offset = await self._offset(
-                target, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, begin_ms)
+                target, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, begin_ms - 1))
         end = await self._offset(target, queue, RequestCode.GET_MAX_OFFSET)
         found: list[ReceivedMessage] = []
         while offset < end:

@@ -249,9 +249,7 @@ class Offsets(Groups, Link):
                 target.address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
                 {"topic": topic, "group": group, "clientAddr": client_id}, slow=True)
             table = document(answer, target.address).object("consumerTable")
-            return [ClientOffsets(str(member), tuple(
-                (queue, int(offset)) for queue, offset in table.by_queue(member)))
-                for member in table.members]
+            return [ClientOffsets(str(member), table.offsets(member)) for member in table.members]
 
         targets = await self._readers(check_topic(topic))
         answers, failures = await self._read(f"offsets of members of {group}", targets, one)
@@ -356,8 +354,7 @@ class Offsets(Groups, Link):
             return None
         if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
-        return {queue: int(offset) for queue, offset in
-                document(answer, target.address).by_queue("offsetTable")}
+        return dict(document(answer, target.address).offsets("offsetTable"))
 
     async def _is_online(self, target: Target, group: str) -> bool:
         answer = await self._ask(

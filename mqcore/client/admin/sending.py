@@ -193,15 +193,17 @@ class Sending(Messages, Link):
                 raise ConfigError(f"letters: {letter.message.message_id} does not say which topic"
                                   " it came from")
         sent = []
+        queues: dict[str, list[tuple[Target, MessageQueue]]] = {}
         for number, letter in enumerate(letters):
-            message = _again(
-                letter.message, letter.topic if to == "topic" else RETRY_PREFIX + group)
+            topic = letter.topic if to == "topic" else RETRY_PREFIX + group
+            message = _again(letter.message, topic)
             if to == "group":
                 message.properties[names.RETRY_TOPIC] = letter.topic
             try:
-                queues = await self._writable(message.topic)
-                result = await self._store(message, *queues[number % len(queues)])
-                sent.append(Resent(letter, result, None))
+                if topic not in queues:
+                    queues[topic] = await self._writable(topic)
+                place = queues[topic][number % len(queues[topic])]
+                sent.append(Resent(letter, await self._store(message, *place), None))
             except RocketMQError as error:
                 sent.append(Resent(letter, None, error))
         return tuple(sent)

@@ -41,6 +41,7 @@ class HalfMessage:
     checks        how often producers were asked about it
     half_offset   its offset in the queue of half messages
     topic, queue_id   where it goes when it is committed; queue_id None: it does not say
+    body          as it is stored: compressed when its producer did so
     """
 
     state: str

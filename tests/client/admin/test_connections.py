@@ -70,12 +70,14 @@ def test_a_member_says_what_it_does(admin, java_member, topic):
     assert admin.running_info(group, client_id).stack is None
 
 
-def test_a_group_whose_members_agree_has_no_problems(admin, java_member):
+def test_a_group_whose_members_agree_has_no_problems(admin, java_member, topic):
     group, client_id = java_member
     status = admin.group_status(group)
 
     assert [member.client_id for member in status.members] == [client_id]
     assert status.unreachable == ()
+    assert [status.owner(queue(topic, number)) for number in (0, 1, 2)] == [
+        client_id, client_id, None]
     # The queue for retries is nobody's until the next rebalance.
     assert [problem for problem in status.problems if "%RETRY%" not in problem] == []
 
