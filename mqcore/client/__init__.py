@@ -1,4 +1,5 @@
 """Producers and consumers for Python applications."""
+from mqcore.client.admin import Admin, AdminError, AsyncAdmin
 from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
 from mqcore.client.config import ClientConfig
@@ -43,6 +44,9 @@ from mqcore.client.reader import AsyncReader, Reader
 
 __all__ = [
     "AccessDenied",
+    "Admin",
+    "AdminError",
+    "AsyncAdmin",
     "AsyncProducer",
     "AsyncPushConsumer",
     "AsyncReader",

@@ -46,7 +46,7 @@ class Mqadmin:
         self._process.stdin.write(json.dumps([str(word) for word in words]).encode() + b"\n")
         self._process.stdin.flush()
         answer = self._answer()
-        name = str(words[2] if words[0] == "mqadmin" else words[0])
+        name = str(words[2] if words[0] == "mqadmin" and len(words) > 2 else words[0])
         self.took_ms[name] = self.took_ms.get(name, 0) + int(answer["ms"])
         return str(answer["text"])
 

@@ -1,0 +1,92 @@
+"""
+Administration: all that RocketMQ's mqadmin can do, as calls (client.md 6).
+
+    async with AsyncAdmin("host:9876") as admin:
+        await admin.create_topic("orders", queues=8)
+        print((await admin.lag("billing")).total)
+
+Reads that ask several brokers say in `unreachable` who is missing in the result; changes raise
+AdminError, which names who failed and who did what was asked.
+"""
+from mqcore.client.admin.acl import AclVersion
+from mqcore.client.admin.asynchronous import AsyncAdmin
+from mqcore.client.admin.blocking import Admin
+from mqcore.client.admin.brokers import BrokerStatus, Cluster, GroupBacklog, Metadata
+from mqcore.client.admin.connections import (
+    ClientConnection,
+    GroupMembers,
+    GroupStatus,
+    ProcessQueueInfo,
+    ProducerConnection,
+    RunningInfo,
+    TopicConsumption,
+)
+from mqcore.client.admin.groups import (
+    GroupConfig,
+    GroupLag,
+    GroupOnBroker,
+    QueueLag,
+    QueueTimeSpan,
+)
+from mqcore.client.admin.link import AdminError, Found, Target, Unreachable
+from mqcore.client.admin.messages import (
+    DirectResult,
+    QueueEntries,
+    QueueEntry,
+    Track,
+    TrackState,
+)
+from mqcore.client.admin.offsets import ClientOffsets, GroupOffset, OffsetReset, QueueReset
+from mqcore.client.admin.sending import DeadLetter, Resent, SendTime
+from mqcore.client.admin.statistics import Stats, StatsWindow, TopicActivity
+from mqcore.client.admin.topics import QueuePositions, TopicStats
+from mqcore.client.admin.traces import MessageTrace, TracedConsume, TracedEnd, TracedSend
+from mqcore.client.admin.transactions import HalfMessage
+
+__all__ = [
+    "AclVersion",
+    "Admin",
+    "AdminError",
+    "AsyncAdmin",
+    "BrokerStatus",
+    "ClientConnection",
+    "ClientOffsets",
+    "Cluster",
+    "DeadLetter",
+    "DirectResult",
+    "Found",
+    "GroupBacklog",
+    "GroupConfig",
+    "GroupLag",
+    "GroupMembers",
+    "GroupOffset",
+    "GroupOnBroker",
+    "GroupStatus",
+    "HalfMessage",
+    "MessageTrace",
+    "Metadata",
+    "OffsetReset",
+    "ProcessQueueInfo",
+    "ProducerConnection",
+    "QueueEntries",
+    "QueueEntry",
+    "QueueLag",
+    "QueuePositions",
+    "QueueReset",
+    "QueueTimeSpan",
+    "Resent",
+    "RunningInfo",
+    "SendTime",
+    "Stats",
+    "StatsWindow",
+    "Target",
+    "TopicActivity",
+    "TopicConsumption",
+    "TopicStats",
+    "TracedConsume",
+    "TracedEnd",
+    "TracedSend",
+    "Track",
+    "TrackState",
+    "Unreachable",
+]

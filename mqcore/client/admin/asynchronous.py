@@ -1,0 +1,21 @@
+"""AsyncAdmin: all parts of administration in one client."""
+from __future__ import annotations
+
+from mqcore.client.admin.acl import Acl
+from mqcore.client.admin.brokers import Brokers
+from mqcore.client.admin.name_servers import NameServerCalls
+from mqcore.client.admin.sending import Sending
+from mqcore.client.admin.statistics import Statistics
+from mqcore.client.admin.traces import Traces
+from mqcore.client.admin.transactions import Transactions
+
+
+class AsyncAdmin(
+    Brokers, Statistics, Transactions, Traces, Sending, NameServerCalls, Acl,
+):
+    """
+    Administration of a cluster, for asyncio; use it with `async with`.
+
+    Raises ConfigError for arguments that cannot be, before anything is sent. A method that asks one
+    broker raises its BrokerError or RemotingError.
+    """

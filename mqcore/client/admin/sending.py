@@ -1,0 +1,265 @@
+"""Sending by hand: one message, times of sends, dead letters again (broker.md 10.6, 3)."""
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from mqcore.client.admin import checks
+from mqcore.client.admin.bodies import header_number
+from mqcore.client.admin.link import Found, Link, Target, limited, now_ms
+from mqcore.client.admin.messages import READ_COUNT_MAX, Messages
+from mqcore.client.core.options import check_group, check_topic
+from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
+from mqcore.client.message import (
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+)
+from mqcore.client.route import publish_queues
+from mqcore.wire import properties as names
+from mqcore.wire.codes import (
+    DLQ_PREFIX,
+    MASTER_ID,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    RequestCode,
+    ResponseCode,
+)
+from mqcore.wire.command import Ext
+from mqcore.wire.ids import UniqueKeys
+from mqcore.wire.records import compress
+
+PRODUCER_GROUP: Final = "MQCORE_TOOLS_PRODUCER"
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+COMPRESS_OVER_BYTES: Final = 4_096
+STORED: Final = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+# What belongs to one delivery and not to the message.
+_OF_DELIVERY: Final = frozenset({
+    names.WAIT, names.DELAY, names.RETRY_TOPIC, names.REAL_TOPIC, names.REAL_QUEUE_ID,
+    names.TRANSACTION_PREPARED, names.PRODUCER_GROUP, names.RECONSUME_TIME,
+    names.MAX_RECONSUME_TIMES, names.MIN_OFFSET, names.MAX_OFFSET, names.CLUSTER,
+    "CONSUME_START_TIME", "MSG_REGION", "TRACE_ON",
+})
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """
+    A message that a group gave up.
+
+    message      as it stands among the dead letters
+    topic        where it came from
+    """
+
+    group: str
+    message: ReceivedMessage
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A dead letter that was sent again, and where it went; or the error, and no result."""
+
+    letter: DeadLetter
+    result: SendResult | None
+    error: RocketMQError | None
+
+
+@dataclass(frozen=True, slots=True)
+class SendTime:
+    """One send to one queue: seconds, and the error if it failed."""
+
+    queue: MessageQueue
+    took: float
+    error: RocketMQError | None
+
+
+class Sending(Messages, Link):
+    """What AsyncAdmin sends."""
+
+    @cached_property
+    def _unique_keys(self) -> UniqueKeys:
+        return UniqueKeys()
+
+    @limited
+    async def send(
+        self, topic: str, body: bytes | str, *, tags: str | None = None,
+        keys: Sequence[str] = (), properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """
+        Send one message by hand (sendMessage); applications use a Producer.
+
+        queue   to this one; None: any
+        Raises ConfigError, NoRouteError, BrokerError, RemotingError.
+        """
+        message = _message(check_topic(topic), body, tags, checks.names(keys, "keys"),
+                           properties or {})
+        if queue is not None:
+            checks.message_queue(queue)
+            return await self._store(message, await self._address(queue.broker_name), queue)
+        queues = await self._writable(topic)
+        return await self._store(message, *queues[0])
+
+    @limited
+    async def resend(self, message: ReceivedMessage) -> SendResult:
+        """Send a stored message to its topic again, with the id that its client gave it."""
+        if not isinstance(message, ReceivedMessage):
+            raise ConfigError(f"message {message!r:.120}: expected a ReceivedMessage")
+        queues = await self._writable(message.topic)
+        return await self._store(_again(message, message.topic), *queues[0])
+
+    @limited
+    async def send_times(
+        self, topic: str, *, count: int = 10, size: int = 128, broker_name: str | None = None,
+    ) -> tuple[SendTime, ...]:
+        """
+        Send to the queues of a topic in turn, and say how long each took (checkMsgSendRT).
+
+        count         how often, 1 to 1000; each stores a message of `size` bytes
+        broker_name   only to queues of that broker (sendMsgStatus)
+        """
+        checks.number(count, "count", 1, 1_000)
+        checks.number(size, "size", 1, BODY_SIZE_MAX)
+        queues = await self._writable(check_topic(topic), broker_name)
+        found = []
+        for number in range(count):
+            target, queue = queues[number % len(queues)]
+            began = time.monotonic()
+            error: RocketMQError | None = None
+            try:
+                await self._store(Message(topic, b"a" * size), target, queue)
+            except RocketMQError as failure:
+                error = failure
+            found.append(SendTime(queue, time.monotonic() - began, error))
+        return tuple(found)
+
+    # -- dead letters -----------------------------------------------------------------------------
+
+    @limited
+    async def dead_letters(
+        self, group: str, *, begin: checks.Moment | None = None,
+        end: checks.Moment | None = None, count: int = 128,
+    ) -> Found[DeadLetter]:
+        """
+        The messages that a group gave up, in the order in which it did.
+
+        begin, end   times between which it did
+        count        at most so many of each queue; `more` says that there are more
+        A group without any gives none.
+        """
+        topic = DLQ_PREFIX + check_group(group)
+        checks.number(count, "count", 1, READ_COUNT_MAX)
+        if await self._route(topic) is None:
+            return Found(())
+        found = await self.read(topic, begin=begin, end=end, count=count)
+        return Found(tuple(
+            DeadLetter(group, message, message.properties.get(names.RETRY_TOPIC, ""))
+            for message in found), found.unreachable, found.more)
+
+    @limited
+    async def resend_dead_letters(
+        self, group: str, letters: Sequence[DeadLetter], *, to: str = "group",
+    ) -> tuple[Resent, ...]:
+        """
+        Send dead letters again; they also stay where they are, so twice is twice.
+
+        letters   of `dead_letters`, or some of them
+        to        "group": only this group gets them, with all its tries anew; "topic": the topic
+                  where they came from, so all its groups get them
+        Each has its own result or error. Raises ConfigError.
+        """
+        check_group(group)
+        checks.one_of(to, "to", ("group", "topic"))
+        if isinstance(letters, str) or not isinstance(letters, Sequence):
+            raise ConfigError(f"letters {letters!r:.120}: expected those of dead_letters")
+        for letter in letters:
+            if not isinstance(letter, DeadLetter) or letter.group != group:
+                raise ConfigError(f"letters: expected dead letters of group {group}, found"
+                                  f" {letter!r:.120}")
+            if not letter.topic:
+                raise ConfigError(f"letters: {letter.message.message_id} does not say which topic"
+                                  " it came from")
+        sent = []
+        queues: dict[str, list[tuple[Target, MessageQueue]]] = {}
+        for number, letter in enumerate(letters):
+            topic = letter.topic if to == "topic" else RETRY_PREFIX + group
+            message = _again(letter.message, topic)
+            if to == "group":
+                message.properties[names.RETRY_TOPIC] = letter.topic
+            try:
+                if topic not in queues:
+                    queues[topic] = await self._writable(topic)
+                place = queues[topic][number % len(queues[topic])]
+                sent.append(Resent(letter, await self._store(message, *place), None))
+            except RocketMQError as error:
+                sent.append(Resent(letter, None, error))
+        return tuple(sent)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _writable(
+        self, topic: str, broker_name: str | None = None
+    ) -> list[tuple[Target, MessageQueue]]:
+        """The queues to send to, with their masters, in any order."""
+        route = await self._known_route(topic)
+        masters = {data.broker_name: Target(data.broker_name, data.addresses[MASTER_ID])
+                   for data in route.brokers if MASTER_ID in data.addresses}
+        found = [(masters[queue.broker_name], queue) for queue in publish_queues(topic, route)
+                 if queue.broker_name in masters and broker_name in (None, queue.broker_name)]
+        if not found:
+            raise NoRouteError(f"topic {topic} has no such writable queue", topic=topic)
+        random.shuffle(found)
+        return found
+
+    async def _store(self, message: Message, target: Target, queue: MessageQueue) -> SendResult:
+        """Send one message to one queue, once (310); raises BrokerError, RemotingError."""
+        unique_key = message.properties.setdefault(names.UNIQ_KEY, self._unique_keys.next(now_ms()))
+        body, sys_flag = (compress(message.body) if len(message.body) >= COMPRESS_OVER_BYTES
+                          else (message.body, 0))
+        ext: Ext = {
+            "a": PRODUCER_GROUP, "b": message.topic, "c": TEMPLATE_TOPIC, "d": "4",
+            "e": str(queue.queue_id), "f": str(sys_flag), "g": str(now_ms()),
+            "h": str(message.flag), "i": names.encode_properties(dict(message.properties)),
+            "j": "0", "k": "false", "m": "false", "n": queue.broker_name,
+        }
+        answer = await self._ask(target.address, RequestCode.SEND_MESSAGE_V2, ext, body,
+                                 accept=STORED, topic=message.topic)
+        return SendResult(
+            STORED[ResponseCode(answer.code)], unique_key, (answer.ext or {}).get("msgId") or "",
+            MessageQueue(message.topic, target.name,
+                         header_number(answer, "queueId", target.address)),
+            header_number(answer, "queueOffset", target.address),
+            (answer.ext or {}).get("MSG_REGION") or "DefaultRegion")
+
+
+def _message(
+    topic: str, body: bytes | str, tags: str | None, keys: Sequence[str],
+    properties: Mapping[str, str],
+) -> Message:
+    if not isinstance(body, bytes | str) or not body:
+        raise ConfigError(f"body {body!r:.120}: expected bytes or a text, not empty")
+    try:
+        return Message(topic, body, tags=tags, keys=keys, properties=properties)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"properties {properties!r:.120}: {error}") from error
+
+
+def _again(message: ReceivedMessage, topic: str) -> Message:
+    """What to send so that the same message comes once more."""
+    again = Message(topic, message.body, flag=message.flag)
+    again.properties.update((name, value) for name, value in message.properties.items()
+                            if name not in _OF_DELIVERY)
+    return again

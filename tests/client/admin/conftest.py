@@ -1,0 +1,141 @@
+"""Administration against our broker and the stock one: one of each, shared by the session."""
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.client import AsyncPushConsumer, ConsumeFrom, MessageQueue, SendResult
+from mqcore.client.admin import Admin
+from mqcore.client.blocking import LoopThread
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.toolchain import unavailable
+from tests.support.mqcore_process import mqcore_up
+from tests.support.stock import StockError, have_stock, stock_cluster
+from tests.support.waiting import wait_until
+
+BROKER_NAME = "admin-a"
+CLUSTER_NAME = "DefaultCluster"
+SEND_BACK = 36
+_numbers = itertools.count(1)
+_STOCK_SETTINGS: dict[str, object] = {
+    "brokerName": BROKER_NAME, "brokerClusterName": CLUSTER_NAME,
+    "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 400_000,
+    "maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "traceTopicEnable": True,
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name server with one broker."""
+
+    kind: str                   # "mqcore" or "stock"
+    namesrv_addr: str
+    broker_addr: str
+    folder: Path
+
+
+@pytest.fixture(scope="session", params=["mqcore", "stock"])
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp(f"{request.param}-admin")
+    if request.param == "mqcore":
+        settings = {"broker.name": BROKER_NAME, "broker.cluster": CLUSTER_NAME,
+                    "broker.trace_topic_enable": True}
+        with mqcore_up(folder / "broker", settings) as ours:
+            yield Place("mqcore", ours.namesrv_addr, ours.broker_addr, folder)
+        return
+    if not have_stock():
+        unavailable("needs java, and mvn or an earlier download of the stock broker")
+    try:
+        with stock_cluster(folder, _STOCK_SETTINGS) as stock:
+            yield Place("stock", stock.namesrv_addr, stock.broker_addr, folder)
+    except StockError as error:
+        unavailable(str(error))
+
+
+@pytest.fixture(scope="session")
+def admin(place: Place) -> Iterator[Admin]:
+    """Administration of the place, blocking; all of it goes through AsyncAdmin."""
+    with Admin(place.namesrv_addr) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def mqadmin(place: Place) -> Iterator[Mqadmin]:
+    """mqadmin 4.9.8 beside the same broker; its JVM starts with the first test that asks it."""
+    started = Mqadmin(place.folder / "mqadmin", place.namesrv_addr)
+    yield started
+    started.stop()
+
+
+def queue(topic: str, queue_id: int = 0) -> MessageQueue:
+    """A queue of a topic at the place's broker."""
+    return MessageQueue(topic, BROKER_NAME, queue_id)
+
+
+def store(admin: Admin, topic: str, *bodies: str, queue_id: int = 0, **given: Any,
+          ) -> list[SendResult]:
+    """Send messages to one queue; returns when its end shows them."""
+    sent = [admin.send(topic, body, queue=queue(topic, queue_id), **given) for body in bodies]
+    end = sent[-1].queue_offset + 1
+    wait_until(lambda: admin.max_offset(queue(topic, queue_id)) >= end, f"{end} in {topic}")
+    return sent
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test has."""
+    return f"{prefix}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def topic(admin: Admin) -> str:
+    """A new topic with two queues."""
+    name = unique("Topic")
+    admin.create_topic(name, queues=2)
+    return name
+
+
+Member = Callable[[str, str], contextlib.AbstractContextManager[AsyncPushConsumer]]
+
+
+@pytest.fixture
+def member(place: Place, admin: Admin) -> Member:
+    """Makes a member of a group that consumes all of a topic, and is online when it is given."""
+
+    @contextlib.contextmanager
+    def run(group: str, topic: str) -> Iterator[AsyncPushConsumer]:
+        thread = LoopThread.shared()
+
+        async def start() -> AsyncPushConsumer:
+            made = AsyncPushConsumer(
+                group, lambda messages, context: None, namesrv=place.namesrv_addr,
+                consume_from=ConsumeFrom.FIRST_OFFSET)
+            made.subscribe(topic)
+            await made.start()
+            return made
+
+        made = thread.call(start())
+        try:
+            wait_until(lambda: admin.members(group).members, f"a member of {group}")
+            yield made
+        finally:
+            thread.call(made.shutdown())
+
+    return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if Path(__file__).parent in item.path.parents and (
+                "mqadmin" in names or params.get("place") == "stock"):
+            item.add_marker(pytest.mark.interop)
