@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from mqcore.client.errors import ConfigError
 from mqcore.wire.codes import ResponseCode
 
-GROUP_LENGTH_MAX = 255
-TOPIC_LENGTH_MAX = 127
+GROUP_CHARACTERS_MAX = 255
+TOPIC_CHARACTERS_MAX = 127
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%|-_")
 
 
@@ -33,12 +33,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 def check_group(group: str, parameter: str = "group") -> str:
     """The group itself; raises ConfigError when brokers would refuse it (client.md 2.2)."""
-    return _check_name(group, parameter, GROUP_LENGTH_MAX)
+    return _check_name(group, parameter, GROUP_CHARACTERS_MAX)
 
 
 def check_topic(topic: str, parameter: str = "topic") -> str:
     """The topic itself; raises ConfigError when brokers would refuse it (client.md 2.2)."""
-    return _check_name(topic, parameter, TOPIC_LENGTH_MAX)
+    return _check_name(topic, parameter, TOPIC_CHARACTERS_MAX)
 
 
 def _check_name(name: str, parameter: str, length_max: int) -> str:
