@@ -11,7 +11,7 @@ from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.native.sends import batch_body
 from mqcore.client.producer_config import ProducerConfig
 from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending
+from mqcore.client.sending import Sending, deliver
 
 _Key = tuple[str, bool, MessageQueue | None]
 
@@ -21,23 +21,16 @@ class _Parts:
 
     def __init__(self, parts: Sequence[Sending]) -> None:
         self._parts = parts
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
 
     def set_result(self, result: SendResult, /) -> None:
-        self._is_done = True
         each = results_of_batch(result, [part.key for part in self._parts])
         for part, own in zip(self._parts, each, strict=True):
-            if part.outcome is not None and not part.outcome.done():
-                part.outcome.set_result(own)
+            deliver(part.outcome, own, None)
 
     def set_exception(self, error: BaseException, /) -> None:
-        self._is_done = True
+        assert isinstance(error, RocketMQError)
         for part in self._parts:
-            if part.outcome is not None and not part.outcome.done():
-                part.outcome.set_exception(error)
+            deliver(part.outcome, None, error)
 
 
 class Linger:

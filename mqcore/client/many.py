@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from mqcore.client.core.retry import Tries
@@ -15,11 +15,11 @@ from mqcore.client.errors import (
     RocketMQError,
 )
 from mqcore.client.message import Message, MessageQueue, SendResult
-from mqcore.client.native.sends import batch_body
+from mqcore.client.native.sends import batch_body, first_unlike
 from mqcore.client.producer_config import ProducerConfig
 from mqcore.client.sender import Sender
 from mqcore.client.sending import Sending
-from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode
+from mqcore.wire.codes import DLQ_PREFIX, FRAME_LENGTH_MAX, RETRY_PREFIX, RequestCode
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, WAIT
 
 Shard = Callable[[Message], object]
@@ -84,8 +84,8 @@ class _Group:
     """Messages of one topic, one wait_store and perhaps one queue, in order."""
 
     queue: MessageQueue | None
-    indexes: list[int] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    indexes: Sequence[int]
+    messages: list[Message]
 
 
 class _Part:
@@ -95,20 +95,14 @@ class _Part:
         self._whole = whole
         self._indexes = indexes
         self._keys = keys
-        self._is_done = False
-
-    def done(self) -> bool:
-        return self._is_done
 
     def set_result(self, result: SendResult, /) -> None:
-        self._is_done = True
         results = [result] if len(self._keys) == 1 else results_of_batch(result, self._keys)
         for index, each in zip(self._indexes, results, strict=True):
             self._whole.results[index] = each
         self._whole.part_done()
 
     def set_exception(self, error: BaseException, /) -> None:
-        self._is_done = True
         assert isinstance(error, RocketMQError)
         for index in self._indexes:
             self._whole.results[index] = error
@@ -136,7 +130,11 @@ class ManySend:
         """Send them; the result of each, in their order. Raises SendManyError."""
         keys = self._producer.check_all(messages)
         self.results = [None] * len(messages)
-        for group in await self._groups(messages, queue, shard):
+        if shard is None and first_unlike(messages, FRAME_LENGTH_MAX) == len(messages) > 0:
+            groups = [_Group(queue, range(len(messages)), messages)]
+        else:
+            groups = await self._groups(messages, queue, shard)
+        for group in groups:
             await self._hand_out(group, keys)
         self.part_done()
         await self._all_done
@@ -151,18 +149,17 @@ class ManySend:
     async def _groups(
         self, messages: list[Message], queue: MessageQueue | None, shard: Shard | None
     ) -> list[_Group]:
-        groups: dict[tuple[str, str | None, MessageQueue | None], _Group] = {}
+        groups: dict[tuple[str, str | None, MessageQueue | None], tuple[list[int], list[Message]]]
+        groups = {}
         for index, message in enumerate(messages):
             target = queue
             if shard is not None:
                 target = queue_by_shard(await self._queues(message.topic), shard(message))
             key = (message.topic, message.properties.get(WAIT), target)
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = _Group(target)
-            group.indexes.append(index)
-            group.messages.append(message)
-        return list(groups.values())
+            group = groups.setdefault(key, ([], []))
+            group[0].append(index)
+            group[1].append(message)
+        return [_Group(key[2], *members) for key, members in groups.items()]
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         wrapped = self._sender.instance.wrap(topic)
@@ -184,14 +181,9 @@ class ManySend:
                 return
         turns = QueueTurns()
         while at < len(messages):
-            end = at + 1
-            if fits_into_batch(messages[at]):
-                while (end < len(messages) and end - at < self._config.batch_count
-                       and fits_into_batch(messages[end])):
-                    end += 1
+            count = self._config.batch_count if fits_into_batch(messages[at]) else 1
+            body, end = batch_body(messages, at, count, self._config.batch_bytes)
             target = group.queue or turns.next(queues)
-            if end - at > 1:
-                body, end = batch_body(messages, at, end - at, self._config.batch_bytes)
             if end - at > 1:
                 chunk = messages[at:end]
                 chunk_keys = [keys[index] for index in group.indexes[at:end]]

@@ -52,8 +52,8 @@ class Message:
         delay_level: int = 0, flag: int = 0, wait_store: bool = True,
     ) -> None:
         self.topic = topic
-        self.body: bytes = _bytes_of(body)
-        self.flag = whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
+        self.body: bytes = body if type(body) is bytes else _bytes_of(body)
+        self.flag = flag and whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
         self.properties: dict[str, str] = {names.WAIT: "true" if wait_store else "false"}
         if tags:
             self.properties[names.TAGS] = tags
@@ -61,8 +61,9 @@ class Message:
             self.properties[names.KEYS] = keys if isinstance(keys, str) else " ".join(keys)
         if delay_level:
             self.properties[names.DELAY] = str(whole(delay_level, "delay_level", 0, 18))
-        for name, value in (properties or {}).items():
-            self.set_property(name, value)
+        if properties:
+            for name, value in properties.items():
+                self.set_property(name, value)
 
     def set_property(self, name: str, value: str) -> None:
         """Set a property of the application's own; ConfigError for one that is reserved, blank,

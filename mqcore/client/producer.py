@@ -22,7 +22,7 @@ from mqcore.client.instance import ClientInstance
 from mqcore.client.linger import Linger
 from mqcore.client.many import ManySend, Shard, batch_sending, one_batch
 from mqcore.client.message import Message, MessageQueue, SendResult
-from mqcore.client.native.sends import KeySource, batch_item_size
+from mqcore.client.native.sends import KeySource, batch_item_size, first_unlike
 from mqcore.client.producer_config import ProducerOptions, producer_configs
 from mqcore.client.role import Role
 from mqcore.client.sender import Sender
@@ -285,7 +285,14 @@ class AsyncProducer(Role):
     def check_all(self, messages: list[Message]) -> list[str]:
         """The unique keys of messages that passed the checks; raises like `prepare`."""
         for message in messages:
-            self._check(message)
+            if not isinstance(message, Message):
+                raise ConfigError(f"messages: expected Message, not {type(message).__name__}")
+        unlike = first_unlike(messages, self._config.message_size_max_bytes)
+        if messages and (unlike < len(messages) or self._sender.namespace):
+            for message in messages:
+                self._check(message)
+        elif messages:
+            self._check(messages[0])
         return keys.give_all(messages, _now_ms())
 
     def _check(self, message: Message) -> str:

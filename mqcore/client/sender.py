@@ -18,9 +18,11 @@ from mqcore.client.core.faults import FaultTable
 from mqcore.client.core.room import Room
 from mqcore.client.core.selection import QueueTurns, queue_by_shard
 from mqcore.client.errors import (
+    CODE_BROKER_NOT_FOUND,
     ClientError,
     ClosedError,
     ConfigError,
+    NoRouteError,
     RequestTimeout,
     RocketMQError,
 )
@@ -30,7 +32,7 @@ from mqcore.client.message import MessageQueue, SendResult, SendStatus
 from mqcore.client.native.sends import SendFrames
 from mqcore.client.pool import client_request
 from mqcore.client.producer_config import ProducerConfig
-from mqcore.client.sending import Sending
+from mqcore.client.sending import Sending, deliver
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode
 from mqcore.wire.command import Ext, encode, next_opaque
 from mqcore.wire.properties import (
@@ -290,15 +292,9 @@ class Sender:
         self, sending: Sending, result: SendResult | None, error: RocketMQError | None
     ) -> None:
         left = self.room.give(sending.size, 1 if sending.batch is None else len(sending.batch))
-        outcome = sending.outcome
         if result is None:
             result = sending.keep
-        if outcome is not None and not outcome.done():
-            if result is not None:
-                outcome.set_result(result)
-            else:
-                assert error is not None
-                outcome.set_exception(sending.tries.settle(error))
+        deliver(sending.outcome, result, error and sending.tries.settle(error))
         if sending.is_alone:
             self._leave_lane(sending)
         if sending.after is not None:
@@ -368,13 +364,21 @@ class Sender:
             failure = RequestTimeout(f"nothing came of {key} in time", stored=False)
         finally:
             for sending in self._held.pop(key, []):
-                if failure is None:
+                broken = failure or self._no_broker(sending)
+                if broken is None:
                     self._go(sending)
                 else:
-                    own = copy.copy(failure)
+                    own = copy.copy(broken)
                     own.topic, own.stored = sending.message.topic, False
                     sending.tries.begin()
                     self.failed(sending, own)
+
+    def _no_broker(self, sending: Sending) -> RocketMQError | None:
+        """What stands against a queue that the application chose."""
+        queue = sending.queue
+        if queue is None or self._routes.known_master(queue.broker_name) is not None:
+            return None
+        return NoRouteError(f"broker {queue.broker_name} has no master", CODE_BROKER_NOT_FOUND)
 
     async def _learn_route(self, topic: str) -> None:
         routes = self._routes

@@ -1,6 +1,8 @@
 """One send on its way: from `Sender.submit` to its outcome, without a task of its own."""
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +14,8 @@ from mqcore.client.native.answers import Waiter
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 
+log = logging.getLogger("mqcore.client")
+
 STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
     int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
@@ -21,11 +25,26 @@ STATUS = {
 
 
 class Outcome(Protocol):
-    """Where a send's outcome goes: an asyncio or a concurrent future."""
+    """Where a send's outcome goes: an asyncio or a concurrent future. InvalidStateError is raised
+    by one that was cancelled."""
 
-    def done(self) -> bool: ...
     def set_result(self, result: SendResult, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
+
+
+def deliver(
+    outcome: Outcome | None, result: SendResult | None, error: RocketMQError | None
+) -> None:
+    """Tell what came of a send; nobody may wait for it any more."""
+    if outcome is None:
+        return
+    try:
+        if result is not None:
+            outcome.set_result(result)
+        elif error is not None:
+            outcome.set_exception(error)
+    except asyncio.InvalidStateError:
+        log.debug("nobody waits any more for the outcome of a send")
 
 
 class Owner(Protocol):

@@ -14,14 +14,15 @@ class Room:
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._thread_count = 0          # threads that wait for room
         self.count = 0
         self.bytes = 0
 
     def try_take(self, size: int, count: int = 1) -> bool:
         """Whether `count` messages of `size` bytes together fit in now; they are in then."""
-        with self._changed:
+        with self._lock:
             return self._take(size, count)
 
     def take(self, size: int, timeout: float, count: int = 1) -> bool:
@@ -43,12 +44,16 @@ class Room:
 
     def give(self, size: int, count: int = 1) -> int:
         """They have their outcome; how many are still on their way."""
-        with self._changed:
+        with self._lock:
             self.count -= count
             self.bytes -= size
-            if self._thread_count:
+            if self._thread_count and self._is_roomy():
                 self._changed.notify_all()
             return self.count
+
+    def _is_roomy(self) -> bool:
+        """Whether to wake who waits: not for each place, that would be one turn of threads each."""
+        return (4 * self.count <= 3 * self._count_max and 4 * self.bytes <= 3 * self._bytes_max)
 
     def _take(self, size: int, count: int) -> bool:
         if self.count and (self.count + count > self._count_max

@@ -5,7 +5,7 @@ The bytes are those of `mqcore.wire.command.encode` for the same fields (remotin
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_SetItem
+from cpython.dict cimport PyDict_Contains, PyDict_GetItem, PyDict_Next, PyDict_SetItem
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy
@@ -21,7 +21,7 @@ from mqcore.client.errors import ConfigError, MessageTooLarge
 from mqcore.wire.codes import FRAME_LENGTH_MAX, VERSION_4_9_8
 from mqcore.wire.fastjson import quote
 from mqcore.wire.ids import local_address, month_start_ms
-from mqcore.wire.properties import LENGTH_MAX, UNIQ_KEY
+from mqcore.wire.properties import DELAY, LENGTH_MAX, TRANSACTION_PREPARED, UNIQ_KEY, WAIT
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -42,6 +42,9 @@ cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
 cdef int64_t _CLOCK_STEP_BACK_MS = 1_000_000
 cdef int64_t _DAYS_32_MS = 32 * 86_400_000
 cdef object _UNIQ_KEY = UNIQ_KEY
+cdef object _WAIT = WAIT
+cdef object _DELAY = DELAY
+cdef object _TRANSACTION_PREPARED = TRANSACTION_PREPARED
 cdef const char* _DIGITS = b"0123456789ABCDEF"
 cdef uint8_t[256] _special             # 1: is escaped in JSON
 
@@ -268,11 +271,31 @@ def batch_item_size(object message) -> int:
     return BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + _properties_size(properties)
 
 
+def first_unlike(list messages, Py_ssize_t body_size_max) -> int:
+    """The index of the first message that is not of the kind of the first one: another topic, or
+    WAIT, or no body of 1 to `body_size_max` bytes; their number if there is none."""
+    cdef Py_ssize_t index
+    cdef PyObject* found
+    cdef object topic = None, wait = None, body
+    for index in range(len(messages)):
+        message = messages[index]
+        found = PyDict_GetItem(<dict?>message.properties, _WAIT)
+        body = message.body
+        if index == 0:
+            topic = message.topic
+            wait = None if found == NULL else <object>found
+        elif message.topic != topic or (None if found == NULL else <object>found) != wait:
+            return index
+        if type(body) is not bytes or not 0 < PyBytes_GET_SIZE(body) <= body_size_max:
+            return index
+    return len(messages)
+
+
 def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t size_max) -> tuple:
     """The batch of messages from index `first` on: (its bytes, index behind its last message).
 
-    As many as fit into `count_max` and `size_max` bytes; at least one, however long it is. Raises
-    MessageTooLarge, ConfigError.
+    As many as fit into `count_max` and `size_max` bytes, up to one that no batch may hold: with a
+    delay, or of a transaction. At least one, whatever it is. Raises MessageTooLarge, ConfigError.
     """
     cdef Py_ssize_t last = first, size = 0, item_size, properties_size, body_size
     cdef Py_ssize_t count = min(<Py_ssize_t>len(messages), first + count_max)
@@ -285,6 +308,9 @@ def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t
         message = messages[last]
         properties = message.properties
         body = message.body
+        if last > first and (PyDict_Contains(properties, _DELAY)
+                             or PyDict_Contains(properties, _TRANSACTION_PREPARED)):
+            break
         properties_size = _properties_size(properties)
         item_size = BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size
         if size + item_size > size_max and last > first:
