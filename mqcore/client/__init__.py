@@ -2,6 +2,7 @@
 from mqcore.client.admin import Admin, AdminError, AsyncAdmin
 from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
+from mqcore.client.blocking_transaction import Transaction, TransactionProducer
 from mqcore.client.config import ClientConfig
 from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
 from mqcore.client.core.compression import Compression
@@ -41,6 +42,13 @@ from mqcore.client.message import (
 )
 from mqcore.client.producer import AsyncProducer
 from mqcore.client.reader import AsyncReader, Reader
+from mqcore.client.replies import create_reply
+from mqcore.client.transaction import (
+    AsyncTransaction,
+    AsyncTransactionProducer,
+    LocalTransactionState,
+    TransactionSendResult,
+)
 
 __all__ = [
     "AccessDenied",
@@ -50,6 +58,8 @@ __all__ = [
     "AsyncProducer",
     "AsyncPushConsumer",
     "AsyncReader",
+    "AsyncTransaction",
+    "AsyncTransactionProducer",
     "BrokerError",
     "ClientConfig",
     "ClientError",
@@ -61,6 +71,7 @@ __all__ = [
     "ConsumeFrom",
     "ConsumeStatus",
     "Credentials",
+    "LocalTransactionState",
     "MQBrokerException",
     "MQClientException",
     "Message",
@@ -87,5 +98,9 @@ __all__ = [
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionSendResult",
     "arrow_schema",
+    "create_reply",
 ]

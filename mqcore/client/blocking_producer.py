@@ -10,7 +10,7 @@ from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError
 from mqcore.client.many import Shard
-from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.message import Message, MessageQueue, ReceivedMessage, SendResult
 from mqcore.client.producer import AsyncProducer, Selector, shard_of
 from mqcore.client.producer_config import ProducerOptions
 from mqcore.client.sending import Sending
@@ -103,6 +103,14 @@ class BlockingProducer(BlockingRole[A]):
         """Send without an answer, as AsyncProducer.send_oneway."""
         self._call(self._role.send_oneway, message, queue=queue, shard=shard, selector=selector,
                    arg=arg, timeout=timeout)
+
+    def request(
+        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
+        shard: object = None, selector: Selector | None = None, arg: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of a consumer, as AsyncProducer.request."""
+        return self._call(self._role.request, message, timeout=timeout, queue=queue, shard=shard,
+                          selector=selector, arg=arg)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was sent has its outcome, as AsyncProducer.flush.

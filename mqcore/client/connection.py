@@ -22,7 +22,8 @@ _OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 _CORK_BYTES_MAX = 256 * 1024        # more than this does not wait for the end of the turn
 _TIMER_STEP_S = 0.01
 
-RequestHandler = Callable[[Command], Awaitable[Command | None]]
+# Called with a request of the peer and the peer's address, host:port
+RequestHandler = Callable[[Command, str], Awaitable[Command | None]]
 
 log = logging.getLogger("mqcore.client")
 
@@ -237,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         answer = None
         if self._on_request is not None:
             try:
-                answer = await self._on_request(command)
+                answer = await self._on_request(command, self.address)
             except Exception as error:      # the connection boundary: one request of the peer
                 log.exception("request %d of %s failed", command.code, self.address)
                 answer = response(command, ResponseCode.SYSTEM_ERROR, repr(error))

@@ -32,6 +32,7 @@ DISCOVERY_INTERVAL_S = 120.0
 log = logging.getLogger("mqcore.client")
 
 Handler = Callable[[Command], Awaitable[Command | None]]
+HandlerFrom = Callable[[Command, str], Awaitable[Command | None]]
 
 
 class ClientInstance:
@@ -45,7 +46,7 @@ class ClientInstance:
         self.config = config
         self._heartbeat = heartbeat
         self._masters_only = masters_only
-        self._handlers: dict[int, Handler] = {}
+        self._handlers: dict[int, HandlerFrom] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat_lock = asyncio.Lock()
         self.pool = ConnectionPool(
@@ -104,11 +105,15 @@ class ClientInstance:
 
     def on(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests of brokers with this code."""
+        self.on_from(code, lambda command, address: handler(command))
+
+    def on_from(self, code: RequestCode, handler: HandlerFrom) -> None:
+        """The same for a handler that wants to know which broker asks: its host:port."""
         self._handlers[code] = handler
 
-    async def _on_request(self, command: Command) -> Command | None:
+    async def _on_request(self, command: Command, address: str) -> Command | None:
         handler = self._handlers.get(command.code)
-        return None if handler is None else await handler(command)
+        return None if handler is None else await handler(command, address)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a background task until it ends or the instance stops; a failure is logged."""
@@ -152,12 +157,16 @@ class ClientInstance:
         if self._heartbeat_lock.locked():
             return
         async with self._heartbeat_lock:
-            body = fastjson.dumps({"clientID": self.client_id, **self._heartbeat()})
             for address in self.broker_addresses():
-                try:
-                    await self.call(address, client_request(RequestCode.HEART_BEAT, body=body))
-                except RocketMQError as error:
-                    log.warning("heartbeat to %s failed: %s", address, error)
+                await self.greet(address)
+
+    async def greet(self, address: str) -> None:
+        """One heartbeat to one broker, so that it knows us; a failure is logged."""
+        body = fastjson.dumps({"clientID": self.client_id, **self._heartbeat()})
+        try:
+            await self.call(address, client_request(RequestCode.HEART_BEAT, body=body))
+        except RocketMQError as error:
+            log.warning("heartbeat to %s failed: %s", address, error)
 
     async def call(
         self, address: str, command: Command, *, timeout: float | None = None

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Unpack
@@ -21,12 +22,14 @@ from mqcore.client.hooks import Hooks
 from mqcore.client.instance import ClientInstance
 from mqcore.client.linger import Linger
 from mqcore.client.many import ManySend, Shard, batch_sending, one_batch
-from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.message import Message, MessageQueue, ReceivedMessage, SendResult
 from mqcore.client.native.sends import KeySource, batch_item_size, first_unlike
 from mqcore.client.producer_config import ProducerOptions, producer_configs
+from mqcore.client.replies import Replies
 from mqcore.client.role import Role
 from mqcore.client.sender import Sender
 from mqcore.client.sending import Sending
+from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
 from mqcore.wire.properties import INSTANCE_ID, MESSAGE_TYPE, REPLY, TRANSACTION_PREPARED
@@ -42,6 +45,7 @@ _CHECKED_TOPICS_MAX = 10_000
 Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
 keys = KeySource()
+_tracer_numbers = itertools.count()
 
 
 def _now_ms() -> int:
@@ -75,6 +79,22 @@ class AsyncProducer(Role):
         self._sender = Sender(self._instance, self._config, self._group, self._hooks)
         self._linger = Linger(self._sender, self._config) if self._config.linger else None
         self._topics: dict[str, str] = {}       # checked ones, and what brokers call them
+        self._replies = Replies()
+        self._asked_topics: set[str] = set()    # whose brokers know this client for replies
+        self._instance.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replies.on_reply)
+        self._tracer = self._make_tracer(group, client) if self._config.trace else None
+
+    def _make_tracer(
+        self, group: str, client: ClientConfig
+    ) -> tuple[TraceDispatcher, AsyncProducer]:
+        """What sends trace messages, with a producer of its own."""
+        number = next(_tracer_numbers)
+        producer = AsyncProducer(
+            f"_INNER_TRACE_PRODUCER-{group}-PRODUCE-{number}", config=client,
+            send_timeout=5.0, message_size_max_bytes=TRACE_MESSAGE_SIZE_MAX)
+        dispatcher = TraceDispatcher(producer, self._config.trace_topic)
+        self._hooks.add(dispatcher)
+        return dispatcher, producer
 
     @property
     def group(self) -> str:
@@ -94,6 +114,8 @@ class AsyncProducer(Role):
 
     async def _start(self) -> None:
         self._sender.start()
+        if self._tracer is not None:
+            await self._tracer[1].start()
         for topic in self._config.topics:
             await self._instance.routes.queues_to_publish(
                 self._instance.wrap(topic), timeout=self._config.send_timeout)
@@ -107,6 +129,9 @@ class AsyncProducer(Role):
         except RequestTimeout:
             self._sender.close()
             raise
+        if self._tracer is not None:
+            self._tracer[0].flush()
+            await self._tracer[1].close(timeout * 0.1)
         await self._instance.unregister(producer=self._group)
         self._sender.close()
 
@@ -224,6 +249,38 @@ class AsyncProducer(Role):
         self._sender.write(sending, target, next_opaque(), connection.out, is_oneway=True)
         connection.plan_flush()
 
+    async def request(
+        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
+        shard: object = None, selector: Selector | None = None, arg: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply of a consumer (client.md 2.12).
+
+        timeout   seconds for the send and the reply; None: the option send_timeout
+        Raises RequestTimeout with code 10006 when the message is stored and no reply comes, else
+        like `send`.
+        """
+        self._life.check()
+        limit = self._timeout(timeout)
+        deadline = asyncio.get_running_loop().time() + limit
+        await self._be_known(self._check(message), limit)
+        asked, correlation = self._replies.ask(message, self.client_id, limit)
+        try:
+            left = max(0.001, deadline - asyncio.get_running_loop().time())
+            await self.send(asked, timeout=left, queue=queue, shard=shard, selector=selector,
+                            arg=arg)
+            return await self._replies.wait(correlation, deadline)
+        finally:
+            self._replies.forget(correlation)
+
+    async def _be_known(self, topic: str, timeout: float) -> None:
+        """Brokers bring replies to clients whose heartbeat they had."""
+        if topic in self._asked_topics:
+            return
+        await self._instance.routes.queues_to_publish(topic, timeout=timeout)
+        await self._instance.send_heartbeats()
+        if len(self._asked_topics) < _CHECKED_TOPICS_MAX:
+            self._asked_topics.add(topic)
+
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was sent has its outcome; lingering batches leave at once.
 
@@ -269,6 +326,7 @@ class AsyncProducer(Role):
             sending.shard = shard
             sending.is_alone = True
         if properties.get(MESSAGE_TYPE) == REPLY:
+            sending.topic = message.topic       # the cluster's, of no namespace
             sending.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
         return sending
 

@@ -389,7 +389,10 @@ class Sender:
             routes.master(queue.broker_name)
 
     async def _connect(self, address: str) -> None:
+        """Connect, and say who we are: brokers forget us with the connection."""
         await self._pool.connection(address)
+        if not self.instance.config.vip_channel:
+            self.instance.spawn(self.instance.greet(address))
 
     async def _learn_new_topic(self, topic: str) -> None:
         """The broker has just made the topic: ask for its own route, now or at the next send."""

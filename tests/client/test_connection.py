@@ -122,7 +122,7 @@ def test_requests_of_the_peer_are_answered_and_unknown_ones_refused():
             writer.write(encode(request(code)))
             got.append(await read(reader))
 
-    async def handler(command):
+    async def handler(command, address):
         return response(command, 0, "mine") if command.code == 221 else None
 
     async def scenario():
