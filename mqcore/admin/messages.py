@@ -16,7 +16,6 @@ from mqcore.client import (
     AsyncProducer,
     AsyncPushConsumer,
     ConsumeContext,
-    ConsumeFrom,
     Message,
     ReceivedMessage,
     RocketMQError,
@@ -113,11 +112,8 @@ def consume_command(
 
     With --count, ends with status 1 when fewer messages came in time.
     """
-    consume_from = ConsumeFrom.FIRST_OFFSET if start == "first" else ConsumeFrom.LAST_OFFSET
     try:
-        printed = asyncio.run(
-            _consume(topic, group, namesrv, tags, count, timeout_s, consume_from)
-        )
+        printed = asyncio.run(_consume(topic, group, namesrv, tags, count, timeout_s, start))
     except (RocketMQError, ValueError) as error:
         raise _fail(error) from error
     if count is not None and printed < count:
@@ -126,7 +122,7 @@ def consume_command(
 
 async def _consume(
     topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
-    consume_from: ConsumeFrom,
+    start: str,
 ) -> int:
     enough = asyncio.Event()
     printed = 0
@@ -143,9 +139,9 @@ async def _consume(
             enough.set()
 
     consumer = AsyncPushConsumer(
-        group, show, namesrv=namesrv, consume_from=consume_from, max_concurrency=1,
+        group, topic, show, filter=tags, namesrv=namesrv, concurrency=1,
+        start="first" if start == "first" else "last",
     )
-    consumer.subscribe(topic, tags)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, enough.set)

@@ -4,8 +4,15 @@ from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
 from mqcore.client.blocking_transaction import Transaction, TransactionProducer
 from mqcore.client.config import ClientConfig
-from mqcore.client.consumer import AsyncPushConsumer, ConsumeFrom
+from mqcore.client.consume.iterate import AsyncConsumer, BlockingDelivery, Consumer, Delivery
+from mqcore.client.consume.listener import ConsumeContext, ConsumeStatus, Reject, Retry
+from mqcore.client.consume.lite_pull import AsyncLitePullConsumer, LitePullConsumer
+from mqcore.client.consume.options import Sql92
+from mqcore.client.consume.pull_consumer import AsyncPullConsumer, PullConsumer
+from mqcore.client.consume.pulling import PullResult
+from mqcore.client.consume.push import AsyncPushConsumer, PushConsumer
 from mqcore.client.core.compression import Compression
+from mqcore.client.core.offsets import ConsumeFrom
 from mqcore.client.core.signature import Credentials
 from mqcore.client.errors import (
     AccessDenied,
@@ -29,19 +36,17 @@ from mqcore.client.errors import (
     RocketMQError,
     RocketMQException,
 )
-from mqcore.client.listener import ConsumeContext, ConsumeStatus
 from mqcore.client.many import SendManyError
 from mqcore.client.message import (
     Message,
     MessageQueue,
-    PullResult,
     PullStatus,
-    ReceivedMessage,
     SendResult,
     SendStatus,
 )
 from mqcore.client.producer import AsyncProducer
 from mqcore.client.reader import AsyncReader, Reader
+from mqcore.client.received import ReceivedMessage
 from mqcore.client.replies import create_reply
 from mqcore.client.transaction import (
     AsyncTransaction,
@@ -55,11 +60,15 @@ __all__ = [
     "Admin",
     "AdminError",
     "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncLitePullConsumer",
     "AsyncProducer",
+    "AsyncPullConsumer",
     "AsyncPushConsumer",
     "AsyncReader",
     "AsyncTransaction",
     "AsyncTransactionProducer",
+    "BlockingDelivery",
     "BrokerError",
     "ClientConfig",
     "ClientError",
@@ -70,7 +79,10 @@ __all__ = [
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
+    "Consumer",
     "Credentials",
+    "Delivery",
+    "LitePullConsumer",
     "LocalTransactionState",
     "MQBrokerException",
     "MQClientException",
@@ -79,13 +91,16 @@ __all__ = [
     "MessageTooLarge",
     "NoRouteError",
     "Producer",
+    "PullConsumer",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
     "QueueFull",
     "RawBatch",
     "ReadGap",
     "Reader",
     "ReceivedMessage",
+    "Reject",
     "RemotingConnectException",
     "RemotingError",
     "RemotingException",
@@ -93,11 +108,13 @@ __all__ = [
     "RemotingTooMuchRequestException",
     "RequestTimeout",
     "RequestTimeoutException",
+    "Retry",
     "RocketMQError",
     "RocketMQException",
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "Sql92",
     "Transaction",
     "TransactionProducer",
     "TransactionSendResult",

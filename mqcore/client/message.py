@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from mqcore.client.core.options import whole
 from mqcore.client.errors import ConfigError
 from mqcore.wire import properties as names
-from mqcore.wire.records import Record
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -129,63 +128,8 @@ class SendResult:
     is_traced: bool = True
 
 
-@dataclass(slots=True)
-class ReceivedMessage:
-    """A message that was pulled; `body` is decompressed."""
-
-    topic: str
-    body: bytes
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-    commit_log_offset: int
-    properties: dict[str, str]
-    flag: int
-    sys_flag: int
-    reconsume_times: int
-    born_timestamp_ms: int
-    born_host: tuple[str, int]
-    store_timestamp_ms: int
-    store_host: tuple[str, int]
-    store_size: int
-
-    @classmethod
-    def from_record(cls, record: Record, queue: MessageQueue) -> ReceivedMessage:
-        """What `record`, pulled from `queue`, is to an application; raises RecordError."""
-        return cls(
-            topic=record.topic, body=record.plain_body(), message_id=record.message_id,
-            offset_message_id=record.offset_message_id, queue=queue,
-            queue_offset=record.queue_offset, commit_log_offset=record.physical_offset,
-            properties=record.properties, flag=record.flag, sys_flag=record.sys_flag,
-            reconsume_times=record.reconsume_times, born_timestamp_ms=record.born_timestamp_ms,
-            born_host=record.born_host, store_timestamp_ms=record.store_timestamp_ms,
-            store_host=record.store_host, store_size=record.size,
-        )
-
-    @property
-    def tags(self) -> str | None:
-        return self.properties.get(names.TAGS)
-
-    @property
-    def keys(self) -> list[str]:
-        return self.properties.get(names.KEYS, "").split()
-
-
 class PullStatus(IntEnum):
     FOUND = 0
     NO_NEW_MESSAGE = 1
     NO_MATCHED_MESSAGE = 2
     OFFSET_ILLEGAL = 3
-
-
-@dataclass(slots=True)
-class PullResult:
-    """One answer to a pull; `messages` is already filtered by tag text."""
-
-    status: PullStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    suggested_broker_id: int = 0
-    messages: list[ReceivedMessage] = field(default_factory=list)

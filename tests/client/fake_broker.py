@@ -171,6 +171,11 @@ class FakeBroker:
         ids = list(self.members.get(command.ext["consumerGroup"], {}))
         return response(command, 0, body=fastjson.dumps({"consumerIdList": ids}))
 
+    async def on_get_consumer_connection_list(
+        self, command: Command, writer: asyncio.StreamWriter
+    ) -> Command:
+        return response(command, ResponseCode.CONSUMER_NOT_ONLINE, "nobody is asked for")
+
     async def on_query_consumer_offset(
         self, command: Command, writer: asyncio.StreamWriter
     ) -> Command:

@@ -13,7 +13,6 @@ from mqcore.client import (
     AsyncPushConsumer,
     BrokerError,
     ClientError,
-    ConsumeFrom,
     ConsumeStatus,
     Message,
     RequestTimeout,
@@ -165,9 +164,7 @@ def test_a_message_is_consumed_and_its_offset_committed_at_shutdown(tmp_path):
             async def listen(messages, context):
                 got.extend(messages)
             consumer = AsyncPushConsumer(
-                "CG", listen, namesrv=address, consume_from=ConsumeFrom.FIRST_OFFSET
-            )
-            consumer.subscribe("T", "A")
+                "CG", {"T": "A"}, listen, namesrv=address, start="first")
             async with consumer:
                 await wait_until_async(lambda: len(got) == 10, "ten messages")
                 await producer.send(Message("T", "late", tags="A"))
@@ -186,10 +183,8 @@ def test_a_message_whose_tag_only_has_an_equal_hash_is_left_out(tmp_path):
             await producer.send(Message("T", "wrong", tags="BB"))       # hash of "Aa"
             await producer.send(Message("T", "right", tags="Aa"))
             consumer = AsyncPushConsumer(
-                "CG", lambda messages, context: got.extend(messages), namesrv=address,
-                consume_from=ConsumeFrom.FIRST_OFFSET,
-            )
-            consumer.subscribe("T", "Aa")
+                "CG", "T", got.append, filter="Aa", namesrv=address, start="first",
+                run_in_thread=True)
             async with consumer:
                 await wait_until_async(lambda: got, "a message")
         assert [message.body for message in got] == [b"right"]
@@ -207,13 +202,14 @@ def test_a_message_that_failed_comes_again_by_the_retry_topic(tmp_path, in_threa
                 context.delay_level = 1
                 raise RuntimeError("not now")
             return ConsumeStatus.SUCCESS
+
+        async def later(messages, context):
+            return listen(messages, context)
         async with AsyncProducer("PG", namesrv=address) as producer:
             sent = await producer.send(Message("T", "x"))
             consumer = AsyncPushConsumer(
-                "CG", listen, namesrv=address, consume_from=ConsumeFrom.FIRST_OFFSET,
-                run_in_thread=in_thread,
-            )
-            consumer.subscribe("T")
+                "CG", "T", listen if in_thread else later, namesrv=address, start="first",
+                run_in_thread=in_thread)
             async with consumer:
                 await wait_until_async(lambda: len(got) == 2, "two messages")
         back = next(c for c in brokers[0].requests if c.code == RequestCode.CONSUMER_SEND_MSG_BACK)
@@ -225,13 +221,11 @@ def test_a_message_that_failed_comes_again_by_the_retry_topic(tmp_path, in_threa
 
 def test_two_members_share_the_queues_and_the_one_that_stays_gets_them_back(tmp_path):
     async def scenario(address, brokers):
-        def listen(messages, context):
+        async def listen(messages, context):
             return ConsumeStatus.SUCCESS
 
         def member():
-            consumer = AsyncPushConsumer("CG", listen, namesrv=address)
-            consumer.subscribe("T")
-            return consumer
+            return AsyncPushConsumer("CG", ["T"], listen, namesrv=address)
 
         def queues(consumer):
             return [queue for queue in consumer.assignment if queue.topic == "T"]
@@ -254,9 +248,7 @@ def test_a_corrected_offset_is_taken_over(tmp_path):
             await producer.send(Message("T", "x"))
             brokers[0].committed.update({("CG", "T", number): 1000 for number in range(2)})
             consumer = AsyncPushConsumer(
-                "CG", lambda messages, context: got.extend(messages), namesrv=address
-            )
-            consumer.subscribe("T")
+                "CG", "T", got.append, namesrv=address, run_in_thread=True)
             async with consumer:
                 await wait_until_async(lambda: all(
                     brokers[0].committed[("CG", "T", number)] <= 1 for number in range(2)
@@ -273,10 +265,7 @@ def test_a_consumer_that_lost_its_connections_joins_again(tmp_path):
         async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "before"))
             consumer = AsyncPushConsumer(
-                "CG", lambda messages, context: got.extend(messages), namesrv=address,
-                consume_from=ConsumeFrom.FIRST_OFFSET,
-            )
-            consumer.subscribe("T")
+                "CG", "T", got.append, namesrv=address, start="first", run_in_thread=True)
             async with consumer:
                 await wait_until_async(lambda: got, "a message")
                 for writer in brokers[0].members["CG"].values():

@@ -1,82 +1,10 @@
-"""How queues are shared and offsets follow: allocation, process queues, route queues."""
-from itertools import chain
-
+"""Which queues of a route are for sending and for reading; addresses; reserved properties."""
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mqcore.client.config import split_addresses
-from mqcore.client.core.allocate import allocate_averagely
-from mqcore.client.core.process_queue import ProcessQueue
-from mqcore.client.message import Message, MessageQueue, ReceivedMessage
+from mqcore.client.message import Message
 from mqcore.client.route import publish_queues, subscribe_queues
 from mqcore.wire.topics import BodyError, BrokerData, QueueData, TopicRoute
-
-QUEUES = [MessageQueue("T", "broker-a", number) for number in range(100)]
-
-
-def message(offset, body=b"x"):
-    return ReceivedMessage(
-        "T", body, "m", "o", QUEUES[0], offset, 0, {}, 0, 0, 0, 0, ("", 0), 0, ("", 0), 0
-    )
-
-
-@pytest.mark.parametrize(("queue_count", "member_count", "shares"), [
-    (8, 3, [[0, 1, 2], [3, 4, 5], [6, 7]]),
-    (4, 6, [[0], [1], [2], [3], [], []]),
-    (10, 4, [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]),
-    (1, 1, [[0]]),
-])
-def test_shares_are_those_of_the_java_client(queue_count, member_count, shares):
-    members = [f"10.0.0.{n}@1" for n in range(member_count)]
-    computed = [allocate_averagely(m, QUEUES[:queue_count], members) for m in members]
-
-    assert [[queue.queue_id for queue in share] for share in computed] == shares
-
-
-@given(st.integers(0, 60), st.integers(1, 20), st.randoms())
-def test_every_queue_has_exactly_one_owner(queue_count, member_count, shuffler):
-    members = [f"{n}@x" for n in range(member_count)]
-    shuffled = QUEUES[:queue_count]
-    shuffler.shuffle(shuffled)
-    owned = [allocate_averagely(member, shuffled, members) for member in members]
-
-    assert sorted(chain.from_iterable(owned)) == QUEUES[:queue_count]
-    assert max(map(len, owned)) - min(map(len, owned)) <= 1
-
-
-def test_a_member_that_is_not_listed_gets_nothing():
-    assert allocate_averagely("me", QUEUES, ["other"]) == []
-
-
-def test_the_commit_offset_waits_for_the_oldest_message():
-    queue = ProcessQueue(1001)
-    batch = [message(offset) for offset in range(1001, 1011)]
-    queue.put(batch, 1011)
-
-    queue.done(batch[1:])
-    assert (queue.commit_offset, queue.message_count, queue.has_progress) == (1001, 1, False)
-    queue.done(batch[:1])
-    assert (queue.commit_offset, queue.message_count, queue.byte_count) == (1011, 0, 0)
-
-
-def test_offsets_without_a_wanted_message_are_committed():
-    queue = ProcessQueue(5)
-    queue.put([], 42)
-
-    assert queue.commit_offset == 42
-
-
-@given(st.lists(st.integers(0, 39), unique=True))
-def test_the_commit_offset_is_the_smallest_unfinished_one(finished):
-    queue = ProcessQueue(0)
-    messages = [message(offset) for offset in range(40)]
-    queue.put(messages, 40)
-    for offset in finished:
-        queue.done([messages[offset]])
-
-    assert queue.commit_offset == min(set(range(40)) - set(finished), default=40)
-
 
 ROUTE = TopicRoute(
     (QueueData("b", 2, 1, 6), QueueData("a", 1, 2, 6), QueueData("w", 1, 1, 2),

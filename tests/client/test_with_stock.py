@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mqcore
-from mqcore.client import AsyncProducer, AsyncPushConsumer, ConsumeFrom, ConsumeStatus, Message
+from mqcore.client import AsyncProducer, AsyncPushConsumer, ConsumeStatus, Message
 from tests.support.stock import require_stock, start_broker
 from tests.support.waiting import wait_until_async
 
@@ -78,9 +78,7 @@ def test_messages_of_every_kind_come_back_from_a_stock_broker(address):
             await producer.send(Message("T1", "not wanted", tags="C"))
             await producer.send_oneway(Message("T1", "oneway", tags="A"))
             consumer = AsyncPushConsumer(
-                "CG1", listen, namesrv=address, consume_from=ConsumeFrom.FIRST_OFFSET
-            )
-            consumer.subscribe("T1", "A || B")
+                "CG1", "T1", listen, filter="A || B", namesrv=address, start="first")
             async with consumer:
                 await wait_until_async(lambda: len(got) == 9, "nine messages")
         ids = ",".join(result.message_id for result in sent).split(",")
@@ -101,10 +99,7 @@ def test_a_group_goes_on_where_it_committed(address):
     async def consume(count):
         got = []
         consumer = AsyncPushConsumer(
-            "CG2", lambda messages, context: got.extend(messages), namesrv=address,
-            consume_from=ConsumeFrom.FIRST_OFFSET,
-        )
-        consumer.subscribe("T2")
+            "CG2", "T2", got.append, namesrv=address, start="first", run_in_thread=True)
         async with consumer:
             await wait_until_async(lambda: len(got) >= count, "all messages")
         return [message.body for message in got]
@@ -124,9 +119,8 @@ def test_a_group_goes_on_where_it_committed(address):
 
 def test_two_members_of_a_group_share_what_a_stock_broker_holds(address):
     def member():
-        consumer = AsyncPushConsumer("CG3", lambda messages, context: None, namesrv=address)
-        consumer.subscribe("T3")
-        return consumer
+        return AsyncPushConsumer(
+            "CG3", "T3", lambda message: None, namesrv=address, run_in_thread=True)
 
     def queues(consumer):
         return {queue for queue in consumer.assignment if queue.topic == "T3"}

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.client import AsyncPushConsumer, ConsumeContext, ConsumeFrom, ReceivedMessage
+from mqcore.client import AsyncPushConsumer, ConsumeContext, ReceivedMessage
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
@@ -174,12 +174,11 @@ async def consumed_under_kills(broker: MqcoreProcess) -> tuple[Promises, set[Nam
     """Each process dies once while a push consumer reads; what was sent and what came."""
     consumed: set[Name] = set()
 
-    def listener(messages: list[ReceivedMessage], _context: ConsumeContext) -> None:
+    async def listener(messages: list[ReceivedMessage], _context: ConsumeContext) -> None:
         consumed.update(name_of(message.body) for message in messages)
 
-    consumer = AsyncPushConsumer("witness", listener, namesrv=broker.namesrv_addr,
-                            consume_from=ConsumeFrom.FIRST_OFFSET, consume_batch_size=32)
-    consumer.subscribe(TOPIC)
+    consumer = AsyncPushConsumer("witness", TOPIC, listener, namesrv=broker.namesrv_addr,
+                                 start="first", batch=32)
     async with load(broker.broker_addr, SEED) as running, consumer:
         for role in random.Random(SEED).sample(ROLES, len(ROLES)):
             await running.acknowledged(ACKS_BETWEEN_MAX)

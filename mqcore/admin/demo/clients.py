@@ -22,7 +22,6 @@ from mqcore.client import (
     AsyncProducer,
     AsyncPushConsumer,
     ConsumeContext,
-    ConsumeFrom,
     Message,
     ReceivedMessage,
     RocketMQError,
@@ -190,9 +189,7 @@ async def consume(namesrv: str, topic: str, group: str, diary: Diary) -> None:
             diary.write(got=message.keys[0], queue=message.queue.queue_id,
                         offset=message.queue_offset)
 
-    consumer = AsyncPushConsumer(group, listen, namesrv=namesrv,
-                                 consume_from=ConsumeFrom.FIRST_OFFSET)
-    consumer.subscribe(topic)
+    consumer = AsyncPushConsumer(group, topic, listen, namesrv=namesrv, start="first")
     queues: list[int] | None = None
     async with consumer:
         while not stopping.is_set():

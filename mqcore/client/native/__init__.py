@@ -1,1 +1,1 @@
-"""What the client does natively: encoding sends, cutting frames and records, columns."""
+"""What the client does natively: sends and their answers, frames, records, columns."""

@@ -1,15 +1,20 @@
 """Pulling messages and asking for offsets: what consumers are built on (client.md 4.7 to 4.9)."""
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
 from mqcore.client.errors import ClientError, broker_error
 from mqcore.client.instance import ClientInstance
-from mqcore.client.message import MessageQueue, PullResult, PullStatus, ReceivedMessage
+from mqcore.client.message import MessageQueue, PullStatus
+from mqcore.client.native.records import cut
 from mqcore.client.pool import client_request
+from mqcore.client.received import ReceivedMessage
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.numbers import whole_number
-from mqcore.wire.properties import MAX_OFFSET, MIN_OFFSET
-from mqcore.wire.records import RecordError, decode_records
+from mqcore.wire.properties import RETRY_TOPIC
+from mqcore.wire.records import RecordError
 from mqcore.wire.tags import Subscription
 
 SUSPEND_S = 15.0
@@ -20,59 +25,101 @@ SEARCH_TIMEOUT_S = 6.0
 _SYS_FLAG_COMMIT = 0x1
 _SYS_FLAG_SUSPEND = 0x2
 _SYS_FLAG_SUBSCRIPTION = 0x4
+SYS_FLAG_LITE = 0x10
 _STATUS = {
-    ResponseCode.SUCCESS: PullStatus.FOUND,
-    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
-    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
-    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MESSAGE,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MESSAGE,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
 }
 
+M = TypeVar("M", bound=ReceivedMessage)
 
-async def pull(
-    instance: ClientInstance, group: str, queue: MessageQueue, subscription: Subscription,
-    offset: int, *, count_max: int = 32, suspend: float = SUSPEND_S,
-    commit_offset: int | None = None, send_subscription: bool = False, broker_id: int = MASTER_ID,
-    timeout: float = PULL_TIMEOUT_S,
-) -> PullResult:
-    """One pull from `offset` of a queue.
 
+@dataclass(slots=True)
+class PullResult(Generic[M]):
+    """One answer to a pull; `messages` is already filtered by tag text."""
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int = 0
+    messages: list[M] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class PullRequest:
+    """
+    queue              as brokers know it
     suspend            seconds that the broker may hold it when there is nothing new; 0 = not at all
     commit_offset      an offset to commit with it (masters only); None = none
     send_subscription  filter by `subscription` itself, not by what heartbeats registered
-
-    Messages whose tag only has an equal hash are left out. Raises RemotingError,
-    BrokerError, ClientError for an answer that cannot be read.
+    timeout            seconds for the answer
     """
-    address = instance.routes.reader(queue.broker_name, broker_id)
-    sys_flag = _SYS_FLAG_SUSPEND if suspend > 0 else 0
-    sys_flag |= _SYS_FLAG_SUBSCRIPTION if send_subscription else 0
-    if commit_offset is not None and broker_id == MASTER_ID:
+
+    group: str
+    queue: MessageQueue
+    subscription: Subscription
+    offset: int
+    count_max: int = 32
+    suspend: float = SUSPEND_S
+    commit_offset: int | None = None
+    send_subscription: bool = False
+    broker_id: int = MASTER_ID
+    timeout: float = PULL_TIMEOUT_S
+    more_flags: int = 0
+
+
+async def pull(
+    instance: ClientInstance, wanted: PullRequest, kind: type[M], shown: MessageQueue,
+) -> PullResult[M]:
+    """One pull; messages are made of `kind`, from the queue `shown`, as the application knows it.
+
+    Messages whose tag only has an equal hash are left out. Raises RemotingError, BrokerError,
+    ClientError for an answer that cannot be read, NoRouteError.
+    """
+    queue, subscription = wanted.queue, wanted.subscription
+    address = instance.routes.reader(queue.broker_name, wanted.broker_id)
+    sys_flag = wanted.more_flags
+    if wanted.suspend > 0:
+        sys_flag |= _SYS_FLAG_SUSPEND
+    if wanted.send_subscription:
+        sys_flag |= _SYS_FLAG_SUBSCRIPTION
+    if wanted.commit_offset is not None and wanted.broker_id == MASTER_ID:
         sys_flag |= _SYS_FLAG_COMMIT
     ext: Ext = {
-        "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
-        "queueOffset": str(offset), "maxMsgNums": str(count_max), "sysFlag": str(sys_flag),
-        "commitOffset": str(commit_offset or 0), "suspendTimeoutMillis": str(round(suspend * 1000)),
-        "subscription": subscription.expression if send_subscription else None,
+        "consumerGroup": wanted.group, "topic": queue.topic, "queueId": str(queue.queue_id),
+        "queueOffset": str(wanted.offset), "maxMsgNums": str(wanted.count_max),
+        "sysFlag": str(sys_flag), "commitOffset": str(wanted.commit_offset or 0),
+        "suspendTimeoutMillis": str(round(wanted.suspend * 1000)),
+        "subscription": subscription.expression if wanted.send_subscription else None,
         "subVersion": str(subscription.version_ms), "expressionType": subscription.expression_type,
         "bname": queue.broker_name,
     }
     answer = await instance.pool.invoke(
-        address, client_request(RequestCode.PULL_MESSAGE, ext), timeout=timeout,
+        address, client_request(RequestCode.PULL_MESSAGE, ext), timeout=wanted.timeout,
         close_on_timeout=False,
     )
-    if answer.code not in _STATUS:
-        raise broker_error(answer.code, answer.remark, address)
-    result = _result(_STATUS[ResponseCode(answer.code)], answer, address)
-    if result.status is PullStatus.FOUND:
-        result.messages = _messages(answer, queue, subscription, result)
-    return result
-
-
-def _result(status: PullStatus, answer: Command, address: str) -> PullResult:
-    return PullResult(
+    status = _STATUS.get(answer.code)
+    if status is None:
+        raise broker_error(answer.code, answer.remark, address, topic=queue.topic)
+    result = PullResult[M](
         status, _number(answer, "nextBeginOffset", address), _number(answer, "minOffset", address),
         _number(answer, "maxOffset", address), _number(answer, "suggestWhichBrokerId", address),
     )
+    if status is PullStatus.FOUND:
+        try:
+            result.messages = cut(answer.body, kind, shown, subscription.tags, result.min_offset,
+                                  result.max_offset)
+        except RecordError as error:
+            raise ClientError(f"pull from {queue}: {error}", broker=address) from error
+    return result
+
+
+def restore_topic(message: ReceivedMessage) -> str:
+    """The topic that a message of a retry topic was sent to, as brokers know it."""
+    return message.properties.get(RETRY_TOPIC) or message.topic
 
 
 def _number(answer: Command, name: str, address: str) -> int:
@@ -81,22 +128,6 @@ def _number(answer: Command, name: str, address: str) -> int:
     if number is None:
         raise ClientError(f"{address} answered {name}={text!r}: expected a number")
     return number
-
-
-def _messages(
-    answer: Command, queue: MessageQueue, subscription: Subscription, result: PullResult
-) -> list[ReceivedMessage]:
-    try:
-        received = [
-            ReceivedMessage.from_record(record, queue) for record in decode_records(answer.body)
-            if subscription.matches(record.tags)
-        ]
-    except RecordError as error:
-        raise ClientError(f"pull from {queue}: {error}") from error
-    for message in received:
-        message.properties[MIN_OFFSET] = str(result.min_offset)
-        message.properties[MAX_OFFSET] = str(result.max_offset)
-    return received
 
 
 # -- offsets --------------------------------------------------------------------------------------
@@ -121,18 +152,23 @@ async def committed_offset(
 
 
 async def commit_offset(
-    instance: ClientInstance, group: str, queue: MessageQueue, offset: int
+    instance: ClientInstance, group: str, queue: MessageQueue, offset: int, *,
+    wait: bool = False,
 ) -> None:
-    """Commit an offset, one-way as all clients do; raises RemotingError before the write."""
+    """Commit an offset: one-way as all clients do, or with `wait` until the broker has it.
+
+    Raises RemotingError; with `wait` BrokerError too.
+    """
     ext: Ext = {
         "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
         "commitOffset": str(offset), "bname": queue.broker_name,
     }
     address = instance.routes.reader(queue.broker_name, MASTER_ID)
-    await instance.pool.send_oneway(
-        address, client_request(RequestCode.UPDATE_CONSUMER_OFFSET, ext),
-        timeout=OFFSET_TIMEOUT_S,
-    )
+    command = client_request(RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+    if wait:
+        await instance.call(address, command, timeout=OFFSET_TIMEOUT_S)
+    else:
+        await instance.pool.send_oneway(address, command, timeout=OFFSET_TIMEOUT_S)
 
 
 async def _queue_number(

@@ -1,0 +1,300 @@
+"""
+Messages to a listener in any order, several calls at a time (client.md 4.11).
+
+A worker calls the listener for one chunk after the other; more workers begin while calls of the
+others wait for something. Plain functions run in threads, which take chunks for a millisecond
+before they report: a quick listener is not paid for with a switch of threads each time.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mqcore.client.consume.held import Held
+from mqcore.client.consume.listener import ALL_DONE, ListenerCall, Outcome
+from mqcore.client.consume.send_back import SendBack
+from mqcore.client.consume.threads import ListenerThreads
+from mqcore.client.core import redelivery
+from mqcore.client.received import ReceivedMessage
+
+SLICE_S = 0.005                 # a worker goes on so long before the loop turns
+THREAD_SLICE_S = 0.001
+OVERDUE_LOOK_S_MAX = 30.0
+
+log = logging.getLogger("mqcore.client")
+
+Chunk = tuple[Held, list[ReceivedMessage]]
+Done = tuple[Held, list[ReceivedMessage], Outcome, float]
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class _Worker:
+    """One call at a time; `held` is None between two."""
+
+    __slots__ = ("expired", "held", "messages", "started", "task", "warned")
+
+    def __init__(self) -> None:
+        self.held: Held | None = None
+        self.messages: list[ReceivedMessage] = []
+        self.started = 0.0
+        self.expired = False
+        self.warned = False
+        self.task: asyncio.Task[None] | None = None
+
+    def begin(self, held: Held, messages: list[ReceivedMessage], now: float) -> None:
+        self.messages, self.started, self.warned = messages, now, False
+        self.held = held
+
+
+class ConcurrentService:
+    """Calls the listener for what arrives; a sink of GroupMember."""
+
+    def __init__(
+        self, call: ListenerCall, *, concurrency: int, batch: int, timeout: float,
+        send_back: SendBack | None, spawn: Spawn,
+    ) -> None:
+        """`send_back` None: broadcasting, what fails is dropped; `timeout` seconds of a call."""
+        self._call = call
+        self._concurrency = concurrency
+        self._batch = batch
+        self._timeout = timeout
+        self._send_back = send_back
+        self._spawn = spawn
+        self._backlog: deque[Chunk] = deque()
+        self._workers: set[_Worker] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._more_is_due = False
+        self._stopped = False
+        self._resubmits: set[asyncio.TimerHandle] = set()
+        self._threads = None if call.is_async else ListenerThreads(concurrency)
+        self.calls = 0                  # of coroutine functions, begun
+
+    # -- what the member tells --------------------------------------------------------------------
+
+    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+        size = self._batch
+        if size == 1:
+            self._backlog.extend([(held, [message]) for message in messages])
+        else:
+            self._backlog.extend((held, messages[at:at + size])
+                                 for at in range(0, len(messages), size))
+        self._more()
+
+    def is_busy(self, held: Held) -> bool:
+        return any(worker.held is held for worker in self._workers)
+
+    @property
+    def running(self) -> list[str]:
+        """What the listener works on, for warnings."""
+        return [repr(worker.messages[0]) for worker in self._workers if worker.held is not None]
+
+    def start(self) -> None:
+        self._spawn(self._look_for_overdue())
+
+    async def stop(self, timeout: float) -> int:
+        """Begin no more calls and wait for those that run; how many still do after `timeout`."""
+        self._stopped = True
+        self._backlog.clear()
+        for handle in self._resubmits:
+            handle.cancel()
+        deadline = time.monotonic() + timeout
+        for future in self._idle:
+            if not future.done():
+                future.set_result(None)
+        tasks = {worker.task for worker in self._workers if worker.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.0, deadline - time.monotonic()))
+        late = [task for task in tasks if not task.done()]
+        for task in late:
+            task.cancel()
+        if self._threads is not None:
+            self._threads.close()
+        return len(late)
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    def _more_soon(self) -> None:
+        """Another worker, unless this one is through before the loop turns."""
+        if not self._more_is_due:
+            self._more_is_due = True
+            loop = asyncio.get_running_loop()
+            if self._threads is None:
+                loop.call_soon(self._more)
+            else:
+                loop.call_later(THREAD_SLICE_S, self._more)
+
+    def _more(self) -> None:
+        self._more_is_due = False
+        if not self._backlog or self._stopped:
+            return
+        while self._idle:
+            future = self._idle.pop()
+            if not future.done():
+                future.set_result(None)
+                return
+        if len(self._workers) < self._concurrency:
+            worker = _Worker()
+            self._workers.add(worker)
+            worker.task = self._spawn(self._work(worker))
+            worker.task.add_done_callback(lambda _: self._workers.discard(worker))
+
+    async def _rest(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(future)
+        await future
+
+    async def _work(self, worker: _Worker) -> None:
+        while not self._stopped:
+            if not self._backlog:
+                await self._rest()
+                continue
+            try:
+                if self._threads is None:
+                    await self._work_here(worker)
+                else:
+                    await self._work_in_thread(worker, self._threads)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not worker.expired or task is None:
+                    raise
+                task.uncancel()         # the call took too long; its messages are settled
+            finally:
+                worker.held, worker.expired = None, False
+
+    async def _work_here(self, worker: _Worker) -> None:
+        backlog, call = self._backlog, self._call.call
+        clock = time.monotonic
+        began = now = clock()
+        while backlog and now - began < SLICE_S:
+            held, messages = backlog.popleft()
+            if held.dropped:
+                continue
+            if backlog and not self._more_is_due:
+                self._more_soon()
+            worker.begin(held, messages, now)
+            self.calls += 1
+            outcome = await call(messages, held.shown)
+            ended = clock()
+            worker.held = None
+            if worker.expired:
+                worker.expired = False
+            elif outcome is ALL_DONE:
+                _succeeded(held, messages, ended - now)
+            elif not held.dropped:
+                await self._finish((held, messages, outcome, ended - now))
+            now = ended
+        await asyncio.sleep(0)
+
+    async def _work_in_thread(self, worker: _Worker, threads: ListenerThreads) -> None:
+        if len(self._backlog) > 1:
+            self._more_soon()
+        for done in await threads.run(lambda: self._drain(worker)):
+            if not done[0].dropped:
+                await self._finish(done)
+
+    def _drain(self, worker: _Worker) -> list[Done]:
+        """In a thread: call the listener for chunks until a millisecond is over."""
+        backlog, call, clock = self._backlog, self._call.call_here, time.monotonic
+        found: list[Done] = []
+        began = now = clock()
+        while now - began < THREAD_SLICE_S:
+            try:
+                held, messages = backlog.popleft()
+            except IndexError:
+                break                   # another thread was quicker
+            worker.begin(held, messages, now)
+            if held.dropped:
+                continue
+            outcome = call(messages, held.shown)
+            ended = clock()
+            if worker.expired:
+                break                   # the loop has settled these, and given the worker up
+            found.append((held, messages, outcome, ended - now))
+            now = ended
+        worker.held = None
+        return found
+
+    # -- how a call ended -------------------------------------------------------------------------
+
+    async def _finish(self, done: Done) -> None:
+        held, messages, outcome, took = done
+        if outcome.is_success and outcome.accepted is None:
+            _succeeded(held, messages, took)
+            return
+        counts = held.counts
+        counts.calls += 1
+        counts.call_s += took
+        accepted = 0 if not outcome.is_success else max(
+            0, min(outcome.accepted or 0, len(messages)))
+        counts.ok += accepted
+        counts.failed += len(messages) - accepted
+        held.done(messages[:accepted])
+        await self._again(held, messages[accepted:], outcome.delay_level)
+
+    async def _again(self, held: Held, messages: list[ReceivedMessage], delay_level: int) -> None:
+        """Send messages back; what no broker takes comes again here (client.md 4.11)."""
+        for message in messages:
+            if not held.messages.unfinished(message):
+                continue
+            if self._send_back is None:
+                log.warning("broadcast message %s failed and is dropped", message)
+            elif not await self._send_back.later(message, delay_level):
+                message.reconsume_times += 1
+                self._resubmit(held, message)
+                continue
+            if not held.dropped:
+                held.done([message])
+
+    def _resubmit(self, held: Held, message: ReceivedMessage) -> None:
+        def again() -> None:
+            self._resubmits.discard(handle)
+            if not self._stopped and not held.dropped:
+                self._backlog.append((held, [message]))
+                self._more()
+
+        handle = asyncio.get_running_loop().call_later(redelivery.RESUBMIT_S, again)
+        self._resubmits.add(handle)
+
+    async def _look_for_overdue(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._timeout / 10, OVERDUE_LOOK_S_MAX))
+            for worker in list(self._workers):
+                await self._look_at(worker, time.monotonic())
+
+    async def _look_at(self, worker: _Worker, now: float) -> None:
+        held, messages, started = worker.held, worker.messages, worker.started
+        if held is None or worker.expired or held.dropped:
+            return
+        if redelivery.is_overdue(started, now, self._timeout):
+            log.warning("listener %s works on %s for more than %s s: it comes again later",
+                        self._call.name, messages[0], self._timeout)
+            worker.expired = True
+            held.counts.failed += len(messages)
+            await self._again(held, messages, redelivery.EXPIRED_DELAY_LEVEL)
+            if worker.held is held and worker.started == started and worker.task is not None:
+                if self._threads is not None:
+                    self._replace(worker, self._threads)
+                worker.task.cancel()
+        elif redelivery.is_late(started, now, self._timeout) and not worker.warned:
+            worker.warned = True
+            log.warning("listener %s works on %s for %.0f s; after %s s it comes again",
+                        self._call.name, messages[0], now - started, self._timeout)
+
+    def _replace(self, worker: _Worker, threads: ListenerThreads) -> None:
+        """A thread cannot be ended: another one takes its place."""
+        self._workers.discard(worker)
+        threads.allow_more()
+        self._more()
+
+
+def _succeeded(held: Held, messages: list[ReceivedMessage], took: float) -> None:
+    counts = held.counts
+    counts.calls += 1
+    counts.call_s += took
+    counts.ok += len(messages)
+    if not held.dropped:
+        held.done(messages)

@@ -1,0 +1,153 @@
+"""Messages that wait for whoever asks for them, and those that are handed out and not yet done."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+from mqcore.client.consume.held import Held
+from mqcore.client.consume.send_back import SendBack
+from mqcore.client.core import redelivery
+from mqcore.client.errors import ClosedError
+from mqcore.client.received import ReceivedMessage
+
+LOOK_S_MAX = 30.0
+
+log = logging.getLogger("mqcore.client")
+
+
+class Handed(ReceivedMessage):
+    """A message that knows the desk which handed it out."""
+
+    __slots__ = ("_desk", "_held", "_since")
+
+    _desk: Desk
+    _held: Held
+    _since: float
+
+
+class Desk:
+    """Hands messages out and takes what became of them; a sink of GroupMember."""
+
+    def __init__(self, *, timeout: float, send_back: SendBack | None) -> None:
+        """`timeout` seconds that a message may be out; `send_back` None: broadcasting."""
+        self._timeout = timeout
+        self._send_back = send_back
+        self._waiting: deque[tuple[Held, Handed]] = deque()
+        self._out: dict[Handed, None] = {}      # in the order in which they were handed out
+        self._came = asyncio.Event()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self.is_closed = False
+
+    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+        self._waiting.extend([(held, message) for message in messages
+                              if isinstance(message, Handed)])
+        self._came.set()
+
+    def is_busy(self, held: Held) -> bool:
+        return any(message._held is held for message in self._out)
+
+    @property
+    def out_count(self) -> int:
+        """Messages that are handed out and not done."""
+        return len(self._out)
+
+    def close(self) -> None:
+        """Hand out no more; who waits is told."""
+        self.is_closed = True
+        self._waiting.clear()
+        for timer in self._timers:
+            timer.cancel()
+        self._came.set()
+
+    def take(self, count: int) -> list[Handed]:
+        """At most `count` messages that are there now."""
+        found: list[Handed] = []
+        waiting, now = self._waiting, time.monotonic()
+        while waiting and len(found) < count:
+            held, message = waiting.popleft()
+            if held.dropped:
+                continue                # of the queue's new owner
+            message._desk, message._held, message._since = self, held, now
+            self._out[message] = None
+            found.append(message)
+        return found
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait until messages may be there, `timeout` seconds at most; raises ClosedError."""
+        if self.is_closed:
+            raise ClosedError("the consumer is closed")
+        if self._waiting:
+            return True
+        self._came.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._came.wait()
+        except TimeoutError:
+            return False
+        if self.is_closed:
+            raise ClosedError("the consumer is closed")
+        return True
+
+    # -- what became of them ----------------------------------------------------------------------
+
+    def ack(self, message: Handed) -> bool:
+        """Done; False when it is no longer this member's to say, or was said before."""
+        if message not in self._out:
+            return False
+        del self._out[message]
+        held = message._held
+        if held.dropped:
+            return False
+        held.done([message])
+        counts = held.counts
+        counts.ok += 1
+        counts.calls += 1
+        counts.call_s += time.monotonic() - message._since
+        return True
+
+    async def again(self, message: Handed, delay_level: int) -> bool:
+        """Deliver it again later, or to the dead letters (-1); False as `ack`."""
+        if message not in self._out:
+            return False
+        del self._out[message]
+        held = message._held
+        if held.dropped:
+            return False
+        held.counts.failed += 1
+        if self._send_back is None:
+            log.warning("broadcast message %s failed and is dropped", message)
+        elif not await self._send_back.later(message, delay_level):
+            self._resubmit(held, message)
+            return True
+        if not held.dropped:
+            held.done([message])
+        return True
+
+    def _resubmit(self, held: Held, message: Handed) -> None:
+        """No broker took it: it comes again here."""
+        message.reconsume_times += 1
+
+        def back() -> None:
+            self._timers.discard(handle)
+            if not held.dropped and not self.is_closed:
+                self.arrived(held, [message])
+
+        handle = asyncio.get_running_loop().call_later(redelivery.RESUBMIT_S, back)
+        self._timers.add(handle)
+
+    async def look_for_overdue(self) -> None:
+        """Send back what is out for too long; does not end."""
+        while True:
+            await asyncio.sleep(min(self._timeout / 10, LOOK_S_MAX))
+            now = time.monotonic()
+            overdue = []
+            for message in self._out:
+                if not redelivery.is_overdue(message._since, now, self._timeout):
+                    break
+                overdue.append(message)
+            for message in overdue:
+                log.warning("%s is neither acked nor refused for more than %s s: it comes again"
+                            " later", message, self._timeout)
+                await self.again(message, redelivery.EXPIRED_DELAY_LEVEL)

@@ -1,0 +1,79 @@
+"""One queue that a member holds, from its first pull to the moment when it is given up."""
+from __future__ import annotations
+
+import asyncio
+
+from mqcore.client.core.consume_stats import Counts
+from mqcore.client.core.process_queue import OrderlyQueue, ProcessQueue
+from mqcore.client.message import MessageQueue
+from mqcore.client.received import ReceivedMessage
+
+
+class Held:
+    """
+    queue      as brokers know it, `shown` as the application does
+    messages   those between pull and commit
+    counts     of its topic
+    dropped    given up: what is still worked on is not committed
+    committed  the offset that the store has, as far as this member knows
+    marked     what may be committed, where the application says so; None: all that is done
+    going      not set: it is not pulled for now
+    """
+
+    __slots__ = ("_room", "committed", "consuming", "counts", "dropped", "going", "last_consume",
+                 "last_lock", "last_pull", "marked", "messages", "pulls", "queue", "shown",
+                 "start_offset")
+
+    def __init__(self, queue: MessageQueue, shown: MessageQueue, start: int, now: float,
+                 counts: Counts, *, orderly: bool, locked: bool) -> None:
+        self.queue = queue
+        self.shown = shown
+        self.counts = counts
+        self.messages: ProcessQueue[ReceivedMessage] = (
+            OrderlyQueue(start) if orderly else ProcessQueue(start))
+        self.dropped = False
+        self.consuming = False          # orderly: a task works on it
+        self.start_offset = start
+        self.committed = start
+        self.marked: int | None = None
+        self.going = asyncio.Event()
+        self.going.set()
+        self.last_pull = now            # seconds of a monotonic clock
+        self.last_consume = 0.0
+        self.last_lock = now if locked else 0.0
+        self.pulls: asyncio.Task[None] | None = None
+        self._room: asyncio.Event | None = None
+
+    @property
+    def commit_offset(self) -> int:
+        return self.messages.commit_offset if self.marked is None else self.marked
+
+    def moved(self, offset: int, now: float) -> Held:
+        """The same queue, to be pulled from another offset on; what was pulled is forgotten."""
+        new = Held(self.queue, self.shown, offset, now, self.counts, orderly=False, locked=False)
+        new.start_offset, new.committed = self.start_offset, self.committed
+        new.marked, new.going = self.commit_offset, self.going
+        return new
+
+    async def room(self, timeout: float) -> None:
+        """Wait until something is done, for `timeout` seconds at most."""
+        self._room = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._room.wait()
+        except TimeoutError:
+            return                      # looked at again in any case
+        finally:
+            self._room = None
+
+    def done(self, messages: list[ReceivedMessage]) -> None:
+        """Messages are finished; a pull that waits for room may look again."""
+        self.messages.done(messages)
+        if self._room is not None:
+            self._room.set()
+
+    def drop(self) -> None:
+        """No more pulls, no more commits."""
+        self.dropped = True
+        if self.pulls is not None and self.pulls is not asyncio.current_task():
+            self.pulls.cancel()

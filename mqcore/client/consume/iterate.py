@@ -1,0 +1,312 @@
+"""A consumer for one's own loop: messages are asked for, and said to be done."""
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, cast
+
+from mqcore.client.blocking import BlockingRole, LoopThread
+from mqcore.client.consume.desk import Desk, Handed
+from mqcore.client.consume.inspection import Inspection
+from mqcore.client.consume.member import GroupMember
+from mqcore.client.consume.options import (
+    GroupOptions,
+    GroupSettings,
+    Topics,
+    settings_from,
+    start_point,
+    subscriptions_of,
+)
+from mqcore.client.consume.push import group_name, offset_store, reset_offsets
+from mqcore.client.consume.rules import Rules
+from mqcore.client.consume.send_back import SendBack
+from mqcore.client.core.options import whole
+from mqcore.client.core.redelivery import DEAD_LETTER
+from mqcore.client.errors import ClosedError, ConfigError
+from mqcore.client.instance import ClientInstance
+from mqcore.client.message import MessageQueue
+from mqcore.client.role import CLOSE_TIMEOUT_S, Role
+
+RECEIVE_COUNT_MAX = 100_000
+
+Ack = Literal["auto", "manual"]
+
+
+class Delivery(Handed):
+    """A message of AsyncConsumer: it is acked, or comes again."""
+
+    __slots__ = ()
+
+    def ack(self) -> bool:
+        """It is done. False: its time was over, its queue is another member's, or it was said
+        before."""
+        return self._desk.ack(self)
+
+    async def retry(self, delay_level: int = 0) -> bool:
+        """Deliver it again later; False as `ack`.
+
+        delay_level   0 = the broker decides, 1 to 18 = this level of its delays
+        """
+        return await self._desk.again(self, whole(delay_level, "delay_level", 0, 18))
+
+    async def reject(self) -> bool:
+        """No more tries: to the dead letters of the group. False as `ack`."""
+        return await self._desk.again(self, DEAD_LETTER)
+
+    @contextlib.asynccontextmanager
+    async def processing(self) -> AsyncIterator[Self]:
+        """Leaving well acks it; an exception has it delivered again, and goes on."""
+        try:
+            yield self
+        except Exception:
+            await self.retry()
+            raise
+        self.ack()
+
+
+class BlockingDelivery(Handed):
+    """A message of Consumer: it is acked, or comes again; from any thread."""
+
+    __slots__ = ()
+
+    def ack(self) -> None:
+        """It is done; without effect when its time was over or its queue is another member's."""
+        LoopThread.shared().post(self._desk.ack, self)
+
+    def retry(self, delay_level: int = 0) -> bool:
+        """Deliver it again later; False: its time was over, its queue is another member's, or it
+        was said before.
+
+        delay_level   0 = the broker decides, 1 to 18 = this level of its delays
+        """
+        level = whole(delay_level, "delay_level", 0, 18)
+        return LoopThread.shared().call(self._desk.again(self, level))
+
+    def reject(self) -> bool:
+        """No more tries: to the dead letters of the group. False as `retry`."""
+        return LoopThread.shared().call(self._desk.again(self, DEAD_LETTER))
+
+    @contextlib.contextmanager
+    def processing(self) -> Iterator[Self]:
+        """Leaving well acks it; an exception has it delivered again, and goes on."""
+        try:
+            yield self
+        except Exception:
+            self.retry()
+            raise
+        self.ack()
+
+
+class AsyncConsumer(Role):
+    """
+    One member of a consumer group whose messages are asked for.
+
+        async with AsyncConsumer("billing", "orders") as consumer:
+            async for message in consumer:
+                await work(message)
+
+    With ack="auto" a message is done when the next one is asked for, the last one when the block is
+    left without an exception; that is for one loop. With ack="manual" each message is acked,
+    retried, rejected or `processing()`; that is for any number of tasks. What is not said within
+    `handler_timeout` comes again. Messages come at least once.
+    """
+
+    _kind: type[Handed] = Delivery
+
+    def __init__(self, group: str, topics: Topics, *, ack: Ack = "auto",
+                 **options: Unpack[GroupOptions]) -> None:
+        """
+        topics     one, several, or a dict of topics and their filters
+        options    of GroupSettings and ClientConfig
+        Raises ConfigError, naming the parameter.
+        """
+        config, settings = settings_from(options, GroupSettings)
+        if ack not in ("auto", "manual"):
+            raise ConfigError(f'ack {ack!r}: expected "auto" or "manual"')
+        self._acks = ack == "auto"
+        self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
+        super().__init__(self._instance, f"consumer {group}")
+        name = self._instance.wrap(group_name(group))
+        consume_from, start_ms = start_point(settings.start)
+        rules = Rules(
+            group=name, broadcast=settings.broadcast, consume_from=consume_from,
+            start_ms=start_ms, allocate=settings.allocate, limits=settings.limits,
+            pull_batch=settings.pull_batch, pull_interval=settings.pull_interval,
+            kind=self._kind)
+        send_back = SendBack(self._instance, name, settings.max_retries)
+        self._last: list[Handed] = []
+        self._asking = False
+        self._desk = Desk(timeout=settings.handler_timeout,
+                          send_back=None if settings.broadcast else send_back)
+        self._member = GroupMember(
+            self._instance, rules, offset_store(self._instance, name, settings), self._desk)
+        self._inspection = Inspection(self._instance, self._member, settings)
+        for one in subscriptions_of(topics, settings.filter, self._instance.wrap,
+                                    time.time_ns() // 1_000_000).values():
+            self._member.subscribe(one)
+
+    def _heartbeat(self) -> dict[str, Any]:
+        return self._member.heartbeat()
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member holds now, those of its retry topic included."""
+        return sorted(held.shown for held in self._member.held.values())
+
+    async def receive(self, max: int = 32, timeout: float | None = None) -> list[Delivery]:
+        """The messages that are there, at most `max`; waits for the first one.
+
+        timeout   seconds; then the list is empty. None = as long as it takes
+        Raises ClosedError when the consumer is, or gets closed.
+        """
+        self._life.check()
+        whole(max, "max", 1, RECEIVE_COUNT_MAX)
+        return cast(list[Delivery], await self._receive(max, timeout))
+
+    async def _receive(self, count: int, timeout: float | None) -> list[Handed]:
+        if self._acks:
+            if self._asking:
+                raise ConfigError(
+                    'ack "auto": expected "manual" for several tasks that ask at a time')
+            self._ack_last()
+        found = self._desk.take(count)
+        if not found:
+            self._asking = True
+            try:
+                found = await self._waited_for(count, timeout)
+            finally:
+                self._asking = False
+        if self._acks:
+            self._last = found
+        return found
+
+    async def _waited_for(self, count: int, timeout: float | None) -> list[Handed]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not await self._desk.wait(left):
+                return []
+            found = self._desk.take(count)
+            if found:
+                return found
+
+    def _ack_last(self) -> None:
+        for message in self._last:
+            self._desk.ack(message)
+        self._last = []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        try:
+            if not self._desk.is_closed:
+                self._life.check()
+            (message,) = await self._receive(1, None)
+        except ClosedError:
+            if self._life.is_foreign or not self._desk.is_closed:
+                raise
+            raise StopAsyncIteration from None
+        return cast(Delivery, message)
+
+    def suspend(self) -> None:
+        """Pull nothing until `resume`; what was pulled is handed out."""
+        self._member.suspend()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._member.resume()
+
+    async def reset_offsets(self, start: datetime | float) -> None:
+        """Go on at what was stored at this time, a datetime or epoch seconds (client.md 4.15).
+
+        Messages that are out have 10 s to be acked. Raises RocketMQError.
+        """
+        self._life.check()
+        await reset_offsets(self._instance, self._member, start)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        if not self._member.subscriptions:
+            raise ConfigError("topics: expected at least one")
+        self._instance.spawn(self._desk.look_for_overdue())
+        await self._member.start()
+
+    async def _stop(self, timeout: float) -> None:
+        self._member.stop_pulling()
+        self._desk.close()
+        await self._member.leave()
+        self._inspection.close()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self.is_running:
+            self._ack_last()
+        await self.close()
+
+
+class _ForThreads(AsyncConsumer):
+    _kind = BlockingDelivery
+
+
+class Consumer(BlockingRole[AsyncConsumer]):
+    """
+    The blocking face of AsyncConsumer.
+
+        with Consumer("billing", "orders") as consumer:
+            for message in consumer:
+                work(message)
+    """
+
+    def __init__(self, group: str, topics: Topics, *, ack: Ack = "auto",
+                 **options: Unpack[GroupOptions]) -> None:
+        """As AsyncConsumer; raises ConfigError, naming the parameter."""
+        super().__init__(_ForThreads(group, topics, ack=ack, **options))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member holds now, those of its retry topic included."""
+        return self._role.assignment
+
+    def receive(self, max: int = 32, timeout: float | None = None) -> list[BlockingDelivery]:
+        """The messages that are there, at most `max`; waits for the first one.
+
+        timeout   seconds; then the list is empty. None = as long as it takes
+        Raises ClosedError when the consumer is, or gets closed.
+        """
+        found: Any = self._call(self._role.receive, max, timeout)
+        return cast(list[BlockingDelivery], found)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> BlockingDelivery:
+        try:
+            found: Any = LoopThread.shared().call(self._role.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return cast(BlockingDelivery, found)
+
+    def suspend(self) -> None:
+        """Pull nothing until `resume`; what was pulled is handed out."""
+        LoopThread.shared().post(self._role.suspend)
+
+    def resume(self) -> None:
+        """Pull again."""
+        LoopThread.shared().post(self._role.resume)
+
+    def reset_offsets(self, start: datetime | float) -> None:
+        """Go on at what was stored at this time; raises RocketMQError."""
+        self._call(self._role.reset_offsets, start)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        LoopThread.shared().call(self._role.__aexit__(kind, error, trace), CLOSE_TIMEOUT_S * 2)

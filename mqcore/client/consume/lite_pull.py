@@ -1,0 +1,428 @@
+"""
+The lite pull consumer, with Java's names of methods (client.md 5.1; RocketMQ 4.9.8:
+DefaultLitePullConsumer): messages are polled, positions are committed or sought.
+
+Where it differs: `commit_sync` and `commit` wait until the brokers have the offsets, and forget
+nobody else's; the group is joined at the start, and not a second later.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from mqcore.client.blocking import BlockingRole
+from mqcore.client.config import split_addresses
+from mqcore.client.consume import pulling
+from mqcore.client.consume.held import Held
+from mqcore.client.consume.inspection import Inspection
+from mqcore.client.consume.member import GroupMember
+from mqcore.client.consume.options import (
+    GroupOptions,
+    GroupSettings,
+    settings_from,
+    start_point,
+    subscription,
+)
+from mqcore.client.consume.push import group_name, in_loop, offset_store
+from mqcore.client.consume.rules import Rules
+from mqcore.client.core.options import check_topic, positive_seconds, whole
+from mqcore.client.errors import ClientError, ConfigError, RocketMQError
+from mqcore.client.instance import ClientInstance
+from mqcore.client.message import MessageQueue
+from mqcore.client.received import ReceivedMessage
+from mqcore.client.role import Role
+from mqcore.wire.tags import SUBSCRIBE_ALL
+from mqcore.wire.topics import BodyError
+
+POLL_TIMEOUT_S = 5.0
+SUSPEND_S = 20.0
+AUTO_COMMIT_MIN_S = 1.0
+
+log = logging.getLogger("mqcore.client")
+
+QueueListener = Callable[[str, set[MessageQueue]], None]
+
+
+class LitePullOptions(GroupOptions, total=False):
+    """The options of a lite pull consumer; `LitePullSettings` says what they mean."""
+
+    auto_commit: bool
+    auto_commit_interval: float
+    poll_timeout: float
+    total_count_max: int
+    metadata_interval: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullSettings(GroupSettings):
+    """
+    pull_batch            messages of a pull, and of what a poll returns, at most
+    auto_commit           a poll commits what polls before it returned
+    auto_commit_interval  seconds between two of these
+    poll_timeout          seconds that a poll waits
+    total_count_max       messages of all queues above which nothing is pulled
+    metadata_interval     seconds between two looks at the queues of topics with a listener
+    """
+
+    pull_batch: int = 10
+    auto_commit: bool = True
+    auto_commit_interval: float = 5.0
+    poll_timeout: float = POLL_TIMEOUT_S
+    total_count_max: int = 10_000
+    metadata_interval: float = 30.0
+
+    def __post_init__(self) -> None:
+        GroupSettings.__post_init__(self)
+        positive_seconds(self.poll_timeout, "poll_timeout")
+        positive_seconds(self.metadata_interval, "metadata_interval")
+        whole(self.total_count_max, "total_count_max", 1, 6_553_500)
+        if self.auto_commit_interval < AUTO_COMMIT_MIN_S:
+            raise ConfigError(f"auto_commit_interval {self.auto_commit_interval!r}: expected at"
+                              f" least {AUTO_COMMIT_MIN_S} seconds")
+
+
+class AsyncLitePullConsumer(Role):
+    """Subscribe, or assign queues by hand; then poll. The first call decides which of the two."""
+
+    def __init__(self, group: str, **options: Unpack[LitePullOptions]) -> None:
+        """`options` of LitePullSettings and ClientConfig; raises ConfigError, naming it."""
+        config, settings = settings_from(options, LitePullSettings)
+        self._settings = settings
+        self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
+        super().__init__(self._instance, f"lite pull consumer {group}")
+        name = self._instance.wrap(group_name(group))
+        consume_from, start_ms = start_point(settings.start)
+        rules = Rules(
+            group=name, broadcast=settings.broadcast, has_retry_topic=False, manual_commit=True,
+            consume_from=consume_from, start_ms=start_ms, allocate=settings.allocate,
+            limits=settings.limits, pull_batch=settings.pull_batch,
+            pull_interval=settings.pull_interval, consume_type="CONSUME_ACTIVELY",
+            suspend=SUSPEND_S, send_subscription=True, pull_flags=pulling.SYS_FLAG_LITE,
+            idle_max=None)
+        self._member = GroupMember(
+            self._instance, rules, offset_store(self._instance, name, settings), self)
+        self._inspection = Inspection(self._instance, self._member, settings)
+        self._is_assigned: bool | None = None
+        self._batches: deque[tuple[Held, list[ReceivedMessage]]] = deque()
+        self._cached = 0
+        self._came = asyncio.Event()
+        self._next_commit = 0.0
+        self._watched: dict[str, tuple[QueueListener, set[MessageQueue]]] = {}
+
+    def _heartbeat(self) -> dict[str, Any]:
+        return self._member.heartbeat()
+
+    # -- of the member ----------------------------------------------------------------------------
+
+    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+        """Of the member: messages came."""
+        self._batches.append((held, messages))
+        self._cached += len(messages)
+        if self._cached > self._settings.total_count_max:
+            self._member.has_room.clear()
+        self._came.set()
+
+    def is_busy(self, held: Held) -> bool:
+        """Of the member: what was polled does not keep a queue here."""
+        return False
+
+    # -- which queues -----------------------------------------------------------------------------
+
+    def _choose(self, assigned: bool) -> None:
+        if self._is_assigned not in (None, assigned):
+            raise ClientError("subscribe and assign cannot both be used by one consumer")
+        self._is_assigned = assigned
+
+    def subscribe(self, topic: str, expression: str = SUBSCRIBE_ALL) -> None:
+        """Take a share of a topic's queues; before or after the start. `TagA || TagB`, or
+        Sql92(...). Raises ConfigError, ClientError after `assign`."""
+        name = self._instance.wrap(check_topic(topic))
+        wanted = subscription(name, expression, _now_ms())
+        self._choose(False)
+        self._member.subscribe(wanted)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give a topic up; what was polled and not committed is not."""
+        self._member.unsubscribe(self._instance.wrap(check_topic(topic)))
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues, whoever else is in the group; again and again. Raises
+        ClientError after `subscribe`."""
+        wrapped = [self._wrapped(queue) for queue in queues]
+        self._choose(True)
+        self._member.assign(wrapped)
+
+    def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
+        """The filter of an assigned topic; raises ConfigError, ClientError after the start."""
+        if self.is_running:
+            raise ClientError("filters of assigned topics: expected before the start")
+        name = self._instance.wrap(check_topic(topic))
+        self._member.filters[name] = subscription(name, expression, _now_ms())
+
+    def assignment(self) -> set[MessageQueue]:
+        """The queues that are read now."""
+        return {held.shown for held in self._member.held.values()}
+
+    async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic; raises RocketMQError."""
+        self._life.check()
+        name = self._instance.wrap(check_topic(topic))
+        try:
+            await self._instance.routes.refresh(name)
+        except BodyError as error:
+            raise ClientError(f"the route of {topic}: {error}", topic=topic) from error
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id)
+                for queue in self._instance.routes.queues_to_read(name) or ()]
+
+    def register_topic_message_queue_change_listener(
+        self, topic: str, listener: QueueListener
+    ) -> None:
+        """Have `listener(topic, queues)` called when a topic's queues are others than before."""
+        self._watched[check_topic(topic)] = (listener, set())
+
+    # -- polling ----------------------------------------------------------------------------------
+
+    async def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The next messages, of one queue; an empty list when none come in time.
+
+        timeout   seconds; None = the option poll_timeout. 0 = what is there now
+        """
+        self._life.check()
+        now = time.monotonic()
+        if self._settings.auto_commit and now >= self._next_commit:
+            self._next_commit = now + self._settings.auto_commit_interval
+            self._mark(self._member.held.values())
+        deadline = now + (self._settings.poll_timeout if timeout is None else timeout)
+        while True:
+            messages = self._next_batch()
+            left = deadline - time.monotonic()
+            if messages or left <= 0:
+                return messages
+            self._came.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._came.wait()
+            except TimeoutError:
+                return self._next_batch()
+            self._life.check()
+
+    def _next_batch(self) -> list[ReceivedMessage]:
+        while self._batches:
+            held, messages = self._batches.popleft()
+            self._cached -= len(messages)
+            if self._cached <= self._settings.total_count_max:
+                self._member.has_room.set()
+            if not held.dropped:
+                held.done(messages)
+                return messages
+        return []
+
+    # -- positions --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _mark(queues: Iterable[Held]) -> None:
+        """What was polled may be committed."""
+        for held in queues:
+            held.marked = held.messages.commit_offset
+
+    async def commit_sync(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit what was polled, or these offsets of assigned queues, and wait until the brokers
+        have it. Raises RocketMQError."""
+        self._life.check()
+        if offsets is None:
+            await self.commit(self.assignment())
+            return
+        for queue, offset in offsets.items():
+            self._assigned(queue).marked = whole(offset, "offset", 0, 2**63 - 1)
+        await self._member.commit_now(map(self._wrapped, offsets))
+
+    async def commit(self, queues: Iterable[MessageQueue]) -> None:
+        """Commit what was polled of these queues; raises RocketMQError."""
+        self._life.check()
+        held = [self._assigned(queue) for queue in queues]
+        self._mark(held)
+        await self._member.commit_now(one.queue for one in held)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What is committed for a queue; None: nothing. Raises RocketMQError."""
+        self._life.check()
+        return await self._member.stored_offset(self._wrapped(queue))
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset in an assigned queue; what was pulled of it is forgotten. Raises
+        ClientError when it is not assigned or the offset lies outside of the queue."""
+        self._life.check()
+        wrapped = self._assigned(queue).queue
+        least = await pulling.min_offset(self._instance, wrapped)
+        most = await pulling.max_offset(self._instance, wrapped)
+        if not least <= offset <= most:
+            raise ClientError(f"offset {offset} of {queue}: expected {least} to {most}")
+        await self._seek(wrapped, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that can be read; raises as `seek`."""
+        self._life.check()
+        wrapped = self._assigned(queue).queue
+        await self._seek(wrapped, await pulling.min_offset(self._instance, wrapped))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message; raises as `seek`."""
+        self._life.check()
+        wrapped = self._assigned(queue).queue
+        await self._seek(wrapped, await pulling.max_offset(self._instance, wrapped))
+
+    async def _seek(self, queue: MessageQueue, offset: int) -> None:
+        if not await self._member.seek(queue, offset):
+            raise ClientError(f"{queue} is not assigned")
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp: float) -> int:
+        """The offset of what was stored around a time (epoch seconds); raises RocketMQError."""
+        self._life.check()
+        return await pulling.offset_at(
+            self._instance, self._wrapped(queue), round(timestamp * 1000))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these no more; what was pulled of them is still polled."""
+        for queue in queues:
+            self._assigned(queue).going.clear()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull them again."""
+        for queue in queues:
+            self._assigned(queue).going.set()
+
+    def update_name_server_address(self, addresses: str | Iterable[str]) -> None:
+        """Ask these name servers from now on (`host:port;host:port`, or a list)."""
+        self._instance.name_servers.update(split_addresses(
+            addresses if isinstance(addresses, str) else list(addresses)))
+
+    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(self._instance.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _assigned(self, queue: MessageQueue) -> Held:
+        held = self._member.held.get(self._wrapped(queue))
+        if held is None:
+            raise ClientError(f"{queue} is not assigned")
+        return held
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        if self._is_assigned is None:
+            raise ClientError("subscribe to a topic, or assign queues, before the start")
+        self._next_commit = time.monotonic() + self._settings.auto_commit_interval
+        await self._member.start()
+        self._instance.spawn(self._watch_queues())
+
+    async def _stop(self, timeout: float) -> None:
+        self._member.stop_pulling()
+        self._came.set()
+        await self._member.leave()
+        self._inspection.close()
+
+    async def _watch_queues(self) -> None:
+        while True:
+            for topic, (listener, known) in list(self._watched.items()):
+                try:
+                    found = set(await self.fetch_message_queues(topic))
+                except RocketMQError as error:
+                    log.warning("the queues of %s are unknown: %s", topic, error)
+                    continue
+                if found != known:
+                    self._watched[topic] = (listener, found)
+                    try:
+                        listener(topic, found)
+                    except Exception:       # the application's code; the next change is told too
+                        log.exception("a listener for the queues of %s failed", topic)
+            await asyncio.sleep(self._settings.metadata_interval)
+
+
+class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
+    """The blocking face of AsyncLitePullConsumer; same methods, same options."""
+
+    def __init__(self, group: str, **options: Unpack[LitePullOptions]) -> None:
+        """As AsyncLitePullConsumer; raises ConfigError, naming the option."""
+        super().__init__(AsyncLitePullConsumer(group, **options))
+
+    def subscribe(self, topic: str, expression: str = SUBSCRIBE_ALL) -> None:
+        """Take a share of a topic's queues; raises ConfigError, ClientError."""
+        in_loop(lambda: self._role.subscribe(topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give a topic up."""
+        in_loop(lambda: self._role.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues; raises ClientError after `subscribe`."""
+        in_loop(lambda: self._role.assign(queues))
+
+    def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
+        """The filter of an assigned topic; raises ConfigError, ClientError after the start."""
+        in_loop(lambda: self._role.set_sub_expression_for_assign(topic, expression))
+
+    def assignment(self) -> set[MessageQueue]:
+        """The queues that are read now."""
+        return in_loop(self._role.assignment)
+
+    def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic; raises RocketMQError."""
+        return self._call(self._role.fetch_message_queues, topic)
+
+    def register_topic_message_queue_change_listener(
+        self, topic: str, listener: QueueListener
+    ) -> None:
+        """Have `listener(topic, queues)` called, in the client's thread, when they change."""
+        in_loop(lambda: self._role.register_topic_message_queue_change_listener(topic, listener))
+
+    def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The next messages, of one queue; an empty list when none come in time (seconds)."""
+        return self._call(self._role.poll, timeout)
+
+    def commit_sync(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit what was polled, or these offsets; raises RocketMQError."""
+        self._call(self._role.commit_sync, offsets)
+
+    def commit(self, queues: Iterable[MessageQueue]) -> None:
+        """Commit what was polled of these queues; raises RocketMQError."""
+        self._call(self._role.commit, queues)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """What is committed for a queue; None: nothing. Raises RocketMQError."""
+        return self._call(self._role.committed, queue)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset; raises ClientError."""
+        self._call(self._role.seek, queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that can be read; raises ClientError."""
+        self._call(self._role.seek_to_begin, queue)
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message; raises ClientError."""
+        self._call(self._role.seek_to_end, queue)
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp: float) -> int:
+        """The offset of what was stored around a time (epoch seconds); raises RocketMQError."""
+        return self._call(self._role.offset_for_timestamp, queue, timestamp)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these no more; what was pulled of them is still polled."""
+        in_loop(lambda: self._role.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull them again."""
+        in_loop(lambda: self._role.resume(queues))
+
+    def update_name_server_address(self, addresses: str | Iterable[str]) -> None:
+        """Ask these name servers from now on."""
+        in_loop(lambda: self._role.update_name_server_address(addresses))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
