@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from mqcore.client.core.cursor import ANSWERS, Cursor
-from mqcore.client.errors import RocketMQError, broker_error
+from mqcore.client.errors import REFUSED_FOR_NOW, BrokerError, RocketMQError, broker_error
 from mqcore.client.instance import ClientInstance
 from mqcore.client.pool import client_request
 from mqcore.client.pull_link import PullAnswer, PullLink, PullRequest
@@ -203,7 +203,7 @@ class ReadEngine:
         if cursor.failing_since is None:
             cursor.failing_since = now
         failing_s = now - cursor.failing_since
-        if not error.retryable or failing_s >= self._timeout:
+        if not _may_pass(error) or failing_s >= self._timeout:
             cursor.pulling = False
             self._fail(error)
             return
@@ -238,3 +238,11 @@ class ReadEngine:
                     link.expire(now)
         finally:
             self.close()
+
+
+def _may_pass(error: RocketMQError) -> bool:
+    """Whether the same pull may succeed later: what a broker says of itself counts (code 1 is most
+    often its word on the pull)."""
+    if isinstance(error, BrokerError):
+        return error.code in REFUSED_FOR_NOW
+    return error.retryable

@@ -103,6 +103,10 @@ class Handlers:
             code.GET_NAMESRV_CONFIG: self._get_config,
         }
 
+    def knows(self, code: int) -> bool:
+        """Whether requests with this code are a name server's."""
+        return code in self._by_code
+
     def handle(self, request: Command, connection: int, now_ms: int) -> Command:
         """The response to a request that came over `connection` (a number) at `now_ms`.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import pytest
 
 if TYPE_CHECKING:
-    from mqcore.testing import Broker
+    from mqcore.testing import Broker, MemoryBroker
 
     BrokerFactory = Callable[[Mapping[str, object] | None], Broker]
 
@@ -54,3 +54,12 @@ def mqcore_broker_factory() -> Iterator[BrokerFactory]:
             return running.enter_context(broker(settings))
 
         yield start
+
+
+@pytest.fixture(scope=scope)
+def mqcore_memory_broker() -> Iterator[MemoryBroker]:
+    """A broker in the test's own process: starts in milliseconds, stores nothing."""
+    from mqcore.testing import MemoryBroker
+
+    with MemoryBroker() as running:
+        yield running

@@ -33,7 +33,7 @@ class Broker:
     namesrv  "host:port" of the name server, for clients
     broker   "host:port" of the broker itself
     store    its store directory, which goes with it
-    pid      of its supervisor process
+    pid      of its supervisor process; a MemoryBroker has none: 0
     """
 
     namesrv: str
@@ -57,7 +57,7 @@ def broker(
     """
     guard = subprocess.Popen(
         [sys.executable, "-m", "mqcore.admin.cli", "testing", "up", "--json",
-         *(f"--set={key}={_text(value)}" for key, value in (settings or {}).items())],
+         *(f"--set={key}={as_text(value)}" for key, value in (settings or {}).items())],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,         # Ctrl-C is this process's: it ends the broker in its time
     )
@@ -70,7 +70,7 @@ def broker(
             raise TestingError(f"the broker ended by itself:\n{_said(guard)}")
 
 
-def _text(value: object) -> str:
+def as_text(value: object) -> str:
     """As --set takes it."""
     if isinstance(value, bool):
         return str(value).lower()

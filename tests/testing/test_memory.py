@@ -1,0 +1,270 @@
+"""The broker in memory, as clients see it."""
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from mqcore.client import (
+    AsyncProducer,
+    AsyncPushConsumer,
+    AsyncReader,
+    BrokerError,
+    ConsumeFrom,
+    ConsumeStatus,
+    Message,
+)
+from mqcore.client.connection import Connection
+from mqcore.client.core.options import split_address
+from mqcore.testing import MemoryBroker, TestingError
+from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.codes import ResponseCode
+from mqcore.wire.command import Command, request
+from mqcore.wire.fastjson import dumps, loads
+from mqcore.wire.ids import parse_offset_message_id
+from mqcore.wire.properties import encode_properties
+from mqcore.wire.records import decode_record
+from tests.support.waiting import wait_until_async
+
+
+@pytest.fixture(scope="module")
+def address():
+    with MemoryBroker({"broker.message_delay_levels": "1s 2s"}) as broker:
+        yield broker.namesrv
+
+
+def consumer(group, listen, address, topic, tags="*", **options):
+    made = AsyncPushConsumer(group, listen, namesrv=address,
+                             consume_from=ConsumeFrom.FIRST_OFFSET, **options)
+    made.subscribe(topic, tags)
+    return made
+
+
+def test_messages_of_every_kind_come_back(address):
+    got = []
+
+    async def listen(messages, context):
+        got.extend(messages)
+        if messages[0].body == b"again" and messages[0].reconsume_times == 0:
+            context.delay_level = 1
+            return ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.SUCCESS
+
+    async def scenario():
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            sent = [
+                await producer.send(Message("T1", "one", tags="A", keys=["k1", "k2"],
+                                            properties={"colour": "grün"})),
+                await producer.send(Message("T1", b"z" * 50_000, tags="B")),
+                await producer.send(Message("T1", "later", tags="A", delay_level=1)),
+                await producer.send(Message("T1", "again", tags="A")),
+                await producer.send_batch([Message("T1", f"b{n}", tags="B") for n in range(3)]),
+            ]
+            await producer.send(Message("T1", "not wanted", tags="C"))
+            await producer.send_oneway(Message("T1", "oneway", tags="A"))
+            async with consumer("CG1", listen, address, "T1", "A || B"):
+                await wait_until_async(lambda: len(got) == 9, "nine messages")
+        ids = ",".join(result.message_id for result in sent).split(",")
+        assert set(ids) <= {one.message_id for one in got}
+        assert sorted((one.body, one.reconsume_times) for one in got) == [
+            (b"again", 0), (b"again", 1), (b"b0", 0), (b"b1", 0), (b"b2", 0), (b"later", 0),
+            (b"one", 0), (b"oneway", 0), (b"z" * 50_000, 0)]
+        one = next(message for message in got if message.body == b"one")
+        assert (one.keys, one.properties["colour"]) == (["k1", "k2"], "grün")
+        assert one.offset_message_id == sent[0].offset_message_id
+        late = next(message for message in got if message.body == b"later")
+        assert late.store_timestamp_ms - late.born_timestamp_ms >= 900
+    asyncio.run(scenario())
+
+
+def test_a_group_goes_on_where_it_committed(address):
+    async def consume():
+        got = []
+        async with consumer("CG2", lambda messages, context: got.extend(messages), address, "T2"):
+            await wait_until_async(lambda: len(got) == 20, "all messages")
+        return sorted(one.body for one in got)
+
+    async def scenario():
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            for round_ in "ab":
+                wanted = sorted(f"{round_}{n}".encode() for n in range(20))
+                for body in wanted:
+                    await producer.send(Message("T2", body))
+                assert await consume() == wanted
+    asyncio.run(scenario())
+
+
+def test_two_members_share_the_queues(address):
+    def member():
+        return consumer("CG3", lambda messages, context: None, address, "T3")
+
+    def queues(one):
+        return {queue for queue in one.assignment if queue.topic == "T3"}
+
+    async def scenario():
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            await producer.send(Message("T3", "x"))
+            async with member() as first:
+                await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")
+                async with member() as second:
+                    await wait_until_async(
+                        lambda: len(queues(first)) == len(queues(second)) == 2, "two queues each")
+                    assert not queues(first) & queues(second)
+                await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")
+    asyncio.run(scenario())
+
+
+def test_a_message_that_fails_for_good_is_a_dead_letter(address):
+    async def scenario():
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            await producer.send(Message("T4", "poison"))
+
+            seen = []
+
+            def listen(messages, context):
+                seen.extend(messages)
+                raise RuntimeError("never")
+            async with consumer("CG4", listen, address, "T4", max_reconsume_times=0):
+                await wait_until_async(lambda: seen, "a try")
+                async with AsyncReader("%DLQ%CG4", namesrv=address) as reader:
+                    (dead,) = await reader.read(timeout=20)
+        assert (dead.body, dead.properties["RETRY_TOPIC"]) == (b"poison", "T4")
+    asyncio.run(scenario())
+
+
+def test_a_held_pull_is_answered_when_a_message_comes(address):
+    async def scenario():
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            await producer.send(Message("T5", "first"))
+            async with AsyncReader("T5", namesrv=address, start="latest") as reader:
+                assert await reader.read(timeout=0.1) == []
+                began = time.monotonic()
+                await producer.send(Message("T5", "second"))
+                (one,) = await reader.read(timeout=10)
+                assert one.body == b"second"
+                assert time.monotonic() - began < 5     # a pull is held for 15
+    asyncio.run(scenario())
+
+
+# -- transactions, by hand ------------------------------------------------------------------------
+
+
+async def half(connection: Connection, topic: str, number: int) -> Command:
+    """Send a half message."""
+    answer = await connection.invoke(request(Code.SEND_MESSAGE_V2, {
+        "a": "TG", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": "0", "h": "0",
+        "i": encode_properties({"TRAN_MSG": "true", "PGROUP": "TG", "UNIQ_KEY": f"U{number}"}),
+        "j": "0", "k": "false"}, b"half%d" % number))
+    assert answer.code == 0, answer.remark
+    return answer
+
+
+def end(answer_or_check: dict[str, str], position: int, decision: int) -> Command:
+    return request(Code.END_TRANSACTION, {
+        "producerGroup": "TG", "tranStateTableOffset": answer_or_check["offset"],
+        "commitLogOffset": str(position), "commitOrRollback": str(decision),
+        "fromTransactionCheck": "false"})
+
+
+def test_a_transaction_is_committed_rolled_back_or_asked_about():
+    asked: asyncio.Queue[Command] = asyncio.Queue()
+
+    async def on_request(command: Command) -> None:
+        await asked.put(command)
+
+    async def scenario(address: str) -> None:
+        connection = await Connection.open(*split_address(address), on_request=on_request)
+        await connection.invoke(request(Code.HEART_BEAT, None, dumps({
+            "clientID": "c", "consumerDataSet": [], "producerDataSet": [{"groupName": "TG"}]})))
+        made = [await half(connection, "TX", number) for number in range(3)]
+        places = [(answer.ext["queueOffset"], parse_offset_message_id(answer.ext["msgId"])[2])
+                  for answer in made]
+        for (offset, position), decision in zip(places, (8, 12), strict=False):
+            done = await connection.invoke(end({"offset": offset}, position, decision))
+            assert done.code == 0, done.remark
+        again = await connection.invoke(end({"offset": places[0][0]}, places[0][1], 8))
+        assert again.code == ResponseCode.SYSTEM_ERROR          # it is ended already
+        async with AsyncReader("TX", namesrv=address) as reader:
+            (committed,) = await reader.read(timeout=10)
+            assert committed.body == b"half0"
+            async with asyncio.timeout(10):
+                check = await asked.get()
+            assert check.code == Code.CHECK_TRANSACTION_STATE
+            record = decode_record(check.body)
+            assert (record.topic, record.body, check.ext["msgId"]) == ("TX", b"half2", "U2")
+            done = await connection.invoke(end(
+                {"offset": check.ext["tranStateTableOffset"]},
+                int(check.ext["commitLogOffset"]), 8))
+            assert done.code == 0
+            (late,) = await reader.read(timeout=10)
+            assert late.body == b"half2"
+        await connection.close()
+
+    with MemoryBroker({"broker.transaction_timeout_ms": 100,
+                       "broker.transaction_check_interval_ms": 100}) as broker:
+        asyncio.run(scenario(broker.namesrv))
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+def test_sql_filters_are_refused_with_a_reason(address):
+    async def scenario():
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            await producer.send(Message("T6", "x"))
+        async with AsyncReader("T6", namesrv=address, sql="a = 1") as reader:
+            with pytest.raises(BrokerError, match="property_filter_enable"):
+                await reader.read(timeout=10)
+    asyncio.run(scenario())
+
+
+def test_settings_count(address):
+    async def scenario(other: str) -> None:
+        async with AsyncProducer("PG", namesrv=other, retry_count=0) as producer:
+            with pytest.raises(Exception, match="route"):
+                await producer.send(Message("T7", "x"))
+        connection = await Connection.open(*split_address(other))
+        answer = await connection.invoke(request(Code.GET_BROKER_CLUSTER_INFO))
+        assert list(loads(answer.body)["brokerAddrTable"]) == ["mine"]
+        await connection.close()
+
+    with MemoryBroker({"broker.name": "mine", "broker.auto_create_topic": False}) as broker:
+        asyncio.run(scenario(broker.namesrv))
+
+
+def test_nonsense_ends_its_connection_and_no_other(address):
+    async def scenario():
+        reader, writer = await asyncio.open_connection(*split_address(address))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.read() == b""
+        writer.close()
+        connection = await Connection.open(*split_address(address))
+        assert (await connection.invoke(request(9_999))).code == (
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        await connection.close()
+    asyncio.run(scenario())
+
+
+def test_it_leaves_nothing_and_starts_quickly():
+    began = time.monotonic()
+    with MemoryBroker() as broker:
+        took_s = time.monotonic() - began
+        folder = broker.store
+        assert folder.is_dir()
+        assert (broker.namesrv, broker.pid) == (broker.broker, 0)
+    assert not folder.exists()
+    assert took_s < 5
+    broker.close()
+    with pytest.raises(TestingError, match="once"):
+        broker.start()
+
+
+def test_a_setting_that_is_wrong_is_said():
+    with pytest.raises(TestingError, match=r"broker\.nmae"):
+        MemoryBroker({"broker.nmae": "x"}).start()
+
+
+def test_the_fixture_is_there(mqcore_memory_broker, mqcore_broker_factory):
+    assert mqcore_memory_broker.namesrv
+    assert callable(mqcore_broker_factory)
