@@ -200,10 +200,16 @@ def _end_with_guard() -> None:
 
 
 def locked_folder() -> tuple[Path, int]:
-    """A new folder and the descriptor that locks it; the lock lives as long as one holder does."""
+    """
+    A new folder and the descriptor that locks it; the lock lives as long as one holder does.
+
+    It gets its name when it is locked: another guard finds it held, or not at all.
+    """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    unnamed = folder / f"{LOCK}.new"
+    lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unnamed.rename(folder / LOCK)
     return folder, lock
 
 
