@@ -29,18 +29,13 @@ from mqcore.client.admin.groups import (
     QueueTimeSpan,
 )
 from mqcore.client.admin.link import AdminError, Found, Target, Unreachable
-from mqcore.client.admin.messages import (
-    DirectResult,
-    QueueEntries,
-    QueueEntry,
-    Track,
-    TrackState,
-)
+from mqcore.client.admin.messages import QueueEntries, QueueEntry
 from mqcore.client.admin.offsets import ClientOffsets, GroupOffset, OffsetReset, QueueReset
 from mqcore.client.admin.sending import DeadLetter, Resent, SendTime
 from mqcore.client.admin.statistics import Stats, StatsWindow, TopicActivity
 from mqcore.client.admin.topics import QueuePositions, TopicStats
 from mqcore.client.admin.traces import MessageTrace, TracedConsume, TracedEnd, TracedSend
+from mqcore.client.admin.tracking import DirectResult, Track, TrackState
 from mqcore.client.admin.transactions import HalfMessage
 
 __all__ = [

@@ -7,11 +7,12 @@ from mqcore.client.admin.name_servers import NameServerCalls
 from mqcore.client.admin.sending import Sending
 from mqcore.client.admin.statistics import Statistics
 from mqcore.client.admin.traces import Traces
+from mqcore.client.admin.tracking import Tracking
 from mqcore.client.admin.transactions import Transactions
 
 
 class AsyncAdmin(
-    Brokers, Statistics, Transactions, Traces, Sending, NameServerCalls, Acl,
+    Brokers, Statistics, Transactions, Traces, Sending, Tracking, NameServerCalls, Acl,
 ):
     """
     Administration of a cluster, for asyncio; use it with `async with`.

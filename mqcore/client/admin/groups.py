@@ -1,13 +1,19 @@
 """Consumer groups: settings, how far they are, what they lag behind (client.md 6.2)."""
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mqcore.client.admin import checks
 from mqcore.client.admin.bodies import Fields, document
-from mqcore.client.admin.link import AT_ONCE_MAX, Found, Link, Target, Unreachable, limited
+from mqcore.client.admin.link import (
+    Found,
+    Link,
+    Target,
+    Unreachable,
+    limited,
+    some_at_once,
+)
 from mqcore.client.admin.topics import Topics
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import RocketMQError, broker_error
@@ -284,16 +290,14 @@ class Groups(Topics, Link):
         topics = await self.topics()
         groups = [name.removeprefix(RETRY_PREFIX) for name in topics
                   if name.startswith(RETRY_PREFIX)]
-        places = asyncio.Semaphore(AT_ONCE_MAX)
 
         async def one(group: str) -> GroupLag | Unreachable:
-            async with places:
-                try:
-                    return await self._lag(group, None)
-                except RocketMQError as error:
-                    return Unreachable(group, error.broker, error)
+            try:
+                return await self._lag(group, None)
+            except RocketMQError as error:
+                return Unreachable(group, error.broker, error)
 
-        answers = await asyncio.gather(*(one(group) for group in groups))
+        answers = await some_at_once(groups, one)
         found = tuple(answer for answer in answers if isinstance(answer, GroupLag))
         return Found(found, tuple(answer for answer in answers if isinstance(answer, Unreachable))
                      + tuple(failure for lag in found for failure in lag.unreachable))

@@ -311,6 +311,26 @@ class Link(Role):
         return answers
 
 
+async def some_at_once(
+    items: Iterable[T], work: Callable[[T], Awaitable[R]], count: int = AT_ONCE_MAX,
+) -> list[R]:
+    """What `work` makes of each item, in their order; the first error ends all of it."""
+    numbered = enumerate(items)
+    results: dict[int, R] = {}
+
+    async def take() -> None:
+        for number, item in numbered:
+            results[number] = await work(item)
+
+    tasks = [asyncio.create_task(take()) for _ in range(count)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return [results[number] for number in sorted(results)]
+
+
 def _error(what: str, failures: Sequence[Unreachable], done: Sequence[str]) -> RocketMQError:
     if len(failures) == 1 and not done:
         return failures[0].error

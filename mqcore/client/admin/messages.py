@@ -1,9 +1,7 @@
-"""Messages: by id, key, offset and time; who consumed one; entries of queues (client.md 6.2)."""
+"""Messages: by id, key, offset and time; entries of queues (client.md 6.2)."""
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from mqcore.client.admin import checks
@@ -16,7 +14,6 @@ from mqcore.client.errors import (
     ClientError,
     ConfigError,
     NoRouteError,
-    RocketMQError,
 )
 from mqcore.client.message import MessageQueue, ReceivedMessage
 from mqcore.client.route import subscribe_queues
@@ -33,26 +30,6 @@ PULL_COUNT: Final = 32
 SYS_FLAG_SUBSCRIPTION: Final = 0x4
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
-
-
-class TrackState(StrEnum):
-    """What a group has done with a message."""
-
-    CONSUMED = "CONSUMED"                               # its offset is beyond the message
-    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"     # so, but its tag is not subscribed
-    PULL = "PULL"                                       # a pull consumer: nobody knows
-    NOT_CONSUMED_YET = "NOT_CONSUME_YET"
-    NOT_ONLINE = "NOT_ONLINE"
-    UNKNOWN = "UNKNOWN"
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """One group, and what it has done with a message; `error` says why that is UNKNOWN."""
-
-    group: str
-    state: TrackState
-    error: RocketMQError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +54,6 @@ class QueueEntries:
     entries: tuple[QueueEntry, ...]
     subscription: Subscription | None
     filter_text: str
-
-
-@dataclass(frozen=True, slots=True)
-class DirectResult:
-    """What a listener made of a message that was handed to it (309); `result` is CR_SUCCESS ..."""
-
-    result: str
-    order: bool
-    auto_commit: bool
-    remark: str
-    took: float                     # seconds
 
 
 class Messages(Connections, Link):
@@ -324,64 +290,6 @@ class Messages(Connections, Link):
             queue, body.number("minQueueIndex"), body.number("maxQueueIndex"), entries,
             None if subscription is None else read_subscription(body.object("subscriptionData")),
             body.text("filterData"))
-
-    # -- who consumed one -------------------------------------------------------------------------
-
-    @limited
-    async def consumed_by(self, message: ReceivedMessage) -> Found[Track]:
-        """
-        What each group that knows the message's topic has done with it (messageTrackDetail).
-
-        "Consumed" means that the committed offset of the message's queue is beyond it. `message`
-        as `message`, `query` or a consumer gives it.
-        """
-        if not isinstance(message, ReceivedMessage):
-            raise ConfigError(f"message {message!r:.120}: expected a ReceivedMessage")
-        groups = await self.topic_groups(message.topic)
-        tracks = await asyncio.gather(*(self._track(group, message) for group in groups))
-        return Found(tuple(tracks), groups.unreachable)
-
-    async def _track(self, group: str, message: ReceivedMessage) -> Track:
-        try:
-            members = await self.members(group)
-            if not members.members:
-                return Track(group, TrackState.NOT_ONLINE)
-            if members.consume_type == "CONSUME_ACTIVELY":
-                return Track(group, TrackState.PULL)
-            if members.message_model == "BROADCASTING":
-                return Track(group, TrackState.UNKNOWN)
-            lag = await self.lag(group, message.topic)
-            if not any(queue.queue == message.queue
-                       and queue.consumer_offset > message.queue_offset for queue in lag.queues):
-                return Track(group, TrackState.NOT_CONSUMED_YET)
-            for subscription in members.subscriptions:
-                if subscription.topic == message.topic and not subscription.matches(message.tags):
-                    return Track(group, TrackState.CONSUMED_BUT_FILTERED)
-            return Track(group, TrackState.CONSUMED)
-        except RocketMQError as error:
-            return Track(group, TrackState.UNKNOWN, error)
-
-    @limited
-    async def consume_directly(
-        self, group: str, client_id: str, message_id: str, *, topic: str | None = None,
-    ) -> DirectResult:
-        """
-        Hand a stored message to the listener of one member (309); offsets stay as they are.
-
-        message_id   the broker's id of the message; of a client's id with its topic
-        """
-        check_group(group)
-        checks.text(client_id, "client_id")
-        message = await self.message(message_id, topic=topic)
-        host, port = message.store_host
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        answer = await self._ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, {
-            "consumerGroup": group, "clientId": client_id, "msgId": message.offset_message_id,
-            "brokerName": message.queue.broker_name}, slow=True)
-        body = document(answer, address)
-        return DirectResult(
-            body.text("consumeResult"), body.flag("order"), body.flag("autoCommit"),
-            body.text("remark"), body.number("spentTimeMills") / 1000)
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -1,17 +1,16 @@
 """Offsets: of queues by time, of groups as committed, set, copied and reset (broker.md 10.3)."""
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from mqcore.client.admin import checks
 from mqcore.client.admin.bodies import document, header_number, when
 from mqcore.client.admin.groups import Groups
 from mqcore.client.admin.link import (
-    AT_ONCE_MAX,
     SUCCESS,
     Found,
     Link,
@@ -19,6 +18,7 @@ from mqcore.client.admin.link import (
     Unreachable,
     limited,
     now,
+    some_at_once,
 )
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ClientError, broker_error
@@ -29,7 +29,6 @@ from mqcore.wire.command import Ext
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-R = TypeVar("R")
 ResetTo = datetime | str | int
 """`Moment`, "earliest", "latest", or an offset."""
 
@@ -205,7 +204,7 @@ class Offsets(Groups, Link):
             return QueueReset(queue, before, offset)
 
         async def of_broker(at: Target) -> list[QueueReset]:
-            done = await self._of_queues([(at, queue) for queue in queues[at]], one)
+            done = await some_at_once(queues[at], functools.partial(one, at))
             return [reset for reset in done if reset is not None]
 
         queues = await self._queues_by_master(topic)
@@ -285,9 +284,9 @@ class Offsets(Groups, Link):
 
         async def planned(target: Target) -> tuple[list[QueueReset], bool]:
             online = await self._is_online(target, group)
-            resets = await self._of_queues(
-                [(target, queue) for queue in by_master[target]],
-                lambda at, queue: self._plan(at, group, queue, aim, force))
+            resets = await some_at_once(
+                by_master[target],
+                lambda queue: self._plan(target, group, queue, aim, force))
             return resets, online
 
         plans, failures = await self._read(what, list(by_master), planned)
@@ -376,19 +375,6 @@ class Offsets(Groups, Link):
                                   topic=topic)
             found.setdefault(masters[queue.broker_name], []).append(queue)
         return found
-
-    async def _of_queues(
-        self, places: Sequence[tuple[Target, MessageQueue]],
-        work: Callable[[Target, MessageQueue], Awaitable[R]],
-    ) -> list[R]:
-        """Do the same with each queue, some at a time; the first error ends it."""
-        free = asyncio.Semaphore(AT_ONCE_MAX)
-
-        async def one(target: Target, queue: MessageQueue) -> R:
-            async with free:
-                return await work(target, queue)
-
-        return list(await asyncio.gather(*(one(*place) for place in places)))
 
 
 def _joined(parts: Iterable[Sequence[QueueReset]]) -> tuple[QueueReset, ...]:

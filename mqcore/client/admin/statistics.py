@@ -1,14 +1,20 @@
 """Counts and rates that brokers keep of topics and groups (broker.md 11)."""
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
 from mqcore.client.admin import checks
 from mqcore.client.admin.bodies import Fields, document
 from mqcore.client.admin.groups import Groups
-from mqcore.client.admin.link import AT_ONCE_MAX, Found, Link, Target, Unreachable, limited
+from mqcore.client.admin.link import (
+    Found,
+    Link,
+    Target,
+    Unreachable,
+    limited,
+    some_at_once,
+)
 from mqcore.client.core.options import check_topic
 from mqcore.client.errors import RocketMQError
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode, ResponseCode
@@ -101,18 +107,16 @@ class Statistics(Groups, Link):
         topics = [check_topic(topic)] if topic is not None else [
             name for name in await self.topics()
             if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-        places = asyncio.Semaphore(AT_ONCE_MAX)
 
         async def one(name: str) -> tuple[list[TopicActivity], tuple[Unreachable, ...]]:
-            async with places:
-                try:
-                    return await self._activity(name)
-                except RocketMQError as error:
-                    if topic is not None:
-                        raise
-                    return [], (Unreachable(name, error.broker, error),)
+            try:
+                return await self._activity(name)
+            except RocketMQError as error:
+                if topic is not None:
+                    raise
+                return [], (Unreachable(name, error.broker, error),)
 
-        answers = await asyncio.gather(*(one(name) for name in topics))
+        answers = await some_at_once(topics, one)
         return Found(
             tuple(row for rows, _ in answers for row in rows
                   if not active_only or row.in_day or row.out_day),

@@ -1,7 +1,6 @@
 """Half messages: what no producer has ended yet, and what an operator may do (broker.md 5)."""
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +9,7 @@ from typing import Final
 
 from mqcore.client.admin import checks
 from mqcore.client.admin.bodies import when
-from mqcore.client.admin.link import Found, Link, Target, limited
+from mqcore.client.admin.link import Found, Link, Target, limited, some_at_once
 from mqcore.client.admin.messages import Messages
 from mqcore.client.errors import BrokerError, ClientError, ConfigError
 from mqcore.client.message import MessageQueue
@@ -207,12 +206,8 @@ class Transactions(Messages, Link):
             except (BrokerError, RecordError):
                 return None
 
-        found: list[Record] = []
-        for start in range(0, len(positions), VIEWS_AT_ONCE):
-            part = positions[start:start + VIEWS_AT_ONCE]
-            answers = await asyncio.gather(*(one(position) for position in part))
-            found += [record for record in answers if record is not None]
-        return found
+        found = await some_at_once(positions, one, VIEWS_AT_ONCE)
+        return [record for record in found if record is not None]
 
 
 def _half(record: Record, state: str) -> HalfMessage:

@@ -1,12 +1,14 @@
 """A broker that is gone while its name server still tells of it: results say what is missing."""
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
 from mqcore.client import RemotingError
-from mqcore.client.admin import AdminError
+from mqcore.client.admin import Admin, AdminError
+from mqcore.client.admin.link import AT_ONCE_MAX, some_at_once
 from mqcore.client.blocking import LoopThread
 from mqcore.client.registration import Registration
 from mqcore.wire.records import body_crc
@@ -95,3 +97,49 @@ def test_one_broker_that_fails_alone_is_its_own_error(admin, gone):
     assert raised.value.broker == gone
     with pytest.raises(RemotingError):
         admin.create_topic(unique("Topic"), broker=gone)
+
+
+def test_a_name_server_that_is_gone_is_named_and_the_others_have_the_change(admin, place):
+    space = unique("space")
+    with Admin(f"{place.namesrv_addr};127.0.0.1:1", connect_timeout=1.0) as both:
+        with pytest.raises(AdminError) as raised:
+            both.put_kv(space, "key", "value")
+        assert raised.value.done == (place.namesrv_addr,)
+        assert [failure.name for failure in raised.value.failures] == ["127.0.0.1:1"]
+        assert both.kv(space, "key") == "value"
+    admin.delete_kv(space, "key")
+
+
+def test_some_are_done_at_once_in_order_and_no_more_than_the_limit():
+    running = most = 0
+
+    async def work(number):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001 * (number % 3))
+        running -= 1
+        return number * 2
+
+    assert asyncio.run(some_at_once(range(100), work)) == [number * 2 for number in range(100)]
+    assert most == AT_ONCE_MAX
+    assert asyncio.run(some_at_once([], work)) == []
+
+
+def test_the_first_error_ends_the_others():
+    ended = []
+
+    async def work(number):
+        try:
+            if number == 3:
+                raise ValueError("three")
+            await asyncio.sleep(30)
+        finally:
+            ended.append(number)
+
+    async def scenario():
+        with pytest.raises(ValueError, match="three"):
+            await some_at_once(range(AT_ONCE_MAX * 2), work)
+        await asyncio.sleep(0)
+    asyncio.run(scenario())
+    assert sorted(ended) == list(range(AT_ONCE_MAX))
