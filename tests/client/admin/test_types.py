@@ -57,4 +57,4 @@ def test_a_type_checker_sees_both_faces(tmp_path):
     wrong = {number for number, line in enumerate(PROGRAM.splitlines(), 1)
              if line.endswith("# wrong")}
     assert found == wrong, run.stdout + run.stderr
-    assert "admin/" not in run.stdout, run.stdout
+    assert "mqcore/client/admin/" not in run.stdout, run.stdout
