@@ -1,49 +1,26 @@
 """Sending by hand: one message, times of sends, dead letters again (broker.md 10.6, 3)."""
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from mqcore.client.admin import checks
-from mqcore.client.admin.bodies import header_number
-from mqcore.client.admin.link import Found, Link, Target, limited, now_ms
+from mqcore.client.admin.link import Found, Link, limited
 from mqcore.client.admin.messages import READ_COUNT_MAX, Messages
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
-from mqcore.client.message import (
-    Message,
-    MessageQueue,
-    ReceivedMessage,
-    SendResult,
-    SendStatus,
-)
+from mqcore.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+from mqcore.client.producer import AsyncProducer
 from mqcore.client.route import publish_queues
 from mqcore.wire import properties as names
-from mqcore.wire.codes import (
-    DLQ_PREFIX,
-    MASTER_ID,
-    RETRY_PREFIX,
-    TEMPLATE_TOPIC,
-    RequestCode,
-    ResponseCode,
-)
-from mqcore.wire.command import Ext
-from mqcore.wire.ids import UniqueKeys
-from mqcore.wire.records import compress
+from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 PRODUCER_GROUP: Final = "MQCORE_TOOLS_PRODUCER"
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-COMPRESS_OVER_BYTES: Final = 4_096
-STORED: Final = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
 
 # What belongs to one delivery and not to the message.
 _OF_DELIVERY: Final = frozenset({
@@ -89,10 +66,6 @@ class SendTime:
 class Sending(Messages, Link):
     """What AsyncAdmin sends."""
 
-    @cached_property
-    def _unique_keys(self) -> UniqueKeys:
-        return UniqueKeys()
-
     @limited
     async def send(
         self, topic: str, body: bytes | str, *, tags: str | None = None,
@@ -109,17 +82,19 @@ class Sending(Messages, Link):
                            properties or {})
         if queue is not None:
             checks.message_queue(queue)
-            return await self._store(message, await self._address(queue.broker_name), queue)
-        queues = await self._writable(topic)
-        return await self._store(message, *queues[0])
+        else:
+            queue = (await self._writable(topic))[0]
+        async with self._producer() as producer:
+            return await producer.send(message, queue=queue)
 
     @limited
     async def resend(self, message: ReceivedMessage) -> SendResult:
         """Send a stored message to its topic again, with the id that its client gave it."""
         if not isinstance(message, ReceivedMessage):
             raise ConfigError(f"message {message!r:.120}: expected a ReceivedMessage")
-        queues = await self._writable(message.topic)
-        return await self._store(_again(message, message.topic), *queues[0])
+        queue = (await self._writable(message.topic))[0]
+        async with self._producer() as producer:
+            return await producer.send(_again(message, message.topic), queue=queue)
 
     @limited
     async def send_times(
@@ -135,15 +110,16 @@ class Sending(Messages, Link):
         checks.number(size, "size", 1, BODY_SIZE_MAX)
         queues = await self._writable(check_topic(topic), broker_name)
         found = []
-        for number in range(count):
-            target, queue = queues[number % len(queues)]
-            began = time.monotonic()
-            error: RocketMQError | None = None
-            try:
-                await self._store(Message(topic, b"a" * size), target, queue)
-            except RocketMQError as failure:
-                error = failure
-            found.append(SendTime(queue, time.monotonic() - began, error))
+        async with self._producer() as producer:
+            for number in range(count):
+                queue = queues[number % len(queues)]
+                began = time.monotonic()
+                error: RocketMQError | None = None
+                try:
+                    await producer.send(Message(topic, b"a" * size), queue=queue)
+                except RocketMQError as failure:
+                    error = failure
+                found.append(SendTime(queue, time.monotonic() - began, error))
         return tuple(found)
 
     # -- dead letters -----------------------------------------------------------------------------
@@ -193,56 +169,37 @@ class Sending(Messages, Link):
                 raise ConfigError(f"letters: {letter.message.message_id} does not say which topic"
                                   " it came from")
         sent = []
-        queues: dict[str, list[tuple[Target, MessageQueue]]] = {}
-        for number, letter in enumerate(letters):
-            topic = letter.topic if to == "topic" else RETRY_PREFIX + group
-            message = _again(letter.message, topic)
-            if to == "group":
-                message.properties[names.RETRY_TOPIC] = letter.topic
-            try:
-                if topic not in queues:
-                    queues[topic] = await self._writable(topic)
-                place = queues[topic][number % len(queues[topic])]
-                sent.append(Resent(letter, await self._store(message, *place), None))
-            except RocketMQError as error:
-                sent.append(Resent(letter, None, error))
+        queues: dict[str, list[MessageQueue]] = {}
+        async with self._producer() as producer:
+            for number, letter in enumerate(letters):
+                topic = letter.topic if to == "topic" else RETRY_PREFIX + group
+                message = _again(letter.message, topic)
+                if to == "group":
+                    message.properties[names.RETRY_TOPIC] = letter.topic
+                try:
+                    if topic not in queues:
+                        queues[topic] = await self._writable(topic)
+                    queue = queues[topic][number % len(queues[topic])]
+                    sent.append(Resent(letter, await producer.send(message, queue=queue), None))
+                except RocketMQError as error:
+                    sent.append(Resent(letter, None, error))
         return tuple(sent)
 
     # -- inside -----------------------------------------------------------------------------------
 
-    async def _writable(
-        self, topic: str, broker_name: str | None = None
-    ) -> list[tuple[Target, MessageQueue]]:
-        """The queues to send to, with their masters, in any order."""
-        route = await self._known_route(topic)
-        masters = {data.broker_name: Target(data.broker_name, data.addresses[MASTER_ID])
-                   for data in route.brokers if MASTER_ID in data.addresses}
-        found = [(masters[queue.broker_name], queue) for queue in publish_queues(topic, route)
-                 if queue.broker_name in masters and broker_name in (None, queue.broker_name)]
+    async def _writable(self, topic: str, broker_name: str | None = None) -> list[MessageQueue]:
+        """The queues of a topic that take messages, in any order; NoRouteError: there are none."""
+        found = [queue for queue in publish_queues(topic, await self._known_route(topic))
+                 if broker_name in (None, queue.broker_name)]
         if not found:
             raise NoRouteError(f"topic {topic} has no such writable queue", topic=topic)
         random.shuffle(found)
         return found
 
-    async def _store(self, message: Message, target: Target, queue: MessageQueue) -> SendResult:
-        """Send one message to one queue, once (310); raises BrokerError, RemotingError."""
-        unique_key = message.properties.setdefault(names.UNIQ_KEY, self._unique_keys.next(now_ms()))
-        body, sys_flag = (compress(message.body) if len(message.body) >= COMPRESS_OVER_BYTES
-                          else (message.body, 0))
-        ext: Ext = {
-            "a": PRODUCER_GROUP, "b": message.topic, "c": TEMPLATE_TOPIC, "d": "4",
-            "e": str(queue.queue_id), "f": str(sys_flag), "g": str(now_ms()),
-            "h": str(message.flag), "i": names.encode_properties(dict(message.properties)),
-            "j": "0", "k": "false", "m": "false", "n": queue.broker_name,
-        }
-        answer = await self._ask(target.address, RequestCode.SEND_MESSAGE_V2, ext, body,
-                                 accept=STORED, topic=message.topic)
-        return SendResult(
-            STORED[ResponseCode(answer.code)], unique_key, (answer.ext or {}).get("msgId") or "",
-            MessageQueue(message.topic, target.name,
-                         header_number(answer, "queueId", target.address)),
-            header_number(answer, "queueOffset", target.address),
-            (answer.ext or {}).get("MSG_REGION") or "DefaultRegion")
+    def _producer(self) -> AsyncProducer:
+        """For one call; names are the brokers' own here, so without a namespace."""
+        config = dataclasses.replace(self.config, namespace="")
+        return AsyncProducer(PRODUCER_GROUP, config=config, send_timeout=self.timeout)
 
 
 def _message(
