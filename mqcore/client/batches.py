@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqcore.client.errors import ClientError, RocketMQError
-from mqcore.client.message import MessageQueue, ReceivedMessage
+from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import columns
+from mqcore.client.received import ReceivedMessage
 from mqcore.wire.records import RecordError, decode_records
 
 

@@ -10,9 +10,10 @@ from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError
 from mqcore.client.many import Shard
-from mqcore.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.producer import AsyncProducer, Selector, shard_of
 from mqcore.client.producer_config import ProducerOptions
+from mqcore.client.received import ReceivedMessage
 from mqcore.client.sending import Sending
 
 SendFuture = concurrent.futures.Future[SendResult]

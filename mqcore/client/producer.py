@@ -22,9 +22,10 @@ from mqcore.client.hooks import Hooks
 from mqcore.client.instance import ClientInstance
 from mqcore.client.linger import Linger
 from mqcore.client.many import ManySend, Shard, batch_sending, one_batch
-from mqcore.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.native.sends import KeySource, batch_item_size, first_unlike
 from mqcore.client.producer_config import ProducerOptions, producer_configs
+from mqcore.client.received import ReceivedMessage
 from mqcore.client.replies import Replies
 from mqcore.client.role import Role
 from mqcore.client.sender import Sender

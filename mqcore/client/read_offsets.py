@@ -1,12 +1,12 @@
 """Where a queue begins, ends, and what of it was stored when."""
 from __future__ import annotations
 
+from mqcore.client.consume.pulling import max_offset as max_offset
+from mqcore.client.consume.pulling import min_offset as min_offset
 from mqcore.client.errors import ClientError, broker_error
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.pool import client_request
-from mqcore.client.pull import max_offset as max_offset
-from mqcore.client.pull import min_offset as min_offset
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Ext
 from mqcore.wire.numbers import whole_number

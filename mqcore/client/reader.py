@@ -19,9 +19,10 @@ from mqcore.client.core.cursor import NO_STOP, Cursor
 from mqcore.client.core.options import check_group, check_topic, positive_seconds, whole
 from mqcore.client.errors import ConfigError, NoRouteError
 from mqcore.client.instance import ClientInstance
-from mqcore.client.message import MessageQueue, ReceivedMessage
+from mqcore.client.message import MessageQueue
 from mqcore.client.read_engine import ReadEngine
 from mqcore.client.read_offsets import max_offset, min_offset, offset_at_time
+from mqcore.client.received import ReceivedMessage
 from mqcore.client.role import Role
 from mqcore.wire.tags import EXPRESSION_SQL92, SUBSCRIBE_ALL, Subscription, parse_subscription
 

@@ -13,7 +13,8 @@ from mqcore.client.errors import (
     QueueFull,
     RequestTimeout,
 )
-from mqcore.client.message import Message, MessageQueue, ReceivedMessage
+from mqcore.client.message import Message, MessageQueue
+from mqcore.client.received import ReceivedMessage
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.command import Command, response
 from mqcore.wire.numbers import whole_number

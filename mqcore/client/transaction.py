@@ -23,13 +23,13 @@ from mqcore.client.hooks import EndTransactionContext
 from mqcore.client.message import (
     Message,
     MessageQueue,
-    ReceivedMessage,
     SendResult,
     SendStatus,
 )
 from mqcore.client.pool import client_request
 from mqcore.client.producer import AsyncProducer
 from mqcore.client.producer_config import ProducerOptions
+from mqcore.client.received import ReceivedMessage
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.ids import parse_offset_message_id

@@ -20,9 +20,9 @@ from mqcore.client import (
     Reader,
     ReadGap,
 )
+from mqcore.client.consume.pulling import committed_offset
 from mqcore.client.core.cursor import NO_STOP, Cursor
 from mqcore.client.instance import ClientInstance
-from mqcore.client.pull import committed_offset
 from mqcore.client.reader import GROUP
 from mqcore.testing import MemoryBroker, broker
 from mqcore.wire.codes import ResponseCode

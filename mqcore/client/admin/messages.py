@@ -15,7 +15,8 @@ from mqcore.client.errors import (
     ConfigError,
     NoRouteError,
 )
-from mqcore.client.message import MessageQueue, ReceivedMessage
+from mqcore.client.message import MessageQueue
+from mqcore.client.received import ReceivedMessage
 from mqcore.client.route import subscribe_queues
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Ext

@@ -13,8 +13,9 @@ from mqcore.client.admin.link import Found, Link, limited
 from mqcore.client.admin.messages import READ_COUNT_MAX, Messages
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
-from mqcore.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.producer import AsyncProducer
+from mqcore.client.received import ReceivedMessage
 from mqcore.client.route import publish_queues
 from mqcore.wire import properties as names
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX

@@ -11,7 +11,7 @@ from mqcore.client.admin.bodies import when
 from mqcore.client.admin.link import Link, Unreachable, limited, now_ms
 from mqcore.client.admin.messages import QUERY_COUNT_MAX, Messages
 from mqcore.client.core.options import check_topic
-from mqcore.client.message import ReceivedMessage
+from mqcore.client.received import ReceivedMessage
 from mqcore.wire.numbers import whole_number
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"

@@ -10,7 +10,7 @@ from mqcore.client.admin.link import Found, Link, limited, some_at_once
 from mqcore.client.admin.messages import Messages
 from mqcore.client.core.options import check_group
 from mqcore.client.errors import ConfigError, RocketMQError
-from mqcore.client.message import ReceivedMessage
+from mqcore.client.received import ReceivedMessage
 from mqcore.wire.codes import RequestCode
 
 
