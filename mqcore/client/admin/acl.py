@@ -113,7 +113,7 @@ class Acl(Link):
                 ext.get("clusterName") or "",
                 DataVersion.from_json(_json(ext.get("version") or "{}", target)),
                 tuple((str(path), DataVersion.from_json(value))
-                      for path, value in sorted(files.items())))
+                      for path, value in sorted(files.items(), key=str)))
 
         answers, failures = await self._read(
             "versions of access settings", await self._masters(broker, cluster), one)

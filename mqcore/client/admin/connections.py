@@ -275,7 +275,7 @@ def _running_info(client_id: str, body: Fields) -> RunningInfo:
         tuple(_process_queue(queue, Fields(value, "mqTable"))
               for queue, value in body.by_queue("mqTable")),
         tuple(_consumption(str(topic), statuses.object(topic))
-              for topic in sorted(statuses.members)),
+              for topic in sorted(statuses.members, key=str)),
         body.text("jstack") or None)
 
 

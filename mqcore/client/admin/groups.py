@@ -156,8 +156,8 @@ class Groups(Topics, Link):
         answer = await self._ask(
             target.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, slow=True)
         table = document(answer, target.address).object("subscriptionGroupTable")
-        return tuple(sorted((_group_config(name, table.object(name)) for name in table.members),
-                            key=lambda config: config.name))
+        configs = (_group_config(str(name), table.object(name)) for name in table.members)
+        return tuple(sorted(configs, key=lambda config: config.name))
 
     @limited
     async def create_group(

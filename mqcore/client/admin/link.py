@@ -231,12 +231,13 @@ class Link(Role):
 
     async def _readers(self, topic: str) -> list[Target]:
         """One of each broker name that has the topic; NoRouteError when nobody knows it."""
-        return _one_of_each((await self._known_route(topic)).brokers)
+        return _some(_one_of_each((await self._known_route(topic)).brokers), f"topic {topic}")
 
     async def _group_readers(self, group: str) -> list[Target]:
         """Who may know of a group: the brokers of its retry topic, else all."""
         route = await self._route(f"%RETRY%{group}")
-        return _one_of_each(await self._brokers() if route is None else route.brokers)
+        found = _one_of_each(await self._brokers() if route is None else route.brokers)
+        return _some(found, f"group {group}")
 
     async def _address(self, broker: str, parameter: str = "broker") -> Target:
         """A broker given as `host:port`, or by its name: then its master, else any of it."""
@@ -335,6 +336,12 @@ def _error(what: str, failures: Sequence[Unreachable], done: Sequence[str]) -> R
     if len(failures) == 1 and not done:
         return failures[0].error
     return AdminError(what, failures, done)
+
+
+def _some(targets: list[Target], what: str) -> list[Target]:
+    if not targets:
+        raise NoRouteError(f"no broker of {what} is known", CODE_BROKER_NOT_FOUND)
+    return targets
 
 
 def _one_of_each(brokers: Iterable[BrokerData]) -> list[Target]:

@@ -1,0 +1,122 @@
+"""Brokers and name servers that answer nonsense: errors of the client's, and no others."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import json
+import random
+
+import pytest
+
+from mqcore.client import AsyncAdmin, MessageQueue, ReceivedMessage, RocketMQError
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import response
+from mqcore.wire.topics import BrokerData, QueueData, TopicRoute
+
+BROKER = "127.0.0.1:10911"
+QUEUE = MessageQueue("T", "b", 0)
+MESSAGE_ID = "7F00000100002A9F0000000000000000"
+MESSAGE = ReceivedMessage(
+    topic="T", body=b"x", message_id="K", offset_message_id=MESSAGE_ID, queue=QUEUE,
+    queue_offset=0, commit_log_offset=0, properties={}, flag=0, sys_flag=0, reconsume_times=0,
+    born_timestamp_ms=1, born_host=("127.0.0.1", 1), store_timestamp_ms=1,
+    store_host=("127.0.0.1", 10911), store_size=1)
+ROUTE = TopicRoute((QueueData("b", 2, 2, 6),), (BrokerData("c", "b", {0: BROKER}),))
+CLUSTER = json.dumps({
+    "brokerAddrTable": {"b": {"brokerAddrs": {"0": BROKER}, "brokerName": "b", "cluster": "c"}},
+    "clusterAddrTable": {"c": ["b"]}}).encode()
+CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
+    "topic_route": (("T",), {}), "topic_clusters": (("T",), {}), "topic_groups": (("T",), {}),
+    "topic_stats": (("T",), {}), "topic_configs": (("b",), {}), "create_topic": (("T",), {}),
+    "update_topic": (("T",), {"perm": 6}), "delete_topic": (("T",), {}), "order": (("T",), {}),
+    "set_order": (("T", "b:1"), {}), "delete_order": (("T",), {}),
+    "group_configs": (("b",), {}), "group_config": (("G",), {}), "create_group": (("G",), {}),
+    "update_group": (("G",), {"retry_max_times": 1}), "delete_group": (("G",), {}),
+    "lag": (("G",), {}), "consume_time_spans": (("G", "T"), {}), "max_offset": ((QUEUE,), {}),
+    "min_offset": ((QUEUE,), {}), "offset_at": ((QUEUE, "now"), {}),
+    "earliest_store_time": ((QUEUE,), {}), "committed": (("G", QUEUE), {}),
+    "set_offset": (("G", QUEUE, 1), {}), "all_offsets": (("b",), {}),
+    "delay_offsets": (("b",), {}), "clone_offsets": (("G", "H", "T"), {}),
+    "correction_offsets": (("T", "G"), {"broker": "b"}), "client_offsets": (("G", "T"), {}),
+    "reset_offsets": (("G", "T"), {"to": "latest"}), "message": ((MESSAGE_ID,), {"topic": "T"}),
+    "message_at": ((QUEUE, 0), {}), "query": (("T", "k"), {}), "read": (("T",), {}),
+    "queue_entries": ((QUEUE, 0), {}), "consumed_by": ((MESSAGE,), {}),
+    "consume_directly": (("G", "c", MESSAGE_ID), {}), "dead_letters": (("G",), {}),
+    "members": (("G",), {}), "producers": (("G", "T"), {}), "all_producers": (("b",), {}),
+    "running_info": (("G", "c"), {}), "group_status": (("G",), {}), "plan": (("T", ["c"]), {}),
+    "broker_status": (("b",), {}), "broker_config": (("b",), {}),
+    "update_broker_config": (({"k": "v"},), {}), "broker_lags": (("b",), {}),
+    "stats": (("N", "k"), {"broker": "b"}), "trace": (("K",), {}),
+    "pending_transactions": (("b",), {}), "transaction": ((MESSAGE_ID,), {}),
+    "resume_transaction": ((MESSAGE_ID,), {}), "roll_back_transaction": ((MESSAGE_ID,), {}),
+    "kv": (("n", "k"), {}), "kv_of": (("n",), {}), "put_kv": (("n", "k", "v"), {}),
+    "delete_kv": (("n", "k"), {}), "update_name_server_config": (({"k": "v"},), {}),
+    "wipe_write_perm": (("b",), {}), "add_write_perm": (("b",), {}),
+    "update_acl": (("longlong", "longlong"), {}), "delete_acl": (("longlong",), {}),
+    "update_white_addresses": ((["10.0.0.1"],), {}),
+}
+MIXED = 60
+CODES = (0, 0, 1, 19, 22, 206, 999)
+SENDS = {"send", "resend", "send_times", "resend_dead_letters"}     # a producer's own connections
+# Members of all bodies: with each kind of value, every reader meets what it does not expect.
+NAMES = ("table", "offsetTable", "topicList", "groupList", "topicConfigTable", "data",
+         "subscriptionGroupTable", "consumeStatsList", "connectionSet", "subscriptionTable",
+         "queueData", "subscriptionData", "consumeTimeSpanSet", "consumerTable", "mqTable",
+         "statusTable", "properties", "subscriptionSet", "correctionOffsets", "statsMinute",
+         "brokerAddrTable", "consumeTps", "minQueueIndex", "spentTimeMills", "brokerAddr")
+QUEUE_KEY = '{"brokerName":"b","queueId":0,"topic":"T"}'
+VALUES = ("5", '"x"', "[]", "{}", "null", "[5]", '["x"]', "[[]]", "[{}]", '{"T":5}', '{"T":[]}',
+          '{"T":{}}', '{"T":[{}]}', '{"T":[5]}', '[{"G":[{}]}]', '[{"G":5}]', f"{{{QUEUE_KEY}:5}}",
+          f"{{{QUEUE_KEY}:{{}}}}", f"{{{QUEUE_KEY}:[]}}", "{0:1}", '{0:"x"}', "1e400", "true",
+          '{0:1,"T":2}', f'{{{QUEUE_KEY}:{{}},0:{{}},"a":{{}}}}', '{0:[{}],"T":[{}]}',
+          '[{"messageQueue":{}}]', '[{"tagsSet":5}]', '[{"codeSet":["x"]}]')
+BODIES = [b"", b"[]", b"{", b"\xff\x00", b"5", b"null", *(
+    ("{" + ",".join(f'"{name}":{value}' for name in NAMES) + "}").encode() for value in VALUES)]
+EXTS: list[dict[str, str | None] | None] = [
+    None, {}, *(dict.fromkeys(
+        ("offset", "timestamp", "nextBeginOffset", "value", "version", "allAclFileVersion",
+         "wipeTopicCount", "addTopicCount"), value) for value in ("x", "3", None))]
+
+
+def plain_calls():
+    named = {name for name in dir(AsyncAdmin) if not name.startswith("_")
+             and hasattr(getattr(AsyncAdmin, name), "__wrapped__")}
+    return {name: CALLS.get(name, ((), {})) for name in sorted(named - SENDS)}
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["with routes", "all of it nonsense"])
+@pytest.mark.parametrize("name", list(plain_calls()))
+def test_nonsense_is_an_error_of_the_client(name, knows):
+    args, given = plain_calls()[name]
+
+    draw = random.Random(name)
+
+    def answers_with(code, body):
+        async def answer(address, command, **more):
+            if knows and command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                return response(command, 0, body=ROUTE.encode(strict=True))
+            if knows and command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                return response(command, 0, body=CLUSTER)
+            return response(command, code, "remark", draw.choice(EXTS), body)
+        return answer
+
+    def mixed():
+        """A body whose members are of different kinds."""
+        return ("{" + ",".join(f'"{member}":{draw.choice(VALUES)}'
+                               for member in NAMES if draw.random() < 0.5) + "}").encode()
+
+    async def scenario():
+        async with AsyncAdmin("127.0.0.1:9876", timeout=0.01) as admin:
+            for code, body in itertools.chain(
+                    itertools.product(CODES, BODIES), ((0, mixed()) for _ in range(MIXED))):
+                admin._instance.pool.invoke = answers_with(code, body)
+                with contextlib.suppress(RocketMQError):
+                    await getattr(admin, name)(*args, **given)
+    asyncio.run(scenario())
+
+
+def test_every_call_that_needs_arguments_has_some():
+    for name, (args, given) in plain_calls().items():
+        inspect.signature(getattr(AsyncAdmin, name)).bind(None, *args, **given)
