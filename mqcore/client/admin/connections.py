@@ -12,7 +12,7 @@ from mqcore.client.admin.link import SUCCESS, Found, Link, Target, Unreachable, 
 from mqcore.client.admin.offsets import Offsets
 from mqcore.client.core.allocate import allocate_averagely
 from mqcore.client.core.options import check_group, check_topic
-from mqcore.client.errors import ConfigError
+from mqcore.client.errors import ConfigError, NoRouteError
 from mqcore.client.message import MessageQueue
 from mqcore.client.route import subscribe_queues
 from mqcore.wire.codes import RequestCode, ResponseCode
@@ -250,6 +250,8 @@ class Connections(Offsets, Link):
         if not ids or len(set(ids)) != len(ids):
             raise ConfigError(f"members {members!r:.120}: expected different client ids")
         queues = subscribe_queues(topic, await self._known_route(check_topic(topic)))
+        if not queues:
+            raise NoRouteError(f"topic {topic} has no readable queue", topic=topic)
         return tuple((name, tuple(allocate_averagely(name, queues, ids))) for name in ids)
 
 

@@ -11,11 +11,11 @@ from mqcore.client.admin.bodies import when
 from mqcore.client.admin.link import Link, Unreachable, limited, now_ms
 from mqcore.client.admin.messages import QUERY_COUNT_MAX, Messages
 from mqcore.client.core.options import check_topic
+from mqcore.client.core.trace import FIELD_END, RECORD_END
 from mqcore.client.received import ReceivedMessage
 from mqcore.wire.numbers import whole_number
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-FIELD_END, RECORD_END = "\x01", "\x02"
 CONTEXTS: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 

@@ -58,7 +58,7 @@ class Tracking(Messages, Link):
         """
         if not isinstance(message, ReceivedMessage):
             raise ConfigError(f"message {message!r:.120}: expected a ReceivedMessage")
-        groups = await self.topic_groups(message.topic)
+        groups = await self.topic_groups(message.queue.topic)
         tracks = await some_at_once(groups, lambda group: self._track(group, message))
         return Found(tuple(tracks), groups.unreachable)
 
@@ -71,14 +71,15 @@ class Tracking(Messages, Link):
                 return Track(group, TrackState.PULL)
             if members.message_model == "BROADCASTING":
                 return Track(group, TrackState.UNKNOWN)
-            lag = await self.lag(group, message.topic)
+            lag = await self.lag(group, message.queue.topic)
             if not any(queue.queue == message.queue
                        and queue.consumer_offset > message.queue_offset for queue in lag.queues):
                 return Track(group, TrackState.NOT_CONSUMED_YET)
-            for subscription in members.subscriptions:
-                if subscription.topic == message.topic and not subscription.matches(message.tags):
-                    return Track(group, TrackState.CONSUMED_BUT_FILTERED)
-            return Track(group, TrackState.CONSUMED)
+            filtered = any(subscription.topic == message.queue.topic
+                           and not subscription.matches(message.tags)
+                           for subscription in members.subscriptions)
+            return Track(
+                group, TrackState.CONSUMED_BUT_FILTERED if filtered else TrackState.CONSUMED)
         except RocketMQError as error:
             return Track(group, TrackState.UNKNOWN, error)
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import AsyncPushConsumer, ConsumeFrom, MessageQueue, SendResult
+from mqcore.client import MessageQueue, PushConsumer, ReceivedMessage, SendResult
 from mqcore.client.admin import Admin
-from mqcore.client.blocking import LoopThread
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.toolchain import unavailable
 from tests.support.mqcore_process import mqcore_up
@@ -103,7 +102,7 @@ def topic(admin: Admin) -> str:
     return name
 
 
-Member = Callable[[str, str], contextlib.AbstractContextManager[AsyncPushConsumer]]
+Member = Callable[[str, str], contextlib.AbstractContextManager[PushConsumer]]
 
 
 @pytest.fixture
@@ -111,23 +110,14 @@ def member(place: Place, admin: Admin) -> Member:
     """Makes a member of a group that consumes all of a topic, and is online when it is given."""
 
     @contextlib.contextmanager
-    def run(group: str, topic: str) -> Iterator[AsyncPushConsumer]:
-        thread = LoopThread.shared()
+    def run(group: str, topic: str) -> Iterator[PushConsumer]:
+        def listen(message: ReceivedMessage) -> None:
+            """Takes everything."""
 
-        async def start() -> AsyncPushConsumer:
-            made = AsyncPushConsumer(
-                group, lambda messages, context: None, namesrv=place.namesrv_addr,
-                consume_from=ConsumeFrom.FIRST_OFFSET)
-            made.subscribe(topic)
-            await made.start()
-            return made
-
-        made = thread.call(start())
-        try:
+        with PushConsumer(group, topic, listen, namesrv=place.namesrv_addr, start="first",
+                          persist_interval=0.2) as made:
             wait_until(lambda: admin.members(group).members, f"a member of {group}")
             yield made
-        finally:
-            thread.call(made.shutdown())
 
     return run
 

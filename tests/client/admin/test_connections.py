@@ -70,6 +70,23 @@ def test_a_member_says_what_it_does(admin, java_member, topic):
     assert admin.running_info(group, client_id).stack is None
 
 
+def test_a_member_of_ours_says_what_it_does(admin, member, topic):
+    group = unique("Group")
+    (sent,) = store(admin, topic, "one")
+    with member(group, topic) as consumer:
+        wait_until(lambda: admin.committed(group, queue(topic)) == 1, "the message consumed")
+        info = admin.running_info(group, consumer.client_id, stack=True)
+        assert {each.topic for each in info.subscriptions} >= {topic}
+        assert {each.queue: each.commit_offset for each in info.queues}[queue(topic, 0)] == 1
+        assert info.stack
+        status = admin.group_status(group)
+        assert status.owner(queue(topic, 1)) == consumer.client_id
+        (offsets,) = admin.client_offsets(group, topic)
+        assert dict(offsets.offsets)[queue(topic, 0)] == 1
+        result = admin.consume_directly(group, consumer.client_id, sent.offset_message_id)
+        assert result.result == "CR_SUCCESS"
+
+
 def test_a_group_whose_members_agree_has_no_problems(admin, java_member, topic):
     group, client_id = java_member
     status = admin.group_status(group)

@@ -1,14 +1,12 @@
 """Dead letters: listed, and sent again to the group alone or to its topic."""
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from mqcore.client import AsyncPushConsumer, ConfigError, ConsumeFrom
+from mqcore.client import ConfigError, PushConsumer
 from tests.client.admin.conftest import SEND_BACK, queue, store, unique
 from tests.interop.ask import ask
-from tests.support.waiting import wait_until, wait_until_async
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -32,7 +30,7 @@ def test_dead_letters_say_where_they_came_from(admin, dead, topic):
 
     assert [(letter.message.body, letter.topic, letter.group) for letter in letters] == [
         (b"first", topic, dead), (b"second", topic, dead)]
-    assert letters[0].message.topic == f"%DLQ%{dead}"
+    assert letters[0].message.queue.topic == f"%DLQ%{dead}"
     assert (letters[0].message.tags, letters[0].message.keys) == ("T", ["k"])
     cut = admin.dead_letters(dead, count=1)
     assert (len(cut), cut.more) == (1, True)
@@ -44,15 +42,6 @@ def test_a_group_without_dead_letters_has_none(admin):
 
 
 def test_a_dead_letter_comes_to_its_group_again_and_to_nobody_else(admin, place, dead, topic):
-    got = []
-
-    def member(group, take):
-        made = AsyncPushConsumer(group, lambda messages, context: take(messages),
-                                 namesrv=place.namesrv_addr,
-                                 consume_from=ConsumeFrom.LAST_OFFSET)
-        made.subscribe(topic)
-        return made
-
     for queue_id, end in ((0, 2), (1, 0)):
         admin.set_offset(dead, queue(topic, queue_id), end)
     resent = admin.resend_dead_letters(dead, admin.dead_letters(dead)[:1])
@@ -60,10 +49,9 @@ def test_a_dead_letter_comes_to_its_group_again_and_to_nobody_else(admin, place,
     assert resent[0].result.queue.topic == f"%RETRY%{dead}"
     admin.set_offset(dead, queue(f"%RETRY%{dead}"), 0)
 
-    async def scenario():
-        async with member(dead, got.extend):
-            await wait_until_async(lambda: got, "the message comes again")
-    asyncio.run(scenario())
+    got = []
+    with PushConsumer(dead, topic, got.append, namesrv=place.namesrv_addr):
+        wait_until(lambda: got, "the message comes again")
     assert [(message.body, message.topic, message.tags, message.reconsume_times)
             for message in got] == [(b"first", topic, "T", 0)]
     assert admin.topic_stats(topic).message_count == 2

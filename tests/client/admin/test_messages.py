@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mqcore.client import ClientError, ConfigError
+from mqcore.client import ClientError, ConfigError, PushConsumer
 from mqcore.client.admin import TrackState
 from mqcore.wire.ids import offset_message_id
 from tests.client.admin.conftest import BROKER_NAME, queue, store, unique
@@ -27,7 +27,8 @@ def test_a_message_is_found_by_both_its_ids(admin, topic):
         topic, b"hello", "TagA", ["k1", "k2"], "grün")
     assert (found.queue, found.queue_offset) == (queue(topic), 0)
     assert found.message_id == sent.message_id
-    assert admin.message(sent.offset_message_id, topic=topic) == found
+    again = admin.message(sent.offset_message_id, topic=topic)
+    assert again.offset_message_id == found.offset_message_id
     by_key = admin.message(sent.message_id, topic=topic)
     assert (by_key.body, by_key.offset_message_id) == (b"hello", sent.offset_message_id)
 
@@ -145,6 +146,22 @@ def test_who_consumed_a_message(admin, member, topic):
         unseen = admin.message_at(queue(topic, 1), later.queue_offset)
         assert admin.consumed_by(unseen)[0].state in (
             TrackState.NOT_CONSUMED_YET, TrackState.CONSUMED)
+
+
+def test_a_message_that_a_filter_left_out(admin, place, topic):
+    group = unique("Group")
+    store(admin, topic, "other", tags="A")
+    store(admin, topic, "wanted", tags="B")
+
+    def listen(message):
+        """Takes everything."""
+
+    with PushConsumer(group, {topic: "B"}, listen, namesrv=place.namesrv_addr, start="first",
+                      persist_interval=0.2):
+        wait_until(lambda: admin.committed(group, queue(topic)) == 2, "both passed")
+        states = [admin.consumed_by(admin.message_at(queue(topic), offset))[0].state
+                  for offset in (0, 1)]
+    assert states == [TrackState.CONSUMED_BUT_FILTERED, TrackState.CONSUMED]
 
 
 def test_a_message_is_handed_to_a_member(admin, mqadmin, topic):

@@ -13,16 +13,17 @@ import pytest
 from mqcore.client import AsyncAdmin, MessageQueue, ReceivedMessage, RocketMQError
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import response
+from mqcore.wire.records import Record
 from mqcore.wire.topics import BrokerData, QueueData, TopicRoute
 
 BROKER = "127.0.0.1:10911"
 QUEUE = MessageQueue("T", "b", 0)
 MESSAGE_ID = "7F00000100002A9F0000000000000000"
-MESSAGE = ReceivedMessage(
-    topic="T", body=b"x", message_id="K", offset_message_id=MESSAGE_ID, queue=QUEUE,
-    queue_offset=0, commit_log_offset=0, properties={}, flag=0, sys_flag=0, reconsume_times=0,
+MESSAGE = ReceivedMessage.from_record(Record(
+    topic="T", queue_id=0, queue_offset=0, physical_offset=0, flag=0, sys_flag=0, body_crc=0,
     born_timestamp_ms=1, born_host=("127.0.0.1", 1), store_timestamp_ms=1,
-    store_host=("127.0.0.1", 10911), store_size=1)
+    store_host=("127.0.0.1", 10911), reconsume_times=0, prepared_transaction_offset=0, body=b"x",
+    properties={}, size=0), QUEUE)
 ROUTE = TopicRoute((QueueData("b", 2, 2, 6),), (BrokerData("c", "b", {0: BROKER}),))
 CLUSTER = json.dumps({
     "brokerAddrTable": {"b": {"brokerAddrs": {"0": BROKER}, "brokerName": "b", "cluster": "c"}},

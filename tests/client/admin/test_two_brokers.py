@@ -47,7 +47,8 @@ def test_what_both_have_is_one_result(admin, wide):
     assert {status.broker_name for status in admin.cluster_status()} == set(BOTH)
     message = admin.read(wide, broker_name=SECOND)[0]
     assert admin.message(message.offset_message_id).queue == MessageQueue(wide, SECOND, 0)
-    assert admin.message(message.message_id, topic=wide) == message
+    same = admin.message(message.message_id, topic=wide)
+    assert same.offset_message_id == message.offset_message_id
 
 
 def test_a_change_is_made_at_both(admin, wide):
