@@ -72,7 +72,6 @@ class BlockingProducer(BlockingRole[A]):
                 or not room.take(sending.size, role._timeout(timeout))):
             raise role._full()
         future: SendFuture = concurrent.futures.Future()
-        future.set_running_or_notify_cancel()       # what was sent cannot be taken back
         if on_done is not None:
             future.add_done_callback(on_done)
         sending.outcome = future

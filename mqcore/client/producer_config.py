@@ -93,7 +93,9 @@ class ProducerConfig:
         whole(self.max_in_flight, "max_in_flight", 1, _COUNT_MAX)
         whole(self.max_in_flight_bytes, "max_in_flight_bytes", 1, _BYTES_MAX)
         whole(self.batch_count, "batch_count", 1, _COUNT_MAX)
-        whole(self.batch_bytes, "batch_bytes", 1, self.message_size_max_bytes)
+        whole(self.batch_bytes, "batch_bytes", 1, _BYTES_MAX)
+        object.__setattr__(
+            self, "batch_bytes", min(self.batch_bytes, self.message_size_max_bytes))
         whole(self.template_queue_count, "template_queue_count", 1, 65_536)
         if not isinstance(self.linger, int | float) or not 0 <= self.linger <= _LINGER_MAX_S:
             raise ConfigError(f"linger {self.linger!r}: expected seconds, 0 to {_LINGER_MAX_S:g}")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -25,8 +26,8 @@ STATUS = {
 
 
 class Outcome(Protocol):
-    """Where a send's outcome goes: an asyncio or a concurrent future. InvalidStateError is raised
-    by one that was cancelled."""
+    """Where a send's outcome goes: an asyncio or a concurrent future; one that was cancelled raises
+    InvalidStateError."""
 
     def set_result(self, result: SendResult, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
@@ -43,7 +44,7 @@ def deliver(
             outcome.set_result(result)
         elif error is not None:
             outcome.set_exception(error)
-    except asyncio.InvalidStateError:
+    except (asyncio.InvalidStateError, concurrent.futures.InvalidStateError):
         log.debug("nobody waits any more for the outcome of a send")
 
 

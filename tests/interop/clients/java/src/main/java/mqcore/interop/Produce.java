@@ -19,6 +19,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 
 /**
@@ -108,6 +109,9 @@ final class Produce {
                     int shard = item.getIntValue("shard");
                     report(id, producer.send(message,
                         (queues, sent, arg) -> queues.get(shard % queues.size()), null));
+                } else if (item.containsKey("shardKey")) {
+                    report(id, producer.send(message, new SelectMessageQueueByHash(),
+                        item.getString("shardKey")));
                 } else {
                     report(id, producer.send(message));
                 }

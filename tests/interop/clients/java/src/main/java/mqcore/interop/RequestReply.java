@@ -6,6 +6,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -17,9 +19,13 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Requests that travel as messages, and a consumer that replies to each with its body reversed, and
- * after that with as many bytes as it is asked for, which no compression makes fewer.
+ * after that with as many bytes as it is asked for, which no compression makes fewer. `role` leaves
+ * one of the two to others: `requester`, or `replier`, which ends after `count` replies.
  */
 final class RequestReply {
+    private static final long REPLIES_TIMEOUT_S = 60;
+    private static final long CONSUMED_MS = 200;
+
     private RequestReply() {
     }
 
@@ -27,6 +33,9 @@ final class RequestReply {
         String namesrv = options.text("namesrv");
         String topic = options.text("topic");
         int extraBytes = options.number("extra-bytes", 0);
+        int count = options.number("count", 1);
+        String role = options.text("role", "both");
+        CountDownLatch replied = new CountDownLatch(count);
         DefaultMQProducer replier = new DefaultMQProducer("PG-java-replier");
         replier.setNamesrvAddr(namesrv);
         replier.setInstanceName("replier");
@@ -36,15 +45,22 @@ final class RequestReply {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-            reply(replier, messages, extraBytes));
+            reply(replier, messages, extraBytes, replied));
         DefaultMQProducer requester = new DefaultMQProducer("PG-java-requester");
         requester.setNamesrvAddr(namesrv);
         requester.setInstanceName("requester");
-        replier.start();
-        consumer.start();
+        if (!role.equals("requester")) {
+            replier.start();
+            consumer.start();
+        }
         requester.start();
         try (Lines lines = new Lines(options.text("out"))) {
-            for (int i = 0; i < options.number("count", 1); i++) {
+            if (role.equals("replier")) {
+                replied.await(REPLIES_TIMEOUT_S, TimeUnit.SECONDS);
+                Thread.sleep(CONSUMED_MS);              // the consumer commits what it got
+                count = 0;
+            }
+            for (int i = 0; i < count; i++) {
                 byte[] body = ("request " + i).getBytes(StandardCharsets.UTF_8);
                 Message answer = requester.request(new Message(topic, body), 30_000);
                 Map<String, Object> line = new LinkedHashMap<>();
@@ -63,7 +79,7 @@ final class RequestReply {
 
     private static ConsumeConcurrentlyStatus reply(DefaultMQProducer replier,
                                                    List<MessageExt> messages,
-                                                   int extraBytes) {
+                                                   int extraBytes, CountDownLatch replied) {
         try {
             for (MessageExt message : messages) {
                 String body = new String(message.getBody(), StandardCharsets.UTF_8);
@@ -72,6 +88,7 @@ final class RequestReply {
                 byte[] answer = Arrays.copyOf(text, text.length + extraBytes);
                 System.arraycopy(extra(extraBytes), 0, answer, text.length, extraBytes);
                 replier.send(MessageUtil.createReplyMessage(message, answer));
+                replied.countDown();
             }
         } catch (Exception error) {
             error.printStackTrace();
