@@ -264,6 +264,17 @@ def test_seek_goes_back_and_forth(address, topic):
     asyncio.run(scenario())
 
 
+def test_messages_and_batches_may_take_turns(address, topic):
+    async def scenario():
+        got = []
+        async with AsyncReader(topic, namesrv=address, stop="end", pull_count=10) as reader:
+            async for batch in reader.batches():
+                got += batch.messages()
+                got += await reader.read(7, timeout=10)
+        assert places(got) == places(await all_of(topic, address))
+    asyncio.run(scenario())
+
+
 def test_without_a_stop_it_waits_for_new_messages(address):
     async def scenario():
         topic = await filled(address, 10)
