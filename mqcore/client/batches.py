@@ -7,8 +7,9 @@ from typing import Any
 from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import columns
+from mqcore.client.native.records import cut
 from mqcore.client.received import ReceivedMessage
-from mqcore.wire.records import RecordError, decode_records
+from mqcore.wire.records import RecordError
 
 
 class ReadGap(RocketMQError):
@@ -49,10 +50,9 @@ class RawBatch:
         return self.count
 
     def messages(self) -> list[ReceivedMessage]:
-        """The messages, decoded; raises ClientError for one that cannot be."""
+        """The messages; raises ClientError for bytes that are none."""
         try:
-            return [ReceivedMessage.from_record(record, self.queue)
-                    for record in decode_records(self.records)]
+            return cut(self.records, ReceivedMessage, self.queue)
         except RecordError as error:
             raise ClientError(f"{self.queue}: {error}", topic=self.queue.topic) from error
 

@@ -47,10 +47,10 @@ class PullAnswer(NamedTuple):
 
 
 class _Fields(msgspec.Struct):
-    next_offset: str = msgspec.field(name="nextBeginOffset", default="-1")
-    min_offset: str = msgspec.field(name="minOffset", default="-1")
-    max_offset: str = msgspec.field(name="maxOffset", default="-1")
-    broker_id: str = msgspec.field(name="suggestWhichBrokerId", default="0")
+    next_offset: int = msgspec.field(name="nextBeginOffset", default=-1)
+    min_offset: int = msgspec.field(name="minOffset", default=-1)
+    max_offset: int = msgspec.field(name="maxOffset", default=-1)
+    broker_id: int = msgspec.field(name="suggestWhichBrokerId", default=0)
 
 
 class _Head(msgspec.Struct):
@@ -61,7 +61,7 @@ class _Head(msgspec.Struct):
     fields: _Fields | None = msgspec.field(name="extFields", default=None)
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(_Head, strict=False).decode      # numbers come as text
 _NOTHING = _Fields()
 
 Answered = Callable[[PullAnswer], None]
@@ -213,9 +213,9 @@ class PullLink(asyncio.BufferedProtocol):
             head = _decode_head(frame[HEADER_WORD_SIZE:header_end])
             fields = head.fields or _NOTHING
             answer = PullAnswer(
-                head.code, head.remark or "", int(fields.next_offset), int(fields.min_offset),
-                int(fields.max_offset), int(fields.broker_id), bytes(frame[header_end:]))
-        except (msgspec.DecodeError, ValueError):
+                head.code, head.remark or "", fields.next_offset, fields.min_offset,
+                fields.max_offset, fields.broker_id, bytes(frame[header_end:]))
+        except msgspec.DecodeError:
             self._take_command(decode(frame))                   # a form that few write
             return
         self._give(head.opaque, head.flag, answer)

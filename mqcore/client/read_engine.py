@@ -52,6 +52,7 @@ class ReadEngine:
         self._news = asyncio.Event()
         self._links: dict[str, PullLink] = {}
         self._opening: set[str] = set()
+        self._last: dict[Cursor, tuple[int, PullLink]] = {}     # by which broker id, and link
         self._requests: dict[tuple[Cursor, bool], PullRequest] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -104,6 +105,10 @@ class ReadEngine:
                 or cursor.ready_bytes > self._share_bytes or self.error is not None):
             return
         cursor.pulling = True
+        broker_id, link = self._last.get(cursor, (-1, None))
+        if link is not None and link.is_open and broker_id == cursor.broker_id:
+            self._pull(cursor, link)
+            return
         try:
             address = self._instance.routes.reader(cursor.queue.broker_name, cursor.broker_id)
         except RocketMQError as error:
@@ -116,6 +121,10 @@ class ReadEngine:
                 self._opening.add(address)
                 self._instance.spawn(self._open(address))
             return
+        self._last[cursor] = cursor.broker_id, link
+        self._pull(cursor, link)
+
+    def _pull(self, cursor: Cursor, link: PullLink) -> None:
         hold = cursor.is_idle
         request = self._requests.get((cursor, hold))
         if request is None:
@@ -123,7 +132,7 @@ class ReadEngine:
                 partial(self._request, cursor, hold), self._prepare,
                 signed=self._instance.config.account is not None)
         link.pull(request, cursor.ask, ANSWER_S + (SUSPEND_S if hold else 0.0),
-                  partial(self._answered, cursor, cursor.generation, address),
+                  partial(self._answered, cursor, cursor.generation, link.address),
                   partial(self._failed, cursor, cursor.generation))
 
     def _prepare(self, command: Command) -> None:

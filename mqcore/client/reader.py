@@ -36,7 +36,7 @@ LINGER_S = 0.2
 ARROW_ROWS = 65_536
 ARROW_BYTES = 32 << 20
 BATCHES_MAX = 1_024
-MOMENT_S = 0.001                    # a hand-over to another thread costs as much as many batches
+MOMENT_S = 0.005                    # a hand-over to another thread costs as much as many batches
 
 Offsets: TypeAlias = Mapping[MessageQueue, int]
 Position: TypeAlias = Literal["earliest", "latest", "end"] | datetime | Offsets
@@ -99,6 +99,7 @@ class AsyncReader(Role):
         self._cursors: dict[MessageQueue, Cursor] = {}
         self._heap: list[tuple[int, int]] = []          # (store time, index) of queues' next ones
         self._empty: set[int] = set()                   # indexes of queues with none at hand
+        self._merging = False                           # messages are decoded that wait
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -281,6 +282,7 @@ class AsyncReader(Role):
     def _fill(self, cursor: Cursor) -> bool:
         """Have a decoded message of a queue at hand, if one was pulled."""
         if not cursor.decoded and cursor.ready:
+            self._merging = True
             cursor.decoded.extend(cursor.ready[0].messages())
             cursor.take()
             self._running().ask(cursor)
@@ -316,10 +318,10 @@ class AsyncReader(Role):
         while True:
             engine = self._running()
             self._undecode()
-            batch = self._taken()
-            if batch is not None:
+            while (batch := self._taken(engine)) is not None:
                 yield batch
-                continue
+                if self._merging:               # somebody read messages meanwhile
+                    self._undecode()
             engine.check()
             if engine.is_done:
                 return
@@ -336,15 +338,15 @@ class AsyncReader(Role):
             if any(cursor.ready for cursor in engine.cursors):
                 if not engine.is_idle:
                     await asyncio.sleep(MOMENT_S)
-                return [batch for _ in range(BATCHES_MAX) if (batch := self._taken()) is not None]
+                return [batch for _ in range(BATCHES_MAX)
+                        if (batch := self._taken(engine)) is not None]
             engine.check()
             if engine.is_done:
                 return []
             await engine.news()
 
-    def _taken(self) -> RawBatch | None:
+    def _taken(self, engine: ReadEngine) -> RawBatch | None:
         """The oldest batch that waits."""
-        engine = self._running()
         while engine.fresh:
             cursor = engine.fresh.popleft()
             if cursor.ready:
@@ -354,10 +356,13 @@ class AsyncReader(Role):
         for cursor in engine.cursors:           # after a seek, or messages read one by one
             if cursor.ready:
                 engine.fresh.extend([cursor] * len(cursor.ready))
-        return self._taken() if engine.fresh else None
+        return self._taken(engine) if engine.fresh else None
 
     def _undecode(self) -> None:
         """Pull again what was decoded for merging and not handed out."""
+        if not self._merging:
+            return
+        self._merging = False
         for queue, cursor in self._cursors.items():
             if cursor.decoded:
                 self.seek({queue: cursor.position})
@@ -397,7 +402,7 @@ class AsyncReader(Role):
         while count < rows and size < ARROW_BYTES:
             engine = self._running()
             self._undecode()
-            batch = self._taken()
+            batch = self._taken(engine)
             if batch is not None:
                 found.append(batch)
                 count += batch.count

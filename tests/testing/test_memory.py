@@ -10,11 +10,12 @@ from mqcore.client import (
     AsyncProducer,
     AsyncPushConsumer,
     AsyncReader,
+    AsyncTransactionProducer,
     BrokerError,
-    ConsumeFrom,
     ConsumeStatus,
     Message,
 )
+from mqcore.client import LocalTransactionState as State
 from mqcore.client.connection import Connection
 from mqcore.client.core.options import split_address
 from mqcore.testing import MemoryBroker, TestingError
@@ -35,10 +36,8 @@ def address():
 
 
 def consumer(group, listen, address, topic, tags="*", **options):
-    made = AsyncPushConsumer(group, listen, namesrv=address,
-                             consume_from=ConsumeFrom.FIRST_OFFSET, **options)
-    made.subscribe(topic, tags)
-    return made
+    return AsyncPushConsumer(
+        group, topic, listen, filter=tags, namesrv=address, start="first", **options)
 
 
 def test_messages_of_every_kind_come_back(address):
@@ -81,7 +80,7 @@ def test_messages_of_every_kind_come_back(address):
 def test_a_group_goes_on_where_it_committed(address):
     async def consume():
         got = []
-        async with consumer("CG2", lambda messages, context: got.extend(messages), address, "T2"):
+        async with consumer("CG2", got.append, address, "T2", run_in_thread=True):
             await wait_until_async(lambda: len(got) == 20, "all messages")
         return sorted(one.body for one in got)
 
@@ -97,7 +96,7 @@ def test_a_group_goes_on_where_it_committed(address):
 
 def test_two_members_share_the_queues(address):
     def member():
-        return consumer("CG3", lambda messages, context: None, address, "T3")
+        return consumer("CG3", lambda message: None, address, "T3", run_in_thread=True)
 
     def queues(one):
         return {queue for queue in one.assignment if queue.topic == "T3"}
@@ -122,10 +121,10 @@ def test_a_message_that_fails_for_good_is_a_dead_letter(address):
 
             seen = []
 
-            def listen(messages, context):
-                seen.extend(messages)
+            async def listen(message):
+                seen.append(message)
                 raise RuntimeError("never")
-            async with consumer("CG4", listen, address, "T4", max_reconsume_times=0):
+            async with consumer("CG4", listen, address, "T4", max_retries=0):
                 await wait_until_async(lambda: seen, "a try")
                 async with AsyncReader("%DLQ%CG4", namesrv=address) as reader:
                     (dead,) = await reader.read(timeout=20)
@@ -170,7 +169,7 @@ def end(answer_or_check: dict[str, str], position: int, decision: int) -> Comman
 def test_a_transaction_is_committed_rolled_back_or_asked_about():
     asked: asyncio.Queue[Command] = asyncio.Queue()
 
-    async def on_request(command: Command) -> None:
+    async def on_request(command: Command, broker: str) -> None:
         await asked.put(command)
 
     async def scenario(address: str) -> None:
@@ -200,6 +199,28 @@ def test_a_transaction_is_committed_rolled_back_or_asked_about():
             (late,) = await reader.read(timeout=10)
             assert late.body == b"half2"
         await connection.close()
+
+    with MemoryBroker({"broker.transaction_timeout_ms": 100,
+                       "broker.transaction_check_interval_ms": 100}) as broker:
+        asyncio.run(scenario(broker.namesrv))
+
+
+def test_a_transaction_whose_outcome_is_open_is_asked_about():
+    async def scenario(address: str) -> None:
+        async def check(message):
+            return State.COMMIT if message.body == b"done" else State.ROLLBACK
+
+        async with AsyncTransactionProducer("TP", check=check, namesrv=address) as producer:
+            async with producer.transaction(Message("TY", "committed")):
+                pass
+            for body in ("undone", "done"):
+                with pytest.raises(RuntimeError):
+                    async with producer.transaction(Message("TY", body)):
+                        raise RuntimeError("who knows")
+            async with AsyncReader("TY", namesrv=address) as reader:
+                bodies = [(await reader.read(1, timeout=20))[0].body for _ in range(2)]
+                assert bodies == [b"committed", b"done"]
+                assert await reader.read(timeout=0.3) == []
 
     with MemoryBroker({"broker.transaction_timeout_ms": 100,
                        "broker.transaction_check_interval_ms": 100}) as broker:
