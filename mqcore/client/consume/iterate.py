@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from types import TracebackType
@@ -28,9 +30,11 @@ from mqcore.client.core.redelivery import DEAD_LETTER
 from mqcore.client.errors import ClosedError, ConfigError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
-from mqcore.client.role import CLOSE_TIMEOUT_S, Role
+from mqcore.client.role import Role
 
 RECEIVE_COUNT_MAX = 100_000
+AHEAD_COUNT_MAX = 256
+AHEAD_S = 0.01                  # a blocking loop gets so much work ahead
 
 Ack = Literal["auto", "manual"]
 
@@ -124,9 +128,7 @@ class AsyncConsumer(Role):
         Raises ConfigError, naming the parameter.
         """
         config, settings = settings_from(options, GroupSettings)
-        if ack not in ("auto", "manual"):
-            raise ConfigError(f'ack {ack!r}: expected "auto" or "manual"')
-        self._acks = ack == "auto"
+        self._acks = _is_auto(ack)
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
         super().__init__(self._instance, f"consumer {group}")
         name = self._instance.wrap(group_name(group))
@@ -193,6 +195,22 @@ class AsyncConsumer(Role):
             if found:
                 return found
 
+    async def _receive_after(
+        self, done: list[Handed], count: int, timeout: float | None
+    ) -> list[Handed]:
+        """Ack these, then receive."""
+        if not self._desk.is_closed:
+            self._life.check()
+        for message in done:
+            self._desk.ack(message)
+        return await self._receive(count, timeout)
+
+    async def _ack_and_close(self, done: list[Handed]) -> None:
+        if self.is_running:
+            for message in done:
+                self._desk.ack(message)
+        await self.close()
+
     def _ack_last(self) -> None:
         for message in self._last:
             self._desk.ack(message)
@@ -251,6 +269,12 @@ class AsyncConsumer(Role):
         await self.close()
 
 
+def _is_auto(ack: str) -> bool:
+    if ack not in ("auto", "manual"):
+        raise ConfigError(f'ack {ack!r}: expected "auto" or "manual"')
+    return ack == "auto"
+
+
 class _ForThreads(AsyncConsumer):
     _kind = BlockingDelivery
 
@@ -262,12 +286,21 @@ class Consumer(BlockingRole[AsyncConsumer]):
         with Consumer("billing", "orders") as consumer:
             for message in consumer:
                 work(message)
+
+    A loop that is quick gets messages ahead, as many as it takes AHEAD_S for.
     """
 
     def __init__(self, group: str, topics: Topics, *, ack: Ack = "auto",
                  **options: Unpack[GroupOptions]) -> None:
         """As AsyncConsumer; raises ConfigError, naming the parameter."""
-        super().__init__(_ForThreads(group, topics, ack=ack, **options))
+        super().__init__(_ForThreads(group, topics, ack="manual", **options))
+        self._acks = _is_auto(ack)
+        self._lock = threading.Lock()
+        self._ahead: deque[Handed] = deque()
+        self._in_hand: list[Handed] = []        # done when something else is asked for
+        self._done: list[Handed] = []           # ... and acked with the next question
+        self._count = 1
+        self._asked_at = 0.0
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -280,18 +313,53 @@ class Consumer(BlockingRole[AsyncConsumer]):
         timeout   seconds; then the list is empty. None = as long as it takes
         Raises ClosedError when the consumer is, or gets closed.
         """
-        found: Any = self._call(self._role.receive, max, timeout)
+        found: Any
+        if not self._acks:
+            found = self._call(self._role.receive, max, timeout)
+            return cast(list[BlockingDelivery], found)
+        with self._lock:
+            whole(max, "max", 1, RECEIVE_COUNT_MAX)
+            self._done += self._in_hand
+            self._in_hand = []
+            if self._ahead:
+                found = [self._ahead.popleft() for _ in range(min(max, len(self._ahead)))]
+            else:
+                found = self._call(self._role._receive_after, self._take_done(), max, timeout)
+            self._in_hand = found
         return cast(list[BlockingDelivery], found)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> BlockingDelivery:
+        with self._lock:
+            if self._acks:
+                self._done += self._in_hand
+                self._in_hand = []
+            if not self._ahead:
+                self._ask()
+            message = self._ahead.popleft()
+            if self._acks:
+                self._in_hand = [message]
+        return cast(BlockingDelivery, message)
+
+    def _ask(self) -> None:
+        """Get the next messages, more than last time if those were done quickly."""
+        now = time.monotonic()
+        quick = now - self._asked_at < AHEAD_S
+        self._count = min(self._count * 2, AHEAD_COUNT_MAX) if quick else 1
         try:
-            found: Any = LoopThread.shared().call(self._role.__anext__())
-        except StopAsyncIteration:
+            self._ahead.extend(LoopThread.shared().call(
+                self._role._receive_after(self._take_done(), self._count, None)))
+        except ClosedError:
+            if self._role._life.is_foreign or not self._role._desk.is_closed:
+                raise
             raise StopIteration from None
-        return cast(BlockingDelivery, found)
+        self._asked_at = time.monotonic()
+
+    def _take_done(self) -> list[Handed]:
+        done, self._done = self._done, []
+        return done
 
     def suspend(self) -> None:
         """Pull nothing until `resume`; what was pulled is handed out."""
@@ -309,4 +377,7 @@ class Consumer(BlockingRole[AsyncConsumer]):
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        LoopThread.shared().call(self._role.__aexit__(kind, error, trace), CLOSE_TIMEOUT_S * 2)
+        done = self._take_done()
+        if kind is None:
+            done += self._in_hand
+        LoopThread.shared().call(self._role._ack_and_close(done))

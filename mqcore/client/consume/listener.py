@@ -177,10 +177,11 @@ def _parameter_count(listener: Callable[..., Any]) -> int:
         signature = inspect.signature(listener)
     except (TypeError, ValueError):
         return 1                                # a builtin, such as a list's append
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in signature.parameters.values()
-              if one.kind in kinds and one.default is inspect.Parameter.empty]
-    if len(needed) in (1, 2):
-        return len(needed)
+    for count in (1, 2):
+        try:
+            signature.bind(*range(count))
+        except TypeError:
+            continue
+        return count
     raise ConfigError(
-        f"listener with {len(needed)} parameters: expected (message) or (messages, context)")
+        f"listener{signature}: expected parameters (message) or (messages, context)")

@@ -1,0 +1,164 @@
+"""Our consumers in one group with the Java client's: shares, locks, offsets, on both brokers."""
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mqcore.client import AsyncLitePullConsumer, AsyncPushConsumer, ReceivedMessage
+from tests.interop.ask import client_offsets, committed_offset
+from tests.interop.conftest import Cluster
+from tests.interop.consuming import QUEUES, Notes, fresh, names, run
+from tests.interop.members import Members, first_commit, keys_of, queued
+from tests.interop.worlds import Starter
+from tests.support.waiting import wait_until_async
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def own_queues(consumer: AsyncPushConsumer | AsyncLitePullConsumer, topic: str) -> set[int]:
+    queues = consumer.assignment
+    return {queue.queue_id for queue in (queues() if callable(queues) else queues)
+            if queue.topic == topic}
+
+
+async def ask(java: Members, do: str, member: str, **fields: object) -> object:
+    return await asyncio.to_thread(java.ask, do, member, **fields)
+
+
+async def send(java: Members, topic: str, keys: list[str], queue: int | None = None) -> None:
+    await asyncio.to_thread(java.send, topic, queued(keys, queue))
+
+
+@pytest.mark.parametrize("lite", [False, True])
+def test_a_java_member_and_ours_share_the_queues(
+    cluster: Cluster, members_of: Starter, lite: bool,
+) -> None:
+    java = members_of("java", cluster.namesrv_addr)
+    topic, group = fresh(cluster, "mixed")
+    first_commit(cluster.broker_addr, group, topic)
+    notes = Notes()
+
+    async def scenario() -> None:
+        ours: AsyncPushConsumer | AsyncLitePullConsumer
+        if lite:
+            ours = AsyncLitePullConsumer(group, start="first", namesrv=cluster.namesrv_addr)
+            ours.subscribe(topic)
+        else:
+            ours = AsyncPushConsumer(group, topic, notes.listen, start="first",
+                                     namesrv=cluster.namesrv_addr)
+        await asyncio.to_thread(java.push, topic, topic, group)
+        async with ours:
+            async def shares() -> tuple[set[int], set[int]]:
+                theirs = await ask(java, "held", topic, topic=topic)
+                assert isinstance(theirs, list)
+                return set(theirs), own_queues(ours, topic)
+
+            for _ in range(600):
+                theirs, mine = await shares()
+                if len(theirs) == len(mine) == QUEUES // 2 and not theirs & mine:
+                    break
+                await asyncio.sleep(0.05)
+            assert theirs | mine == set(range(QUEUES))
+            assert not theirs & mine
+            await send(java, topic, names("k", 40))
+            if isinstance(ours, AsyncLitePullConsumer):
+                while len(notes.messages) < 20:
+                    notes.messages += await ours.poll(timeout=20.0)
+            await wait_until_async(lambda: len(notes.keys) == 20, "our half")
+            await asyncio.to_thread(
+                java.wait_for, topic, set(names("k", 40)) - set(notes.keys), topic)
+            assert {message.queue.queue_id for message in notes.messages} == mine
+            await ask(java, "stop", topic)
+            await wait_until_async(lambda: own_queues(ours, topic) == set(range(QUEUES)),
+                                   "all queues")
+
+    run(scenario())
+    java_keys = keys_of(java.deliveries(topic, topic))
+    assert sorted([*java_keys, *notes.keys]) == sorted(names("k", 40))
+
+
+def test_members_go_on_where_the_other_client_s_committed(
+    cluster: Cluster, members_of: Starter,
+) -> None:
+    java = members_of("java", cluster.namesrv_addr)
+    topic, group = fresh(cluster, "offsets")
+    first_commit(cluster.broker_addr, group, topic)
+
+    def committed() -> int:
+        return sum(committed_offset(cluster.broker_addr, group, topic, queue) or 0
+                   for queue in range(QUEUES))
+
+    async def ours(count: int) -> list[str]:
+        notes = Notes()
+        async with AsyncPushConsumer(group, topic, notes.listen, start="first",
+                                     namesrv=cluster.namesrv_addr):
+            await wait_until_async(lambda: len(notes.keys) >= count, "our messages")
+        return sorted(notes.keys)
+
+    async def theirs(member: str, keys: list[str]) -> list[str]:
+        begin = committed()
+        await asyncio.to_thread(java.push, member, topic, group)
+        lines = await asyncio.to_thread(java.wait_for, topic, keys, member)
+        end = begin + len(lines)
+        for _ in range(200):                # it counts a message after its listener has returned
+            states = await asyncio.to_thread(
+                client_offsets, cluster.broker_addr, group, topic)
+            if sum(sum(queues.values()) for queues in states.values()) >= end:
+                break
+            await asyncio.sleep(0.05)
+        await ask(java, "stop", member)
+        return sorted(keys_of(lines))
+
+    async def scenario() -> None:
+        await send(java, topic, names("a", 20))
+        assert await theirs(f"{topic}-1", names("a", 20)) == sorted(names("a", 20))
+        await wait_until_async(lambda: committed() == 20, "Java's offsets")
+        await send(java, topic, names("b", 20))
+        assert await ours(20) == sorted(names("b", 20))
+        assert committed() == 40
+        await send(java, topic, names("c", 20))
+        assert await theirs(f"{topic}-2", names("c", 20)) == sorted(names("c", 20))
+
+    run(scenario())
+
+
+def test_orderly_members_of_both_clients_lock_and_hand_over(
+    cluster: Cluster, members_of: Starter,
+) -> None:
+    java = members_of("java", cluster.namesrv_addr)
+    topic, group = fresh(cluster, "locks")
+    first_commit(cluster.broker_addr, group, topic)
+    seen: list[tuple[int, str]] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append((message.queue.queue_id, message.keys[0]))
+        await asyncio.sleep(0.002)
+
+    async def scenario() -> None:
+        ours = AsyncPushConsumer(group, topic, listen, start="first", orderly=True,
+                                 namesrv=cluster.namesrv_addr)
+        async with ours:
+            await wait_until_async(lambda: len(own_queues(ours, topic)) == QUEUES, "all queues")
+            await send(java, topic, names("a", 40))
+            await asyncio.to_thread(java.push, topic, topic, group, orderly=True, dawdle=2)
+            await send(java, topic, names("b", 40))
+            await wait_until_async(lambda: len(own_queues(ours, topic)) == 2, "two queues")
+            await send(java, topic, names("c", 40))
+            every = {*names("a", 40), *names("b", 40), *names("c", 40)}
+            mine = {key for _, key in seen}
+            await wait_until_async(
+                lambda: {key for _, key in seen} | set(keys_of(java.deliveries(topic, topic)))
+                == every, "all messages")
+            assert mine <= every
+            assert java.deliveries(topic, topic), "Java's member got nothing"
+        await send(java, topic, names("d", 40))
+        await asyncio.to_thread(java.wait_for, topic, names("d", 40), topic)
+        await ask(java, "stop", topic)
+
+    run(scenario())
+    theirs = [(line["queueId"], str(line["keys"])) for line in java.deliveries(topic, topic)]
+    for part in (seen, theirs):
+        for queue in range(QUEUES):
+            keys = list(dict.fromkeys(key for number, key in part if number == queue))
+            assert keys == sorted(keys, key=lambda key: (key[0], int(key[1:])))
