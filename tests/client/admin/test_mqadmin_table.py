@@ -7,7 +7,7 @@ from pathlib import Path
 import mqcore
 from mqcore.client import AsyncAdmin
 
-PAGE = Path(mqcore.__file__).parent.parent / "docs" / "protocol" / "client.md"
+PAGE = Path(mqcore.__file__).parent.parent / "docs/protocol/client.md"
 ROW = re.compile(r"^\| (\w+) \| (.*`\w+`.*) \|$", re.M)
 
 
