@@ -1,14 +1,15 @@
 """The producer for code that blocks."""
 from __future__ import annotations
 
-import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import TypeVar, Unpack
 
 from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError
+from mqcore.client.future import SendFuture
 from mqcore.client.many import Shard
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.producer import AsyncProducer, Selector, shard_of
@@ -16,7 +17,6 @@ from mqcore.client.producer_config import ProducerOptions
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.sending import Sending
 
-SendFuture = concurrent.futures.Future[SendResult]
 A = TypeVar("A", bound=AsyncProducer)
 
 
@@ -52,7 +52,8 @@ class BlockingProducer(BlockingRole[A]):
         return loop.wait(future)
 
     def send_soon(
-        self, message: Message, *, on_done: Callable[[SendFuture], object] | None = None,
+        self, message: Message, *,
+        on_done: Callable[[Future[SendResult]], object] | None = None,
         timeout: float | None = None, queue: MessageQueue | None = None, shard: object = None,
         selector: Selector | None = None, arg: object = None,
     ) -> SendFuture:
@@ -71,7 +72,7 @@ class BlockingProducer(BlockingRole[A]):
                 LoopThread.shared().is_here
                 or not room.take(sending.size, role._timeout(timeout))):
             raise role._full()
-        future: SendFuture = concurrent.futures.Future()
+        future = SendFuture()
         if on_done is not None:
             future.add_done_callback(on_done)
         sending.outcome = future

@@ -76,17 +76,14 @@ class Hooks:
     def __init__(self, group: str, namespace: str) -> None:
         self._group = group
         self._namespace = namespace
-        self._hooks: list[object] = []
+        self.all: list[object] = []
         self._contexts: dict[int, SendContext] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._hooks)
 
     def add(self, hook: object) -> None:
         """Add an object that has some of the methods; raises ConfigError for one that has none."""
         if not any(callable(getattr(hook, name, None)) for name in _NAMES):
             raise ConfigError(f"hook {hook!r}: expected one of the methods {', '.join(_NAMES)}")
-        self._hooks.append(hook)
+        self.all.append(hook)
 
     def before_send(self, sending: Sending) -> None:
         """A try goes out; raises what a `check_forbidden` raised, as a ClientError."""
@@ -96,7 +93,7 @@ class Hooks:
             self._group, sending.message,
             MessageQueue(sending.message.topic, queue.broker_name, queue.queue_id),
             sending.broker, message_type(sending.message), self._namespace, began=sending.began)
-        for hook in self._hooks:
+        for hook in self.all:
             check = getattr(hook, "check_forbidden", None)
             if check is not None:
                 self._check(check, context)
@@ -124,7 +121,7 @@ class Hooks:
 
     def call(self, name: str, context: object) -> None:
         """Call one method of all hooks that have it."""
-        for hook in self._hooks:
+        for hook in self.all:
             method = getattr(hook, name, None)
             if method is None:
                 continue

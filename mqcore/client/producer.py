@@ -29,7 +29,7 @@ from mqcore.client.received import ReceivedMessage
 from mqcore.client.replies import Replies
 from mqcore.client.role import Role
 from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending
+from mqcore.client.sending import Sending, deliver
 from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
@@ -333,9 +333,9 @@ class AsyncProducer(Role):
 
     def submit(self, sending: Sending) -> None:
         """Send what was prepared, for which room was taken; in the event loop's thread."""
-        if not self._life.is_running and sending.outcome is not None:
+        if self._sender.is_closed:
             self._sender.room.give(sending.size)
-            sending.outcome.set_exception(ClosedError(f"{self._life.name} is closed"))
+            deliver(sending.outcome, None, ClosedError(f"{self._life.name} is closed"))
         elif self._linger is not None:
             self._linger.submit(sending)
         else:

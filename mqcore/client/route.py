@@ -61,7 +61,7 @@ class Routes:
         self._routes: dict[str, TopicRoute] = {}
         self._from_template: set[str] = set()
         self._publish: dict[str, list[MessageQueue]] = {}      # of the routes that are known
-        self._masters: dict[str, str] = {}
+        self.masters: dict[str, str] = {}         # broker name -> address; replaced, not changed
         self._template_queue_count = TEMPLATE_QUEUE_COUNT
 
     def set_template(self, topic: str, queue_count: int) -> None:
@@ -92,7 +92,7 @@ class Routes:
             queues = publish_queues(topic, route)
             self._routes[topic] = route
             self._publish[topic] = queues
-            self._masters = {
+            self.masters = {
                 name: by_id[MASTER_ID] for name, by_id in self.addresses().items()
                 if MASTER_ID in by_id
             }
@@ -101,10 +101,6 @@ class Routes:
     def known_queues(self, topic: str) -> list[MessageQueue]:
         """The queues for sending to `topic` as far as they are known; the caller keeps them."""
         return self._publish.get(topic, [])
-
-    def known_master(self, broker_name: str) -> str | None:
-        """The master's address of a broker name as far as it is known."""
-        return self._masters.get(broker_name)
 
     async def queues_to_publish(
         self, topic: str, *, timeout: float = 3.0
@@ -147,7 +143,7 @@ class Routes:
 
     def master(self, broker_name: str) -> str:
         """The master's address of a broker name; raises ClientError 10003."""
-        address = self._masters.get(broker_name)
+        address = self.masters.get(broker_name)
         if address is None:
             raise NoRouteError(f"broker {broker_name} has no master", CODE_BROKER_NOT_FOUND)
         return address

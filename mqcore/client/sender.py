@@ -73,7 +73,8 @@ class Sender:
         client = instance.config
         self._is_plain = client.account is None and not client.stream
         self._learning: set[str] = set()        # topics that were just made
-        self._is_closed = False
+        self._is_vip = client.vip_channel
+        self.is_closed = False
         self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
@@ -82,7 +83,7 @@ class Sender:
 
     def close(self) -> None:
         """From now on no failure is tried again."""
-        self._is_closed = True
+        self.is_closed = True
 
     # -- room and rest ----------------------------------------------------------------------------
 
@@ -134,10 +135,12 @@ class Sender:
                 return
         if sending.is_alone and not self._takes_turn(sending, queue):
             return
-        if self._routes.known_master(queue.broker_name) is None:
+        address = self._routes.masters.get(queue.broker_name)
+        if address is None:
             self._hold(sending.topic, sending, self._learn_route)
             return
-        address = self._address(queue)
+        if self._is_vip:
+            address = vip_address(address)
         connection = self._pool.open_connection(address)
         sending.sent_to = queue
         if connection is None or address in self._held:
@@ -148,7 +151,7 @@ class Sender:
         sending.chosen, sending.broker, sending.connection = None, address, connection
         sending.began, sending.deadline = now, sending.tries.deadline
         try:
-            if self.hooks:
+            if self.hooks.all:
                 self.hooks.before_send(sending)
             opaque = next_opaque()
             self.write(sending, queue, opaque, connection.out, is_oneway=False)
@@ -240,19 +243,19 @@ class Sender:
             queues = await self._routes.queues_to_publish(
                 sending.topic, timeout=self.config.send_timeout)
             queue = self._choose(sending, queues, self._loop.time())
-        elif self._routes.known_master(queue.broker_name) is None:
+        elif queue.broker_name not in self._routes.masters:
             await self._learn_route(sending.topic)
         return queue, await self._pool.connection(self._address(queue))
 
     def _address(self, queue: MessageQueue) -> str:
         address = self._routes.master(queue.broker_name)
-        return vip_address(address) if self.instance.config.vip_channel else address
+        return vip_address(address) if self._is_vip else address
 
     # -- outcomes ---------------------------------------------------------------------------------
 
     def stored(self, sending: Sending, result: SendResult) -> None:
         """A broker has it."""
-        if self.hooks:
+        if self.hooks.all:
             self.hooks.after_send(sending, result, None)
         if self._faults is not None:
             self._note(sending, failed=False)
@@ -261,7 +264,7 @@ class Sender:
             self.instance.spawn(self._learn_new_topic(sending.topic))
         if result.status is not SendStatus.SEND_OK and self.config.retry_not_ok:
             sending.keep = result
-            if sending.tries.has_more(self._loop.time()) and not self._is_closed:
+            if sending.tries.has_more(self._loop.time()) and not self.is_closed:
                 self._go(sending)
                 return
         self._end(sending, result, None)
@@ -269,12 +272,12 @@ class Sender:
     def failed(self, sending: Sending, error: RocketMQError) -> None:
         """A try failed: the next one, or the end."""
         sending.chosen = None
-        if self.hooks:
+        if self.hooks.all:
             self.hooks.after_send(sending, None, error)
         if self._faults is not None and sending.sent_to is not None:
             self._note(sending, failed=True)
         goes_on = sending.tries.goes_on(error, self._loop.time(), self.config.retry_codes)
-        if goes_on and not self._is_closed:
+        if goes_on and not self.is_closed:
             if sending.may_move and sending.queue is not None:
                 self._leave_lane(sending)
                 sending.queue, sending.is_alone = None, False
@@ -376,7 +379,7 @@ class Sender:
     def _no_broker(self, sending: Sending) -> RocketMQError | None:
         """What stands against a queue that the application chose."""
         queue = sending.queue
-        if queue is None or self._routes.known_master(queue.broker_name) is not None:
+        if queue is None or queue.broker_name in self._routes.masters:
             return None
         return NoRouteError(f"broker {queue.broker_name} has no master", CODE_BROKER_NOT_FOUND)
 
@@ -391,7 +394,7 @@ class Sender:
     async def _connect(self, address: str) -> None:
         """Connect, and say who we are: brokers forget us with the connection."""
         await self._pool.connection(address)
-        if not self.instance.config.vip_channel:
+        if not self._is_vip:
             self.instance.spawn(self.instance.greet(address))
 
     async def _learn_new_topic(self, topic: str) -> None:

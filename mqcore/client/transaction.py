@@ -174,7 +174,7 @@ class AsyncTransactionProducer(AsyncProducer):
         self, address: str, ext: Ext, message: Message, state: LocalTransactionState,
         error: BaseException | None, timeout: float,
     ) -> None:
-        if self._hooks:
+        if self._hooks.all:
             self._hooks.call("end_transaction", EndTransactionContext(
                 self.group, message, address, ext["msgId"] or "", ext["transactionId"] or "",
                 state.value, ext["fromTransactionCheck"] == "true"))

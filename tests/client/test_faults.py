@@ -239,7 +239,7 @@ def test_name_servers_are_found_by_http(tmp_path, monkeypatch, unit, path):
             async with domain(answer, asked) as host, AsyncProducer(
                     "PG", namesrv_domain=host, unit_name=unit) as producer:
                 assert (await producer.send(Message("T", "x"))).queue_offset >= 0
-                assert producer.client_id.endswith(f"@{unit}" if unit else producer.client_id)
+                assert producer.client_id.endswith(f"@{unit}") is bool(unit)
         assert asked == [f"GET {path} HTTP/1.0"]
     asyncio.run(scenario())
 

@@ -14,6 +14,19 @@ class State(Enum):
     CLOSED = "closed"
 
 
+class _Process:
+    """Which process this is, without asking the system each time: a fork makes another one."""
+
+    number = 0
+
+
+def _count_fork() -> None:
+    _Process.number += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class Life:
     """Which state a role is in, and which process started it."""
 
@@ -22,16 +35,17 @@ class Life:
         self.name = name
         self.state = State.CREATED
         self._pid = 0
+        self._process = _Process.number
 
     @property
     def is_running(self) -> bool:
         """Whether it runs, and in this process."""
-        return self.state is State.RUNNING and self._pid == os.getpid()
+        return self.state is State.RUNNING and self._process == _Process.number
 
     @property
     def is_foreign(self) -> bool:
         """Whether the process that started it forked this one: its connections are not ours."""
-        return self._pid != 0 and self._pid != os.getpid()
+        return self._pid != 0 and self._process != _Process.number
 
     def start(self) -> None:
         """From created to starting; raises ClosedError when it was started or closed before."""
@@ -42,7 +56,7 @@ class Life:
         if self.state is not State.CREATED:
             raise ClosedError(f"{self.name} is started already")
         self.state = State.STARTING
-        self._pid = os.getpid()
+        self._pid, self._process = os.getpid(), _Process.number
 
     def started(self) -> None:
         """From starting to running, unless it was closed meanwhile (ClosedError)."""
@@ -57,7 +71,7 @@ class Life:
 
     def check(self) -> None:
         """Raises ClosedError, saying why, unless the role runs in this process."""
-        if self.is_running:
+        if self.state is State.RUNNING and self._process == _Process.number:
             return
         if self.is_foreign:
             raise self._forked()
