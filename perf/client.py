@@ -21,7 +21,7 @@ from tests.support.mqcore_process import mqcore_up
 
 BODY = b"x" * 128
 WINDOW = 2_000              # futures that a sender keeps before it waits for the oldest
-MANY = 3_200
+MANY = 12_800
 BATCH = 32
 TOPIC = "PerfClient"
 

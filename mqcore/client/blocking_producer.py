@@ -125,6 +125,7 @@ class BlockingProducer(BlockingRole[A]):
         inbox, submit = self._inbox, self._role.submit
         while inbox:
             submit(inbox.popleft())
+        self._role._instance.pool.flush()
 
 
 class Producer(BlockingProducer[AsyncProducer]):

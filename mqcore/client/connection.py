@@ -198,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         except FrameError as error:
             log.warning("connection to %s closed: %s", self.address, error)
             self.abort()
+        self.flush()                    # what the answers brought about needs no further turn
 
     def abort(self) -> None:
         """End the connection at once; what waits is told that its outcome is unknown."""

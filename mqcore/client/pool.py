@@ -58,6 +58,11 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
+    def flush(self) -> None:
+        """Write now what would leave at the end of this turn of the loop."""
+        for connection in self._connections.values():
+            connection.flush()
+
     async def connection(self, address: str) -> Connection:
         """An open connection to `host:port`; raises ConnectError."""
         current = self._connections.get(address)

@@ -73,6 +73,7 @@ class Sender:
         client = instance.config
         self._is_plain = client.account is None and not client.stream
         self._learning: set[str] = set()        # topics that were just made
+        self._is_in_lane = False
         self._is_vip = client.vip_channel
         self.is_closed = False
         self._loop: asyncio.AbstractEventLoop
@@ -332,10 +333,16 @@ class Sender:
         if queue is None or not lane or lane[0] is not sending:
             return                      # it ended before it had a turn
         lane.popleft()
-        if lane:
+        if not lane:
+            del self._lanes[queue]
+        elif self._is_in_lane:          # this end is already one that a lane led to
             self._loop.call_soon(self._go, lane[0])
         else:
-            del self._lanes[queue]
+            self._is_in_lane = True
+            try:
+                self._go(lane[0])
+            finally:
+                self._is_in_lane = False
 
     # -- waiting for a route or a connection ------------------------------------------------------
 
