@@ -23,6 +23,7 @@ from mqcore.client import (
     Retry,
     Sql92,
 )
+from mqcore.client.consume.hooked import CallResult, ConsumeHookContext, FilterHookContext
 from mqcore.client.core.offsets import parse_offsets
 from mqcore.wire import fastjson
 from tests.interop.ask import ask, committed_offset, group_members
@@ -37,6 +38,7 @@ from tests.interop.consuming import (
     running_info,
     send,
 )
+from tests.interop.members import first_commit
 from tests.support.waiting import wait_until, wait_until_async
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,6 +59,7 @@ def committed(cluster: Cluster, group: str, topic: str) -> int:
 
 def test_tags_and_properties_choose_and_offsets_are_committed_at_the_end(cluster: Cluster) -> None:
     topic, group = fresh(cluster, "filters")
+    first_commit(cluster.broker_addr, group, topic)
     by_tag, by_sql = Notes(), Notes()
 
     async def scenario() -> None:
@@ -160,6 +163,7 @@ def test_a_listener_that_hangs_loses_its_message_to_a_retry_and_its_place(
     cluster: Cluster, caplog: pytest.LogCaptureFixture,
 ) -> None:
     topic, group = fresh(cluster, "hangs")
+    first_commit(cluster.broker_addr, group, topic)
     seen: list[tuple[str, int]] = []
 
     async def listen(message: ReceivedMessage) -> None:
@@ -204,6 +208,7 @@ def test_a_listener_that_blocks_the_loop_is_named(
 
 def test_a_blocking_consumer_calls_its_listener_in_threads(cluster: Cluster) -> None:
     topic, group = fresh(cluster, "threads")
+    first_commit(cluster.broker_addr, group, topic)
     threads: set[str] = set()
     together = threading.Barrier(4)
     keys: list[str] = []
@@ -231,6 +236,7 @@ def test_an_orderly_listener_sees_each_queue_in_order_and_failures_hold_it_up(
     cluster: Cluster,
 ) -> None:
     topic, group = fresh(cluster, "orderly")
+    first_commit(cluster.broker_addr, group, topic)
     seen: dict[int, list[str]] = {}
     tries: list[int] = []
 
@@ -439,3 +445,67 @@ def test_a_namespace_parts_topics_and_groups(cluster: Cluster) -> None:
     run(scenario())
     assert (plain.keys, spaced.keys) == (["plain"], ["spaced"] * 2)
     assert {message.topic for message in spaced.messages} == {topic}
+
+
+# -- hooks and traces ------------------------------------------------------------------------------
+
+
+class Watcher:
+    """A hook that notes what it is told, and takes messages out."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, CallResult | None]] = []
+
+    def filter_messages(self, context: FilterHookContext) -> None:
+        context.messages[:] = [one for one in context.messages if one.keys != ["unwanted"]]
+
+    def before_consume(self, context: ConsumeHookContext) -> None:
+        self.calls.append((context.messages[0].keys[0], context.result))
+
+    def after_consume(self, context: ConsumeHookContext) -> None:
+        self.calls.append((context.messages[0].keys[0], context.result))
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_hooks_see_every_call_and_traces_tell_of_it(cluster: Cluster, in_thread: bool) -> None:
+    topic, group = fresh(cluster, "hooks")
+    first_commit(cluster.broker_addr, group, topic)
+    traces, _ = fresh(cluster, "traces", 1)
+    watcher, seen = Watcher(), Notes()
+
+    async def listen(message: ReceivedMessage) -> None:
+        await seen.listen(message)
+        if message.keys == ["fails"]:
+            raise Retry(delay_level=18)
+
+    def in_a_thread(message: ReceivedMessage) -> None:
+        asyncio.run(listen(message))
+
+    async def scenario() -> None:
+        await send(cluster, topic, ["good", "unwanted", "fails"])
+        consumer = AsyncPushConsumer(
+            group, topic, in_a_thread if in_thread else listen, start="first",
+            run_in_thread=in_thread, trace=True, trace_topic=traces,
+            namesrv=cluster.namesrv_addr)
+        consumer.add_hook(watcher)
+        async with consumer:
+            await wait_until_async(lambda: len(watcher.calls) == 4, "two calls")
+        told = Notes()
+        async with AsyncPushConsumer(f"{group}-x", traces, told.listen, start="first",
+                                     namesrv=cluster.namesrv_addr):
+            def records() -> list[list[str]]:
+                text = "".join(message.text() for message in told.messages)
+                return [record.split("\x01") for record in text.split("\x02") if record]
+            await wait_until_async(lambda: len(records()) == 4, "four records")
+        after = {record[5]: (record[4], record[6]) for record in records()
+                 if record[0] == "SubAfter"}
+        before = {record[7]: record[3] for record in records() if record[0] == "SubBefore"}
+        assert after == {"good": ("true", "0"), "fails": ("false", "2")}
+        assert before == {"good": group, "fails": group}
+
+    run(scenario())
+    assert sorted(seen.keys) == ["fails", "good"]
+    assert sorted(watcher.calls, key=str) == sorted([
+        ("good", None), ("good", CallResult.SUCCESS), ("fails", None),
+        ("fails", CallResult.EXCEPTION)], key=str)
+    wait_until(lambda: committed(cluster, group, topic) == 3, "offsets over all messages")

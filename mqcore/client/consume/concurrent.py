@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mqcore.client.consume.held import Held
-from mqcore.client.consume.listener import ALL_DONE, ListenerCall, Outcome
+from mqcore.client.consume.hooked import HookedCall
+from mqcore.client.consume.listener import ALL_DONE, Outcome
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.threads import ListenerThreads
 from mqcore.client.core import redelivery
@@ -54,7 +55,7 @@ class ConcurrentService:
     """Calls the listener for what arrives; a sink of GroupMember."""
 
     def __init__(
-        self, call: ListenerCall, *, concurrency: int, batch: int, timeout: float,
+        self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,
         send_back: SendBack | None, spawn: Spawn,
     ) -> None:
         """`send_back` None: broadcasting, what fails is dropped; `timeout` seconds of a call."""

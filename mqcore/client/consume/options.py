@@ -15,6 +15,7 @@ from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.core.rebalance import BYTES_MAX, COUNT_MAX, SPAN_MAX, Limits
 from mqcore.client.core.redelivery import RETRIES_MAX, UNLIMITED
 from mqcore.client.errors import ConfigError
+from mqcore.client.producer_config import TRACE_TOPIC
 from mqcore.wire.tags import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -66,6 +67,8 @@ class PushOptions(GroupOptions, total=False):
     orderly: bool
     suspend: float
     run_in_thread: bool
+    trace: bool
+    trace_topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +136,10 @@ class PushSettings(GroupSettings):
     orderly           one call at a time for each queue, in its order; a member locks its queues
     suspend           seconds that an orderly queue waits before a message comes again
     run_in_thread     for listeners that block: they are called in threads of their own
+    trace             write every listener call to trace_topic (client.md 7.1)
 
-    With `orderly` a message that keeps failing holds up its queue until max_retries is reached.
+    With `orderly` a message that keeps failing holds up its queue until max_retries is reached, and
+    one that takes longer than handler_timeout is only warned of: nobody else may have its queue.
     """
 
     concurrency: int = 20
@@ -142,12 +147,15 @@ class PushSettings(GroupSettings):
     orderly: bool = False
     suspend: float = 1.0
     run_in_thread: bool = False
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         GroupSettings.__post_init__(self)
         whole(self.concurrency, "concurrency", 1, CONCURRENCY_MAX)
         whole(self.batch, "batch", 1, 1_024)
         positive_seconds(self.suspend, "suspend")
+        check_topic(self.trace_topic, "trace_topic")
 
 
 S = TypeVar("S", bound=GroupSettings)

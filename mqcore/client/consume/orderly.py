@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mqcore.client.consume.held import Held
-from mqcore.client.consume.listener import ConsumeStatus, ListenerCall, Outcome
+from mqcore.client.consume.hooked import HookedCall
+from mqcore.client.consume.listener import ConsumeStatus, Outcome
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.threads import ListenerThreads
 from mqcore.client.core import redelivery
@@ -31,7 +32,7 @@ class OrderlyService:
     """
 
     def __init__(
-        self, call: ListenerCall, *, concurrency: int, batch: int, timeout: float,
+        self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,
         suspend: float, retries_max: int, send_back: SendBack,
         is_locked: Callable[[Held], bool], broadcast: bool, spawn: Spawn,
     ) -> None:

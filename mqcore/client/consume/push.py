@@ -14,6 +14,7 @@ from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.consume import pulling
 from mqcore.client.consume.concurrent import ConcurrentService
 from mqcore.client.consume.held import Held
+from mqcore.client.consume.hooked import ConsumeTracer, FilterHookContext, HookedCall
 from mqcore.client.consume.inspection import Inspection
 from mqcore.client.consume.listener import Listener, ListenerCall, is_async
 from mqcore.client.consume.member import GroupMember
@@ -34,6 +35,7 @@ from mqcore.client.consume.stores import BrokerOffsets, LocalOffsets, OffsetStor
 from mqcore.client.consume.watch import watch_loop
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError
+from mqcore.client.hooks import Hooks
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
@@ -106,7 +108,14 @@ class AsyncPushConsumer(Role):
             consume_from=consume_from, start_ms=start_ms, allocate=settings.allocate,
             limits=settings.limits, pull_batch=settings.pull_batch,
             pull_interval=settings.pull_interval)
-        self._call = call
+        self._group = group
+        self._hooks = Hooks(group, config.namespace)
+        self._call = HookedCall(call, self._hooks, group, config.namespace,
+                                settings.handler_timeout)
+        self._tracer: ConsumeTracer | None = None
+        if settings.trace:
+            self._tracer = ConsumeTracer(group, settings.trace_topic, config)
+            self._hooks.add(self._tracer)
         self._send_back = SendBack(self._instance, name, settings.max_retries)
         self._service: ConcurrentService | OrderlyService
         self._member = GroupMember(
@@ -138,6 +147,13 @@ class AsyncPushConsumer(Role):
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
         """Of the member: messages came."""
+        if self._hooks:
+            kept = list(messages)
+            self._hooks.call("filter_messages", FilterHookContext(
+                self._group, held.shown, kept))
+            wanted = set(map(id, kept))
+            held.done([message for message in messages if id(message) not in wanted])
+            messages = [message for message in messages if id(message) in wanted]
         self._service.arrived(held, messages)
 
     def is_busy(self, held: Held) -> bool:
@@ -146,6 +162,13 @@ class AsyncPushConsumer(Role):
 
     def _heartbeat(self) -> dict[str, Any]:
         return self._member.heartbeat()
+
+    def add_hook(self, hook: object) -> None:
+        """Have an object called on the way of messages: `before_consume`, `after_consume` (with a
+        ConsumeHookContext, in the listener's thread) and `filter_messages` (FilterHookContext), as
+        many of them as it has. Raises ConfigError when it has none.
+        """
+        self._hooks.add(hook)
 
     # -- what an application asks -----------------------------------------------------------------
 
@@ -207,6 +230,8 @@ class AsyncPushConsumer(Role):
     async def _start(self) -> None:
         if not self._member.subscriptions:
             raise ConfigError("topics: expected at least one")
+        if self._tracer is not None:
+            await self._tracer.start()
         self._service.start()
         if self._call.is_async:
             self._instance.spawn(watch_loop(self._call.name, lambda: self._service.calls))
@@ -217,6 +242,8 @@ class AsyncPushConsumer(Role):
         late = await self._service.stop(listening_time(timeout))
         await self._member.leave()
         self._inspection.close()
+        if self._tracer is not None:
+            await self._tracer.close(timeout * 0.1)
         if late:
             raise TimeoutError
 
@@ -239,6 +266,10 @@ class PushConsumer(BlockingRole[AsyncPushConsumer]):
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member holds now, those of its retry topic included."""
         return self._role.assignment
+
+    def add_hook(self, hook: object) -> None:
+        """As AsyncPushConsumer.add_hook; raises ConfigError."""
+        self._role.add_hook(hook)
 
     def subscribe(self, topic: str, filter: str = SUBSCRIBE_ALL) -> None:
         """Ask for another topic, or with another filter; raises ConfigError."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqcore.client.consume import pulling
 from mqcore.client.core.offsets import format_offsets, parse_offsets
-from mqcore.client.errors import ClientError
+from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 
@@ -47,8 +47,14 @@ class BrokerOffsets(OffsetStore):
         return await pulling.committed_offset(self._instance, self._group, queue)
 
     async def write(self, offsets: Mapping[MessageQueue, int], *, wait: bool = False) -> None:
+        failure: RocketMQError | None = None
         for queue, offset in offsets.items():
-            await pulling.commit_offset(self._instance, self._group, queue, offset, wait=wait)
+            try:
+                await pulling.commit_offset(self._instance, self._group, queue, offset, wait=wait)
+            except RocketMQError as error:
+                failure = error         # those of other brokers may be kept
+        if failure is not None:
+            raise failure
 
 
 class LocalOffsets(OffsetStore):

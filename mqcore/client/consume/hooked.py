@@ -1,0 +1,166 @@
+"""Hooks around listener calls, and the trace messages that they make (client.md 4.11, 7.1)."""
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import uuid
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from mqcore.client.config import ClientConfig
+from mqcore.client.consume.listener import ListenerCall, Outcome
+from mqcore.client.core.trace import after_consume_record, before_consume_record
+from mqcore.client.hooks import Hooks
+from mqcore.client.message import MessageQueue
+from mqcore.client.producer import AsyncProducer
+from mqcore.client.received import ReceivedMessage
+from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
+from mqcore.wire.properties import KEYS
+
+TRACE_SEND_TIMEOUT_S = 5.0
+DEFAULT_REGION = "DefaultRegion"
+
+_tracer_numbers = itertools.count()
+
+
+class CallResult(IntEnum):
+    """How a listener call ended, by Java's numbers."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURNNULL = 3
+    FAILED = 4
+
+
+@dataclass(slots=True)
+class ConsumeHookContext:
+    """One listener call as hooks see it; `result` and `took` (seconds) are set after it.
+
+    props   the hooks' own, kept from before_consume to after_consume
+    """
+
+    group: str
+    messages: list[ReceivedMessage]
+    queue: MessageQueue
+    namespace: str
+    result: CallResult | None = None
+    took: float = 0.0
+    props: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool:
+        return self.result is CallResult.SUCCESS
+
+
+@dataclass(slots=True)
+class FilterHookContext:
+    """Messages of a pull; a `filter_messages` hook takes out of the list what is not wanted."""
+
+    group: str
+    queue: MessageQueue
+    messages: list[ReceivedMessage]
+
+
+class HookedCall:
+    """A listener call with hooks before and after it, in the same thread."""
+
+    def __init__(self, call: ListenerCall, hooks: Hooks, group: str, namespace: str,
+                 timeout: float) -> None:
+        """`timeout` seconds make a call that succeeded a TIME_OUT for hooks."""
+        self._call = call
+        self._hooks = hooks
+        self._group = group
+        self._namespace = namespace
+        self._timeout = timeout
+        self.name = call.name
+        self.is_async = call.is_async
+
+    async def call(self, messages: list[ReceivedMessage], queue: MessageQueue) -> Outcome:
+        if not self._hooks:
+            return await self._call.call(messages, queue)
+        context, began = self._before(messages, queue)
+        outcome = await self._call.call(messages, queue)
+        self._after(context, outcome, time.monotonic() - began)
+        return outcome
+
+    def call_here(self, messages: list[ReceivedMessage], queue: MessageQueue) -> Outcome:
+        if not self._hooks:
+            return self._call.call_here(messages, queue)
+        context, began = self._before(messages, queue)
+        outcome = self._call.call_here(messages, queue)
+        self._after(context, outcome, time.monotonic() - began)
+        return outcome
+
+    def _before(self, messages: list[ReceivedMessage],
+                queue: MessageQueue) -> tuple[ConsumeHookContext, float]:
+        context = ConsumeHookContext(self._group, messages, queue, self._namespace)
+        self._hooks.call("before_consume", context)
+        return context, time.monotonic()
+
+    def _after(self, context: ConsumeHookContext, outcome: Outcome, took: float) -> None:
+        context.took = took
+        if outcome.error is not None:
+            context.result = CallResult.EXCEPTION
+        elif not outcome.is_success:
+            context.result = CallResult.FAILED
+        else:
+            context.result = CallResult.TIME_OUT if took >= self._timeout else CallResult.SUCCESS
+        self._hooks.call("after_consume", context)
+
+
+class ConsumeTracer:
+    """A hook that has every listener call written to the trace topic."""
+
+    def __init__(self, group: str, topic: str, config: ClientConfig) -> None:
+        self._producer = AsyncProducer(
+            f"_INNER_TRACE_PRODUCER-{group}-CONSUME-{next(_tracer_numbers)}", config=config,
+            send_timeout=TRACE_SEND_TIMEOUT_S, message_size_max_bytes=TRACE_MESSAGE_SIZE_MAX,
+            batch_bytes=TRACE_MESSAGE_SIZE_MAX)
+        self._dispatcher = TraceDispatcher(self._producer, topic)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> None:
+        """Start its producer; raises ClientError."""
+        self._loop = asyncio.get_running_loop()
+        await self._producer.start()
+
+    async def close(self, timeout: float) -> None:
+        """Send what was collected, within `timeout` seconds."""
+        self._dispatcher.flush()
+        await self._producer.close(timeout)
+
+    def before_consume(self, context: ConsumeHookContext) -> None:
+        request_id = context.props["trace"] = uuid.uuid4().hex.upper()
+        for message in _traced(context):
+            properties = message.properties
+            self._add(before_consume_record(
+                time_ms=_now_ms(), region=properties.get("MSG_REGION", DEFAULT_REGION),
+                group=context.group, request_id=request_id, message_id=message.message_id,
+                retry_times=message.reconsume_times, keys=properties.get(KEYS)), message)
+
+    def after_consume(self, context: ConsumeHookContext) -> None:
+        cost_ms = round(context.took * 1000 / len(context.messages))
+        for message in _traced(context):
+            self._add(after_consume_record(
+                request_id=context.props["trace"], message_id=message.message_id, cost_ms=cost_ms,
+                success=context.success, keys=message.properties.get(KEYS),
+                context_code=int(context.result or CallResult.SUCCESS), time_ms=_now_ms(),
+                group=context.group), message)
+
+    def _add(self, record: str, message: ReceivedMessage) -> None:
+        """Listeners of threads call from there: the dispatcher is the loop's."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(
+            self._dispatcher.add, record, [message.message_id, *message.keys])
+
+
+def _traced(context: ConsumeHookContext) -> list[ReceivedMessage]:
+    return [message for message in context.messages
+            if message.properties.get("TRACE_ON") != "false"]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
