@@ -1,4 +1,4 @@
-"""The client's rules without I/O: vectors of client.md and remoting.md, turned by hand."""
+"""The client's rules without I/O: vectors of docs/protocol, turned by hand."""
 import importlib.util
 import pickle
 
@@ -63,7 +63,7 @@ def test_unwrapping_takes_off_what_wrapping_put_on(name):
     assert unwrap("other", name) == name
 
 
-@pytest.mark.parametrize(("code", "ext", "body", "signature"), [      # remoting.md 7.2
+@pytest.mark.parametrize(("code", "ext", "body", "signature"), [      # client.md 7.2
     (12, {"topic": "topicC", "key": "k", "maxNum": "3", "beginTimestamp": "0",
           "endTimestamp": "9"}, b"", "myzKUGHr9xZZkqgrXdm3eXWUBnU="),
     (310, {"a": "p", "b": "topicC", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",

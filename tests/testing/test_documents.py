@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md and docs/reading.md run as they stand there."""
+"""The examples of docs/testing.md run as they stand there."""
 from __future__ import annotations
 
 import re
@@ -59,24 +59,3 @@ def test_the_pytest_example_passes(tmp_path: Path) -> None:
     said = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py",
                cwd=tmp_path)
     assert "2 passed" in said
-
-
-def test_the_readers_examples_read(tmp_path: Path) -> None:
-    messages, arrow = examples("reading.md", "python")
-    program = """
-import os, sys
-from mqcore.client import Message, Producer
-from mqcore.testing import MemoryBroker
-
-with MemoryBroker() as broker:
-    os.environ["NAMESRV_ADDR"] = broker.namesrv
-    with Producer("p") as producer:
-        for number in range(10):
-            producer.send(Message("orders", str(number)))
-    exec(sys.argv[1].replace("127.0.0.1:9876", broker.namesrv))
-    exec(sys.argv[2])
-    print(table.num_rows)
-"""
-    lines = run(sys.executable, "-c", program, messages, arrow, cwd=tmp_path).splitlines()
-    assert len(lines) == 11
-    assert lines[-1] == "10"
