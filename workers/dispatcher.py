@@ -283,7 +283,8 @@ class Dispatcher:
             self._write_ends(ends)
 
     def _ends(self) -> QueueEnds:
-        return queue_ends(self._segment, index_files.ends(self._files.index))
+        return queue_ends(self._segment, index_files.ends(self._files.index)
+                          if self._store.index_enable else None)
 
     def _write_ends(self, ends: QueueEnds) -> None:
         """For the next start (recovery/queue_ends.py); without them it looks at the log."""

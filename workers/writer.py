@@ -298,9 +298,10 @@ class Writer:
         if not self._settings.store.index_enable:
             return
         sure = recovered.end if last.clean or last.same_boot else recovered.dispatch_from
-        known = ends if ends is not None and (recovered.as_left or last.ours) else None
+        known = ends if ends is not None and ends.index is not None and (
+            recovered.as_left or last.ours) else None
         indexed = index_files.mend(
-            self._files.index, sure, known=known.index if known is not None else (),
+            self._files.index, sure, known=(known.index or ()) if known is not None else (),
             first=recovered.first,
             unchanged_ns=known.unchanged_ns if known is not None and recovered.as_left else 0,
             indexed_to=known.end if known is not None and (

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.store.files import write_atomically
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -45,5 +47,4 @@ def read(abort: Path) -> LastRun:
 
 def mark(abort: Path, flush_mode: str) -> None:
     """A run begins: an end without `abort` being removed is unclean. Raises OSError."""
-    abort.touch()
-    abort.write_text(f"{flush_mode} {boot_id()}".strip(), encoding="ascii")
+    write_atomically(abort, f"{flush_mode} {boot_id()}".strip().encode("ascii"))

@@ -13,6 +13,8 @@ from tests.broker.fakes import NOW_MS, FakeTables, make_bench, settings_in
 from tests.broker.test_topics import shape, table
 from tests.store import golden
 from tests.store.test_recovery import open_run, recover
+from tests.support.mqcore_process import mqcore_up
+from tests.verify.stores import OWN_SETTINGS, load
 
 CONFIG = ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json",
           "consumerFilter.json"]
@@ -91,3 +93,13 @@ def test_a_topic_that_was_deleted_is_not_made_again_while_the_file_is_there(
     topics.persist()
     assert not topics.lost
     assert settings_in(tmp_path).broker is not None
+
+
+def test_what_came_while_the_index_was_off_is_indexed_when_it_is_on_again(tmp_path: Path) -> None:
+    """And once: later starts take the ends that the last run left."""
+    for run, kept in enumerate((True, False, True, True)):
+        settings = {**OWN_SETTINGS, "store.index_enable": kept}
+        with mqcore_up(tmp_path, settings) as broker:
+            load(broker, 20)
+        figures = verify(broker.store).figures
+        assert figures["keys_matched"] == 2 * 20 * (1 if not kept else run + 1)

@@ -371,4 +371,4 @@ def queue_ends(Segment segment not None, index=()) -> QueueEnds:
     return QueueEnds(
         first=first, end=end, flushed=flushed, topics=list(names), topic_numbers=bytes(topics[:used]),
         queue_ids=bytes(ids[:used]), min_offsets=bytes(least[:used]), max_offsets=bytes(most[:used]),
-        index=list(index))
+        index=None if index is None else list(index))

@@ -28,10 +28,10 @@ COPIED_NS = 2_000_000_000      # a file that is younger than it says was copied:
 class QueueEnds:
     """
     first, end: of the log, in bytes; all records below `end` were dispatched, those below `flushed`
-    were on the disk. The five columns have
-    one item a queue, native i32 or i64; `topic_numbers` index `topics`. index: (name, log position
-    of the last record) of the key index's files. unchanged_ns: modification time behind which a
-    file of a queue was changed by somebody else; 0: not known.
+    were on the disk. The five columns have one item a queue, native i32 or i64; `topic_numbers`
+    index `topics`. index: (name, log position of the last record) of the key index's files, None:
+    that run kept no index. unchanged_ns: modification time behind which a file of a queue was
+    changed by somebody else; 0: not known.
     """
 
     first: int
@@ -42,7 +42,7 @@ class QueueEnds:
     queue_ids: bytes = b""
     min_offsets: bytes = b""
     max_offsets: bytes = b""
-    index: list[tuple[str, int]] = field(default_factory=list)
+    index: list[tuple[str, int]] | None = field(default_factory=list)
     unchanged_ns: int = 0
 
 
@@ -64,7 +64,7 @@ def write(path: Path, ends: QueueEnds, now_ns: int) -> None:
         "topics": ends.topics,
         "topicNumbers": ends.topic_numbers, "queueIds": ends.queue_ids,
         "minOffsets": ends.min_offsets, "maxOffsets": ends.max_offsets,
-        "index": [list(file) for file in ends.index]})
+        "index": None if ends.index is None else [list(file) for file in ends.index]})
     write_atomically(path, msgpack.packb([KIND, VERSION, zlib.crc32(body), body]))
 
 
@@ -90,7 +90,8 @@ def _decoded(value: dict[str, Any], changed_ns: int) -> QueueEnds | None:
         topics=list(value["topics"]),
         topic_numbers=bytes(value["topicNumbers"]), queue_ids=bytes(value["queueIds"]),
         min_offsets=bytes(value["minOffsets"]), max_offsets=bytes(value["maxOffsets"]),
-        index=[(str(name), int(end)) for name, end in value["index"]],
+        index=(None if value["index"] is None
+               else [(str(name), int(end)) for name, end in value["index"]]),
         unchanged_ns=(changed_ns if abs(changed_ns - int(value["writtenNs"])) <= COPIED_NS else 0))
     count = len(ends.topic_numbers) // 4
     if [len(ends.queue_ids), len(ends.min_offsets), len(ends.max_offsets)] != [
