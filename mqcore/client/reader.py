@@ -95,6 +95,8 @@ class AsyncReader(Role):
             ClientInstance(client_config(options, config, own), heartbeat=_no_groups,
                            masters_only=False),
             f"reader of {', '.join(self._topics)}")
+        if self._group != GROUP:                        # that one is in no namespace
+            self._group = self._instance.wrap(self._group)
         self._engine: ReadEngine | None = None
         self._cursors: dict[MessageQueue, Cursor] = {}
         self._heap: list[tuple[int, int]] = []          # (store time, index) of queues' next ones
@@ -117,7 +119,7 @@ class AsyncReader(Role):
                 whole=everything, tags=tags)
         self._engine = ReadEngine(
             self._instance, list(self._cursors.values()), self._subscription,
-            group=self._instance.wrap(self._group), pull_count=self._pull_count,
+            group=self._group, pull_count=self._pull_count,
             buffer_bytes=self._buffer_bytes, timeout=self._timeout)
         self._forget_merged()
         self._engine.start()
@@ -160,7 +162,7 @@ class AsyncReader(Role):
     ) -> int:
         queue = MessageQueue(self._instance.wrap(queue.topic), queue.broker_name, queue.queue_id)
         if isinstance(position, datetime):
-            return await offset_at_time(self._instance, self._instance.wrap(self._group), queue,
+            return await offset_at_time(self._instance, self._group, queue,
                                         round(position.timestamp() * 1000))
         if position == "earliest":
             return await min_offset(self._instance, queue)

@@ -373,6 +373,21 @@ def test_the_blocking_reader_reads_the_same(address, topic):
         reader.read()
 
 
+def test_a_namespace_and_a_broker_that_makes_no_groups_are_no_hindrance():
+    async def scenario(address):
+        options = {"namesrv": address, "namespace": "shop"}
+        async with AsyncProducer("PG", **options) as producer:
+            await producer.send(Message("T", "x"))
+        at = datetime.now(UTC) - timedelta(minutes=1)
+        async with AsyncReader("T", start=at, **options) as reader:
+            (one,) = await reader.read(timeout=10)
+            assert (one.topic, one.queue.topic, one.body) == ("T", "T", b"x")
+        assert len(await all_of("shop%T", address)) == 1
+
+    with MemoryBroker({"broker.auto_create_group": False}) as running:
+        asyncio.run(scenario(running.namesrv))
+
+
 # -- what has no need of a broker -----------------------------------------------------------------
 
 
