@@ -4,6 +4,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -203,6 +205,64 @@ def test_many_lives_in_one_process_leave_no_thread_and_no_socket(broker):
     with PushConsumer("CG-lives", "lives", print, namesrv=broker.namesrv_addr):
         pass
     wait_until(lambda: not listener_threads(), "no thread of listeners")
+
+
+RUNS = """
+import sys
+from mqcore.client import PushConsumer
+
+def handle(message):
+    print(message.text(), flush=True)
+
+PushConsumer("CG-run", "runs", handle, start="first", namesrv=sys.argv[1]).run()
+print("closed", flush=True)
+"""
+RUNS_ASYNC = """
+import asyncio, sys
+from mqcore.client import AsyncPushConsumer
+
+async def handle(message):
+    print(message.text(), flush=True)
+
+async def main():
+    await AsyncPushConsumer("CG-run", "runs", handle, start="first", namesrv=sys.argv[1]).run()
+    print("closed", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [RUNS, RUNS_ASYNC])
+def test_a_running_consumer_ends_well_by_a_signal(broker, program):
+    create(broker, "runs", 1)
+
+    async def send():
+        async with AsyncProducer("PG", namesrv=broker.namesrv_addr) as producer:
+            await producer.send(Message("runs", "hello"))
+    asyncio.run(send())
+    with subprocess.Popen([sys.executable, "-c", program, broker.namesrv_addr],
+                          stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "hello\n"
+        process.terminate()
+        assert process.communicate(timeout=30)[0] == "closed\n"
+    assert process.returncode == 0
+    answer = ask(broker.broker_addr, 14,
+                 {"consumerGroup": "CG-run", "topic": "runs", "queueId": "0"})
+    assert int(answer.ext["offset"]) == int(ask(
+        broker.broker_addr, 30, {"topic": "runs", "queueId": "0"}).ext["offset"])
+
+
+def test_two_members_with_one_id_are_warned_of(broker, caplog):
+    create(broker, "twins", 1)
+    options = {"namesrv": broker.namesrv_addr, "instance_name": "twin"}
+    with caplog.at_level(logging.WARNING, "mqcore.client"):
+        with Consumer("CG-twins", "twins", **options):
+            assert "used twice" not in caplog.text
+            with Consumer("CG-twins", "twins", **options):
+                assert "used twice in group CG-twins" in caplog.text
+        caplog.clear()
+        with Consumer("CG-twins", "twins", **options):
+            assert "used twice" not in caplog.text
 
 
 # -- brokers that change ---------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 from mqcore.client.consume import pulling
 from mqcore.client.consume.held import Held
@@ -44,6 +45,8 @@ log = logging.getLogger("mqcore.client")
 
 class GroupMember:
     """Holds queues, pulls them, commits offsets."""
+
+    _here: ClassVar[WeakValueDictionary[tuple[str, str], GroupMember]] = WeakValueDictionary()
 
     def __init__(self, instance: ClientInstance, rules: Rules, store: OffsetStore,
                  sink: Sink) -> None:
@@ -82,6 +85,7 @@ class GroupMember:
             topic = self.rules.retry_topic
             self.subscriptions[topic] = parse_subscription(topic, SUBSCRIBE_ALL, _now_ms())
         self.started_ms = _now_ms()
+        self._warn_of_twins()
         await self._store.load()
         for topic in self._topics():
             await self._learn_route(topic)
@@ -96,6 +100,14 @@ class GroupMember:
                        self._instance.spawn(self._sample_loop())]
         if self.rules.locks:
             self._tasks.append(self._instance.spawn(self._renew_loop()))
+
+    def _warn_of_twins(self) -> None:
+        """Two members with one id compute one and the same share (client.md 1.2)."""
+        name = (self._instance.client_id, self.rules.group)
+        if name in self._here:
+            log.warning("client id %s is used twice in group %s: give each its instance_name",
+                        *name)
+        self._here[name] = self
 
     def stop_pulling(self) -> None:
         """No more pulls and no more changes; queues stay held, and locked."""
@@ -114,6 +126,7 @@ class GroupMember:
         if self.rules.locks:
             await self._locks.unlock_all()
         await self._instance.unregister(consumer=self.rules.group)
+        self._here.pop((self._instance.client_id, self.rules.group), None)
 
     def heartbeat(self) -> dict[str, Any]:
         """The group's part of a heartbeat."""

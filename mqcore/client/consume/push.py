@@ -206,8 +206,6 @@ class AsyncPushConsumer(Role):
 
     async def run(self) -> None:
         """Consume until SIGTERM, SIGINT or `close`; starts what is not started, and closes it."""
-        if not self.is_running:
-            await self.start()
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         signals = []
@@ -217,6 +215,8 @@ class AsyncPushConsumer(Role):
                 signals.append(number)
         waits = [asyncio.create_task(one.wait()) for one in (ended, self._closed)]
         try:
+            if not self.is_running:
+                await self.start()
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waits:
@@ -293,13 +293,13 @@ class PushConsumer(BlockingRole[AsyncPushConsumer]):
 
     def run(self) -> None:
         """Consume until SIGTERM, SIGINT (of the main thread) or `close` by another thread."""
-        if not self.is_running:
-            self.start()
         ended = threading.Event()
         with _signals_set(ended):
+            if not self.is_running:
+                self.start()
             while self.is_running and not ended.wait(0.2):
                 continue
-        self.close(CLOSE_TIMEOUT_S)
+            self.close(CLOSE_TIMEOUT_S)
 
 
 def _made(group: str, topics: Topics, listener: Listener,
@@ -322,7 +322,7 @@ def _signals_set(ended: threading.Event) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def in_loop(function: Callable[[], T]) -> T:
