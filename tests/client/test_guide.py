@@ -26,7 +26,7 @@ PAGES = sorted((ROOT / "docs/client").glob("*.md"))
 EXAMPLES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.M | re.S)
 ADDRESS = "127.0.0.1:9876"
-PAGE_LIMIT_S = 60
+PAGE_LIMIT_S = 120
 OPTIONS = (ROOT / "docs/client/options.md").read_text(encoding="utf-8")
 MIGRATION = (ROOT / "docs/client/migration.md").read_text(encoding="utf-8")
 
@@ -109,6 +109,22 @@ def test_the_names_that_a_migration_leads_to_are_there() -> None:
 
     assert len(named) > 20
     assert missing == []
+
+
+@pytest.mark.parametrize(("page", "first", "roles"), [
+    ("admin", "about", (mqcore.client.Admin, mqcore.client.AsyncAdmin)),
+    ("push-consumer", "call", (mqcore.client.PushConsumer, mqcore.client.AsyncPushConsumer)),
+    ("consumer", "call", (mqcore.client.Consumer, mqcore.client.BlockingDelivery)),
+])
+def test_the_calls_of_a_table_are_there(page: str, first: str, roles: tuple[type, ...]) -> None:
+    text = (ROOT / f"docs/client/{page}.md").read_text(encoding="utf-8")
+    table = text.partition(f"\n| {first} |")[2].partition("\n\n")[0]
+    column = 1 if page == "admin" else 0
+    named = [name for line in table.splitlines()[2:]
+             for name in re.findall(r"`(?:message\.)?(\w+)", line.split("|")[column + 1])]
+
+    assert len(named) > 3
+    assert [name for name in named if not any(hasattr(role, name) for role in roles)] == []
 
 
 def test_the_errors_of_the_page_are_those_of_the_code() -> None:
