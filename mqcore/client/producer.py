@@ -126,13 +126,13 @@ class AsyncProducer(Role):
     async def _stop(self, timeout: float) -> None:
         """Wait for what is on its way, and unregister from all brokers."""
         try:
-            await self.flush(timeout * 0.8)
+            await self.flush(timeout * 0.6)
         except RequestTimeout:
             self._sender.close()
             raise
         if self._tracer is not None:
             self._tracer[0].flush()
-            await self._tracer[1].close(timeout * 0.1)
+            await self._tracer[1].close(timeout * 0.3)
         await self._instance.unregister(producer=self._group)
         self._sender.close()
 
