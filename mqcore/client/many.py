@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Protocol
 
 from mqcore.client.core.retry import Tries
@@ -71,12 +72,10 @@ def results_of_batch(result: SendResult, keys: Sequence[str]) -> list[SendResult
     ids = result.offset_message_id.split(",")
     if len(ids) != len(keys):
         ids = [result.offset_message_id] * len(keys)
-    status, queue, first = result.status, result.queue, result.queue_offset
-    region, traced = result.region_id, result.is_traced
-    return [
-        SendResult(status, key, offset_id, queue, first + n, region, "", traced)
-        for n, (key, offset_id) in enumerate(zip(keys, ids, strict=True))
-    ]
+    return list(map(
+        SendResult, repeat(result.status), keys, ids, repeat(result.queue),
+        count(result.queue_offset), repeat(result.region_id), repeat(""),
+        repeat(result.is_traced)))
 
 
 @dataclass(slots=True)
@@ -98,8 +97,11 @@ class _Part:
 
     def set_result(self, result: SendResult, /) -> None:
         results = [result] if len(self._keys) == 1 else results_of_batch(result, self._keys)
-        for index, each in zip(self._indexes, results, strict=True):
-            self._whole.results[index] = each
+        if isinstance(self._indexes, range):
+            self._whole.results[self._indexes.start:self._indexes.stop] = results
+        else:
+            for index, each in zip(self._indexes, results, strict=True):
+                self._whole.results[index] = each
         self._whole.part_done()
 
     def set_exception(self, error: BaseException, /) -> None:
@@ -181,12 +183,14 @@ class ManySend:
                 return
         turns = QueueTurns()
         while at < len(messages):
-            count = self._config.batch_count if fits_into_batch(messages[at]) else 1
-            body, end = batch_body(messages, at, count, self._config.batch_bytes)
+            most = self._config.batch_count if fits_into_batch(messages[at]) else 1
+            body, end = batch_body(messages, at, most, self._config.batch_bytes)
             target = group.queue or turns.next(queues)
             if end - at > 1:
                 chunk = messages[at:end]
-                chunk_keys = [keys[index] for index in group.indexes[at:end]]
+                indexes = group.indexes[at:end]
+                chunk_keys = keys[at:end] if isinstance(indexes, range) else [
+                    keys[index] for index in indexes]
                 sending = batch_sending(chunk, chunk_keys, topic, body, self._tries())
             else:
                 chunk_keys = [keys[group.indexes[at]]]
@@ -204,10 +208,10 @@ class ManySend:
 
     async def _submit(self, sending: Sending, part: _Part) -> None:
         sending.outcome = part
-        count = 1 if sending.batch is None else len(sending.batch)
+        number = 1 if sending.batch is None else len(sending.batch)
         room = self._sender.room
-        if not room.try_take(sending.size, count):
-            if not await self._sender.wait_for_room(sending.size, self._timeout, count):
+        if not room.try_take(sending.size, number):
+            if not await self._sender.wait_for_room(sending.size, self._timeout, number):
                 part.set_exception(QueueFull("no room was left in time"))
                 return
             sending.tries.deadline = self._loop.time() + self._timeout
