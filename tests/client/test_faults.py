@@ -71,9 +71,16 @@ def test_what_is_said_of_messages_holds_when_the_broker_is_killed(tmp_path):
             sending.stopping.set()
             sending.join(30)
         producer.flush(20)
-        with Reader("Killed", namesrv=names.namesrv_addr, start="earliest",
-                    stop="end") as reader:
-            found = {(m.queue.queue_id, m.queue_offset): (m.body, m.message_id) for m in reader}
+        found = {}
+
+        def read():
+            with Reader("Killed", namesrv=names.namesrv_addr, start="earliest",
+                        stop="end") as reader:
+                found.update({(m.queue.queue_id, m.queue_offset): (m.body, m.message_id)
+                              for m in reader})
+            return len(found) > sending.stored()        # and the first one
+
+        wait_until(read, "what is stored can be read", timeout_s=20)
         assert second.broker_addr == first.broker_addr
     bodies = {body for body, _ in found.values()}
     for number, future in enumerate(sending.futures):

@@ -5,7 +5,6 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 
 import pytest
 
@@ -32,6 +31,7 @@ from tests.support.waiting import wait_until
 QUEUES = 4
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
 UNKNOWN = LocalTransactionState.UNKNOWN
+READ_S = 20.0
 CHECKED_S = 15.0                # a check comes after 1 s, and every second
 
 
@@ -47,11 +47,17 @@ def topic_of(programs: Programs, cluster: Cluster, name: str) -> str:
     return topic
 
 
-def stored(cluster: Cluster, topic: str) -> Iterator[tuple[int, int, bytes]]:
-    """Queue, offset and body of all that is stored in a topic now."""
-    with Reader(topic, namesrv=cluster.namesrv_addr, start="earliest", stop="end") as reader:
-        for found in reader:
-            yield found.queue.queue_id, found.queue_offset, found.body
+def stored(cluster: Cluster, topic: str, count: int = 0) -> list[tuple[int, int, bytes]]:
+    """Queue, offset and body of all that can be read in a topic, once there are `count`: a message
+    that is stored has its place in its queue a moment later."""
+    found: list[tuple[int, int, bytes]] = []
+
+    def read() -> bool:
+        with Reader(topic, namesrv=cluster.namesrv_addr, start="earliest", stop="end") as reader:
+            found[:] = [(m.queue.queue_id, m.queue_offset, m.body) for m in reader]
+        return len(found) >= count
+    wait_until(read, f"{count} messages in {topic}", timeout_s=READ_S)
+    return sorted(found)
 
 
 def received(programs: Programs, cluster: Cluster, topic: str, count: int) -> list[Line]:
@@ -85,7 +91,7 @@ def test_java_receives_what_was_sent_in_every_way(
     plain = next(line for line in lines if line["msgId"] == results[0].message_id)
     assert (plain["tags"], plain["keys"]) == ("A", "k1 k2")
     assert plain["properties"]["colour"] == "grün ☃"
-    found = {(queue, offset): body for queue, offset, body in stored(cluster, topic)}
+    found = {(queue, offset): body for queue, offset, body in stored(cluster, topic, 62)}
     for n, result in enumerate(results[3:23]):
         assert found[result.queue.queue_id, result.queue_offset] == f"soon-{n}".encode()
     for n, result in enumerate(results[23:]):
@@ -112,7 +118,7 @@ def test_shards_share_their_queues_with_javas_selector_and_stay_in_order(
                 shard=lambda m: m.body.decode().partition("/")[0])
     asyncio.run(send())
     seen: dict[str, list[int]] = defaultdict(list)
-    for queue, _, body in sorted(stored(cluster, topic)):
+    for queue, _, body in stored(cluster, topic, len(java) + 200 * len(shards)):
         shard, found, number = body.decode().partition("/")
         if found:
             assert queue == queue_of[shard]
@@ -259,7 +265,7 @@ def test_a_request_without_reply_says_that_it_is_stored(
             pytest.raises(RequestTimeout) as error:
         producer.request(Message(topic, "anybody?"), timeout=0.5)
     assert (error.value.code, error.value.stored) == (10006, True)
-    assert visible(cluster, topic) == {b"anybody?"}
+    assert [body for _, _, body in stored(cluster, topic, 1)] == [b"anybody?"]
 
 
 # -- traces ---------------------------------------------------------------------------------------
@@ -271,7 +277,7 @@ def test_traces_say_where_each_message_went(module_programs: Programs, cluster: 
     with Producer("PG-py", namesrv=cluster.namesrv_addr, trace=True,
                   trace_topic=traces) as producer:
         sent = [producer.send(Message(topic, f"{n}", tags="A", keys=f"key{n}")) for n in range(5)]
-    text = b"".join(body for _, _, body in sorted(stored(cluster, traces))).decode()
+    text = b"".join(body for _, _, body in stored(cluster, traces, 1)).decode()
     records = [record.split("\x01") for record in text.split("\x02")[:-1]]
     assert {record[5] for record in records} == {result.message_id for result in sent}
     for record in records:
