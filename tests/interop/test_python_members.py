@@ -30,9 +30,26 @@ async def send(java: Members, topic: str, keys: list[str], queue: int | None = N
     await asyncio.to_thread(java.send, topic, queued(keys, queue))
 
 
-@pytest.mark.parametrize("lite", [False, True])
-def test_a_java_member_and_ours_share_the_queues(
-    cluster: Cluster, members_of: Starter, lite: bool,
+async def halves(
+    java: Members, ours: AsyncPushConsumer | AsyncLitePullConsumer, topic: str,
+) -> tuple[set[int], set[int]]:
+    """Java's queues and ours, once each has half of them."""
+    theirs: set[int] = set()
+    mine: set[int] = set()
+    for _ in range(600):
+        held = await ask(java, "held", topic, topic=topic)
+        assert isinstance(held, list)
+        theirs, mine = set(held), own_queues(ours, topic)
+        if len(theirs) == len(mine) == QUEUES // 2 and not theirs & mine:
+            break
+        await asyncio.sleep(0.05)
+    assert theirs | mine == set(range(QUEUES))
+    assert not theirs & mine
+    return theirs, mine
+
+
+def test_a_java_push_member_and_ours_share_the_queues(
+    cluster: Cluster, members_of: Starter,
 ) -> None:
     java = members_of("java", cluster.namesrv_addr)
     topic, group = fresh(cluster, "mixed")
@@ -40,42 +57,53 @@ def test_a_java_member_and_ours_share_the_queues(
     notes = Notes()
 
     async def scenario() -> None:
-        ours: AsyncPushConsumer | AsyncLitePullConsumer
-        if lite:
-            ours = AsyncLitePullConsumer(group, start="first", namesrv=cluster.namesrv_addr)
-            ours.subscribe(topic)
-        else:
-            ours = AsyncPushConsumer(group, topic, notes.listen, start="first",
-                                     namesrv=cluster.namesrv_addr)
         await asyncio.to_thread(java.push, topic, topic, group)
-        async with ours:
-            async def shares() -> tuple[set[int], set[int]]:
-                theirs = await ask(java, "held", topic, topic=topic)
-                assert isinstance(theirs, list)
-                return set(theirs), own_queues(ours, topic)
-
-            for _ in range(600):
-                theirs, mine = await shares()
-                if len(theirs) == len(mine) == QUEUES // 2 and not theirs & mine:
-                    break
-                await asyncio.sleep(0.05)
-            assert theirs | mine == set(range(QUEUES))
-            assert not theirs & mine
+        async with AsyncPushConsumer(group, topic, notes.listen, start="first",
+                                     namesrv=cluster.namesrv_addr) as ours:
+            _, mine = await halves(java, ours, topic)
             await send(java, topic, names("k", 40))
-            if isinstance(ours, AsyncLitePullConsumer):
-                while len(notes.messages) < 20:
-                    notes.messages += await ours.poll(timeout=20.0)
             await wait_until_async(lambda: len(notes.keys) == 20, "our half")
             await asyncio.to_thread(
                 java.wait_for, topic, set(names("k", 40)) - set(notes.keys), topic)
             assert {message.queue.queue_id for message in notes.messages} == mine
+            got = keys_of(java.deliveries(topic, topic))
+            assert sorted([*got, *notes.keys]) == sorted(names("k", 40))
             await ask(java, "stop", topic)
             await wait_until_async(lambda: own_queues(ours, topic) == set(range(QUEUES)),
                                    "all queues")
 
     run(scenario())
-    java_keys = keys_of(java.deliveries(topic, topic))
-    assert sorted([*java_keys, *notes.keys]) == sorted(names("k", 40))
+
+
+def test_a_java_lite_pull_member_and_ours_share_the_queues(
+    cluster: Cluster, members_of: Starter,
+) -> None:
+    java = members_of("java", cluster.namesrv_addr)
+    topic, group = fresh(cluster, "lite-mixed")
+    first_commit(cluster.broker_addr, group, topic)
+
+    async def scenario() -> None:
+        await asyncio.to_thread(java.pull, topic, topic, group)
+        ours = AsyncLitePullConsumer(group, start="first", namesrv=cluster.namesrv_addr)
+        ours.subscribe(topic)
+        async with ours:
+            theirs, mine = await halves(java, ours, topic)
+            await send(java, topic, names("k", 40))
+            found: list[ReceivedMessage] = []
+            while len(found) < 20:
+                found += await ours.poll(timeout=20.0)
+            lines: list[dict[str, object]] = []
+            while len(lines) < 20:
+                some = await ask(java, "poll", topic, timeout=5_000)
+                assert isinstance(some, list)
+                lines += some
+        assert {message.queue.queue_id for message in found} == mine
+        assert {line["queueId"] for line in lines} == theirs
+        assert sorted([message.keys[0] for message in found] + keys_of(lines)) == sorted(
+            names("k", 40))
+        await ask(java, "stop", topic)
+
+    run(scenario())
 
 
 def test_members_go_on_where_the_other_client_s_committed(
