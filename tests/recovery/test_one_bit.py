@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.wire_live.peer import Peer, pull_fields
 
 MESSAGES = 800
 SEED = int(os.environ.get("MQCORE_TEST_SEED", "20261122"))
+STORE_TIME = 56                  # of a record with an IPv4 born host
 PLACES = 300 if os.environ.get("CI") else 60
 
 
@@ -124,14 +126,18 @@ def test_a_wrong_bit_in_a_checksum_costs_no_message(root: Path, tmp_path: Path) 
     assert path.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
 
 
-@pytest.mark.parametrize("harm", ["emptied", "zeroed", "of another segment"])
+@pytest.mark.parametrize("harm", ["emptied", "zeroed", "of another segment", "of other lengths"])
 def test_a_file_of_checksums_that_is_lost_costs_no_message(root: Path, tmp_path: Path,
                                                            harm: str) -> None:
     before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
     first, second = sorted((root / "checksums").iterdir())[:2]
     entries = first.read_bytes()
     first.write_bytes({"emptied": b"", "zeroed": bytes(len(entries)),
-                       "of another segment": second.read_bytes()}[harm])
+                       "of another segment": second.read_bytes(),
+                       "of other lengths": b"".join(
+                           struct.pack(">II", end + 10 * (number >= 10), crc ^ 1)
+                           for number, (end, crc) in enumerate(
+                               struct.iter_unpack(">II", entries)) if end)}[harm])
     assert verify(root).status == 1
     assert repair(root, tmp_path / "none", dry=True).status == 1
 
@@ -162,10 +168,83 @@ def test_checksums_lost_at_the_end_of_a_killed_broker_cost_no_message(
     outcome = repair(root, tmp_path / "found", dry=False)
 
     assert outcome.status in (0, 3), outcome.after and outcome.after.lines()
-    with mqcore_up(tmp_path, OWN_SETTINGS) as broker, Peer(broker.broker_addr) as peer:
+    assert messages_of(tmp_path) == MESSAGES
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("killed")
+    with mqcore_up(folder, OWN_SETTINGS) as broker:
+        load(broker, MESSAGES)
+        kill(broker)
+    return broker.store
+
+
+HARMS = {
+    "a bit of a body": lambda raw: raw[:90] + bytes([raw[90] ^ 4]) + raw[91:],
+    "two bytes of a body": lambda raw: raw[:90] + bytes(one ^ 255 for one in raw[90:92]) + raw[92:],
+    "a bit of a size": lambda raw: raw[:3] + bytes([raw[3] ^ 16]) + raw[4:],
+    "zeros": lambda raw: bytes(len(raw)),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("place", [-2, -MESSAGES // 2])
+def test_damage_behind_the_checkpoint_of_a_killed_broker_cuts_nothing(
+    killed: Path, tmp_path: Path, harm: str, place: int
+) -> None:
+    """In the boot that wrote it a whole record behind says that nothing can be torn here."""
+    root = shutil.copytree(killed, tmp_path / "store")
+    path, start, length = [one for one in records(root) if one[2] > 8][place]
+    with path.open("r+b") as file:
+        file.seek(start)
+        raw = file.read(length)
+        file.seek(start)
+        file.write(HARMS[harm](raw))
+    with pytest.raises(MqcoreError, match="this is damage, not a torn tail"), mqcore_up(
+            tmp_path, OWN_SETTINGS):
+        pytest.fail("it started, and cut what lies behind")
+    assert verify(root).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.status in (0, 3), outcome.after and outcome.after.lines()
+    assert messages_of(tmp_path) == MESSAGES
+
+
+def test_damage_before_records_of_an_earlier_time_is_found_by_their_checksums(
+    killed: Path, tmp_path: Path
+) -> None:
+    """The clock went back: neither time nor a queue vouches for what lies behind."""
+    root = shutil.copytree(killed, tmp_path / "store")
+    segment, start, _ = [one for one in records(root) if one[2] > 8][-5]
+    shutil.rmtree(root / "consumequeue")
+    with segment.open("r+b") as file, (root / "checksums" / segment.name).open("r+b") as entries:
+        ends = dict(struct.iter_unpack(">II", entries.read()))
+        file.seek(start + 90)
+        file.write(b"??")
+        for path, at, size in records(root)[-4:]:
+            assert path == segment
+            file.seek(at)
+            record = bytearray(file.read(size))
+            record[STORE_TIME:STORE_TIME + 8] = struct.pack(">q", 1)
+            file.seek(at)
+            file.write(record)
+            entries.seek(8 * list(ends).index(at + size))
+            entries.write(struct.pack(">II", at + size, crc32c(record)))
+    with pytest.raises(MqcoreError, match="this is damage, not a torn tail"), mqcore_up(
+            tmp_path, OWN_SETTINGS):
+        pytest.fail("it started, and cut what lies behind")
+    assert verify(root).status == 1
+    assert repair(root, tmp_path / "found", dry=False).status in (0, 3)
+
+
+def messages_of(folder: Path) -> int:
+    """How many a broker started there counts in the queues of the load."""
+    with mqcore_up(folder, OWN_SETTINGS) as broker, Peer(broker.broker_addr) as peer:
         ends = [peer.ask(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue)})
                 for queue in range(4)]
-        assert sum(int((end.ext or {})["offset"] or 0) for end in ends) == MESSAGES
+    return sum(int((end.ext or {})["offset"] or 0) for end in ends)
 
 
 def test_a_broker_that_starts_on_a_flipped_property_says_damage_to_who_pulls_it(

@@ -21,4 +21,5 @@ cdef class LogEntries:
     cdef int check(self, const uint8_t* at, int64_t available, int64_t position,
                    RecordView* record) noexcept nogil
     cdef int judge(self, int64_t base, int64_t number) noexcept nogil
+    cdef int64_t right_behind(self, int64_t base, int64_t offset, int64_t written) noexcept nogil
     cdef int ends_at(self, int64_t end) noexcept nogil

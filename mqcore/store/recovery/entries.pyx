@@ -53,11 +53,14 @@ cdef class LogEntries:
                    RecordView* record) noexcept nogil:
         """
         A ParseResult for the bytes at a log position, of a segment that the view has mapped. By its
-        checksum; where there is none and need not be one, by position and body.
+        checksum; where there is none and need not be one, by position and body. A blank record that
+        reaches to its segment's end can hold nothing else.
         """
         cdef int result = record_parse(at, available, record)
         cdef int64_t base = position // self.size * self.size
         cdef int verdict
+        if result == PARSE_BLANK and record.size == base + self.size - position:
+            return result
         if result == PARSE_BLANK:
             verdict = log_checksum(self.log, at, BLANK_SIZE_MIN, position, base + self.size)
         elif result != PARSE_RECORD:
@@ -92,6 +95,28 @@ cdef class LogEntries:
             return CHECKSUM_WRONG
         return checksum_judge(entries, count, start, end, at + start,
                               BLANK_SIZE_MIN if end == self.size else end - start, &hint)
+
+    cdef int64_t right_behind(self, int64_t base, int64_t offset, int64_t written) noexcept nogil:
+        """
+        Where in the segment at `base` the first record, or blank one, begins behind `offset` that is
+        as its entry says, whatever other entries say; -1: none does. written: bytes that are there.
+        """
+        cdef int64_t count = 0, number, start = 0, end
+        cdef const uint8_t* entries
+        log_next_use(self.log)
+        if log_segment(self.log, base) == NULL:
+            return -1
+        entries = log_checksums(self.log, base, &count)
+        if entries == NULL:
+            return -1
+        for number in range(count):
+            end = checksum_end(entries, number)
+            if (offset < start < end and (end <= written or end == self.size)
+                    and start + BLANK_SIZE_MIN <= written
+                    and self.judge(base, number) == CHECKSUM_RIGHT):
+                return start
+            start = end
+        return -1
 
     cdef int ends_at(self, int64_t end) noexcept nogil:
         """A ChecksumVerdict for the record that ends at a log position: CHECKSUM_WRONG if none does."""

@@ -129,7 +129,9 @@ cdef class Recovery:
         ours, left in the queues; hints: asked when `ends` is not
         there or not true (QueueComparison.missing_by_log).
 
-        A record that cannot be read is a torn tail if it may never have been on the disk; whole
+        Where `same_boot` and `alone`, nothing can be torn but the last that was written: what has its
+        checksum behind another record that cannot be read says that this is damage. Else a record
+        that cannot be read is a torn tail if it may never have been on the disk; whole
         records behind it may be there then, in any order in which the disk wrote. It is damage if
         the log was on disk beyond it: after a clean stop, before `flushed_ms`, or further than
         unsynced_bytes_max before a whole record. Raises DamagedStoreError for damage.
@@ -160,8 +162,8 @@ cdef class Recovery:
                 self.last_time_ms = flushed_ms
             check_from = min(check_from, <int64_t>ends.end)
         end, torn = self.walk(ends.end if exact else check_from, limit, True)
-        if torn and same_boot and alone:
-            self.judge_entries(end, limit)
+        if same_boot and alone:
+            self.judge_same_boot(starts, end, limit, torn)
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
         if torn and alone and ends is not None and end < ends.flushed <= limit:
             raise DamagedStoreError(self.damage_at(
@@ -260,11 +262,26 @@ cdef class Recovery:
         return (f"{torn or 'nothing'}, and whole records behind it from {position} on that were "
                 "never known to be on the disk")
 
+    def judge_same_boot(self, list starts, int64_t end, int64_t limit, str torn) -> None:
+        """
+        Whether there is damage where the log seems to end, in the boot that wrote it: all that was
+        written is there, in its order. Raises DamagedStoreError.
+        """
+        cdef int64_t start, behind
+        self.judge_entries(end, limit)
+        for start in starts:
+            if start + self.shm.head.segment_size <= end:
+                continue
+            behind = self.entries.right_behind(start, end - start, self.written_end(start) - start)
+            if behind >= 0:
+                raise DamagedStoreError(self.damage_at(
+                    end, f"{torn or 'nothing'}, and behind it at {start + behind} a record as it was "
+                         "written"))
+
     def judge_entries(self, int64_t end, int64_t limit) -> None:
         """
-        Whether it is the checksums that are damaged where the log seems to end. All that was written
-        is there, in its order: a whole record has its entry (CS2), and of those with a wrong one only
-        the last can be torn. Raises DamagedStoreError.
+        Whether it is the checksums that are damaged there: a whole record has its entry (CS2), and of
+        those with a wrong one only the last can be torn. Raises DamagedStoreError.
         """
         cdef RecordView record
         cdef const uint8_t* at

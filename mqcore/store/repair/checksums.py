@@ -75,7 +75,7 @@ class LogChecksums:
         """
         (how many entries are new, all of them: (end, CRC)) of a segment of `size` bytes whose
         records are whole. A record that has none of its length gets one of what it is now; where
-        most of a segment's are wrong, the file is: all are new. Raises OSError.
+        most of those that there are are wrong, the file is: all are new. Raises OSError.
         """
         if not checksums_of(segment).exists():
             return 0, []
@@ -90,7 +90,7 @@ class LogChecksums:
             kept.append((end, known if there == end else crc))
             new.append((end, crc))
             start = end
-        return (made + wrong, new) if 2 * wrong > len(new) else (made, kept)
+        return (made + wrong, new) if 2 * wrong > len(new) - made else (made, kept)
 
     def _entry(self, segment: Path, offset: int) -> tuple[int, int] | None:
         return next(((end, crc) for start, end, crc in self._entries(segment)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mqcore.store import files as disk
+from mqcore.store import last_run
 from mqcore.store.paths import PathError, queue_folder
 from mqcore.store.repair.checksums import LogChecksums
 from mqcore.store.repair.evidence import Gap, Stretch, assign, entries_at, stretches
@@ -60,6 +61,8 @@ class LogRepair:
         self._replaced: set[int] = set()            # positions of records whose fields were mended
         self._bridged: list[Stretch] = []
         self._checksums = LogChecksums(self._root)
+        self._same_boot = (self._checksums.hold
+                           and last_run.read(self._root / "abort").same_boot)
         self.mended = False             # the log is again what queues and index were made of
         self.changed = False
 
@@ -168,7 +171,7 @@ class LogRepair:
             os.fsencode(self._root / "commitlog"), self._files.segments,
             os.fsencode(self._root / "consumequeue"), os.fsencode(self._root / "consumequeue_ext"),
             self._files.file_entries, self._delay_levels_ms, of_a_kind_max=FINDINGS_OF_A_KIND,
-            gaps_wanted=True, checksums=checksums)
+            gaps_wanted=True, checksums=checksums, same_boot=self._same_boot)
         for queue in self._files.queues:
             walker.add_queue(os.fsencode(queue.topic), queue.queue_id, queue.first, queue.limit,
                              queue.ext_bytes)

@@ -53,7 +53,8 @@ cdef class LogVerifier:
     segments: (position, bytes) of each file of log_folder, ascending, not overlapping;
     file_entries: entries of a consume queue file; delay_ms: delivery times by level, from level 1;
     of_a_kind_max: findings of one kind that are kept; gaps_wanted: gaps in the numbers of a damaged
-    log too; checksums: those beside the log are of what is in it now.
+    log too; checksums: those beside the log are of what is in it now; same_boot: they are, and the
+    machine was not started since.
     """
     cdef Walk* w
     cdef list index_bytes              # keeps the mapped index files
@@ -61,7 +62,7 @@ cdef class LogVerifier:
     def __cinit__(self, bytes log_folder not None, list segments not None,
                   bytes queue_folder not None, bytes ext_folder not None, int64_t file_entries,
                   list delay_ms not None, *, int32_t of_a_kind_max=FINDINGS_OF_A_KIND_MAX,
-                  bint gaps_wanted=False, bint checksums=False):
+                  bint gaps_wanted=False, bint checksums=False, bint same_boot=False):
         cdef int32_t i
         self.index_bytes = []
         self.w = <Walk*>malloc(sizeof(Walk))
@@ -74,6 +75,7 @@ cdef class LogVerifier:
         findings_open(&self.w.findings)
         self.w.findings.of_a_kind_max = of_a_kind_max
         self.w.gaps_wanted = gaps_wanted
+        self.w.same_boot = same_boot
         if log_files_open(&self.w.files, log_folder, <int32_t>len(segments)):
             raise MemoryError
         self.w.files.checksums = checksums

@@ -98,6 +98,8 @@ class _Verification:
         self.report = Report(str(root))
         self.files = StoreListing(root, log_folders)
         self.unclean = (root / "abort").exists()
+        self.alone = alone(root / "lock")
+        self.same_boot = self.alone and last_run.read(root / "abort").same_boot
         self.delay_levels_ms = list(delay_levels_ms)
         self.progress = progress
 
@@ -110,7 +112,8 @@ class _Verification:
         self.walker = LogVerifier(
             self.files.log.text(), self.files.segments,
             os.fsencode(self.root / "consumequeue"), os.fsencode(self.root / "consumequeue_ext"),
-            self.files.file_entries, self.delay_levels_ms, checksums=alone(self.root / "lock"))
+            self.files.file_entries, self.delay_levels_ms, checksums=self.alone,
+            same_boot=self.same_boot)
         for queue in self.files.queues:
             self._add(queue)
         for content in maps:
@@ -228,12 +231,14 @@ class _Verification:
         """
         needed = {ParseResult.PARSE_NO_CHECKSUM: 1, ParseResult.PARSE_BAD_CHECKSUM: 2}.get(
             ParseResult(result), 0)
-        if not needed or not last_run.read(self.root / "abort").same_boot:
+        if not needed or not self.same_boot:
             return False
         scan = LogScan(self.files.log.text(), self.files.segments, start=end)
-        for _ in range(needed):
+        for number in range(needed):
             raw = scan.next()
-            if raw is None or not decode_record(raw).crc_matches():
+            if raw is None:
+                return number > 0 and ParseResult(scan.result) is ParseResult.PARSE_BLANK
+            if not decode_record(raw).crc_matches():
                 return False
         return True
 

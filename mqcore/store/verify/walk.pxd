@@ -3,7 +3,9 @@
 #
 #   VL1  Where a record cannot be read, the walk looks for the next one that says where it lies, is
 #        whole, and is alive: not older than the last one before, or named by its queue. Bytes left
-#        behind a cut by a broker that wipes nothing are neither.
+#        behind a cut by a broker that wipes nothing are neither. In the boot of the machine that wrote
+#        the log, where only we did, one that is as its checksum says is enough: all that was written
+#        is there, and only the last can be torn (recovery/start.pyx, judge_same_boot).
 #   VL2  Without such a record the log ends there.
 #   VL3  Behind a damaged stretch, or one that was repaired (mqcore/store/repair/records.py),
 #        numbers may have gaps.
@@ -22,6 +24,7 @@ cdef struct Walk:
     QueueSet queues
     KeySet keys
     bint keys_checked
+    bint same_boot                    # that wrote the log, and only we did
     bint gaps_wanted                  # found in damaged logs too: for a repair
     bint damaged                      # some record could not be read: numbers may have gaps
     int64_t position

@@ -63,6 +63,7 @@ from mqcore.store.verify.window cimport (
     window_length,
     window_nonzero,
     window_record,
+    window_vouched,
 )
 from mqcore.text cimport is_digit
 
@@ -330,6 +331,9 @@ cdef void leave_segment(Walk* w) noexcept nogil:
 
 cdef void not_a_record(Walk* w, int result) noexcept nogil:
     cdef int64_t further = next_record(w, w.position)
+    cdef int64_t vouched = window_vouched(&w.look, w.position) if w.same_boot else -1
+    if vouched >= 0 and (further < 0 or vouched < further):
+        further = vouched
     if further < 0:
         w.end = w.position
         w.end_result = result

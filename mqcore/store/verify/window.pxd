@@ -49,6 +49,8 @@ cdef int64_t window_length(const LogWindow* w, int64_t position) noexcept nogil
 # The record at a position, checked as recovery does, by its checksum or without one by its body; a
 # ParseResult or READ_FAILED.
 cdef int window_record(LogWindow* w, int64_t position, bint crc, RecordView* view) noexcept nogil
+# The first position behind this one where a record, or a blank one, lies as its checksum says; -1: none.
+cdef int64_t window_vouched(LogWindow* w, int64_t position) noexcept nogil
 # The first byte in [position, end) of one segment that is not zero, or -1; holes are not read.
 cdef int64_t window_nonzero(LogWindow* w, int64_t position, int64_t end) noexcept nogil
 # Where data lies in [offset, size) of a file, offset in a hole or not; size: nowhere.

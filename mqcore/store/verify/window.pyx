@@ -18,6 +18,7 @@ from mqcore.store.log.checksums cimport (
     CHECKSUM_NONE,
     CHECKSUM_RIGHT,
     CHECKSUM_WRONG,
+    checksum_end,
     checksum_judge,
 )
 from mqcore.store.log.log_folders cimport log_checksums_open, log_open
@@ -257,6 +258,28 @@ cdef int window_record(LogWindow* w, int64_t position, bint crc, RecordView* vie
     if result == PARSE_RECORD and view.log_position != position:
         return PARSE_BAD_POSITION
     return judge(w, segment, at, left, view) if crc and result == PARSE_RECORD else result
+
+
+cdef int64_t window_vouched(LogWindow* w, int64_t position) noexcept nogil:
+    cdef int32_t segment = max(segment_of(w.files, position), 0)
+    cdef int64_t base, number, start, end, length
+    cdef const uint8_t* at
+    while segment < w.files.count:
+        base = w.files.segments[segment].base
+        start = end = 0
+        if w.checksums_of == segment or read_checksums(w, segment) == 0:
+            for number in range(w.checksums_count):
+                start = end
+                end = checksum_end(w.checksums, number)
+                length = BLANK_SIZE_MIN if end == w.files.segments[segment].size else end - start
+                if base + start <= position or not 0 < length <= RECORD_BYTES_MAX:
+                    continue
+                at = window_at(w, base + start, length)
+                if at != NULL and checksum_judge(w.checksums, w.checksums_count, start, end, at,
+                                                 length, &w.checksums_hint) == CHECKSUM_RIGHT:
+                    return base + start
+        segment += 1
+    return -1
 
 
 cdef int64_t data_from(int fd, int64_t offset, int64_t size) noexcept nogil:
