@@ -83,6 +83,7 @@ class Dispatcher:
         self._ends_written: QueueEnds | None = None
         self._ends_due = 0.0
         self._odd_said = False
+        self._forged_said = False
         self._stop_timeout_s = settings.processes.stop_timeout_ms / 1000
         self._checkpoint_error = ""
 
@@ -158,6 +159,12 @@ class Dispatcher:
             log.error("the record at log position %d names a topic or a queue that cannot be: it "
                       "stays in the log, and no consumer sees it. Others like it are passed over "
                       "without a word", position)
+        count, position = self._loop.forged()
+        if count and not self._forged_said:
+            self._forged_said = True
+            log.warning("the record at log position %d says that it is in a queue besides its own, "
+                        "at an offset that no broker gave it: it is in its own queue only. Others "
+                        "like it are passed over without a word", position)
 
     def _remove_queues(self) -> None:
         begun = self._loop.removals_begun()

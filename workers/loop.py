@@ -39,16 +39,33 @@ class Worker(Protocol):
     def stop(self) -> None: ...
 
 
-def become(name: str, segment: Segment, slot: int) -> None:
+def fork() -> tuple[int, int, set[int]]:
     """
-    Make a freshly forked process the worker `name`.
+    os.fork: its answer, the parent's process id, and the signals that were blocked before.
+
+    In the child SIGTERM and SIGINT wait until `become` has set its own handlers: the parent's would
+    take them for its own. Raises OSError.
+    """
+    parent = os.getpid()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return pid, parent, blocked
+
+
+def become(name: str, segment: Segment, slot: int, parent: int, blocked: set[int]) -> None:
+    """
+    Make a freshly forked process the worker `name`; parent, blocked: from `fork`.
 
     When its parent dies the kernel sends SIGTERM, and SIGTERM means: stop in order. A terminal's
     SIGINT is the supervisor's business alone.
     """
-    parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:                      # it died between fork and prctl
+    if os.getppid() != parent:                      # it died before prctl
         os._exit(1)
     setproctitle(f"mqcore: {name}")
 
@@ -61,6 +78,7 @@ def become(name: str, segment: Segment, slot: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def run(make: Callable[[Settings], Worker], settings: Settings, segment: Segment) -> None:

@@ -330,16 +330,16 @@ class Supervisor:
         child.restart_at = 0.0
         sys.stdout.flush()
         sys.stderr.flush()
-        child.pid = os.fork()
+        child.pid, parent, blocked = loop.fork()
         if child.pid == 0:
-            self._be(child)
+            self._be(child, parent, blocked)
         self._segment.started(child.slot, child.pid, time.time_ns() // 1_000_000)
 
-    def _be(self, child: Child) -> None:
+    def _be(self, child: Child, parent: int, blocked: set[int]) -> None:
         """In the child: live, and never come back."""
         code = 1
         try:
-            loop.become(child.name, self._segment, child.slot)
+            loop.become(child.name, self._segment, child.slot, parent, blocked)
             os.close(self._wakeup)
             self._segment.started(child.slot, os.getpid(), time.time_ns() // 1_000_000)
             child.body()

@@ -27,12 +27,15 @@ OFFSETS = b"INNER_MULTI_QUEUE_OFFSET\x01"
 class Store:
     """A writer and dispatchers with multi-dispatch on."""
 
-    def __init__(self, root, *, light=True, count_max=20_000, mode="async", **sizes):
-        self.run = Run(root, multi_dispatch=True, **sizes)
+    def __init__(self, root, *, light=True, count_max=20_000, mode="async", clean=True,
+                 multi_dispatch=True, **sizes):
+        self.run = Run(root, multi_dispatch=multi_dispatch, light_queues=light, **sizes)
         self.light = light
-        found = self.run.recover(clean=True)
+        self.forged = (0, 0)
+        found = self.run.recover(clean=clean)
         self.loop = self.run.writer(mode, found.end)
-        self.loop.name_queues(light, count_max)
+        if multi_dispatch:
+            self.loop.name_queues(light, count_max)
         self.probe = self.run.probe()
 
     def put(self, names=None, *, topic=TOPIC, queue=0, properties=b"TAGS\x01a", bodies=(b"body",),
@@ -51,8 +54,9 @@ class Store:
         return self.run.segment.log_state()["published"]
 
     def dispatch(self, **changes):
-        self.run.dispatch_all(self.end, **{"multi_dispatch": True, "light_queues": self.light}
-                              | changes)
+        self.forged = self.run.dispatch_all(
+            self.end, **{"multi_dispatch": self.run.multi_dispatch, "light_queues": self.light}
+            | changes)
 
     def properties(self):
         """Those of the last record, as bytes."""
@@ -68,6 +72,13 @@ def queue_findings(store):
     """What a verification says of the queues; the probe's records have odd hosts."""
     return [finding for finding in verify(store.run.root).findings
             if finding.file.startswith("consumequeue")]
+
+
+def started_with(store, **settings):
+    """The store after a kill and a start with other settings, dispatched again."""
+    again = Store(store.run.root, clean=False, **settings)
+    again.dispatch()
+    return again
 
 
 @pytest.fixture
@@ -261,9 +272,71 @@ def test_more_names_than_a_batch_has_records_are_all_served(tmp_path):
 
 
 def test_with_the_setting_off_nothing_is_added(store):
-    store.put(b"%LMQ%a")
-    store.dispatch(multi_dispatch=False)
-    assert set(store.run.queue_ranges()) == {(TOPIC, 0)}
+    store.put(b"%LMQ%a,side")
+    off = started_with(store, multi_dispatch=False)
+    assert set(off.run.queue_ranges()) == {(TOPIC, 0)}
+
+
+@pytest.mark.parametrize("between", [{"multi_dispatch": False}, {"light": False}])
+def test_light_queues_survive_a_kill_and_a_start_with_the_setting_off(store, between):     # M6
+    for _ in range(5):
+        store.put(b"%LMQ%a", queue=3)
+    store.dispatch()
+    for _ in range(2):
+        store.put(b"%LMQ%a", queue=3)                  # stored, not dispatched when it is killed
+    before = [record["physicalOffset"] for record in store.run.records(store.end)]
+
+    off = started_with(store, **between)
+    assert off.queue("%LMQ%a") == off.queue(TOPIC, 3) == before
+    assert off.put(queue=3, properties=b"") == (PUT_OK, 7)
+    on = started_with(off)
+    assert on.queue("%LMQ%a") == before
+    assert on.put(b"%LMQ%a") == (PUT_OK, 0)
+    on.dispatch()
+    assert len(on.queue("%LMQ%a")) == 8
+
+
+# -- forged offsets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bodies", [(b"one",), (b"one", b"two")])
+def test_a_peers_offsets_are_dropped_while_the_setting_is_off(tmp_path, bodies):           # M1
+    store = Store(tmp_path / "store", multi_dispatch=False)
+    kept = b"TAGS\x01a\x02" + LISTED + b"victim"
+    for forged in (OFFSETS + b"20\x02" + kept, kept + b"\x02" + OFFSETS + b"0\x02"):
+        assert store.put(properties=forged, bodies=bodies)[0] == PUT_OK
+    assert {record["properties"] for record in store.run.records(store.end)} == {kept}
+
+
+def forge(store):
+    """As an earlier version stored what a client sent while multi-dispatch was off."""
+    for path in store.run.log_folder.iterdir():
+        raw = path.read_bytes()
+        assert b"\x02OUTER_MULTI_" in raw
+        path.write_bytes(raw.replace(b"\x02OUTER_MULTI_", b"\x02INNER_MULTI_"))
+    for path in (store.run.root / "checksums").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(("name", "offset"), [
+    (b"victim", b"21"), (b"victim", b"4000000"), (b"%LMQ%victim", b"1"), (b"victim", b"9" * 30),
+    (b"SCHEDULE_TOPIC_XXXX", b"0"), (b"%RETRY%group", b"0"), (b"..", b"0")])
+def test_offsets_that_no_writer_gave_are_passed_over(tmp_path, name, offset):              # M5
+    store = Store(tmp_path / "store", multi_dispatch=False)
+    for _ in range(20):
+        store.put(topic="victim")
+    store.put(properties=b"A\x01b\x02" + LISTED + name
+              + b"\x02OUTER_MULTI_QUEUE_OFFSET\x01" + offset)
+    for _ in range(20):
+        store.put(topic="victim")
+    store.dispatch()
+    forge(store)
+
+    on = started_with(store)
+    assert on.forged[0] == 1
+    assert on.run.queue_ranges() == {("victim", 0): (0, 40), (TOPIC, 0): (0, 1)}
+    assert len(set(on.queue("victim"))) == 40
+    assert on.put(topic="victim") == (PUT_OK, 40)
 
 
 def test_with_an_extension_the_named_queues_keep_the_tag_code(store):

@@ -50,6 +50,7 @@ class Run:
     index_entries: int = 1000
     queues: int = 64
     multi_dispatch: bool = False
+    light_queues: bool = True
     segment: Segment = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class Run:
     def _recovery(self) -> Recovery:
         return Recovery(self.segment, str(self.log_folder), str(self.queue_folder),
                         self.file_entries, multi_dispatch=self.multi_dispatch,
-                        light_queues=True)
+                        light_queues=self.light_queues)
 
     def recover(self, *, clean: bool, checkpoint_ms: int = 0, **known: int) -> Recovered:
         found: Recovered = self._recovery().open_store(
@@ -106,13 +107,17 @@ class Run:
                             os.fsencode(self.queue_folder), os.fsencode(self.index_folder),
                             **values)
 
-    def dispatch_all(self, end: int, **changes: Any) -> None:
-        """A dispatcher's whole life: everything below `end`, then its files synced and closed."""
+    def dispatch_all(self, end: int, **changes: Any) -> tuple[int, int]:
+        """
+        A dispatcher's whole life: everything below `end`, then its files synced and closed. What it
+        says of forged records.
+        """
         loop = self.dispatcher(**changes)
         assert loop.run(TURN_MS_MAX) == 0, loop.failure()
         loop.sync()
         loop.close()
         assert self.segment.log_state()["dispatched"] == end
+        return loop.forged()
 
     @property
     def extension_folder(self) -> Path:

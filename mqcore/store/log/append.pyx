@@ -286,10 +286,9 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef int status
     if takes_nothing(a):
         return PUT_SERVICE_NOT_AVAILABLE
-    if a.multi != NULL:
-        status = multi_prepare(a.multi, &head, &records)
-        if status != PUT_OK:
-            return status
+    status = multi_prepare(a.multi, &head, &records)
+    if status != PUT_OK:
+        return status
     if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
         return PUT_MESSAGE_ILLEGAL
     if (a.pool == NULL and a.staged + head.bytes_total > a.staging_capacity
@@ -321,9 +320,8 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     if head.transaction_type in (0, SYS_FLAG_COMMIT):
         use_offset(a, queue, offset + head.record_count)
         entry.puts += 1
-        if a.multi != NULL:
-            for i in range(a.multi.named_count):
-                use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)
+        for i in range(a.multi.named_count):
+            use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)
     invariant("records lie end to end", done == head.bytes_total)
     a.staged += done
     a.appends_count += head.record_count
@@ -344,7 +342,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
         return PUT_NOT_AT_END
     status = raw_check(bytes, head.bytes_total, position, a.segment_size, &raw)
     if status == PUT_OK:
-        status = raw_open_queues(a.shm, a.multi, bytes, &raw)
+        status = raw_open_queues(a.shm, bytes, &raw)
     if status != PUT_OK:
         return status
     if raw.uses > a.used_capacity:
@@ -390,7 +388,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         head = <AppendHead*>record
         exhausted = (a.pool != NULL and load_i32_acquire(&a.shm.log.refusal) == REFUSAL_NONE
                      and not has_pool_room(a, head.bytes_total + (
-                         0 if a.multi == NULL else PROPERTIES_LENGTH_MAX)))
+                         PROPERTIES_LENGTH_MAX if a.multi.enabled else 0)))
         if exhausted and pool_keeps_waiting(a):
             ring.position = before
             break

@@ -68,7 +68,7 @@ from mqcore.store.log.transient_pool cimport (
     pool_run,
     pool_stop,
 )
-from mqcore.store.queue.multi_dispatch cimport MultiDispatch, multi_close, multi_open
+from mqcore.store.queue.multi_dispatch cimport MultiDispatch, multi_close, multi_enable, multi_open
 
 cdef enum:
     POOL_LOOK_MS = 10                 # while a request waits for room in the pool
@@ -152,6 +152,10 @@ cdef class AppendLoop:
         if error:
             raise OSError(error, f"commit log cannot be opened: {os.strerror(error)}",
                           os.fsdecode(log_folders))
+        self.multi = <MultiDispatch*>calloc(1, sizeof(MultiDispatch))
+        if self.multi == NULL or multi_open(self.multi, shm):
+            raise MemoryError
+        self.a.multi = self.multi
         self.a.shows_unflushed = show_unflushed and flush_mode == FLUSH_SYNC
         if self.group != NULL:
             self.group.producers = self.a.producers
@@ -199,11 +203,7 @@ cdef class AppendLoop:
 
         light_queues: %LMQ%... have one queue, and at most light_queue_count_max of them are made.
         """
-        self.multi = <MultiDispatch*>calloc(1, sizeof(MultiDispatch))
-        if self.multi == NULL or multi_open(self.multi, &self.segment.shm, light_queues,
-                                            light_queue_count_max):
-            raise MemoryError
-        self.a.multi = self.multi
+        multi_enable(self.multi, light_queues, light_queue_count_max)
 
     def configure(self, *, int64_t flush_interval_ms, int64_t flush_least_bytes,
                   int64_t flush_thorough_interval_ms, int64_t sync_timeout_ms,

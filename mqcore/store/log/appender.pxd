@@ -30,7 +30,7 @@ cdef struct Appender:
     GroupCommit* group                # NULL in the async modes
     TransientPool* pool               # NULL in the other modes; then there is neither file nor staging
     PrepareService* prepare           # NULL: nobody writes zeros ahead, or not for the appender
-    MultiDispatch* multi              # NULL: records are in their own queues only
+    MultiDispatch* multi
     Gate* gate                        # NULL: results wait for no others (replica_gate.pxd)
     int flush_mode
     bint shows_unflushed              # sync mode: A2 is as in stock

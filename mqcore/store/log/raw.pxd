@@ -10,7 +10,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.appender cimport Appender
-from mqcore.store.queue.multi_dispatch cimport MultiDispatch
 
 cdef enum:
     RAW_BYTES_MAX = 1 << 20           # of one request, unless it is one record
@@ -25,9 +24,8 @@ cdef struct RawBytes:
 # Looks at `length` bytes that are to lie at `position`; PutStatus.
 cdef int raw_check(const uint8_t* bytes, int64_t length, int64_t position, int64_t segment_size,
                    RawBytes* raw) noexcept nogil
-# Gives the queues of checked records a place in the queue table and counts the uses; PutStatus.
-# multi: NULL, or where the queues of one record are noted that it names.
-cdef int raw_open_queues(Shm* shm, MultiDispatch* multi, const uint8_t* bytes,
-                         RawBytes* raw) noexcept nogil
+# Gives the queues of checked records a place in the queue table and counts the uses, with those in
+# queues that they name; PutStatus.
+cdef int raw_open_queues(Shm* shm, const uint8_t* bytes, RawBytes* raw) noexcept nogil
 # Moves the queues of staged records on behind them.
 cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw) noexcept nogil

@@ -16,8 +16,13 @@ from mqcore.shm.segment cimport Shm
 from mqcore.shm.tables cimport QUEUES_FULL
 from mqcore.store.log.appender cimport Appender
 from mqcore.store.log.queue_offsets cimport is_counted, queue_of_record, use_offset, use_offset
-from mqcore.store.queue.multi_dispatch cimport MultiDispatch, multi_queues
-from mqcore.store.record cimport PARSE_RECORD, RecordView, record_check, record_parse
+from mqcore.store.queue.multi_dispatch cimport (
+    MultiReader,
+    multi_names,
+    multi_queues,
+    table_next,
+)
+from mqcore.store.record cimport PARSE_RECORD, PropertyItem, RecordView, record_check, record_parse
 
 
 cdef int raw_check(const uint8_t* bytes, int64_t length, int64_t position, int64_t segment_size,
@@ -48,10 +53,10 @@ cdef int raw_check(const uint8_t* bytes, int64_t length, int64_t position, int64
     return PUT_OK if raw.size == length or raw.ends_segment else PUT_RAW_DAMAGED
 
 
-cdef int raw_open_queues(Shm* shm, MultiDispatch* multi, const uint8_t* bytes,
-                         RawBytes* raw) noexcept nogil:
+cdef int raw_open_queues(Shm* shm, const uint8_t* bytes, RawBytes* raw) noexcept nogil:
     cdef int64_t at = 0
     cdef RecordView record
+    cdef PropertyItem names, offsets
     while at < raw.size:
         record_parse(bytes + at, raw.size - at, &record)
         at += record.size
@@ -60,15 +65,18 @@ cdef int raw_open_queues(Shm* shm, MultiDispatch* multi, const uint8_t* bytes,
         if queue_of_record(shm, &record) == QUEUES_FULL:
             return PUT_QUEUE_TABLE_FULL
         raw.uses += 1
-        if multi != NULL:
-            raw.uses += multi_queues(shm, multi.light_queues, &record, True, multi.named)
+        raw.uses += multi_names(&record, &names, &offsets)
     return PUT_OK
 
 
 cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw) noexcept nogil:
     cdef int64_t at = 0
     cdef int32_t queue, i
+    cdef bint impossible = False                 # the dispatcher says it
     cdef RecordView record
+    cdef MultiReader reader = MultiReader(
+        shm=a.shm, enabled=a.multi.enabled, light_queues=a.multi.light_queues, adds=True,
+        next_offset=table_next, context=a.shm)
     while at < raw.size:
         record_parse(bytes + at, raw.size - at, &record)
         at += record.size
@@ -78,7 +86,5 @@ cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw
         if queue >= 0:
             use_offset(a, queue, record.queue_offset + 1)
             a.shm.queues[queue].puts += 1
-        if a.multi != NULL:
-            for i in range(multi_queues(a.shm, a.multi.light_queues, &record, False,
-                                        a.multi.named)):
-                use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)
+        for i in range(multi_queues(&reader, &record, a.multi.named, &impossible)):
+            use_offset(a, a.multi.named[i].queue, a.multi.named[i].offset + 1)

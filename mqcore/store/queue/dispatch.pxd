@@ -20,7 +20,7 @@ from mqcore.store.schedule.delivery_time cimport DelayLevels
 from mqcore.store.queue.dispatch_queues cimport QueueBatch
 from mqcore.store.index.file cimport KeyIndex
 from mqcore.store.log.view cimport LogView
-from mqcore.store.queue.multi_dispatch cimport NamedQueue
+from mqcore.store.queue.multi_dispatch cimport MultiReader, NamedQueue
 from mqcore.store.queue.extension cimport QueueExtension
 
 cpdef enum DispatchFailure:
@@ -31,6 +31,11 @@ cpdef enum DispatchFailure:
     DISPATCH_IO = 4                   # failure_detail = errno; may pass, retried
     DISPATCH_REMOVAL = 5              # no failure: queues have to be removed before it goes on
 
+cdef struct OddRecords:
+    int64_t count
+    int64_t position                  # where the first of them lies ...
+    int64_t end                       # ... and where the last one ends
+
 cdef struct Dispatcher:
     Shm* shm
     LogView log
@@ -39,8 +44,8 @@ cdef struct Dispatcher:
     KeyIndex index
     bint index_enabled
     DelayLevels delays
-    NamedQueue* named                 # of one record; NULL: records are in their own queue only
-    bint light_queues
+    NamedQueue* named                 # of one record
+    MultiReader multi
     RecordBits* bits                  # NULL: units have no bit maps
     Ring arrivals[LISTENER_COUNT]     # those that there are; of the others the cursors are NULL
     int32_t removals_seen             # calls of the writer that were answered
@@ -48,9 +53,8 @@ cdef struct Dispatcher:
     int64_t batch_store_time_ms       # of the last record of this batch
     int64_t last_store_time_ms        # of the last record whose entries are written: for checkpoints
     int64_t records_count
-    int64_t odd_count                 # O3: records without a queue ...
-    int64_t odd_position              # ... where the first of them lies ...
-    int64_t odd_end                   # ... and where the last one ends
+    OddRecords odd                    # O3: records without a queue
+    OddRecords forged                 # M5: that say they are where they cannot be
     int failure
     int failure_detail
     int64_t failure_position

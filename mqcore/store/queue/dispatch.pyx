@@ -47,6 +47,7 @@ from mqcore.store.queue.dispatch_queues cimport (
     batch_clear,
     batch_close,
     batch_extend,
+    batch_next,
     batch_note,
     batch_note_at,
     batch_open,
@@ -68,7 +69,12 @@ from mqcore.store.log.view cimport (
     log_view_forget,
     log_view_open,
 )
-from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, NamedQueue, multi_queues
+from mqcore.store.queue.multi_dispatch cimport (
+    MULTI_NAMES_MAX,
+    MultiReader,
+    NamedQueue,
+    multi_queues,
+)
 from mqcore.store.queue.extension cimport (
     extension_close,
     extension_forget,
@@ -170,21 +176,24 @@ cdef int end_batch(Dispatcher* d) noexcept nogil:
 
 cdef void named_queues(Dispatcher* d, RecordView* record, int64_t tags) noexcept nogil:
     """The record's entries in queues besides its own (multi_dispatch.pxd)."""
-    cdef int32_t count = multi_queues(d.shm, d.light_queues, record, False, d.named)
+    cdef bint impossible = False
+    cdef int32_t count = multi_queues(&d.multi, record, d.named, &impossible)
     cdef int32_t i
+    if impossible:
+        note_odd(&d.forged, record)
     for i in range(count):             # M1: the writer has passed each offset that it gave
         if d.named[i].offset < load_i64_acquire(&d.shm.queues[d.named[i].queue].next_offset):
             batch_note_at(&d.batch, record, d.named[i].queue, d.named[i].offset, tags)
 
 
-cdef void note_odd(Dispatcher* d, const RecordView* record) noexcept nogil:
-    """O3: whoever wrote it, it can have no queue; a turn that is repeated counts it once."""
-    if record.log_position < d.odd_end:
+cdef void note_odd(OddRecords* odd, const RecordView* record) noexcept nogil:
+    """Whoever wrote it, it cannot be what it says; a turn that is repeated counts it once."""
+    if record.log_position < odd.end:
         return
-    if d.odd_count == 0:
-        d.odd_position = record.log_position
-    d.odd_count += 1
-    d.odd_end = record.log_position + record.size
+    if odd.count == 0:
+        odd.position = record.log_position
+    odd.count += 1
+    odd.end = record.log_position + record.size
 
 
 cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
@@ -219,9 +228,8 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
             if is_queue_place(record.topic, record.topic_length, record.queue_id):
                 d.failure_position = record.log_position
                 return DISPATCH_UNKNOWN_QUEUE
-            note_odd(d, record)
-        if d.named != NULL:
-            named_queues(d, record, tags)
+            note_odd(&d.odd, record)                                     # O3
+        named_queues(d, record, tags)
     if d.index_enabled:
         d.failure_detail = index_record(d, record, &unique, &keys)
         if d.failure_detail:
@@ -321,11 +329,11 @@ cdef class DispatchLoop:
         log_view_open(&self.d.log, shm.log, log_folder, shm.head.segment_size)
         if batch_open(&self.d.batch, shm, queue_folder, file_entries, open_files_max):
             raise MemoryError
-        if multi_dispatch:
-            self.d.light_queues = light_queues
-            self.d.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
-            if self.d.named == NULL:
-                raise MemoryError
+        self.d.multi = MultiReader(shm=shm, enabled=multi_dispatch, light_queues=light_queues,
+                                   adds=False, next_offset=batch_next, context=&self.d.batch)
+        self.d.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+        if self.d.named == NULL:
+            raise MemoryError
         if extension_folder is not None:
             if extension_open(&self.d.extension, shm.queues, shm.head.queue_capacity,
                               extension_folder, queue_folder, file_entries, extension_file_bytes,
@@ -420,7 +428,11 @@ cdef class DispatchLoop:
 
     def odd(self) -> tuple[int, int]:
         """Records of this process's life that can have no queue: how many, where the first lies."""
-        return (self.d.odd_count, self.d.odd_position)
+        return (self.d.odd.count, self.d.odd.position)
+
+    def forged(self) -> tuple[int, int]:
+        """Records that say they are in queues where they cannot be: how many, where the first lies."""
+        return (self.d.forged.count, self.d.forged.position)
 
     def removals_begun(self) -> int:
         """How often the writer has called for a removal; to be given to `removals_done`."""

@@ -49,6 +49,8 @@ cdef int batch_open(QueueBatch* b, Shm* shm, const char* folder, int64_t file_en
 # Units of an extension from now on, with bit maps of at most map_size bytes; 0 or errno.
 cdef int batch_extend(QueueBatch* b, QueueExtension* extension, int32_t map_size) noexcept nogil
 cdef void batch_close(QueueBatch* b) noexcept nogil
+# The offset that a queue's next entry gets behind those that are written or noted; batch: a QueueBatch.
+cdef int64_t batch_next(void* batch, int32_t queue) noexcept nogil
 # Note the record's entry in its own queue; False: there is no such queue. bits: its unit's, or NULL.
 cdef bint batch_note(QueueBatch* b, const RecordView* record, int64_t tags, const uint8_t* bits,
                      int32_t bits_length) noexcept nogil

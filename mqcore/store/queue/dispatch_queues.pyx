@@ -133,6 +133,14 @@ cdef void batch_note_at(QueueBatch* b, const RecordView* record, int32_t queue, 
     enter(b, record, queue, offset, tags)
 
 
+cdef int64_t batch_next(void* batch, int32_t queue) noexcept nogil:
+    cdef QueueBatch* b = <QueueBatch*>batch
+    cdef int64_t written = load_i64_acquire(&b.shm.queues[queue].max_offset)
+    if b.touched_at[queue] == 0:
+        return written
+    return max(written, b.pending[b.touched[b.touched_at[queue] - 1].last].offset + 1)
+
+
 cdef int add_unit(QueueBatch* b, int32_t pending, uint8_t* entry) noexcept nogil:
     """The unit of a pending entry, and its address into the entry; 0 or errno."""
     cdef PendingUnit* known = &b.units[pending]

@@ -1,9 +1,10 @@
 """Writes and reads the offsets of multi-dispatched records (multi_dispatch.pxd has the rules)."""
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memset
 
+from mqcore.atomics cimport load_i64_acquire
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport (
     NAME_SEPARATOR,
@@ -46,21 +47,30 @@ cdef extern from *:
     const char* PREFIX "MQ_MULTI_PREFIX"
     const char* OFFSETS_KEY "MQ_MULTI_OFFSETS"
 
+cdef extern from *:
+    """
+    #define MQ_OFFSET_MAX ((int64_t)1 << 50)          /* no queue gets as far */
+    """
+    const int64_t OFFSET_MAX "MQ_OFFSET_MAX"
+
 cdef enum:
     RECOUNT_MS = 1000
+    NO_PLACE = -1
+    IMPOSSIBLE = -2
 
 
-cdef int multi_open(MultiDispatch* m, Shm* shm, bint light_queues,
-                    int32_t light_count_max) noexcept nogil:
+cdef int multi_open(MultiDispatch* m, Shm* shm) noexcept nogil:
     memset(m, 0, sizeof(MultiDispatch))
     m.shm = shm
+    m.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+    return ENOMEM if m.named == NULL else 0
+
+
+cdef void multi_enable(MultiDispatch* m, bint light_queues, int32_t light_count_max) noexcept nogil:
+    m.enabled = True
     m.light_queues = light_queues
     m.light_count_max = light_count_max
-    m.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
-    if m.named == NULL:
-        return ENOMEM
     count_light(m)
-    return 0
 
 
 cdef void multi_close(MultiDispatch* m) noexcept nogil:
@@ -255,15 +265,15 @@ cdef int rewrite(MultiDispatch* m, const uint8_t* at, const RecordView* record, 
     return PUT_OK
 
 
-cdef bint concerns(const uint8_t* at, int32_t count, int64_t total) noexcept nogil:
-    """Whether one of the records has a property of multi-dispatch."""
+cdef bint concerns(const uint8_t* at, int32_t count, int64_t total, const char* part,
+                   size_t part_length) noexcept nogil:
+    """Whether one of the records has a property with that in it."""
     cdef RecordView record
     cdef int32_t i
     for i in range(count):
         if record_parse(at, total, &record) != PARSE_RECORD:
             return False                             # what it is will be seen by whoever stages it
-        if memmem(record.properties, record.properties_length, PREFIX,
-                  literal_length(PREFIX)) != NULL:
+        if memmem(record.properties, record.properties_length, part, part_length) != NULL:
             return True
         at += record.size
         total -= record.size
@@ -283,7 +293,10 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
     cdef int32_t i, size
     cdef int status
     m.named_count = m.light_added = 0
-    if not concerns(at, given.record_count, left):
+    if m.enabled:
+        if not concerns(at, given.record_count, left, PREFIX, literal_length(PREFIX)):
+            return PUT_OK
+    elif not concerns(at, given.record_count, left, OFFSETS_KEY, literal_length(OFFSETS_KEY)):
         return PUT_OK
     if wanted > m.capacity:
         memory = <uint8_t*>realloc(m.request, wanted)
@@ -294,7 +307,8 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
     for i in range(given.record_count):
         if record_parse(at, left, &record) != PARSE_RECORD:
             return PUT_MESSAGE_ILLEGAL
-        status = rewrite(m, at, &record, given.record_count == 1, m.request + done, &size)
+        status = rewrite(m, at, &record, m.enabled and given.record_count == 1, m.request + done,
+                         &size)
         if status != PUT_OK:
             m.named_count = 0
             return status
@@ -312,57 +326,112 @@ cdef int multi_prepare(MultiDispatch* m, const AppendHead** head,
 
 # -- reading --------------------------------------------------------------------------------------
 
-cdef int32_t multi_queues(Shm* shm, bint light_queues, const RecordView* record, bint add,
-                          NamedQueue* named) noexcept nogil:
+cdef int64_t table_next(void* shm, int32_t queue) noexcept nogil:
+    return (<Shm*>shm).queues[queue].next_offset
+
+
+cdef int32_t multi_names(const RecordView* record, PropertyItem* names,
+                         PropertyItem* offsets) noexcept nogil:
     cdef const uint8_t* at = record.properties
     cdef const uint8_t* end = record.properties + record.properties_length
-    cdef PropertyItem item, names, offsets
+    cdef PropertyItem item
+    cdef int32_t count = 1, i
     names.value_length = 0
     offsets.value_length = 0
-    if memmem(record.properties, record.properties_length, PREFIX,
-                  literal_length(PREFIX)) == NULL:
+    if memmem(record.properties, record.properties_length, OFFSETS_KEY,
+              literal_length(OFFSETS_KEY)) == NULL:
         return 0
     while property_next(&at, end, &item):
         if item_is(&item, "INNER_MULTI_DISPATCH"):
-            names = item
+            names[0] = item
         elif item_is(&item, OFFSETS_KEY):
-            offsets = item
+            offsets[0] = item
     if names.value_length == 0 or offsets.value_length == 0:
         return 0
-    return pair_up(shm, light_queues, record, add, &names, &offsets, named)
+    for i in range(names.value_length):
+        count += names.value[i] == c','
+    return min(count, <int32_t>MULTI_NAMES_MAX)
 
 
-cdef int32_t pair_up(Shm* shm, bint light_queues, const RecordView* record, bint add,
-                     const PropertyItem* names, const PropertyItem* offsets,
-                     NamedQueue* named) noexcept nogil:
-    """Each name with its offset; a list that is not as the writer makes it ends there."""
-    cdef const uint8_t* name = names.value
-    cdef const uint8_t* names_end = names.value + names.value_length
-    cdef const uint8_t* digits = offsets.value
-    cdef const uint8_t* digits_end = offsets.value + offsets.value_length
+cdef inline int32_t find(Shm* shm, const uint8_t* name, int32_t length,
+                         int32_t queue_id) noexcept nogil:
+    return queue_find(shm, name, length, queue_id, queue_hash(name_hash(name, length, 0), queue_id))
+
+
+cdef inline bint comes_next(const MultiReader* reader, int32_t queue, int64_t offset) noexcept nogil:
+    """Of a queue without entries in a log that has lost its beginning nobody knows the first."""
+    cdef int64_t expected = reader.next_offset(reader.context, queue)
+    return offset == expected or (
+        expected == 0 and load_i64_acquire(&reader.shm.log.first) > 0)
+
+
+cdef int32_t place_of(const MultiReader* reader, const RecordView* record, const uint8_t* name,
+                      int32_t length, int64_t offset) noexcept nogil:
+    """The number of the queue where a record has an offset; NO_PLACE, or IMPOSSIBLE (M5)."""
+    cdef bint light = is_light_name(name, length)
+    cdef int32_t queue_id = queue_id_of(reader.light_queues, name, length, record.queue_id)
+    cdef int32_t queue = find(reader.shm, name, length, queue_id), other = NO_PLACE
+    if not is_folder_name(name, length) or is_for_other_messages(name, length):
+        return IMPOSSIBLE
+    if not reader.enabled and not light:
+        return NO_PLACE
+    if queue < 0 and light:                              # M6: as it was when the record was stored
+        other = find(reader.shm, name, length, 0 if queue_id else record.queue_id)
+    if other >= 0 and (comes_next(reader, other, offset)
+                       or offset < reader.next_offset(reader.context, other)):
+        queue = other
+    if queue < 0:
+        if not reader.enabled:
+            return NO_PLACE
+        if offset > 0 and load_i64_acquire(&reader.shm.log.first) == 0:
+            return IMPOSSIBLE
+        if not reader.adds:
+            return NO_PLACE
+        queue = queue_find_or_add(reader.shm, name, length, queue_id,
+                                  queue_hash(name_hash(name, length, 0), queue_id))
+        if queue < 0:
+            return IMPOSSIBLE if queue == QUEUE_REFUSED else NO_PLACE
+    if record.log_position < load_i64_acquire(&reader.shm.queues[queue].restart_position):
+        return NO_PLACE
+    if comes_next(reader, queue, offset) or offset < reader.next_offset(reader.context, queue):
+        return queue
+    return IMPOSSIBLE
+
+
+cdef int32_t multi_queues(const MultiReader* reader, const RecordView* record, NamedQueue* named,
+                          bint* impossible) noexcept nogil:
+    cdef PropertyItem names, offsets
+    cdef const uint8_t* name
+    cdef const uint8_t* names_end
+    cdef const uint8_t* digits
+    cdef const uint8_t* digits_end
     cdef const uint8_t* stop
-    cdef int32_t length, queue, queue_id, count = 0
+    cdef int32_t queue, count = 0
     cdef int64_t offset
-    cdef uint64_t hash
+    if multi_names(record, &names, &offsets) == 0:
+        return 0
+    name = names.value
+    names_end = name + names.value_length
+    digits = offsets.value
+    digits_end = digits + offsets.value_length
     while name < names_end and digits < digits_end and count < MULTI_NAMES_MAX:
         stop = <const uint8_t*>memchr(name, c',', names_end - name)
         if stop == NULL:
             stop = names_end
-        length = <int32_t>(stop - name)
         offset = 0
-        while digits < digits_end and is_digit(digits[0]) and offset < (<int64_t>1 << 58):
+        while digits < digits_end and is_digit(digits[0]) and offset <= OFFSET_MAX:
             offset = offset * 10 + digits[0] - c'0'
             digits += 1
-        if (digits < digits_end and digits[0] != c',') or not is_folder_name(name, length):
+        if offset > OFFSET_MAX or (digits < digits_end and digits[0] != c','):
+            impossible[0] = True       # not as the writer makes lists: nothing behind it either
             break
         digits += 1
-        queue_id = queue_id_of(light_queues, name, length, record.queue_id)
-        hash = queue_hash(name_hash(name, length, 0), queue_id)
-        queue = (queue_find_or_add(shm, name, length, queue_id, hash) if add
-                 else queue_find(shm, name, length, queue_id, hash))
+        queue = place_of(reader, record, name, <int32_t>(stop - name), offset)
         if queue >= 0:
             named[count].queue = queue
             named[count].offset = offset
             count += 1
+        elif queue == IMPOSSIBLE:
+            impossible[0] = True
         name = stop + 1
     return count

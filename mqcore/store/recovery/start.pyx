@@ -28,7 +28,14 @@ from mqcore.store.log.folders import LogFolders, remove_checksums
 from mqcore.store.io cimport wipe
 from mqcore.store.log.view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
-from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, NamedQueue, multi_queues
+from mqcore.store.queue.multi_dispatch cimport (
+    MULTI_NAMES_MAX,
+    MultiReader,
+    NamedQueue,
+    multi_names,
+    multi_queues,
+    table_next,
+)
 from mqcore.store.recovery.entries cimport LogEntries
 from mqcore.store.log.checksums cimport CHECKSUM_RIGHT, CHECKSUM_WRONG
 from mqcore.store.record cimport (
@@ -40,6 +47,7 @@ from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_NO_CHECKSUM,
     PARSE_RECORD,
+    PropertyItem,
     RecordView,
     record_check,
     record_parse,
@@ -74,8 +82,11 @@ cdef class Recovery:
     cdef Segment segment
     cdef Shm* shm
     cdef LogView* log
-    cdef NamedQueue* named             # of one record; NULL: records are in their own queues only
-    cdef bint light_queues
+    cdef NamedQueue* named             # of one record
+    cdef MultiReader multi
+    cdef bint names_seen               # by a walk: records are in queues besides their own
+    cdef bint names_only               # of what is walked over, each record's own queue is known
+    cdef bint names_later              # queues are cut first: named ones are to be read in order
     cdef QueueComparison queues
     cdef LogEntries entries
     cdef object log_folders
@@ -102,11 +113,11 @@ cdef class Recovery:
         self.entries = LogEntries()
         self.entries.log = self.log
         self.entries.use(self.log_folders, self.shm.head.segment_size)
-        self.light_queues = light_queues
-        if multi_dispatch:
-            self.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
-            if self.named == NULL:
-                raise MemoryError
+        self.multi = MultiReader(shm=self.shm, enabled=multi_dispatch, light_queues=light_queues,
+                                 adds=True, next_offset=table_next, context=self.shm)
+        self.named = <NamedQueue*>malloc(MULTI_NAMES_MAX * sizeof(NamedQueue))
+        if self.named == NULL:
+            raise MemoryError
 
     def __dealloc__(self):
         if self.log != NULL:
@@ -137,6 +148,7 @@ cdef class Recovery:
         unsynced_bytes_max before a whole record. Raises DamagedStoreError for damage.
         """
         starts = segments(self.log_folders, self.shm.head.segment_size)
+        self.names_later = True
         cdef int64_t first = starts[0] if starts else 0
         cdef int64_t limit = self.segments_end(starts)
         cdef int64_t check_from, missing, keep
@@ -180,6 +192,7 @@ cdef class Recovery:
                    if exact or (ends is not None and not clean)
                    else self.queues.missing_by_log(keep, hints()))
         self.look_back(missing, keep)
+        self.look_for_names(min(missing, keep), end)
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
         self.entries.settle(end)
@@ -196,6 +209,18 @@ cdef class Recovery:
         if reached < end:
             raise DamagedStoreError(self.damage_at(
                 reached, f"{reason or 'nothing'}, and the log goes on behind it up to {end}"))
+
+    def look_for_names(self, int64_t position, int64_t end) -> None:
+        """
+        Records in [position, end) are going to be dispatched again: raise the next offsets of the
+        queues that they are in besides their own, as the dispatcher will write them (M5).
+        """
+        cdef int64_t records = self.records
+        if self.names_seen:
+            self.names_only = True
+            self.walk(position, end, False)
+            self.names_only = False
+            self.records = records
 
     def damage_at(self, int64_t position, str what) -> str:
         """What a start says of damage in the log."""
@@ -403,30 +428,37 @@ cdef class Recovery:
 
     cdef void note(self, RecordView* record) noexcept nogil:
         cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
-        cdef int32_t number
-        cdef uint64_t hash
+        cdef PropertyItem names, offsets
         self.records += 1
         self.last_time_ms = max(self.last_time_ms, record.store_time_ms)
         if kind != 0 and kind != SYS_FLAG_COMMIT:
             return
+        if not self.names_only:
+            self.note_own(record)
+        if not self.names_later or self.names_only:
+            self.note_named(record)
+        elif not self.names_seen:
+            self.names_seen = multi_names(record, &names, &offsets) > 0
+
+    cdef void note_own(self, RecordView* record) noexcept nogil:
+        cdef int32_t number
+        cdef uint64_t hash
         hash = queue_hash(name_hash(record.topic, record.topic_length, 0), record.queue_id)
         number = queue_find_or_add(self.shm, record.topic, record.topic_length, record.queue_id, hash)
         if number < 0 or record.log_position < self.shm.queues[number].restart_position:
             return                             # of a life that was ended (mqcore/shm/retention.pyx)
         if self.shm.queues[number].next_offset <= record.queue_offset:
             store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
-        if self.named != NULL:
-            self.note_named(record)
 
     cdef void note_named(self, RecordView* record) noexcept nogil:
         """The queues that a record is in besides its own (multi_dispatch.pxd)."""
-        cdef int32_t count = multi_queues(self.shm, self.light_queues, record, True, self.named)
+        cdef bint impossible = False             # the dispatcher says it
+        cdef int32_t count = multi_queues(&self.multi, record, self.named, &impossible)
         cdef int32_t i
         cdef QueueEntry* queue
         for i in range(count):
             queue = &self.shm.queues[self.named[i].queue]
-            if (record.log_position >= queue.restart_position
-                    and queue.next_offset <= self.named[i].offset):
+            if queue.next_offset <= self.named[i].offset:
                 store_i64_release(&queue.next_offset, self.named[i].offset + 1)
 
     def what_is_there(self, int64_t position, int result) -> str:
