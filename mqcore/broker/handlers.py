@@ -285,8 +285,8 @@ class Broker:
     def leaving(self, connection: int) -> Job:
         """`connection_closed`, as a job."""
         self.core.calls.connection_closed(connection)
-        yield from client_requests.notify(
-            self.core, self.core.clients.connection_closed(connection), member_lost=True)
+        groups = yield from self.core.clients.connection_closed(connection)
+        yield from client_requests.notify(self.core, groups, member_lost=True)
 
     def connections(self) -> set[int]:
         """All that are known: of clients that said who they are, and that were asked something."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
@@ -208,3 +209,118 @@ def test_only_tag_expressions_pass_the_client_check_where_others_are_off(tmp_pat
 
     body["subscriptionData"] = {"topic": "T", "subString": "a", "expressionType": "TAG"}
     assert bench.ask(46, None, body).code == 0
+
+
+LONG = "x" * 300_000
+
+
+@pytest.mark.parametrize(("members", "remark"), [
+    ({"clientID": LONG}, "clientID has 300000 characters: expected at most 4096"),
+    ({"producerDataSet": [{"groupName": "p" * 256}]}, "has 256 characters: expected at most 255"),
+    ({"subString": LONG}, "subString has 300000 characters: expected at most 131072"),
+    ({"expressionType": LONG}, "expressionType has 300000 characters: expected at most 255"),
+    ({"tagsSet": [LONG], "codeSet": [1], "subString": "x"}, "expected at most 131072 characters"),
+])
+def test_names_that_no_table_should_remember_are_refused(
+    bench: Bench, members: dict[str, Any], remark: str
+) -> None:
+    beat: dict[str, Any] = {
+        "clientID": "c", "producerDataSet": [{"groupName": "p" * 255}], "consumerDataSet": [{
+            "groupName": "G", "subscriptionDataSet": [{"topic": "T", "subString": "*"}]}]}
+    assert bench.ask(34, None, beat, connection=9).code == 0
+    heartbeat = members.keys() & {"clientID", "producerDataSet"}
+    (beat if heartbeat else beat["consumerDataSet"][0]["subscriptionDataSet"][0]).update(members)
+
+    answer = bench.ask(34, None, beat)
+    assert (answer.code, bench.broker.core.clients.members("G")) == (1, [9])
+    assert remark in answer.remark
+
+
+@pytest.fixture
+def small_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """640 kB for what heartbeats say."""
+    monkeypatch.setattr("mqcore.broker.tables.clients.CLIENTS_BYTES_MIN", 640_000)
+    monkeypatch.setattr("mqcore.broker.tables.clients.BYTES_PER_SUBSCRIPTION", 0)
+    return make_bench(settings_in(tmp_path / "store"))
+
+
+def wide(bench: Bench, group: str, connection: int, topics: int) -> int:
+    """The code of a heartbeat of some 10 kB for each topic."""
+    return int(bench.heartbeat(
+        group, {f"T{n}": 1 for n in range(topics)}, connection=connection,
+        expression=" " * 9_500 + "x").code)
+
+
+def test_a_connection_has_half_of_the_memory_for_heartbeats_that_it_finds(
+    small_room: Bench
+) -> None:
+    for connection in range(1, 6):             # what was given back can be taken again
+        assert wide(small_room, "G", connection, 25) == 0
+        assert wide(small_room, "H", connection, 20) == 1
+        assert wide(small_room, "G", connection, 25) == 0          # known ones go on
+        assert wide(small_room, "H", connection + 100, 10) == 0    # and others have room
+        assert wide(small_room, "I", connection + 100, 20) == 1
+        small_room.broker.connection_closed(connection)
+        small_room.ask(
+            35, {"clientID": "", "consumerGroup": "H"}, connection=connection + 100)
+    assert small_room.tables.subscriptions == {}
+
+
+def test_a_groups_subscriptions_are_counted_once_and_for_a_member(small_room: Bench) -> None:
+    for connection in range(1, 21):
+        assert wide(small_room, "G", connection, 25) == 0
+    small_room.broker.connection_closed(1)
+    assert wide(small_room, "H", 1, 15) == 0
+    small_room.broker.connection_closed(1)
+    for connection in range(2, 21):
+        assert small_room.broker.core.clients.members("G")[0] == connection
+        small_room.broker.connection_closed(connection)
+    assert wide(small_room, "H", 1, 25) == 0
+
+
+def test_empty_producer_groups_have_a_limit_of_bytes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqcore.broker.tables.clients.EMPTY_GROUPS_BYTES_MAX", 1_000)
+    for number in range(10):
+        producer(bench, f"P{number}", connection=number)
+        bench.broker.connection_closed(number)
+    assert list(bench.broker.core.clients.producers) == ["P0", "P1", "P2"]
+
+    producer(bench, "P1", connection=1)            # it is not empty: there is room for another
+    producer(bench, "P9", connection=2)
+    bench.broker.connection_closed(2)
+    assert list(bench.broker.core.clients.producers) == ["P0", "P1", "P2", "P9"]
+
+
+def test_a_producer_that_takes_another_client_id_is_not_found_by_the_old_one(
+    bench: Bench
+) -> None:
+    for name in ("a", "b"):
+        bench.ask(34, None, {"clientID": name, "producerDataSet": [{"groupName": "P"}]})
+    clients = bench.broker.core.clients
+    assert (clients.producer_connection("a"), clients.producer_connection("b")) == (None, 1)
+
+
+def test_what_the_shared_tables_have_no_room_for_is_asked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.heartbeat("G", {"T": 1, "U": 1})
+    publish = bench.tables.publish_subscription
+
+    def full(group: str, topic: str, *rest: Any) -> None:
+        if topic in ("U", "V"):
+            raise TablesFull("no room")
+        publish(group, topic, *rest)
+
+    monkeypatch.setattr(bench.broker.core.clients, "_publish", full)
+    refused = bench.heartbeat("G", {"T": 2, "U": 2, "V": 2})
+    assert (refused.code, refused.remark) == (1, "no room")
+    clients = bench.broker.core.clients
+    assert [getattr(clients.subscription("G", topic), "version_ms", None)
+            for topic in "TUV"] == [2, 1, None]
+
+    monkeypatch.setattr(clients, "_publish", publish)
+    assert bench.heartbeat("G", {"T": 2, "U": 2, "V": 2}).code == 0
+    assert {topic: one.version_ms for (_, topic), (one, _) in bench.tables.subscriptions.items()
+            } == {"T": 2, "U": 2, "V": 2}

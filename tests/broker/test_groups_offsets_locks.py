@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,35 +177,70 @@ Q0, Q1 = Queue("T", "broker-a", 0), Queue("T", "broker-a", 1)
 
 def test_a_lock_is_held_until_it_is_released_or_expires() -> None:
     locks = LockTable(60_000)
-    assert locks.lock("G", "a", [Q0, Q1], 0) == [Q0, Q1]
-    assert locks.lock("G", "b", [Q0, Q1], 1) == []
-    assert locks.lock("H", "b", [Q0], 1) == [Q0]
+    assert locks.lock(1, "G", "a", [Q0, Q1], 0) == [Q0, Q1]
+    assert locks.lock(1, "G", "b", [Q0, Q1], 1) == []
+    assert locks.lock(1, "H", "b", [Q0], 1) == [Q0]
 
     locks.unlock("G", "b", [Q0])
-    assert locks.lock("G", "b", [Q0], 2) == []
+    assert locks.lock(1, "G", "b", [Q0], 2) == []
     locks.unlock("G", "a", [Q0])
-    assert locks.lock("G", "b", [Q0, Q1], 3) == [Q0]
+    assert locks.lock(1, "G", "b", [Q0, Q1], 3) == [Q0]
 
-    assert locks.lock("G", "b", [Q1], 60_000) == []
-    assert locks.lock("G", "b", [Q1], 60_001) == [Q1]
+    assert locks.lock(1, "G", "b", [Q1], 60_000) == []
+    assert locks.lock(1, "G", "b", [Q1], 60_001) == [Q1]
 
 
 def test_a_renewed_lock_lives_on() -> None:
     locks = LockTable(60_000)
-    locks.lock("G", "a", [Q0], 0)
-    locks.lock("G", "a", [Q0], 50_000)
+    locks.lock(1, "G", "a", [Q0], 0)
+    locks.lock(1, "G", "a", [Q0], 50_000)
 
-    assert locks.lock("G", "b", [Q0], 110_000) == []
+    assert locks.lock(1, "G", "b", [Q0], 110_000) == []
     locks.expire(110_001)
-    assert locks.lock("G", "b", [Q0], 110_001) == [Q0]
+    assert locks.lock(1, "G", "b", [Q0], 110_001) == [Q0]
 
 
 def test_a_clock_that_is_set_back_makes_no_lock_eternal() -> None:
     locks = LockTable(60_000)
-    locks.lock("G", "dead", [Q0], 10_000_000)
+    locks.lock(1, "G", "dead", [Q0], 10_000_000)
 
-    assert locks.lock("G", "b", [Q0], 9_950_000) == []
-    assert locks.lock("G", "b", [Q0], 1_000_000) == [Q0]
+    assert locks.lock(1, "G", "b", [Q0], 9_950_000) == []
+    assert locks.lock(1, "G", "b", [Q0], 1_000_000) == [Q0]
+
+
+def test_a_connection_has_half_of_the_memory_for_locks_that_it_finds(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqcore.broker.tables.locks.LOCKS_BYTES_MAX", 100_000)
+    locks = LockTable(60_000)
+    many = [Queue("T", "broker-a", number) for number in range(200)]
+    mine = locks.lock(1, "G", "a", many, 0)
+    assert 50 < len(mine) < 100
+    assert locks.lock(1, "G", "a", many, 1) == mine
+    others = locks.lock(2, "H", "b", many, 1)
+    assert len(mine) / 3 < len(others) < len(mine)
+
+    locks.unlock("G", "a", many)
+    locks.unlock("H", "b", many)
+    assert locks.lock(2, "G", "b", many, 2) == mine
+    assert locks.lock(1, "G", "a", many, 60_003) == mine       # those of 2 have expired
+
+
+@pytest.mark.parametrize(("members", "remark"), [
+    ({"clientId": "c" * 5_000}, "clientId has 5000 characters: expected at most 4096"),
+    ({"brokerName": "b" * 256}, "brokerName has 256 characters: expected at most 255"),
+    ({"queueId": 1 << 31}, "queueId: expected a number from"),
+    ({"topic": "t" * 300}, "no topic may be called"),
+])
+def test_locks_with_names_that_no_table_should_remember_are_refused(
+    bench: Bench, members: dict[str, Any], remark: str
+) -> None:
+    body: dict[str, Any] = {"consumerGroup": "G", "clientId": "c", "mqSet": [
+        {"topic": "T", "brokerName": "b", "queueId": 0}]}
+    (body if "clientId" in members else body["mqSet"][0]).update(members)
+    answer = bench.ask(41, None, body)
+    assert answer.code == 1
+    assert remark in answer.remark
 
 
 def test_the_queues_of_a_dead_client_go_to_another_after_the_stock_time(bench: Bench) -> None:

@@ -20,6 +20,7 @@ from mqcore.broker.tables.clients import Client
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.statistics import Count
 from mqcore.broker.tables.subscriptions import ConsumerEntry, parse_subscription_data
+from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.codes import LanguageCode
 from mqcore.wire.topics import TopicConfig
@@ -142,7 +143,7 @@ def test_members_of_consumer_groups_are_shown_alike(
             False, {topic: parse_subscription_data(data)
                     for topic, data in wanted["subscriptionTable"].items()})
         for client in have_members(bench, group, wanted["connectionSet"]):
-            bench.broker.core.clients.register_consumer(entry, client)
+            finished(bench.broker.core.clients.register_consumer(entry, client))
 
     assert_alike(exchange, ask(bench, exchange))
 

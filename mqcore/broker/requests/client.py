@@ -27,8 +27,11 @@ from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.filters import compiled
 from mqcore.broker.tables.locks import Queue
 from mqcore.broker.tables.subscriptions import (
+    CLIENT_ID_LENGTH_MAX,
     ENTRY_COUNT_MAX,
+    NAME_LENGTH_MAX,
     ConsumerEntry,
+    check_length,
     parse_heartbeat,
     parse_subscription_data,
 )
@@ -55,12 +58,15 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
     beat = yield from parse_heartbeat((yield from body_object(command, "HeartbeatData")))
     for entry in beat.consumers:                     # all or nothing of a heartbeat
         check_group(entry.group, core.groups.has(entry.group))
-        for topic in entry.subscriptions:
+        for number, topic in enumerate(entry.subscriptions, 1):
             check_topic(topic)
+            if number % ROWS_A_TURN == 0:
+                yield
     client = Client(
         request.connection, beat.client_id, request.command.language, request.command.version,
         request.remote, request.now_ms,
     )
+    before = _changes(core)
     try:
         for entry in beat.consumers:
             yield from _register_consumer(core, entry, client, request.now_ms)
@@ -70,7 +76,8 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
                 yield
     except TablesFull as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
-    core.clients.remember(client, said, _changes(core))
+    if _changes(core) == before:           # else others may have changed what it registered
+        core.clients.remember(client, said, before)
     return Answer(ResponseCode.SUCCESS)
 
 
@@ -89,7 +96,7 @@ def _register_consumer(
             RETRY_PREFIX + entry.group, config.retry_topic_queue_count, now_ms,
             SYS_FLAG_UNIT_SUB if entry.unit_mode else 0,
         )
-    changed = core.clients.register_consumer(entry, client)
+    changed = yield from core.clients.register_consumer(entry, client)
     yield from core.filters.register(entry.group, entry.subscriptions.values(), now_ms)
     if changed:
         yield from notify(core, [entry.group])
@@ -127,7 +134,7 @@ def unregister(core: Core, request: Request) -> OutcomeJob:
     """UNREGISTER_CLIENT (35): this connection leaves the groups that the header names."""
     fields = Fields.of(request.command)
     fields.text("clientID")
-    changed = core.clients.unregister(
+    changed = yield from core.clients.unregister(
         request.connection, fields.ext.get("producerGroup"), fields.ext.get("consumerGroup")
     )
     yield from notify(core, changed)
@@ -170,7 +177,7 @@ def lock_queues(core: Core, request: Request) -> OutcomeJob:
     granted: list[Queue] = []
     for start in range(0, len(queues), QUEUES_A_TURN):
         some = queues[start:start + QUEUES_A_TURN]
-        granted += core.locks.lock(group, client, some, request.now_ms)
+        granted += core.locks.lock(request.connection, group, client, some, request.now_ms)
         yield
     return (yield from json_answer({"lockOKMQSet": [
         {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
@@ -189,6 +196,7 @@ def _lock_body(request: Request) -> Generator[None, None, tuple[str, str, list[Q
     group, client, items = body.get("consumerGroup"), body.get("clientId"), body.get("mqSet")
     if not isinstance(group, str) or not isinstance(client, str):
         raise FieldError("body: consumerGroup or clientId is missing: expected text")
+    check_length("clientId", client, CLIENT_ID_LENGTH_MAX)
     if items is None:
         items = []
     if not isinstance(items, list) or len(items) > ENTRY_COUNT_MAX:
@@ -204,4 +212,7 @@ def _queue(item: object) -> Queue:
         queue_id = whole_number(queue_id, I32_MIN, I32_MAX)
     if not isinstance(topic, str) or not isinstance(broker, str) or not isinstance(queue_id, int):
         raise FieldError("body: mqSet: expected topic, brokerName and queueId in each queue")
+    if not I32_MIN <= queue_id <= I32_MAX:
+        raise FieldError(f"body: mqSet: queueId: expected a number from {I32_MIN} to {I32_MAX}")
+    check_length("mqSet: brokerName", broker, NAME_LENGTH_MAX)
     return Queue(topic, broker, queue_id)

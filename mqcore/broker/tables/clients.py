@@ -6,18 +6,24 @@ tables: every call that changes a consumer group says which groups' members have
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 
 from mqcore.broker.request import ROWS_A_TURN, FieldError
-from mqcore.broker.tables.config_table import fits
+from mqcore.broker.tables.config_table import TablesFull, fits
 from mqcore.broker.tables.groups import GROUP_LENGTH_MAX
-from mqcore.broker.tables.subscriptions import CLUSTERING, ConsumerEntry
+from mqcore.broker.tables.shares import Room
+from mqcore.broker.tables.subscriptions import CLUSTERING, ConsumerEntry, bytes_of
 from mqcore.broker.tables.topics import TOPIC_LENGTH_MAX
 from mqcore.wire.tags import Subscription
 
 GROUPS_OF_A_CONNECTION_MAX = 4_096
-PRODUCER_GROUP_COUNT_MAX = 65_536       # beyond that, empty ones are forgotten
+EMPTY_GROUPS_BYTES_MAX = 16 << 20       # of producers; beyond that they are forgotten
+CLIENTS_BYTES_MIN = 64 << 20            # of all that heartbeats said ...
+BYTES_PER_SUBSCRIPTION = 4_096          # ... or that for each that there may be
+MEMBER_BYTES = 600                      # of memory, beside its texts
+EMPTY_GROUP_BYTES = 250
 
 # group, topic, subscription (None: gone), message model
 Publish = Callable[[str, str, Subscription | None, str], None]
@@ -37,7 +43,10 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The online part of a consumer group; every heartbeat overwrites its first three fields."""
+    """
+    The online part of a consumer group; every heartbeat overwrites its first three fields. The
+    subscriptions are another object after each change.
+    """
 
     name: str
     consume_type: str | None = None
@@ -45,6 +54,19 @@ class ConsumerGroup:
     from_where: str | None = None
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     members: dict[int, Client] = field(default_factory=dict)
+    cost: int = 0                          # bytes of the subscriptions ...
+    payer: int = 0                         # ... and the member in whose share they are
+
+
+@dataclass(slots=True)
+class _Change:
+    """What an entry makes of a group's subscriptions."""
+
+    result: dict[str, Subscription]
+    newer: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    known_count: int = 0                   # of those that there were before
+    cost: int = 0
 
 
 @dataclass(slots=True)
@@ -53,12 +75,15 @@ class _Memberships:
     last: Client | None = None             # as its last heartbeat registered it everywhere ...
     said: object = None                    # ... what that said ...
     changes: object = None                 # ... and how many changes there were by then
-    producers: set[str] = field(default_factory=set)
-    consumers: set[str] = field(default_factory=set)
+    producers: dict[str, int] = field(default_factory=dict)    # group -> bytes
+    consumers: dict[str, int] = field(default_factory=dict)
 
 
 class ClientTables:
-    """Both tables, and the groups of each connection."""
+    """
+    Both tables, and the groups of each connection. A connection has a share of the memory for what
+    its heartbeats said; the subscriptions of a group are in the share of one of its members.
+    """
 
     def __init__(
         self, publish: Publish, subscription_count_max: int,
@@ -69,6 +94,8 @@ class ClientTables:
         self._gone = gone
         self._subscription_count_max = subscription_count_max
         self._subscription_count = 0
+        self._room = Room(max(CLIENTS_BYTES_MIN, BYTES_PER_SUBSCRIPTION * subscription_count_max))
+        self._empty_bytes = 0              # of producer groups without members
         self.changes = 0                   # of who is here and what they subscribe
         self._connections: dict[int, _Memberships] = {}
         self._producer_connections: dict[str, int] = {}     # client id -> its newest connection
@@ -94,77 +121,117 @@ class ClientTables:
             memberships.last, memberships.said, memberships.changes = client, said, changes
 
     def register_producer(self, group: str, client: Client) -> None:
-        """A heartbeat named `group` as a producer group of this connection."""
+        """
+        A heartbeat named `group` as a producer group of this connection. Raises FieldError when
+        there is no room for it.
+        """
         memberships = self._memberships(client.connection)
-        _join(memberships.producers, group, memberships)
-        members = self.producers.setdefault(group, {})
+        self._join(memberships.producers, group, client, memberships)
+        members = self.producers.get(group)
+        if members is None:
+            members = self.producers[group] = {}
+        elif not members:
+            self._empty_bytes -= _empty_bytes(group)
         if client.connection not in members:
             self.changes += 1
         members[client.connection] = client
+        if memberships.client_id != client.client_id:
+            self._forget_producer(memberships, client.connection)
         memberships.client_id = client.client_id
         self._producer_connections[client.client_id] = client.connection
 
-    def register_consumer(self, entry: ConsumerEntry, client: Client) -> bool:
+    def register_consumer(
+        self, entry: ConsumerEntry, client: Client
+    ) -> Generator[None, None, bool]:
         """
         A heartbeat named a consumer group. True when its members have to be told: a new member, a
         topic more or less; a newer version of a known subscription is none (broker.md 7.2).
 
-        Raises FieldError when there is no room for its subscriptions.
+        With pauses; the group has all of the subscriptions from one moment on, and serving
+        processes ask about what they are not shown yet. Raises FieldError when there is no room for
+        the subscriptions, then nothing has changed, and TablesFull.
         """
-        group = self.consumers.get(entry.group)
-        growth = len(entry.subscriptions) - (len(group.subscriptions) if group else 0)
+        while True:
+            group = self.consumers.get(entry.group)
+            known = group.subscriptions if group is not None else {}
+            change = yield from _compared(known, entry.subscriptions)
+            if self.consumers.get(entry.group) is group and (
+                    group is None or group.subscriptions is known):
+                break                      # or others changed it meanwhile
+        growth = len(change.result) - len(known)
         if self._subscription_count + growth > self._subscription_count_max:
             raise FieldError(
                 f"body: the broker has no room for the subscriptions of group {entry.group}:"
                 f" expected at most {self._subscription_count_max} of all groups together"
             )
-        memberships = self._memberships(client.connection)
-        _join(memberships.consumers, entry.group, memberships)
+        connection = client.connection
+        memberships = self._memberships(connection)
+        paid = group.cost if group is not None and group.payer == connection else 0
+        grows = group is None or change.cost > group.cost
+        self._join(memberships.consumers, entry.group, client, memberships,
+                   change.cost - paid if grows else 0)
         if group is None:
             group = self.consumers[entry.group] = ConsumerGroup(entry.group)
-        changed = client.connection not in group.members
-        group.members[client.connection] = client
+        self._charge(group, change.cost, connection if grows else group.payer)
+        joined = connection not in group.members
+        group.members[connection] = client
+        if change.newer or change.gone:
+            self.changes += 1
+            group.subscriptions = change.result
+            self._subscription_count += growth
         model_changed = group.message_model != entry.message_model
-        if changed or (group.consume_type, group.message_model, group.from_where) != (
+        if joined or (group.consume_type, group.message_model, group.from_where) != (
                 entry.consume_type, entry.message_model, entry.from_where):
             self.changes += 1
         group.consume_type = entry.consume_type
         group.message_model = entry.message_model
         group.from_where = entry.from_where
-        return self._subscribe(group, entry.subscriptions, model_changed) or changed
+        yield from self._show_all(group.name, change.gone)
+        yield from self._show_new(
+            group.name, list(change.result) if model_changed else change.newer, change.result,
+            known)
+        return joined or bool(change.gone) or change.known_count < len(change.result)
 
     def unregister(
         self, connection: int, producer_group: str | None, consumer_group: str | None
-    ) -> list[str]:
-        """UNREGISTER_CLIENT of this connection; returns the consumer groups to tell."""
+    ) -> Generator[None, None, list[str]]:
+        """
+        UNREGISTER_CLIENT of this connection; returns the consumer groups to tell. With pauses.
+        """
         memberships = self._connections.get(connection)
         if memberships is None:
             return []
         if producer_group is not None and producer_group in memberships.producers:
-            memberships.producers.discard(producer_group)
+            self._room.take(connection, -memberships.producers.pop(producer_group))
             self._leave_producers(producer_group, connection, keep_empty=False)
             if not memberships.producers:
                 self._forget_producer(memberships, connection)
-        changed = []
+        left = {}
         if consumer_group is not None and consumer_group in memberships.consumers:
-            memberships.consumers.discard(consumer_group)
-            self._leave_consumers(consumer_group, connection)
-            changed.append(consumer_group)
+            self._room.take(connection, -memberships.consumers.pop(consumer_group))
+            left[consumer_group] = self._leave_consumers(consumer_group, connection)
         if not memberships.producers and not memberships.consumers:
             del self._connections[connection]
-        return changed
+        for group, topics in left.items():
+            yield from self._show_all(group, topics)
+        return list(left)
 
-    def connection_closed(self, connection: int) -> list[str]:
-        """Forget a connection; returns the consumer groups to tell."""
+    def connection_closed(self, connection: int) -> Generator[None, None, list[str]]:
+        """Forget a connection, at once; returns the consumer groups to tell. With pauses."""
         memberships = self._connections.pop(connection, None)
         if memberships is None:
             return []
-        for group in memberships.producers:
+        for group, cost in memberships.producers.items():
+            self._room.take(connection, -cost)
             self._leave_producers(group, connection, keep_empty=True)
         self._forget_producer(memberships, connection)
-        for group in memberships.consumers:
-            self._leave_consumers(group, connection)
-        return sorted(memberships.consumers)
+        left = {}
+        for group, cost in memberships.consumers.items():
+            self._room.take(connection, -cost)
+            left[group] = self._leave_consumers(group, connection)
+        for group, topics in left.items():
+            yield from self._show_all(group, topics)
+        return sorted(left)
 
     def connections(self) -> list[int]:
         """The connections that sent a heartbeat."""
@@ -207,66 +274,115 @@ class ClientTables:
         found = self.consumers.get(group)
         return found.subscriptions.get(topic) if found is not None else None
 
-    def _show(self, group: ConsumerGroup, topic: str, subscription: Subscription | None) -> None:
-        """Publish what pulls can name; nobody can make a topic or group with a longer name."""
-        if fits(topic, TOPIC_LENGTH_MAX) and fits(group.name, GROUP_LENGTH_MAX):
-            self._publish(group.name, topic, subscription, group.message_model)
+    def _show(self, name: str, topic: str) -> None:
+        """
+        Publish what the group has now of what pulls can name; nobody can make a topic or group with
+        a longer name.
+        """
+        if fits(topic, TOPIC_LENGTH_MAX) and fits(name, GROUP_LENGTH_MAX):
+            group = self.consumers.get(name)
+            if group is None:
+                self._publish(name, topic, None, CLUSTERING)
+            else:
+                self._publish(name, topic, group.subscriptions.get(topic), group.message_model)
+
+    def _show_all(self, name: str, topics: list[str]) -> Generator[None, None, None]:
+        for number, topic in enumerate(topics, 1):
+            self._show(name, topic)
+            if number % ROWS_A_TURN == 0:
+                yield
+
+    def _show_new(
+        self, name: str, topics: list[str], wanted: dict[str, Subscription],
+        known: dict[str, Subscription],
+    ) -> Generator[None, None, None]:
+        """`_show_all`; where the shared tables are full, what is not shown is as it was `known`."""
+        for number, topic in enumerate(topics, 1):
+            try:
+                self._show(name, topic)
+            except TablesFull:
+                self._take_back(name, topics[number - 1:], wanted, known)
+                raise
+            if number % ROWS_A_TURN == 0:
+                yield
+
+    def _take_back(
+        self, name: str, topics: list[str], wanted: dict[str, Subscription],
+        known: dict[str, Subscription],
+    ) -> None:
+        group = self.consumers.get(name)
+        if group is None:
+            return
+        result = dict(group.subscriptions)
+        for topic in topics:
+            if result.get(topic) is not wanted[topic]:
+                continue                   # others have changed it meanwhile
+            if topic in known:
+                result[topic] = known[topic]
+            else:
+                del result[topic]
+        self._subscription_count += len(result) - len(group.subscriptions)
+        group.subscriptions = result
+        self._charge(group, sum(map(bytes_of, result.values())), group.payer)
+
+    def _charge(self, group: ConsumerGroup, cost: int, payer: int) -> None:
+        self._room.take(group.payer, -group.cost)
+        self._room.take(payer, cost)
+        group.cost, group.payer = cost, payer
 
     def _memberships(self, connection: int) -> _Memberships:
         return self._connections.setdefault(connection, _Memberships())
 
-    def _subscribe(
-        self, group: ConsumerGroup, wanted: dict[str, Subscription], model_changed: bool
-    ) -> bool:
-        changed = False
-        for topic, subscription in wanted.items():
-            known = group.subscriptions.get(topic)
-            newer = known is None or subscription.version_ms > known.version_ms
-            latest = subscription if known is None or newer else known
-            if latest is not known:
-                self.changes += 1
-            if newer or model_changed:
-                self._show(group, topic, latest)
-            group.subscriptions[topic] = latest
-            if known is None:
-                self._subscription_count += 1
-                changed = True
-        for topic in [topic for topic in group.subscriptions if topic not in wanted]:
-            self._unsubscribe(group, topic)
-            changed = True
-        return changed
-
-    def _unsubscribe(self, group: ConsumerGroup, topic: str) -> None:
-        self.changes += 1
-        del group.subscriptions[topic]
-        self._subscription_count -= 1
-        self._show(group, topic, None)
+    def _join(
+        self, groups: dict[str, int], group: str, client: Client, memberships: _Memberships,
+        more: int = 0,
+    ) -> None:
+        """A group of the connection, and `more` bytes that it brings. Raises FieldError."""
+        count = len(memberships.producers) + len(memberships.consumers)
+        if group not in groups and count >= GROUPS_OF_A_CONNECTION_MAX:
+            raise FieldError(
+                f"body: more than {GROUPS_OF_A_CONNECTION_MAX} groups on one connection")
+        cost = MEMBER_BYTES + sys.getsizeof(group) + sys.getsizeof(client.client_id)
+        growth = cost - groups.get(group, 0)
+        if not self._room.may_take(client.connection, growth + more):
+            raise FieldError(
+                f"body: the broker has no room for group {group:.255}: {growth + more} bytes more,"
+                " expected less than this connection's share of the memory for what clients say")
+        self._room.take(client.connection, growth)
+        groups[group] = cost
 
     def _leave_producers(self, group: str, connection: int, *, keep_empty: bool) -> None:
         """A closed connection leaves an empty group, UNREGISTER removes it (remoting.md 4.4)."""
         self.changes += 1
         members = self.producers.get(group)
-        if members is None:
+        if members is None or members.pop(connection, None) is None or members:
             return
-        members.pop(connection, None)
-        if not members and not (keep_empty and len(self.producers) <= PRODUCER_GROUP_COUNT_MAX):
+        cost = _empty_bytes(group)
+        if keep_empty and self._empty_bytes + cost <= EMPTY_GROUPS_BYTES_MAX:
+            self._empty_bytes += cost
+        else:
             del self.producers[group]
 
     def _forget_producer(self, memberships: _Memberships, connection: int) -> None:
         if self._producer_connections.get(memberships.client_id) == connection:
             del self._producer_connections[memberships.client_id]
 
-    def _leave_consumers(self, group: str, connection: int) -> None:
+    def _leave_consumers(self, name: str, connection: int) -> list[str]:
+        """The topics that its members no longer subscribe are to be hidden."""
         self.changes += 1
-        found = self.consumers.get(group)
-        if found is None:
-            return
-        found.members.pop(connection, None)
-        if not found.members:
-            for topic in list(found.subscriptions):
-                self._unsubscribe(found, topic)
-            del self.consumers[group]
-            self._gone(group)
+        group = self.consumers.get(name)
+        if group is None:
+            return []
+        group.members.pop(connection, None)
+        if group.members:
+            if group.payer == connection:
+                self._charge(group, group.cost, next(iter(group.members)))
+            return []
+        del self.consumers[name]
+        self._charge(group, 0, group.payer)
+        self._subscription_count -= len(group.subscriptions)
+        self._gone(name)
+        return list(group.subscriptions)
 
     def _all_members(self) -> Iterator[Collection[Client]]:
         """Of each group that there is now and when its turn comes."""
@@ -276,8 +392,29 @@ class ClientTables:
             yield group.members.values()
 
 
-def _join(groups: set[str], group: str, memberships: _Memberships) -> None:
-    count = len(memberships.producers) + len(memberships.consumers)
-    if group not in groups and count >= GROUPS_OF_A_CONNECTION_MAX:
-        raise FieldError(f"body: more than {GROUPS_OF_A_CONNECTION_MAX} groups on one connection")
-    groups.add(group)
+def _compared(
+    known: dict[str, Subscription], wanted: dict[str, Subscription]
+) -> Generator[None, None, _Change]:
+    change = _Change({})
+    for number, (topic, subscription) in enumerate(wanted.items(), 1):
+        before = known.get(topic)
+        if before is None or subscription.version_ms > before.version_ms:
+            change.newer.append(topic)
+            latest = subscription
+        else:
+            latest = before
+        change.result[topic] = latest
+        change.known_count += before is not None
+        change.cost += bytes_of(latest)
+        if number % ROWS_A_TURN == 0:
+            yield
+    for number, topic in enumerate(known, 1):
+        if topic not in wanted:
+            change.gone.append(topic)
+        if number % ROWS_A_TURN == 0:
+            yield
+    return change
+
+
+def _empty_bytes(group: str) -> int:
+    return EMPTY_GROUP_BYTES + sys.getsizeof(group)

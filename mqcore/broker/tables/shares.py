@@ -41,3 +41,28 @@ class Shares:
         if source in self._taken or len(self._taken) < SOURCE_COUNT_MAX:
             return source
         return OTHERS
+
+
+class Room:
+    """
+    Bytes of a table that is filled by connections and given back: each gets at most half of what it
+    finds. What is in the table already is never taken away.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self._taken: dict[int, int] = {}
+
+    def may_take(self, connection: int, cost: int) -> bool:
+        """Whether a connection may have `cost` bytes more; less always."""
+        taken = self._taken.get(connection, 0)
+        return cost <= 0 or 2 * (taken + cost) <= self.left + taken
+
+    def take(self, connection: int, cost: int) -> None:
+        """It has them; a negative cost is given back."""
+        taken = self._taken.get(connection, 0) + cost
+        self.left -= cost
+        if taken:
+            self._taken[connection] = taken
+        else:
+            self._taken.pop(connection, None)

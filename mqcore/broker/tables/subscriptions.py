@@ -6,6 +6,7 @@ Peers differ: enums as names or ordinals, versions as text, empty sets as null o
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,13 @@ FROM_WHERES = (
 GROUP_COUNT_MAX = 4_096            # in one heartbeat
 ENTRY_COUNT_MAX = 65_536           # topics in one group, queues in one lock
 TAG_COUNT_MAX = 4_096              # tags in one subscription
+EXPRESSION_LENGTH_MAX = 128 << 10  # characters of an expression, or of all tags of a subscription
+CLIENT_ID_LENGTH_MAX = 4_096
+NAME_LENGTH_MAX = 255              # of a group (as the clients' rule), a broker, a type
+CODES_A_TURN = 1_024               # that are read between two pauses ...
+CHARACTERS_A_TURN = 16 << 10       # ... or hashed
+SUBSCRIPTION_BYTES = 300           # of memory, beside its texts and sets
+CODE_BYTES = 32                    # of a number in a set
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,6 +66,7 @@ def parse_heartbeat(body: dict[str, Any]) -> Generator[None, None, Heartbeat]:
     client_id = body.get("clientID")
     if not isinstance(client_id, str) or not client_id:
         raise FieldError("body: clientID is missing: expected text")
+    check_length("clientID", client_id, CLIENT_ID_LENGTH_MAX)
     producers = tuple(
         _name(entry, "producerDataSet") for entry in _objects(body, "producerDataSet")
     )
@@ -79,6 +88,8 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
     expression = expression if isinstance(expression, str) and expression else SUBSCRIBE_ALL
     kind = value.get("expressionType")
     kind = kind if isinstance(kind, str) and kind else EXPRESSION_TAG
+    check_length("subString", expression, EXPRESSION_LENGTH_MAX)
+    check_length("expressionType", kind, NAME_LENGTH_MAX)
     version = _whole(value.get("subVersion"), "subVersion", I64_MIN, I64_MAX)
     if kind != EXPRESSION_TAG:
         text = value.get("subString")
@@ -87,12 +98,33 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
     codes = _list(value, "codeSet")
     if expression == SUBSCRIBE_ALL or not codes:
         return _from_expression(topic, expression, version)
+    tags = [str(tag) for tag in _list(value, "tagsSet")]
+    if sum(map(len, tags)) > EXPRESSION_LENGTH_MAX:
+        raise FieldError(
+            f"body: tagsSet: expected at most {EXPRESSION_LENGTH_MAX} characters in all")
     return Subscription(
         topic, expression,
-        frozenset(str(tag) for tag in _list(value, "tagsSet")),
+        frozenset(tags),
         frozenset(_whole(code, "codeSet", I32_MIN, I32_MAX) for code in codes),
         version,
     )
+
+
+def check_length(name: str, text: str, length_max: int) -> None:
+    """Raises FieldError for a text that no table is to remember."""
+    if len(text) > length_max:
+        raise FieldError(
+            f"body: {name} has {len(text)} characters: expected at most {length_max}")
+
+
+def bytes_of(subscription: Subscription) -> int:
+    """What a subscription takes of memory, about."""
+    size = (SUBSCRIPTION_BYTES + sys.getsizeof(subscription.topic)
+            + sys.getsizeof(subscription.expression) + sys.getsizeof(subscription.expression_type))
+    if subscription.tags or subscription.codes:
+        size += (sys.getsizeof(subscription.tags) + sum(map(sys.getsizeof, subscription.tags))
+                 + sys.getsizeof(subscription.codes) + CODE_BYTES * len(subscription.codes))
+    return size
 
 
 def _from_expression(topic: str, expression: str, version_ms: int) -> Subscription:
@@ -107,10 +139,15 @@ def _from_expression(topic: str, expression: str, version_ms: int) -> Subscripti
 
 def _consumer(value: dict[str, Any]) -> Generator[None, None, ConsumerEntry]:
     yield
-    subscriptions = []
-    for number, item in enumerate(_objects(value, "subscriptionDataSet"), 1):
-        subscriptions.append(parse_subscription_data(item))
-        if number % ROWS_A_TURN == 0:
+    subscriptions = {}
+    turn = 0.0
+    for item in _objects(value, "subscriptionDataSet"):
+        subscription = parse_subscription_data(item)
+        subscriptions[subscription.topic] = subscription
+        turn += (1 / ROWS_A_TURN + len(subscription.codes) / CODES_A_TURN
+                 + len(subscription.expression) / CHARACTERS_A_TURN)
+        if turn >= 1:
+            turn = 0.0
             yield
     return ConsumerEntry(
         group=_name(value, "consumerDataSet"),
@@ -118,7 +155,7 @@ def _consumer(value: dict[str, Any]) -> Generator[None, None, ConsumerEntry]:
         message_model=_choice(value.get("messageModel"), MESSAGE_MODELS) or CLUSTERING,
         from_where=_choice(value.get("consumeFromWhere"), FROM_WHERES),
         unit_mode=value.get("unitMode") in (True, "true"),
-        subscriptions={item.topic: item for item in subscriptions},
+        subscriptions=subscriptions,
     )
 
 
@@ -126,6 +163,8 @@ def _name(value: dict[str, Any], where: str) -> str:
     name = value.get("groupName")
     if not isinstance(name, str) or not name:
         raise FieldError(f"body: {where}: groupName is missing: expected text")
+    if where == "producerDataSet":     # those of consumers are folders: requests have them checked
+        check_length(f"{where}: groupName", name, NAME_LENGTH_MAX)
     return name
 
 
