@@ -20,8 +20,10 @@ from mqcore.client import (
     Retry,
     Sql92,
 )
+from mqcore.client.consume.hooked import HookedCall
 from mqcore.client.consume.listener import ListenerCall
 from mqcore.client.consume.threads import ListenerThreads
+from mqcore.client.hooks import Hooks
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 from tests.client.test_received import record_with
@@ -162,3 +164,20 @@ def test_a_consumer_without_a_start_says_so():
     asyncio.run(scenario())
     with pytest.raises(ClientError, match="not started"):
         PushConsumer("G", "T", print, namesrv="127.0.0.1:1").reset_offsets(0.0)
+
+
+def test_a_call_without_hooks_costs_nothing_for_them(monkeypatch):
+    hooks, made = Hooks("G", ""), []
+    call = HookedCall(ListenerCall(one, batch=1, in_thread=False), hooks, "G", "", 900.0)
+    before = HookedCall._before
+    monkeypatch.setattr(HookedCall, "_before", lambda *args: made.append(args) or before(*args))
+
+    class Looks:
+        def before_consume(self, context):
+            return None
+
+    asyncio.run(call.call([MESSAGE], QUEUE))
+    assert made == []
+    hooks.add(Looks())
+    asyncio.run(call.call([MESSAGE], QUEUE))
+    assert len(made) == 1

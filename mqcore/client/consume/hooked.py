@@ -79,7 +79,7 @@ class HookedCall:
         self.is_async = call.is_async
 
     async def call(self, messages: list[ReceivedMessage], queue: MessageQueue) -> Outcome:
-        if not self._hooks:
+        if not self._hooks.all:
             return await self._call.call(messages, queue)
         context, began = self._before(messages, queue)
         outcome = await self._call.call(messages, queue)
@@ -87,7 +87,7 @@ class HookedCall:
         return outcome
 
     def call_here(self, messages: list[ReceivedMessage], queue: MessageQueue) -> Outcome:
-        if not self._hooks:
+        if not self._hooks.all:
             return self._call.call_here(messages, queue)
         context, began = self._before(messages, queue)
         outcome = self._call.call_here(messages, queue)

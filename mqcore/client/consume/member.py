@@ -256,8 +256,9 @@ class GroupMember:
                        *(queue.topic for queue in self._fixed or ())})
 
     async def _learn_route(self, topic: str) -> None:
+        """Where a topic is; its brokers, perhaps new ones, have to hear of this member then."""
         try:
-            await self._instance.routes.refresh(topic)
+            self._announce |= await self._instance.routes.refresh(topic)
         except (RocketMQError, BodyError) as error:
             log.warning("no route of %s: %s", topic, error)
 

@@ -147,7 +147,7 @@ class AsyncPushConsumer(Role):
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
         """Of the member: messages came."""
-        if self._hooks:
+        if self._hooks.all:
             kept = list(messages)
             self._hooks.call("filter_messages", FilterHookContext(
                 self._group, held.shown, kept))
