@@ -1,9 +1,9 @@
-"""A process of a run that was forked a moment ago: its end is that of its parent, whenever that comes."""
+"""A process that was forked a moment ago ends with its parent, whenever that is."""
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,10 +17,10 @@ SLOT = SCHEDULER.slot
 
 
 @pytest.fixture
-def segment() -> Iterator[Segment]:
+def segment() -> Segment:
     made = new_segment()
     made.begin_incarnation(SLOT)
-    yield made
+    return made
 
 
 def life_of(body: Callable[[], int]) -> int:
