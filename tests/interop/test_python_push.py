@@ -84,10 +84,12 @@ def test_a_filter_that_a_broker_refuses_fails_the_start(cluster: Cluster) -> Non
 
     async def scenario() -> None:
         consumer = AsyncPushConsumer(group, topic, Notes().listen, filter=Sql92("size >"),
-                                     namesrv=cluster.namesrv_addr)
+                                     trace=True, namesrv=cluster.namesrv_addr)
+        around = asyncio.all_tasks()
         with pytest.raises(BrokerError):
             await consumer.start()
         assert not consumer.is_running
+        assert asyncio.all_tasks() == {asyncio.current_task(), *around}
 
     run(scenario())
 

@@ -85,7 +85,6 @@ class GroupMember:
             topic = self.rules.retry_topic
             self.subscriptions[topic] = parse_subscription(topic, SUBSCRIBE_ALL, _now_ms())
         self.started_ms = _now_ms()
-        self._warn_of_twins()
         await self._store.load()
         for topic in self._topics():
             await self._learn_route(topic)
@@ -94,6 +93,7 @@ class GroupMember:
         own = {topic: one for topic, one in self.subscriptions.items()
                if topic != self.rules.retry_topic}
         await self._sharing.warn_of_others(own)
+        self._warn_of_twins()
         await self._rebalance()
         self._tasks = [self._instance.spawn(self._rebalance_loop()),
                        self._instance.spawn(self._persist_loop()),

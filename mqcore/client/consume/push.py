@@ -235,7 +235,12 @@ class AsyncPushConsumer(Role):
         self._service.start()
         if self._call.is_async:
             self._instance.spawn(watch_loop(self._call.name, lambda: self._service.calls))
-        await self._member.start()
+        try:
+            await self._member.start()
+        except BaseException:
+            if self._tracer is not None:
+                await self._tracer.close(LEAVE_S)
+            raise
 
     async def _stop(self, timeout: float) -> None:
         self._member.stop_pulling()
