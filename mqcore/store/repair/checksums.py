@@ -15,7 +15,7 @@ from typing import Final
 from mqcore.layout import RECORD_FIXED_SIZE
 from mqcore.store.crc32 import crc32c, flipped_bit
 from mqcore.store.files import write_atomically
-from mqcore.store.log.folders import checksums_of
+from mqcore.store.log.folders import CHECKSUMS
 from mqcore.store.log.owner import alone
 from mqcore.store.repair.records import MAGIC_BLANK, MAGIC_MESSAGE
 from mqcore.store.verify.scan import LogScan
@@ -64,7 +64,7 @@ class LogChecksums:
 
     def rewrite(self, segment: Path, ranges: list[tuple[int, int]]) -> None:
         """For the records that lie in byte ranges of a segment, as they are now. Raises OSError."""
-        if not self.hold or not checksums_of(segment).exists():
+        if not self.hold or not self._file(segment).exists():
             return
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
         with segment.open("rb") as file, mmap.mmap(
@@ -77,7 +77,7 @@ class LogChecksums:
         records are whole. A record that has none of its length gets one of what it is now; where
         most of those that there are are wrong, the file is: all are new. Raises OSError.
         """
-        if not checksums_of(segment).exists():
+        if not self._file(segment).exists():
             return 0, []
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
         kept: list[tuple[int, int]] = []
@@ -98,7 +98,10 @@ class LogChecksums:
 
     def _entries(self, segment: Path) -> list[tuple[int, int, int]]:
         """(start, end, CRC) of each, as far as they ascend."""
-        path = checksums_of(segment)
+    def _file(self, segment: Path) -> Path:
+        return self._root / CHECKSUMS / segment.name
+
+        path = self._file(segment)
         found: list[tuple[int, int, int]] = []
         if not path.exists():
             return found
@@ -113,7 +116,7 @@ class LogChecksums:
 
     def write(self, segment: Path, entries: list[tuple[int, int]]) -> None:
         """Replace a segment's: (end, CRC) of each. Raises OSError."""
-        write_atomically(checksums_of(segment),
+        write_atomically(self._file(segment),
                          b"".join(ENTRY.pack(end, crc) for end, crc in entries))
 
 

@@ -24,6 +24,7 @@ from mqcore.store.verify.files import (
     StoreInUseError,
     StoreListing,
     StoreLock,
+    need_log,
     read_index,
     read_log,
     read_queues,
@@ -65,7 +66,7 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     progress         called with log bytes done and in all
     locked           the caller holds the store's lock
 
-    Raises StoreInUseError, FileNotFoundError (no store there), OSError.
+    Raises StoreInUseError, FileNotFoundError (no store there; NoLogError: not its log), OSError.
     """
     began = time.monotonic()
     verification = _Verification(root, delay_levels_ms, progress, log_folders or LogFolders(()))
@@ -74,6 +75,8 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
     lock: StoreLock | None = None
     try:
+    if log_folders is None:
+        need_log(root, "name the folder that it lies in with --commit-log")
         lock = None if locked else StoreLock(root)
     except StoreInUseError as error:
         if not force:
