@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from mqcore.layout import CQ_ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE
-from mqcore.store.log.folders import LOG, LogFolders
+from mqcore.store.log.folders import CHECKSUMS, LOG, LogFolders
 from mqcore.store.paths import QUEUE_ID_END, folder_name_trouble
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 
@@ -119,6 +119,16 @@ def usual(sizes: Iterable[int]) -> int:
     """The length that most files have, the larger one on a tie; 0: no file has any."""
     counts = Counter(size for size in sizes if size > 0)
     return max(counts, key=lambda size: (counts[size], size)) if counts else 0
+
+
+def misplaced_checksums(files: StoreListing) -> list[str]:
+    """What stands where checksums belong and is none, by name below the store; after read_log."""
+    folder = files.log.checksums_folder
+    if not folder.is_dir():
+        return [CHECKSUMS] if os.path.lexists(folder) else []
+    return [f"{CHECKSUMS}/{path.name}" for path in map(
+                files.log.checksums_of, (start for start, _ in files.segments))
+            if os.path.lexists(path) and not path.is_file()]
 
 
 def read_log(files: StoreListing, report: Report, *, unclean: bool) -> None:
