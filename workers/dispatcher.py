@@ -132,7 +132,7 @@ class Dispatcher:
             raise DispatchError(
                 f"{self._log_folders.name(position // size * size)}: at {position % size} "
                 f"(log position {position}) {FAILURES[kind]} (detail {detail}). "
-                f"{what_to_do(str(self._files.root))}")
+                f"{what_to_do(self._log_folders)}")
         if detail != self._io_error:
             self._io_error = detail
             log.error("%s: %s; trying again every %d ms", FAILURES[kind],

@@ -31,7 +31,7 @@ from mqcore.store.index import files as index_files
 from mqcore.store.last_run import LastRun
 from mqcore.store.log import owner
 from mqcore.store.log.append_loop import AppendLoop, sync_bytes_max
-from mqcore.store.log.folders import LogFolders, checksums_of, remove_checksums
+from mqcore.store.log.folders import LogFolders
 from mqcore.store.queue import extension_files
 from mqcore.store.recovery import queue_ends
 from mqcore.store.recovery.errors import what_to_do
@@ -71,7 +71,7 @@ def sync_segments(folders: LogFolders, segment_size: int, start: int, end: int) 
     """
     for base in range(start // segment_size * segment_size, end, segment_size):
         segment = folders.path(base)
-        for path in (checksums_of(segment), segment):
+        for path in (folders.checksums_of(base), segment):
             if path != segment and not path.exists():
                 continue                     # somebody else wrote it
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -131,7 +131,7 @@ class Writer:
         except (DamagedStoreError, ConfigFileError, OSError) as error:
             text = str(error)
             if isinstance(error, DamagedStoreError) and "mqcore verify" not in text:
-                text += f". {what_to_do(str(self._files.root))}"
+                text += f". {what_to_do(self._settings.log_folders)}"
             print(f"mqcore: {printable(text)}", file=sys.stderr, flush=True)
             os._exit(EXIT_DAMAGED)
         store = self._settings.store
@@ -273,7 +273,7 @@ class Writer:
         end = self._segment.log_state()["published"]
         for start, path in reversed(self._settings.log_folders.segments()):
             if start >= end:
-                remove_checksums(path)
+                self._settings.log_folders.remove_checksums(start)
                 unlink(path)
 
     def _producers_live(self) -> bool:

@@ -12,7 +12,7 @@ import click
 from mqcore.admin.lines import say
 from mqcore.admin.store import DelayLevels, NotChecked, json_option, store_argument
 from mqcore.store.repair.store import Outcome, repair
-from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.verify.files import NoLogError, StoreInUseError
 from mqcore.store.verify.report import STATUS_DAMAGED, WORDS
 from mqcore.store.verify.store import DELAY_LEVELS_MS
 
@@ -61,6 +61,8 @@ def _repaired(store: Path, folder: Path, **options: Any) -> Outcome:
         return repair(store, folder, **options)
     except StoreInUseError as error:
         raise NotChecked(f"{error}; stop it first") from None
+    except NoLogError as error:
+        raise NotChecked(str(error)) from None
     except OSError as error:
         raise NotChecked(f"{error}. What was changed until then is in {folder}") from error
 

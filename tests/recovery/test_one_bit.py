@@ -148,6 +148,33 @@ def test_a_file_of_checksums_that_is_lost_costs_no_message(root: Path, tmp_path:
     assert first.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
 
 
+@pytest.mark.parametrize("misplaced", ["the folder is a file", "a file is a folder"])
+def test_what_stands_where_checksums_belong_is_moved_away(
+    root: Path, tmp_path: Path, misplaced: str
+) -> None:
+    before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    last = max((root / "checksums").iterdir())
+    entries = last.read_bytes()
+    if misplaced == "the folder is a file":
+        shutil.rmtree(root / "checksums")
+        (root / "checksums").write_bytes(b"x")
+    else:
+        last.unlink()
+        last.mkdir()
+    with pytest.raises(MqcoreError), mqcore_up(tmp_path, OWN_SETTINGS):
+        pytest.fail("it started without checksums")
+    assert verify(root).status == 1
+    assert repair(root, tmp_path / "none", dry=True).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.status == 0, outcome.after and outcome.after.lines()
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
+    assert last.read_bytes() == entries.rstrip(b"\0").ljust(len(last.read_bytes()), b"\0")
+    assert (tmp_path / "found" / "checksums").exists()
+    assert messages_of(tmp_path) == MESSAGES
+
+
 @pytest.mark.parametrize("segments", ["the last", "all"])
 def test_checksums_lost_at_the_end_of_a_killed_broker_cost_no_message(
     tmp_path: Path, segments: str

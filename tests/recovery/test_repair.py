@@ -188,6 +188,12 @@ def no_store_time(root: Path) -> int:
     return 0
 
 
+def negative_store_time(root: Path) -> int:
+    path, position = at(root, middle_record(root))
+    overwrite(path, position + 56, b"\xff\xff")
+    return 0
+
+
 def wrong_entry(root: Path) -> int:
     overwrite(sorted((root / "consumequeue" / TOPIC / "1").iterdir())[2], 27, b"\x55" * 5)
     return 0
@@ -223,8 +229,8 @@ def topic_of_a_wrong_kind(root: Path) -> int:
 DAMAGES = [one_bad_body, one_bad_magic, wild_size, zeros_over_several, first_of_a_segment,
            last_of_a_segment, blank_magic, blank_size, lost_segment, torn_segment, wrong_queue_id,
            negative_queue_id, wild_queue_offset, small_queue_offset, wrong_topic, impossible_port,
-           unknown_flags, no_store_time, wrong_entry, index_garbage, checkpoint_ahead,
-           foreign_file, topics_not_json, topic_of_a_wrong_kind]
+           unknown_flags, no_store_time, negative_store_time, wrong_entry, index_garbage,
+           checkpoint_ahead, foreign_file, topics_not_json, topic_of_a_wrong_kind]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=[damage.__name__ for damage in DAMAGES])

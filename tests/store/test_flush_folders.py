@@ -21,13 +21,16 @@ from mqcore.store.queue.dispatch import DispatchLoop
 from mqcore.store.reader import StoreReader
 from mqcore.store.record import parse
 from mqcore.store.recovery.start import DamagedStoreError, Recovery
+from mqcore.store.repair.store import repair
+from mqcore.store.verify.files import NoLogError
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
-from tests.support.mqcore_process import mqcore_up
+from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.support.waiting import wait_until
+from tests.verify.stores import kill
 from tests.workers.load import Asker, send_request
 
 SEGMENT = 8192
@@ -254,6 +257,10 @@ def test_a_text_of_folders_says_what_they_are() -> None:
     assert folders.text() == b"/a\n/b\n-/c"
     assert LogFolders.parse(folders.text()) == LogFolders((Path("/a"), Path("/b")), (Path("/c"),))
     assert LogFolders.parse(b"/one") == LogFolders((Path("/one"),))
+    elsewhere = LogFolders((Path("/b"),), (Path("/a"),), Path("/store"))
+    assert elsewhere.text() == b"-/a\n/b\n+/store/checksums"
+    assert LogFolders.parse(elsewhere.text()) == elsewhere
+    assert LogFolders((Path("/store/commitlog"),), (), Path("/store")).text() == b"/store/commitlog"
 
 
 @pytest.mark.parametrize("setting", [
@@ -269,7 +276,7 @@ def test_stock_paths_are_taken(tmp_path: Path) -> None:
     conf.write_text(f"storePathRootDir={tmp_path}\nstorePathCommitLog=/x/a,/x/b\n"
                     "readOnlyCommitLogStorePaths=/x/old\n")
     assert load(conf, {}).log_folders == LogFolders(
-        (Path("/x/a"), Path("/x/b")), (Path("/x/old"),))
+        (Path("/x/a"), Path("/x/b")), (Path("/x/old"),), tmp_path)
 
 
 def test_a_broker_spreads_its_log_and_starts_again(tmp_path: Path) -> None:
@@ -288,7 +295,65 @@ def test_a_broker_spreads_its_log_and_starts_again(tmp_path: Path) -> None:
         assert {f"commitLogDiskRatio_{path}" for path in paths} <= set(said["table"])
     assert not list((tmp_path / "store" / "commitlog").glob("*"))
     assert all(len(list(path.iterdir())) >= 1 for path in paths)
+    assert ({path.name for path in (tmp_path / "store" / "checksums").iterdir()}
+            == {path.name for folder in paths for path in folder.iterdir()})
     with mqcore_up(tmp_path, settings) as broker, Asker(broker.broker_addr) as asker:
         send(asker, range(1000, 1200))
         wait_until(lambda: sum(len(asker.queue("TBW102", queue)) for queue in range(4)) == 1200,
                    "all messages")
+
+
+def test_logs_of_two_brokers_in_one_folder_do_not_touch_each_other(tmp_path: Path) -> None:
+    """Both are killed and start again with all that was acknowledged."""
+    names = ("one", "two")
+    settings: dict[str, dict[str, object]] = {name: {
+        "store.commit_log_paths": [tmp_path / "disk" / f"log-{name}"], "broker.name": name,
+    } for name in names}
+    counts = {"one": 100, "two": 70}
+    for name in names:
+        with mqcore_up(tmp_path / name, settings[name]) as broker, Asker(
+                broker.broker_addr) as asker:
+            for number in range(counts[name]):
+                assert asker.ask(send_request("TBW102", (0, 4 * number), 0)).code == 0
+            kill(broker)
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["log-one", "log-two"]
+    for name in names:
+        assert verify(tmp_path / name / "store", log_folders=LogFolders(
+            (tmp_path / "disk" / f"log-{name}",))).status in (0, 3)
+        with mqcore_up(tmp_path / name, settings[name]) as broker, Asker(
+                broker.broker_addr) as asker:
+            assert len(asker.queue("TBW102", 0, counts[name])) == counts[name]
+
+
+def test_a_log_elsewhere_is_named_by_a_start_and_asked_for_by_verify_and_repair(
+    tmp_path: Path
+) -> None:
+    disk = tmp_path / "a disk"
+    settings: dict[str, object] = {"store.commit_log_paths": [disk]}
+    with mqcore_up(tmp_path, settings) as broker, Asker(broker.broker_addr) as asker:
+        for number in range(20):
+            assert asker.ask(send_request("TBW102", (0, 4 * number), 0)).code == 0
+        kill(broker)
+    store = broker.store
+    there = sorted(str(path) for path in store.rglob("*"))
+    with pytest.raises(NoLogError, match="--commit-log"):
+        verify(store)
+    with pytest.raises(NoLogError, match="a link to its folder"):
+        repair(store, tmp_path / "found", dry=False)
+    assert sorted(str(path) for path in store.rglob("*")) == there
+    with (disk / f"{0:020d}").open("r+b") as file:
+        raw = bytearray(file.read(1 << 16))
+        size = int.from_bytes(raw[:4], "big")
+        raw[size + 90:size + 92] = b"??"
+        file.seek(0)
+        file.write(raw)
+    with pytest.raises(MqcoreError) as refused, mqcore_up(tmp_path, settings):
+        pytest.fail("it started on damage")
+    assert f"mqcore verify --commit-log '{disk}' {store}" in str(refused.value)
+    assert verify(store, log_folders=LogFolders((disk,))).status == 1
+
+    (store / "commitlog").symlink_to(disk)
+    assert repair(store, tmp_path / "found", dry=False).status in (0, 3)
+    (store / "commitlog").unlink()
+    with mqcore_up(tmp_path, settings) as broker, Asker(broker.broker_addr) as asker:
+        assert len(asker.queue("TBW102", 0, 20)) == 20

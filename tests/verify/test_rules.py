@@ -129,6 +129,7 @@ def test_a_segment_of_another_length_is_damage(basic: Path, tmp_path: Path) -> N
 def test_a_commit_log_that_is_gone_is_damage(basic: Path, tmp_path: Path) -> None:
     root = copy(basic, tmp_path)
     shutil.rmtree(root / "commitlog")
+    (root / "commitlog").mkdir()
 
     assert any(finding.file == "commitlog" for finding in damages(root))
 

@@ -217,7 +217,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Where the commit log lies (store.md 6.7)."""
         return LogFolders(
             tuple(map(Path, self.store.commit_log_paths)) or (self.store_root / "commitlog",),
-            tuple(map(Path, self.store.commit_log_read_only_paths)))
+            tuple(map(Path, self.store.commit_log_read_only_paths)), self.store_root)
 
     @property
     def config_dir(self) -> Path:

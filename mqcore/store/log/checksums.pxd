@@ -1,5 +1,5 @@
 # Checksums beside the commit log: a file for each segment, of the same name, in the folder
-# `checksums` beside the segment's own. An entry for each record, 8 bytes (layout.pxd): where it ends
+# `checksums` of the store, wherever its log is. An entry for each record, 8 bytes (layout.pxd): where it ends
 # in the segment, and the CRC-32C of all its bytes, filled in as they are in the file. The blank
 # record that closes a segment has the last one, over its first eight bytes.
 #

@@ -1,6 +1,7 @@
 # Where the commit log lies: in one folder, or in several (store.md 6.7).
 #
 # `folders` names them in one text, a path a line, sorted; "-" before a path: nothing new goes there.
+# The last line may name the folder of checksums, behind "+"; else it is `checksums` beside the first.
 #
 #   W1  A segment is where it is: it is looked for in every folder, and made only where none has it.
 #   W2  Segment number i = base / size goes to the (i mod n)-th of the n folders that take new ones and
@@ -18,8 +19,8 @@ cdef int log_open(const char* folders, int64_t base, int flags) noexcept nogil
 cdef int log_create(const char* folders, int64_t base, int64_t size) noexcept nogil
 # The folder of a segment that is there: a file descriptor for a sync of its name, or -1 and errno.
 cdef int log_folder_open(const char* folders, int64_t base) noexcept nogil
-# The folder for checksums beside the one that has the segment (checksums.pxd), and that one; False:
-# no folder has it. Both of FOLDER_PATH_MAX bytes.
+# The folder for checksums (checksums.pxd), and the one that has the segment; False: none has it. Both
+# of FOLDER_PATH_MAX bytes.
 cdef bint log_checksums_folder(const char* folders, int64_t base, char* checksums,
                                char* folder) noexcept nogil
 # Of the checksums of a segment: a file descriptor, or -1 and errno.

@@ -2,7 +2,7 @@
 from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, strchr, strcpy, strlen
+from libc.string cimport memcpy, strchr, strcpy, strlen, strrchr
 
 from mqcore.store.io cimport store_io
 
@@ -47,7 +47,7 @@ cdef const char* next_folder(const char* at, Folder* folder) noexcept nogil:
         length = FOLDER_PATH_MAX - 32
     memcpy(folder.path, at, length)
     folder.path[length] = 0
-    return end + 1 if end != NULL else NULL
+    return end + 1 if end != NULL and end[1] != c'+' else NULL
 
 
 cdef int find(const char* folders, int64_t base, int flags, Folder* folder) noexcept nogil:
@@ -138,31 +138,39 @@ cdef int log_folder_open(const char* folders, int64_t base) noexcept nogil:
     return store_io().open_file(folder.path, O_RDONLY | O_CLOEXEC, 0)
 
 
+cdef void checksums_folder(const char* folders, char* checksums) noexcept nogil:
+    cdef Folder first
+    cdef const char* named = strrchr(folders, 10)
+    cdef int64_t length
+    if named != NULL and named[1] == c'+':
+        snprintf(checksums, FOLDER_PATH_MAX - 32, "%s", named + 2)
+        return
+    next_folder(folders, &first)
+    length = strlen(first.path)
+    while length > 1 and first.path[length - 1] == c'/':
+        length -= 1
+    while length > 0 and first.path[length - 1] != c'/':
+        length -= 1
+    first.path[length] = 0
+    snprintf(checksums, FOLDER_PATH_MAX, "%schecksums", first.path)
+
+
 cdef bint log_checksums_folder(const char* folders, int64_t base, char* checksums,
                                char* folder) noexcept nogil:
     cdef Folder found
     cdef int fd = find(folders, base, O_RDONLY | O_CLOEXEC, &found)
-    cdef int64_t length
     if fd < 0:
         return False
     store_io().close_file(fd)
     strcpy(folder, found.path)
-    length = strlen(found.path)
-    while length > 1 and found.path[length - 1] == c'/':
-        length -= 1
-    while length > 0 and found.path[length - 1] != c'/':
-        length -= 1
-    found.path[length] = 0
-    snprintf(checksums, FOLDER_PATH_MAX, "%schecksums", found.path)
+    checksums_folder(folders, checksums)
     return True
 
 
 cdef int log_checksums_open(const char* folders, int64_t base, int flags) noexcept nogil:
     cdef char checksums[FOLDER_PATH_MAX]
-    cdef char folder[FOLDER_PATH_MAX]
     cdef char path[FOLDER_PATH_MAX]
-    if not log_checksums_folder(folders, base, checksums, folder):
-        return fail_with(ENOENT)
+    checksums_folder(folders, checksums)
     segment_path(path, checksums, base)
     return store_io().open_file(path, flags, 0)
 

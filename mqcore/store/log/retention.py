@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mqcore.store.files import sync_folder, unlink
-from mqcore.store.log.folders import LogFolders, remove_checksums
+from mqcore.store.log.folders import LogFolders
 
 FILES_AT_ONCE = 10               # deleted in one pass
 UNKNOWN_PERCENT = -1             # of a folder that is not there: deletes, as 4.9.8 does
@@ -128,7 +128,7 @@ class LogCleaner:
             if end >= self._words.dispatched or not self._is_due(path, now_ms, reason):
                 return None
             self._words.raise_first(found[1][0])
-        remove_checksums(path)
+        self._folders.remove_checksums(start)
         unlink(path)
         sync_folder(path.parent)             # in order: a gap would be damage to the next start
         return path

@@ -18,7 +18,7 @@ from mqcore.store.log.checksums cimport (
     checksums_close,
     checksums_open,
 )
-from mqcore.store.log.folders import LogFolders, checksums_of
+from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.view cimport (
     log_checksum,
     log_checksums,
@@ -154,13 +154,13 @@ cdef class LogEntries:
         cdef list found
         self.alone = False
         found = [base for base in starts
-                 if checksums_of(self.folders.path(base)).exists()]
+                 if self.folders.checksums_of(base).exists()]
         if flushed < 0 and found:
             flushed = found[len(found) - 1]
         for start in found:
             if start + self.size <= flushed:
                 if not self.outline_fits(start):
-                    disk.unlink(checksums_of(self.folders.path(start)))
+                    disk.unlink(self.folders.checksums_of(start))
             else:
                 self.drop_from(start, self.first_stale(start, max(flushed - start, <int64_t>0)))
 
@@ -231,4 +231,4 @@ cdef class LogEntries:
                 checksums_close(&file)
         if error:
             raise OSError(error, f"checksums of the commit log: {os.strerror(error)}",
-                          os.fspath(checksums_of(self.folders.path(base))))
+                          os.fspath(self.folders.checksums_of(base)))

@@ -24,7 +24,7 @@ from mqcore.layout cimport (
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
-from mqcore.store.log.folders import LogFolders, remove_checksums
+from mqcore.store.log.folders import LogFolders
 from mqcore.store.io cimport wipe
 from mqcore.store.log.view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
@@ -90,7 +90,6 @@ cdef class Recovery:
     cdef QueueComparison queues
     cdef LogEntries entries
     cdef object log_folders
-    cdef readonly str store            # its root, for messages
     cdef int64_t records
     cdef int64_t last_time_ms
     cdef int64_t written_base          # of the segment that was asked about last ...
@@ -102,7 +101,6 @@ cdef class Recovery:
         self.segment = segment
         self.shm = &segment.shm
         self.log_folders = LogFolders.parse(os.fsencode(log_folder))
-        self.store = os.path.dirname(queue_folder)
         self.queues = QueueComparison(segment, queue_folder, file_entries, stretch_bytes)
         self.log = <LogView*>malloc(sizeof(LogView))
         if self.log == NULL:
@@ -183,7 +181,7 @@ cdef class Recovery:
         if clean and ends is not None and ends.end > end:
             raise DamagedStoreError(
                 f"{self.log_folders}: the log ends at position {end}, and it ended at {ends.end} when "
-                f"the broker was stopped: records are gone. {what_to_do(self.store)}")
+                f"the broker was stopped: records are gone. {what_to_do(self.log_folders)}")
         keep = end if clean else min(check_from, end)
         queues = self.queues.cut_below(keep, end, clean)
         if exact:
@@ -227,7 +225,7 @@ cdef class Recovery:
         cdef int64_t size = self.shm.head.segment_size
         return (f"{self.log_folders.name(position // size * size)}: at {position % size} (log position "
                 f"{position}) there is {what}: this is damage, not a torn tail. "
-                f"{what_to_do(self.store)}")
+                f"{what_to_do(self.log_folders)}")
 
     cdef bint ends_there(self, ends, int64_t first, int64_t limit) except -1:
         """Whether the log ends where the last clean stop left it: nobody wrote since."""
@@ -563,5 +561,5 @@ cdef class Recovery:
         for start in reversed(starts):
             if start >= end and start != 0:
                 path = self.log_folders.path(start)
-                remove_checksums(path)
+                self.log_folders.remove_checksums(start)
                 disk.unlink(path)

@@ -14,8 +14,8 @@ from typing import Final
 
 from mqcore.layout import RECORD_FIXED_SIZE
 from mqcore.store.crc32 import crc32c, flipped_bit
-from mqcore.store.files import write_atomically
-from mqcore.store.log.folders import checksums_of
+from mqcore.store.files import make_folders, write_atomically
+from mqcore.store.log.folders import CHECKSUMS
 from mqcore.store.log.owner import alone
 from mqcore.store.repair.records import MAGIC_BLANK, MAGIC_MESSAGE
 from mqcore.store.verify.scan import LogScan
@@ -64,26 +64,32 @@ class LogChecksums:
 
     def rewrite(self, segment: Path, ranges: list[tuple[int, int]]) -> None:
         """For the records that lie in byte ranges of a segment, as they are now. Raises OSError."""
-        if not self.hold or not checksums_of(segment).exists():
+        if not self.hold or not self._file(segment).exists():
             return
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
         with segment.open("rb") as file, mmap.mmap(
                 file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             self.write(segment, _made(content, before, sorted(ranges)))
 
-    def refit(self, segment: Path, size: int) -> tuple[int, list[tuple[int, int]]]:
+    def make(self, segment: Path, size: int, stop: int) -> None:
+        """Those of a segment that has none, as `refit`. Raises OSError."""
+        make_folders(self._root / CHECKSUMS)
+        self.write(segment, list(_of_records(segment, size, stop)))
+
+    def refit(self, segment: Path, size: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
         """
         (how many entries are new, all of them: (end, CRC)) of a segment of `size` bytes whose
-        records are whole. A record that has none of its length gets one of what it is now; where
-        most of those that there are are wrong, the file is: all are new. Raises OSError.
+        records are whole as far as `stop`. A record that has none of its length gets one of what
+        it is now; where most of those that there are are wrong, the file is: all are new. Raises
+        OSError.
         """
-        if not checksums_of(segment).exists():
+        if not self._file(segment).exists():
             return 0, []
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
         kept: list[tuple[int, int]] = []
         new: list[tuple[int, int]] = []
         made = wrong = start = 0
-        for end, crc in _of_records(segment, size):
+        for end, crc in _of_records(segment, size, stop):
             there, known = before.get(start, (0, 0))
             made += there != end
             wrong += there == end and known not in (0, crc)
@@ -92,13 +98,16 @@ class LogChecksums:
             start = end
         return (made + wrong, new) if 2 * wrong > len(new) - made else (made, kept)
 
+    def _file(self, segment: Path) -> Path:
+        return self._root / CHECKSUMS / segment.name
+
     def _entry(self, segment: Path, offset: int) -> tuple[int, int] | None:
         return next(((end, crc) for start, end, crc in self._entries(segment)
                      if start == offset and crc), None) if self.hold else None
 
     def _entries(self, segment: Path) -> list[tuple[int, int, int]]:
         """(start, end, CRC) of each, as far as they ascend."""
-        path = checksums_of(segment)
+        path = self._file(segment)
         found: list[tuple[int, int, int]] = []
         if not path.exists():
             return found
@@ -113,7 +122,7 @@ class LogChecksums:
 
     def write(self, segment: Path, entries: list[tuple[int, int]]) -> None:
         """Replace a segment's: (end, CRC) of each. Raises OSError."""
-        write_atomically(checksums_of(segment),
+        write_atomically(self._file(segment),
                          b"".join(ENTRY.pack(end, crc) for end, crc in entries))
 
 
@@ -121,9 +130,10 @@ def _crc(record: bytes) -> int:
     return crc32c(record) or ALL_BITS
 
 
-def _of_records(segment: Path, size: int) -> Iterator[tuple[int, int]]:
-    """(end, CRC) of each record of a segment as it is now, of the blank one at its end too."""
-    scan = LogScan(os.fsencode(segment.parent), [(int(segment.name), size)])
+def _of_records(segment: Path, size: int, stop: int) -> Iterator[tuple[int, int]]:
+    """(end, CRC) of each record before `stop` of a segment as it is now, of the blank one too."""
+    scan = LogScan(os.fsencode(segment.parent), [(int(segment.name), size)],
+                   stop=int(segment.name) + stop)
     end = 0
     while (raw := scan.next()) is not None:
         end += len(raw)

@@ -13,6 +13,7 @@ from typing import Final
 
 from mqcore.store import files as disk
 from mqcore.store import last_run
+from mqcore.store.log.folders import CHECKSUMS
 from mqcore.store.paths import PathError, queue_folder
 from mqcore.store.repair.checksums import LogChecksums
 from mqcore.store.repair.evidence import Gap, Stretch, assign, entries_at, stretches
@@ -26,7 +27,13 @@ from mqcore.store.repair.records import (
     MAGIC_MESSAGE,
     NoRoomError,
 )
-from mqcore.store.verify.files import StoreListing, read_log, read_queues, usual
+from mqcore.store.verify.files import (
+    StoreListing,
+    misplaced_checksums,
+    read_log,
+    read_queues,
+    usual,
+)
 from mqcore.store.verify.findings import FindingKind
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import Report
@@ -63,6 +70,8 @@ class LogRepair:
         self._checksums = LogChecksums(self._root)
         self._same_boot = (self._checksums.hold
                            and last_run.read(self._root / "abort").same_boot)
+        self._lost: list[int] = []                  # segments whose checksums went
+        self._end = 0                               # of the log, as the last walk found it
         self.mended = False             # the log is again what queues and index were made of
         self.changed = False
 
@@ -75,6 +84,8 @@ class LogRepair:
         checksums still call wrong in the end is given up.
         """
         self._segments()
+        if self._look():
+            self._misplaced()
         for _ in range(ROUNDS_MAX if self._checksums.hold and self._look() else 0):
             bits = [self._bit(one["position"])
                     for one in self._walk(checksums=True).of(
@@ -98,15 +109,29 @@ class LogRepair:
             if self._salvage.dry:
                 break
 
+    def _misplaced(self) -> None:
+        """What stands where checksums belong goes; those of its segments are made anew."""
+        for name in misplaced_checksums(self._files):
+            self._salvage.move(name, "not the checksums of a log")
+            self._lost += [start for start, _ in self._files.segments
+                           if name in (CHECKSUMS, f"{CHECKSUMS}/{start:020d}")]
+        self.mended |= bool(self._lost)
+        if self._lost and self._salvage.dry:       # they are still there, and cannot be read
+            self._checksums.hold = self._same_boot = False
+
     def _refit(self) -> int:
         """Checksums that are not of these records: made anew, of a log whose records are whole."""
         made = 0
         for base, size in self._files.segments:
             segment = self._root / f"commitlog/{base:020d}"
-            count, entries = self._checksums.refit(segment, size)
+            name = f"checksums/{segment.name}"
+            if base in self._lost and base < self._end:
+                self._salvage.tell(name, None, "checksums are made of what the records are now")
+                self._checksums.make(segment, size, self._end - base)
+                continue
+            count, entries = self._checksums.refit(segment, size, self._end - base)
             if count == 0:
                 continue
-            name = f"checksums/{segment.name}"
             kept = self._salvage.keep(name, 0, (self._root / name).stat().st_size)
             self._salvage.tell(name, None, f"{count} checksums that are not of these records are "
                                            "made of what those are now", saved=kept)
@@ -177,6 +202,7 @@ class LogRepair:
                              queue.ext_bytes)
         while walker.step(STEP_BYTES):
             pass
+        self._end = walker.figures()["end"]
         for number in range(walker.queue_count):
             walker.scan_queue(number)
         queues = [walker.queue(number) for number in range(walker.queue_count)]

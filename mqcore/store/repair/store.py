@@ -19,6 +19,7 @@ from mqcore.store.recovery import queue_ends
 from mqcore.store.repair.files import RepairLock, Salvage
 from mqcore.store.repair.log import LogRepair
 from mqcore.store.verify.config import SHAPES, WHOLE_FILE, ShapeError
+from mqcore.store.verify.files import need_log
 from mqcore.store.verify.report import DAMAGE, STATUS_DAMAGED, Finding, Report
 from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 from mqcore.wire import fastjson
@@ -52,13 +53,16 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
 
     folder  where copies of what is changed go, with report.json; made when there is something
     dry     change nothing, say what would be done
-    Others as for verify. Raises StoreInUseError, FileNotFoundError (no store there), OSError: what
+    Others as for verify. Raises StoreInUseError, FileNotFoundError (no store there; NoLogError:
+    not its log: nothing is touched), OSError: what
     was done until then stays done, and the repair may be started again.
     """
     options: dict[str, Any] = {"index": index, "index_slots": index_slots, "locked": True,
                                "delay_levels_ms": delay_levels_ms}
     if not (root / LOG).is_dir() and not (root / QUEUES).is_dir():
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
+    need_log(root, "where it lies elsewhere, let that be a link to its folder as long as the "
+                   "repair runs; where it is lost, an empty folder")
     lock = RepairLock(root)
     try:
         before = verify(root, **options)
@@ -67,8 +71,7 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
             return outcome
         salvage = Salvage(root, folder, dry=dry)
         log = LogRepair(salvage, delay_levels_ms)
-        if (root / LOG).is_dir():
-            log.run()
+        log.run()
         found = before if dry or not (log.changed or log.mended) else verify(root, **options)
         _repair_rest(salvage, found, log_changed=log.changed)
         outcome.actions = salvage.lines()

@@ -10,14 +10,14 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from mqcore.layout import CQ_ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE
-from mqcore.store.log.folders import LogFolders
+from mqcore.store.log.folders import CHECKSUMS, LOG, LogFolders
 from mqcore.store.paths import QUEUE_ID_END, folder_name_trouble
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 
@@ -82,6 +82,16 @@ class QueueFiles:
     ext_bytes: int = 0
 
 
+class NoLogError(FileNotFoundError):
+    """There is no commit log in a store, and nothing says where else it is."""
+
+
+def need_log(root: Path, what_else: str) -> None:
+    """Raises NoLogError: queues and index without their log would all seem wrong."""
+    if not (root / LOG).is_dir():
+        raise NoLogError(f"{root}: there is no {LOG} in this store: {what_else}")
+
+
 @dataclass
 class StoreListing:
     """
@@ -101,13 +111,24 @@ class StoreListing:
 
     def __post_init__(self) -> None:
         if not self.log.all():
-            self.log = LogFolders((self.root / "commitlog",))
+            self.log = LogFolders((self.root / LOG,))
+        self.log = replace(self.log, store=self.root)
 
 
 def usual(sizes: Iterable[int]) -> int:
     """The length that most files have, the larger one on a tie; 0: no file has any."""
     counts = Counter(size for size in sizes if size > 0)
     return max(counts, key=lambda size: (counts[size], size)) if counts else 0
+
+
+def misplaced_checksums(files: StoreListing) -> list[str]:
+    """What stands where checksums belong and is none, by name below the store; after read_log."""
+    folder = files.log.checksums_folder
+    if not folder.is_dir():
+        return [CHECKSUMS] if os.path.lexists(folder) else []
+    return [f"{CHECKSUMS}/{path.name}" for path in map(
+                files.log.checksums_of, (start for start, _ in files.segments))
+            if os.path.lexists(path) and not path.is_file()]
 
 
 def read_log(files: StoreListing, report: Report, *, unclean: bool) -> None:

@@ -82,7 +82,8 @@ cdef class LogScan:
 
     segments: (position, bytes) of each file of log_folder, ascending; start: log position, the
     first record at or behind it is the first; stop: records from there on are left out; topic, key:
-    None: any; queue_id: -1: any; from_ms, to_ms: store times, both counted in.
+    None: any; queue_id: -1: any; from_ms, to_ms: store times, both counted in, impossible ones too if
+    not given.
     """
     cdef LogFiles files
     cdef LogWindow window
@@ -96,7 +97,7 @@ cdef class LogScan:
 
     def __cinit__(self, bytes log_folder not None, list segments not None, *, int64_t start=0,
                   int64_t stop=0x7FFFFFFFFFFFFFFF, bytes topic=None, int32_t queue_id=-1,
-                  bytes key=None, int64_t from_ms=0, int64_t to_ms=0x7FFFFFFFFFFFFFFF):
+                  bytes key=None, int64_t from_ms=-0x7FFFFFFFFFFFFFFF, int64_t to_ms=0x7FFFFFFFFFFFFFFF):
         cdef int32_t i
         memset(&self.window, 0, sizeof(LogWindow))
         self.window.fd = -1

@@ -24,6 +24,8 @@ from mqcore.store.verify.files import (
     StoreInUseError,
     StoreListing,
     StoreLock,
+    misplaced_checksums,
+    need_log,
     read_index,
     read_log,
     read_queues,
@@ -65,13 +67,15 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     progress         called with log bytes done and in all
     locked           the caller holds the store's lock
 
-    Raises StoreInUseError, FileNotFoundError (no store there), OSError.
+    Raises StoreInUseError, FileNotFoundError (no store there; NoLogError: not its log), OSError.
     """
     began = time.monotonic()
     verification = _Verification(root, delay_levels_ms, progress, log_folders or LogFolders(()))
     folders = (*verification.files.log.all(), root / "consumequeue")
     if not any(folder.is_dir() for folder in folders):
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
+    if log_folders is None:
+        need_log(root, "name the folder that it lies in with --commit-log")
     lock: StoreLock | None = None
     try:
         lock = None if locked else StoreLock(root)
@@ -107,13 +111,17 @@ class _Verification:
         if self.unclean:
             self.report.add(MEND, "abort", None, "the last run did not end cleanly")
         read_log(self.files, self.report, unclean=self.unclean)
+        misplaced = misplaced_checksums(self.files)
+        for name in misplaced:
+            self.report.add(DAMAGE, name, None, "expected a folder of checksums" if "/" not in name
+                            else "no file of checksums: no broker of ours starts with it")
         read_queues(self.files, self.report, unclean=self.unclean)
         maps = read_index(self.files, self.report, index_slots) if index else []
         self.walker = LogVerifier(
             self.files.log.text(), self.files.segments,
             os.fsencode(self.root / "consumequeue"), os.fsencode(self.root / "consumequeue_ext"),
-            self.files.file_entries, self.delay_levels_ms, checksums=self.alone,
-            same_boot=self.same_boot)
+            self.files.file_entries, self.delay_levels_ms,
+            checksums=self.alone and not misplaced, same_boot=self.same_boot and not misplaced)
         for queue in self.files.queues:
             self._add(queue)
         for content in maps:
