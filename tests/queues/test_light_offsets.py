@@ -8,10 +8,9 @@ from mqcore.broker.tables.light_queues import (
     LightGroupTable,
     LightOffsetTable,
     LightTopicTable,
-    is_light,
     offset_table,
 )
-from mqcore.broker.tables.offsets import OffsetTable
+from mqcore.broker.tables.offsets import OffsetTable, is_light
 from tests.broker.fakes import make_bench, settings_in
 
 LIGHT_KEY = '"%LMQ%x@%LMQ%g":12'
@@ -81,6 +80,44 @@ def test_a_broker_that_begins_with_light_queues_keeps_its_offsets(settings):
     table.load()
     assert isinstance(table, LightOffsetTable)
     assert table.committed("g", "t", 1) == 9
+
+
+def lives(tmp_path, *commits):
+    """What the lives of a broker find for group g, each with the setting on or off."""
+    found = []
+    for light, offset, light_offset in commits:
+        settings = settings_in(tmp_path, f"store.light_queues_enable={str(light).lower()}")
+        settings.config_dir.mkdir(parents=True, exist_ok=True)
+        table = offset_table(settings)
+        table.load()
+        only = offset_table(settings)
+        only.load_only([("t", "g")])
+        assert only.committed("g", "t", 0) == table.committed("g", "t", 0)
+        found.append((table.committed("g", "t", 0), table.committed("%LMQ%g", "%LMQ%x", 0)))
+        if offset is not None:
+            table.commit("g", "t", 0, offset)
+        if light_offset is not None:
+            table.commit("%LMQ%g", "%LMQ%x", 0, light_offset)
+        if table.dirty:
+            table.persist()
+    return found
+
+
+def test_offsets_of_plain_groups_follow_the_setting_on_and_off(tmp_path):
+    assert lives(tmp_path, (True, 10, 3), (False, 50, None), (True, 90, None), (False, None, None),
+                 (True, None, None)) == [
+        (None, None), (10, None), (50, 3), (90, None), (90, 3)]
+
+
+def test_an_offset_that_was_set_back_stays_so_and_a_group_that_was_removed_stays_away(tmp_path):
+    assert lives(tmp_path, (True, 90, None), (False, 5, None), (True, None, None)) == [
+        (None, None), (90, None), (5, None)]
+    settings = settings_in(tmp_path, "store.light_queues_enable=false")
+    table = offset_table(settings)
+    table.load()
+    table.remove_group("g")
+    table.persist()
+    assert lives(tmp_path, (True, None, None)) == [(None, None)]
 
 
 def test_without_the_setting_nothing_is_light(tmp_path):

@@ -159,6 +159,18 @@ def test_a_message_may_say_itself_when_it_is_to_be_asked_about(producer: Produce
     producer.end(asked, ROLLBACK)
 
 
+def test_what_only_the_broker_says_of_a_half_message_is_not_taken_from_a_client(
+    producer: Producer,
+) -> None:
+    half = producer.prepare(producer.topic(), b"forged", TRAN_PREPARED_QUEUE_OFFSET="-1",
+                            TRANSACTION_CHECK_TIMES="1000", KEYS="k")
+    assert not {"TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"} & set(half.properties)
+    (asked,) = producer.wait_asked(body=b"forged")
+    assert asked.record.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert half.properties["KEYS"] == "k"
+    producer.end(asked, ROLLBACK)
+
+
 def test_any_producer_of_the_group_is_asked_and_another_when_one_has_gone(
     live: MqcoreProcess,
 ) -> None:

@@ -206,6 +206,47 @@ def test_an_end_of_an_immune_message_settles_its_copy_in_the_next_life_as_well(d
     assert [one.body for one in asked] == [b"first", b"first"]
 
 
+# -- B6 --------------------------------------------------------------------------------------------
+
+
+def test_what_a_message_says_of_its_immunity_keeps_no_other_from_being_asked_about(
+    desk: Desk,
+) -> None:
+    desk.prepare(b"forged", CHECK_IMMUNITY_TIME_IN_SECONDS="100000000",
+                 TRAN_PREPARED_QUEUE_OFFSET="-1")
+    pending(desk, b"a", b"b")
+    assert [asked.body for asked in desk.round()] == [b"a", b"b"]
+    desk.prepare(b"c")
+    desk.store()
+    assert b"c" in [asked.body for asked in desk.round()]
+
+
+def test_a_message_that_was_born_later_than_it_was_stored_holds_up_no_other(desk: Desk) -> None:
+    desk.ahead_ms += TIMEOUT_MS // 2
+    desk.prepare(b"later")
+    desk.ahead_ms -= TIMEOUT_MS // 2
+    pending(desk, b"a")
+    assert [asked.body for asked in desk.round()] == [b"a"]
+    assert [asked.body for asked in desk.round()] == [b"later", b"a"]
+
+
+def test_a_message_from_the_future_has_no_immunity(desk: Desk) -> None:
+    desk.ahead_ms += CENTURY_MS
+    desk.prepare(b"later", CHECK_IMMUNITY_TIME_IN_SECONDS="100000000")
+    desk.ahead_ms -= CENTURY_MS
+    pending(desk, b"a")
+    assert [asked.body for asked in desk.round()] == [b"later", b"a"]
+
+
+def test_no_immunity_is_longer_than_messages_are_kept(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, reserved_ms=60_000)
+    pending(desk, b"a", CHECK_IMMUNITY_TIME_IN_SECONDS="100000000")
+    assert desk.round() == []
+    desk.round(later_ms=60_000)
+    assert len(desk.records(HALF_TOPIC)) == 2          # put back once
+    assert [one["body"] for one in desk.records(GIVEN_UP)] == [b"a"]
+
+
 # -- U4 and what cannot be copied ------------------------------------------------------------------
 
 

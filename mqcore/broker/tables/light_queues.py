@@ -5,30 +5,25 @@ store.md 2.11, 12.4, broker.md 15 (RocketMQ 4.9.8: LmqTopicConfigManager,
 LmqSubscriptionGroupConfigManager, LmqConsumerOffsetManager). With store.light_queues_enable these
 tables stand in place of the plain ones: a light topic has one queue, for reading and writing; a
 light group has every default; its offsets are one number a topic, in config/lmqConsumerOffset.json.
+Plain groups stand in that file, too; of the two offset files the one written last counts for them.
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.groups import GroupConfig, GroupTable
-from mqcore.broker.tables.offset_files import LIGHT_MEMBER, OffsetFiles, Sections
-from mqcore.broker.tables.offsets import BYTES_MAX, MEMBER, OffsetTable
+from mqcore.broker.tables.offset_files import LIGHT_MEMBER, Sections
+from mqcore.broker.tables.offsets import BYTES_MAX, MEMBER, OffsetTable, is_light
 from mqcore.broker.tables.topics import TopicConfig, TopicTable
 from mqcore.wire import fastjson
 
-LIGHT_PREFIX = "%LMQ%"
 PLAIN_FILE = "consumerOffset.json"
 LIGHT_FILE = "lmqConsumerOffset.json"
 _QUEUE_ID = 0
 _SEPARATOR = "@"
-
-
-def is_light(name: str) -> bool:
-    """Whether a topic or group is a light one by its name."""
-    return name.startswith(LIGHT_PREFIX) and len(name) > len(LIGHT_PREFIX)
 
 
 class LightTopicTable(TopicTable):
@@ -57,20 +52,10 @@ class LightOffsetTable(OffsetTable):
     Without a file of its own it begins with the offsets of consumerOffset.json.
     """
 
+    has_light = True
+
     def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
-        super().__init__(path, bytes_max)
-        self._plain = path.with_name(PLAIN_FILE)
-
-    def load(self) -> None:
-        if not self.files.load():
-            OffsetFiles(self._plain, self).load()
-
-    def load_only(self, pairs: Collection[tuple[str, str]]) -> None:
-        super().load_only(pairs)           # of plain groups, which this is asked for
-        if not self._topics:
-            plain = OffsetTable(self._plain)
-            plain.load_only(pairs)
-            self.enter(plain.as_json()[MEMBER])
+        super().__init__(path, bytes_max, path.with_name(PLAIN_FILE))
 
     def sections(self) -> Sections:
         return {LIGHT_MEMBER: self._light_texts(),
@@ -108,4 +93,5 @@ def offset_table(settings: Settings) -> OffsetTable:
     bytes_max = settings.broker.consumer_offsets_bytes_max
     if settings.store.light_queues_enable:
         return LightOffsetTable(settings.config_dir / LIGHT_FILE, bytes_max)
-    return OffsetTable(settings.config_dir / PLAIN_FILE, bytes_max)
+    return OffsetTable(settings.config_dir / PLAIN_FILE, bytes_max,
+                       settings.config_dir / LIGHT_FILE)

@@ -17,6 +17,7 @@ lies on disk when the steps are done.
 """
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import logging
@@ -144,6 +145,14 @@ class OffsetFiles:
                 self._book.put(key, queues)
         _log.info("%s: %d changed entries taken over from the last run", self._journal,
                   sum(map(len, changes)))
+
+    def written_ns(self) -> int:
+        """When something was last written to the files, by their times; 0: there are none."""
+        times = [0]
+        for path in (self._path, files.beside(self._path, ".bak"), self._journal):
+            with contextlib.suppress(FileNotFoundError):
+                times.append(path.stat().st_mtime_ns)
+        return max(times)
 
     # -- writing ------------------------------------------------------------------------------
 

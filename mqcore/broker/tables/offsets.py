@@ -27,6 +27,12 @@ FULL = ("the broker has no room for more consumer offsets of yours: expected at 
         " them in all (setting broker.consumer_offsets_bytes_max), and half of the free ones from"
         " one address")
 _SEPARATOR = "@"
+LIGHT_PREFIX = "%LMQ%"
+
+
+def is_light(name: str) -> bool:
+    """Whether a topic or group is a light one by its name."""
+    return name.startswith(LIGHT_PREFIX) and len(name) > len(LIGHT_PREFIX)
 
 
 class OffsetTable:
@@ -37,8 +43,12 @@ class OffsetTable:
     memory, and each address a share of what is left (shares.py).
     """
 
-    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
+    has_light = False                  # light groups are groups like others
+
+    def __init__(self, path: Path, bytes_max: int = BYTES_MAX, sibling: Path | None = None) -> None:
+        """sibling: the file of a broker with the other value of store.light_queues_enable."""
         self._bytes_max = bytes_max
+        self._sibling = sibling
         self._topics: dict[str, dict[str, dict[int, int]]] = {}
         # group -> its topics. Small tables of text and numbers are nothing for Python's collector;
         # a million sets would cost a tenth of a second whenever it looks.
@@ -53,7 +63,12 @@ class OffsetTable:
 
     def load(self) -> None:
         """Read the file and what was written behind it. Raises ConfigFileError."""
-        self.files.load()
+        found = self.files.load()
+        if self._sibling is not None and self._sibling_is_newer():
+            other = OffsetTable(self._sibling)
+            other.load()
+            self._follow(other, found)
+            self.files.behind = True             # and the newer one from the next time on
 
     def load_only(self, pairs: Collection[tuple[str, str]]) -> None:
         """
@@ -61,7 +76,29 @@ class OffsetTable:
         written. Raises ConfigFileError.
         """
         self._only = frozenset(pairs)
-        self.files.load(only([f"{topic}{_SEPARATOR}{group}" for topic, group in pairs]))
+        found = self.files.load(only([f"{topic}{_SEPARATOR}{group}" for topic, group in pairs]))
+        if self._sibling is not None and self._sibling_is_newer():
+            other = OffsetTable(self._sibling)
+            other.load_only(pairs)
+            self._follow(other, found)
+
+    def _sibling_is_newer(self) -> bool:
+        """Whether the last run had the other setting: it wrote that file later than this one."""
+        assert self._sibling is not None
+        return OffsetFiles(self._sibling, self).written_ns() > self.files.written_ns()
+
+    def _follow(self, other: OffsetTable, found: bool) -> None:
+        """
+        The offsets of plain groups are the other file's: all of them, for what it has no more was
+        removed. found: our own file is there, and says what there is to say of light groups.
+        """
+        for topic, group in [(topic, group) for topic, groups in self._topics.items()
+                             for group in groups if not is_light(group)]:
+            self._remove(topic, group)
+        for topic, groups in other._topics.items():
+            for group, queues in groups.items():
+                if not is_light(group) or (self.has_light and not found):
+                    self._enter(topic, group, queues)
 
     def persist(self) -> None:
         """Write config/consumerOffset.json, now and whole. Raises OSError."""

@@ -25,8 +25,8 @@ cdef struct PropertyNotes:
     int32_t delay_level                # DELAY, 0 or less: none
 
 # For a record without detour: WAIT and what does not count are left out, CLUSTER is added. With one:
-# WAIT stays, a level above the highest is lowered to it, a half message has no delay, and the caller
-# adds the real place. Returns the length, or PROPERTIES_.
+# WAIT stays, a level above the highest is lowered to it, a half message has no delay and was never
+# checked before, and the caller adds the real place. Returns the length, or PROPERTIES_.
 cdef int32_t write_properties(const Identity* identity, int32_t delay_level_count,
                               const Text* properties, uint8_t* into, int32_t capacity, int detour,
                               PropertyNotes* notes) noexcept nogil

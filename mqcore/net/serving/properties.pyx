@@ -40,6 +40,9 @@ cdef int look_at(int32_t delay_level_count, const PropertyItem* item, int detour
         if detour == DETOUR_HALF:
             return DROP
         return LOWER if detour == DETOUR_DELAY and number > delay_level_count else KEEP
+    if detour == DETOUR_HALF and (item_is(item, "TRAN_PREPARED_QUEUE_OFFSET")
+                                  or item_is(item, "TRANSACTION_CHECK_TIMES")):
+        return DROP                    # the transaction check's own words
     if detour != DETOUR_NONE and (item_is(item, "REAL_TOPIC") or item_is(item, "REAL_QID")):
         return DROP
     return KEEP

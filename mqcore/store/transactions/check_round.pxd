@@ -10,6 +10,9 @@
 #   B5  How long a half message has waited is counted on the steady clock from its store time on (T9),
 #       whatever the wall clock is set to meanwhile. What its born time adds is how old it was when it
 #       was stored, by the wall clock of that moment.
+#   B6  What a half message says of itself costs nobody else a question: only the time at which it was
+#       stored ends a round. One that says it was born later is passed by until its time has come, and
+#       is immune only if it is by no more than transactionTimeOut, a clock that is ahead.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport StoreClock
@@ -28,6 +31,7 @@ cdef enum Action:
     ACTION_PUT_BACK = 1                # too young to be asked about (broker.md 5.5)
     ACTION_CHECK = 2
     ACTION_GIVE_UP = 3
+    ACTION_PASS = 4                    # nothing in this round
 
 cdef enum Step:
     STEP_MORE = 0

@@ -66,7 +66,6 @@ from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH
 from mqcore.store.transactions.half_message cimport (
     CHANGES_LENGTH_MAX,
     NOT_SAID,
-    NO_ORIGINAL,
     HalfNotes,
     copy_head,
     copy_properties,
@@ -289,13 +288,13 @@ cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* 
         return 0
     if notes.immune_ms != NOT_SAID:
         if notes.immune_ms >= 0:
-            immune_ms = notes.immune_ms
-        if age < immune_ms and notes.original != NO_ORIGINAL:
+            immune_ms = min(notes.immune_ms, k.reserved_ms)
+        if -k.timeout_ms <= age < immune_ms:             # B6
             flight.check_times = notes.check_times       # nobody was asked
             return ACTION_PUT_BACK
     elif 0 <= age < immune_ms:
-        return 0
-    return ACTION_CHECK if age > immune_ms or age <= -1 else 0
+        return 0 if now_ms - stored_ms < immune_ms else ACTION_PASS      # B6
+    return ACTION_CHECK
 
 
 cdef bint tell_topic(Checker* k) noexcept nogil:
@@ -334,6 +333,9 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
     flight.action = decide(k, &record, &notes, &flight, now_ms)
     if flight.action == 0:
         return STEP_DONE
+    if flight.action == ACTION_PASS:
+        k.cursor += 1
+        return STEP_MORE
     if flight.action == ACTION_PUT_BACK:
         flight.original = notes.original if notes.original >= 0 else record.queue_offset
     if copy_room(&record) > append_bytes_max(&k.appends):

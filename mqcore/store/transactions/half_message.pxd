@@ -6,7 +6,6 @@ from mqcore.store.record cimport PropertyItem, RecordHead, RecordView
 cdef enum:
     NOT_SAID = -3
     OWN_TIME = -2                      # -1, no number: the broker's own time (broker.md 5.4 step f)
-    NO_ORIGINAL = -1
 
 cdef struct HalfNotes:                 # what a half message says of itself
     PropertyItem group
@@ -15,7 +14,7 @@ cdef struct HalfNotes:                 # what a half message says of itself
     int64_t real_queue_id
     int64_t check_times                # -1: never checked
     int64_t immune_ms                  # or NOT_SAID, OWN_TIME
-    int64_t original                   # the half offset that it is a copy of, or NOT_SAID
+    int64_t original                   # the half offset that it is a copy of; below 0: of none
 
 cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil
 # Its properties with the number of checks (-1: none), and for an immune one (original >= 0) with its

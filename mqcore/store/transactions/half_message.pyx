@@ -48,7 +48,7 @@ cdef void read_notes(const RecordView* record, HalfNotes* notes) noexcept nogil:
             seconds = number_in(&item, -1)
             notes.immune_ms = seconds * 1000 if 0 <= seconds <= SECONDS_MAX else OWN_TIME
         elif item_is(&item, "TRAN_PREPARED_QUEUE_OFFSET"):
-            notes.original = number_in(&item, NO_ORIGINAL)
+            notes.original = number_in(&item, NOT_SAID)
 
 
 cdef uint8_t* put_property(uint8_t* out, uint8_t* start, Literal key, const uint8_t* value,
