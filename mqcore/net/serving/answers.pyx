@@ -82,7 +82,7 @@ cdef void redo(Answers* a, ParkedRequest* parked, const uint8_t* header, int32_t
     cdef const uint8_t* own = parked.frame + FRAME_HEADER_WORD
     if c != NULL:
         redo_request(a.dispatch, c, header if length > 0 else own,
-                     length if length > 0 else parked.header_length, parked.binary,
+                     length if length > 0 else parked.header_length, parked.asker.binary,
                      own + parked.header_length,
                      parked.length - FRAME_HEADER_WORD - parked.header_length)
     drop_parked(a.parking, parked)
@@ -103,7 +103,7 @@ cdef void one_answer(Answers* a, const ForwardHead* head, int32_t kind, const ui
         if parked != NULL:
             redo(a, parked, payload, <int32_t>length)
         return
-    if kind == ANSWER_FRAME and c != NULL:
+    if kind == ANSWER_FRAME and c != NULL and (parked != NULL or not head.parked):
         write_frame(a, c, payload, length)
     if kind == ANSWER_OFFER and c != NULL:
         write_offer(a, c, payload, length)

@@ -52,7 +52,7 @@ from mqcore.net.serving.held cimport (
     take_cold,
 )
 from mqcore.net.serving.held_lists cimport held_forget
-from mqcore.net.serving.parked cimport drop_old_parked, parking_open
+from mqcore.net.serving.parked cimport answer_old_parked, parking_open
 from mqcore.net.serving.peer cimport Peer, peer_of
 from mqcore.net.serving.scan cimport SCAN_ENTRIES_MAX
 from mqcore.net.transport.loop cimport (
@@ -167,7 +167,7 @@ cdef void tick(Server* s) noexcept nogil:
             s.transport.trim = False
             give_pages_back()
     commits_send(&s.commits)
-    drop_old_parked(&s.parking)
+    answer_old_parked(&s.parking)
     transport_tick(&s.transport)
 
 
@@ -202,6 +202,7 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     output_flush_all(t)
     if t.steady_ms - s.tick_ms >= TICK_MS:
         tick(s)
+        output_flush_all(t)
     if s.held.walk < s.held.used:
         look_at_held(&s.held)
         output_flush_all(t)

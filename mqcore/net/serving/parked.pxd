@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
 from mqcore.net.remoting.frames cimport Request
+from mqcore.net.requests cimport Asker
 from mqcore.net.transport.transport cimport Connection, Transport
 
 cdef enum:
@@ -20,7 +21,7 @@ cdef struct ParkedRequest:
     uint8_t* frame                     # without length word
     int32_t length
     int32_t header_length
-    bint binary
+    Asker asker
     int32_t bucket                     # N7: of ParkShare.asked; -1: no send
 
 cdef struct Parking:
@@ -40,4 +41,5 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
 # has some already. It waits (N3) until there are fewer.
 cdef bint may_park(const Parking* p, const Connection* c, int32_t length) noexcept nogil
 cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil
-cdef void drop_old_parked(Parking* p) noexcept nogil
+# Requests that the coordinator has not answered for long, or whose coordinator has died: it is busy.
+cdef void answer_old_parked(Parking* p) noexcept nogil

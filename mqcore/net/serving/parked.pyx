@@ -4,13 +4,16 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
-from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of
+from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
+from mqcore.net.requests cimport Asker
+from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, say
 from mqcore.net.transport.memory cimport memory_count, memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.tables cimport name_hash
 from mqcore.wire.header cimport SEND_TOPIC, Header, text_copy
 
 cdef enum:
+    CODE_SYSTEM_BUSY = 2
     PARKED_BYTES_MAX = 64 << 20
     PARKED_LIFE_MS = 10000
     ORPHAN_LIFE_MS = 2000              # of what a coordinator that died had, after the next start
@@ -65,7 +68,10 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
     place.since_ms = p.transport.steady_ms
     place.length = request.length
     place.header_length = request.header_length
-    place.binary = request.header.binary
+    place.asker.opaque = request.header.opaque
+    place.asker.binary = request.header.binary
+    place.asker.oneway = not request.header.has_opaque or (
+        request.header.flag & (RESPONSE_BIT | ONEWAY_BIT)) != 0
     place.bucket = bucket_of(&request.header, park)
     if place.bucket >= 0:
         own.asked[place.bucket] += 1
@@ -95,8 +101,9 @@ cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil:
     parked.id = 0
 
 
-cdef void drop_old_parked(Parking* p) noexcept nogil:
-    """Requests that the coordinator never answered: their clients have given up, or it has died."""
+cdef void answer_old_parked(Parking* p) noexcept nogil:
+    cdef Connection* c
+    cdef Asker asker
     cdef int32_t i
     cdef int64_t born_until_ms = p.transport.steady_ms - PARKED_LIFE_MS
     if p.count == 0:
@@ -105,4 +112,9 @@ cdef void drop_old_parked(Parking* p) noexcept nogil:
         born_until_ms = max(born_until_ms, p.coordinator_since_ms)
     for i in range(PARKED_COUNT_MAX):
         if p.places[i].id and p.places[i].since_ms < born_until_ms:
+            c = connection_find(p.transport, p.places[i].connection)
+            asker = p.places[i].asker
             drop_parked(p, &p.places[i])
+            if c != NULL:
+                say(c, &asker, CODE_SYSTEM_BUSY,
+                    "[OVERLOAD]the coordinator did not answer in time, try again later")
