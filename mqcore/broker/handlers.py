@@ -9,7 +9,7 @@ the frames come and go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Protocol
 
 from mqcore.broker import registration
@@ -172,7 +172,7 @@ class Broker:
         self._next_expiry_ms = 0
         self._next_filters_ms = 0
         self._next_protect_ms = 0
-        self._saving = False               # offsets, in the background
+        self._saving = False               # offsets or filters, in the background
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -220,8 +220,7 @@ class Broker:
             self._save_offsets(now_ms)
         if _due(self._next_filters_ms, now_ms):
             self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
-            core.filters.clean(now_ms)
-            self._try_persist(now_ms)
+            self._once("filters", self._keep_filters(now_ms))
         if _due(self._next_protect_ms, now_ms):
             self._next_protect_ms = now_ms + PROTECT_INTERVAL_MS
             disable_slow_groups(core, now_ms)
@@ -245,6 +244,11 @@ class Broker:
         self._busy.add(name)
         self._spawn(run())
 
+    def _keep_filters(self, now_ms: int) -> Job:
+        yield from self.core.filters.clean(now_ms)
+        if self.core.filters.dirty and not self._save(self.core.filters.begin, now_ms):
+            self._next_filters_ms = now_ms         # once the offsets are on the disk
+
     def _drop_silent(self, oldest_ms: int) -> Job:
         for connection in (yield from self.core.clients.expired(oldest_ms)):
             self.core.ports.connections.close(connection)
@@ -262,7 +266,7 @@ class Broker:
         Write every table that has changed, whatever becomes of the others. Nothing may run in the
         background any more. Raises OSError, the first.
         """
-        errors = self._persist((*self._small_tables(), self.core.offsets))
+        errors = self._persist((*self._small_tables(), self.core.filters, self.core.offsets))
         if errors:
             raise errors[0]
 
@@ -401,7 +405,7 @@ class Broker:
         self.core.ports.registrar.register(registration, one_way=True)
 
     def _small_tables(self) -> tuple[_Table, ...]:
-        return self.core.topics, self.core.groups, self.core.filters
+        return self.core.topics, self.core.groups
 
     def _persist(self, tables: tuple[_Table, ...]) -> list[OSError]:
         errors = []
@@ -422,17 +426,26 @@ class Broker:
 
     def _save_offsets(self, now_ms: int) -> None:
         """Bring changed offsets to the disk, beside the requests; one time after the other."""
-        if self._saving or not self.core.offsets.dirty:
-            return
+        if self.core.offsets.dirty and not self._save(
+                lambda: self.core.offsets.files.begin(now_ms), now_ms):
+            self._next_persist_ms = now_ms         # once the filters are
+
+    def _save(self, begin: Callable[[], Iterator[None]], now_ms: int) -> bool:
+        """Write a table in the background; False: another is being written."""
+        if self._saving:
+            return False
         self._saving = True
 
         def done(error: OSError | None) -> None:
             self._saving = False
             if error is not None:
-                self._next_persist_ms = min(self._next_persist_ms, now_ms + PERSIST_RETRY_MS)
+                retry_ms = now_ms + PERSIST_RETRY_MS
+                self._next_persist_ms = min(self._next_persist_ms, retry_ms)
+                self._next_filters_ms = min(self._next_filters_ms, retry_ms)
                 _not_saved(error)
 
-        self.core.ports.background.run(self.core.offsets.files.begin(now_ms), done)
+        self.core.ports.background.run(begin(), done)
+        return True
 
 
 def _not_saved(*errors: OSError) -> None:

@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 import gc
+import json
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from mqcore.broker.request import Request
+from mqcore.broker.tables import config_file
+from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command
 from mqcore.wire.topics import TopicConfig
@@ -51,19 +55,26 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     gc.unfreeze()
 
 
-def longest_turn(bench: Bench, code: int, fields: dict[str, str | None]) -> float:
+def longest_turn(
+    bench: Bench, code: int, fields: dict[str, str | None], body: bytes | None = None,
+) -> float:
     """CPU seconds of a request's longest stretch between two pauses."""
-    command = Command(code, version=409, opaque=7, ext=dict(fields), body=hogs.bodies(code))
+    command = Command(code, version=409, opaque=7, ext=dict(fields),
+                      body=hogs.bodies(code) if body is None else body)
     request = Request(1, "10.0.0.1:4000", command, NOW_MS)
     began = time.thread_time()
     outcome = bench.broker.begin(request)
     longest = time.thread_time() - began
-    if not isinstance(outcome, Generator):
-        return longest
+    return max(longest, longest_of(outcome)) if isinstance(outcome, Generator) else longest
+
+
+def longest_of(job: Iterator[object]) -> float:
+    """The same of a job."""
+    longest = 0.0
     while True:
         began = time.thread_time()
         try:
-            next(outcome)
+            next(job)
         except StopIteration:
             return max(longest, time.thread_time() - began)
         longest = max(longest, time.thread_time() - began)
@@ -89,3 +100,78 @@ def test_neither_do_those_that_remove_much(full: Bench) -> None:
     taken = {code.name: longest_turn(full, code, fields) / unit() for code in CHANGING}
     assert {name: units for name, units in taken.items() if units > UNITS_MAX} == {}
     assert full.broker.core.offsets.topics_of("one-group") == []
+
+
+def beat(version: int, prefix: str, topics: int, **subscription: str) -> bytes:
+    return json.dumps({"clientID": "hog", "consumerDataSet": [{
+        "groupName": "hog", "subscriptionDataSet": [
+            {"topic": f"{prefix}{number}", "subString": "*", "subVersion": version, **subscription}
+            for number in range(topics)]}]}).encode()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Without the collector, whose time is no request's."""
+    made = make_bench(settings_in(tmp_path / "store"))
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+def turns_of(bench: Bench, requests: list[tuple[Code, bytes]]) -> list[float]:
+    """In units, each after the one before; without the reading of its body, which has no pause."""
+    taken = []
+    for code, body in requests:
+        began = time.thread_time()
+        fastjson.loads(body)
+        reading = time.thread_time() - began
+        taken.append((longest_turn(bench, code, {}, body) - reading) / unit())
+    bench.connections.sent.clear()
+    return taken
+
+
+def test_neither_do_the_largest_heartbeats(bench: Bench) -> None:
+    taken = turns_of(bench, [
+        (Code.HEART_BEAT, beat(1, "A", 40_000)), (Code.HEART_BEAT, beat(2, "B", 40_000)),
+        (Code.HEART_BEAT, beat(2, "B", 40_000))])
+    assert len(bench.tables.subscriptions) == 40_000
+    taken.append(longest_of(bench.broker.leaving(1)) / unit())
+    assert bench.tables.subscriptions == {}
+    long_texts = beat(3, "C", 100, subString="x" * 130_000)
+    taken += turns_of(bench, [(Code.HEART_BEAT, long_texts)])
+    assert max(taken) <= UNITS_MAX, taken
+
+
+def test_neither_do_the_largest_locks(bench: Bench) -> None:
+    body = json.dumps({"consumerGroup": "g", "clientId": "hog", "mqSet": [
+        {"topic": f"t-{number}", "brokerName": "b", "queueId": number}
+        for number in range(60_000)]}).encode()
+    taken = turns_of(bench, [
+        (code, body) for code in (Code.LOCK_BATCH_MQ, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ)])
+    assert max(taken) <= UNITS_MAX, taken
+
+
+def test_neither_do_the_largest_filters(bench: Bench, tmp_path: Path) -> None:
+    taken = turns_of(bench, [(Code.HEART_BEAT, beat(
+        1, "T", 1_200, expressionType="SQL92", subString="a = '" + "y" * 12_000 + "'"))])
+    assert len(bench.tables.shown) == 1_200
+    filters = bench.broker.core.filters
+    writing = longest_of(filters.begin())      # beside the requests, and so is what follows
+    raw = (tmp_path / "store" / "config" / "consumerFilter.json").read_bytes()
+    began = time.thread_time()
+    config_file.save_bytes(tmp_path / "alone", b"".join([raw[:1_000], raw[1_000:]]))
+    taken.append((writing - (time.thread_time() - began)) / unit())
+    taken.append(longest_of(bench.broker.leaving(1)) / unit())
+    taken.append(longest_of(filters.clean(NOW_MS)) / unit())
+    assert all(data.dead for data in filters.all())
+    assert max(taken) <= UNITS_MAX, taken
+
+
+def test_a_group_has_all_that_a_large_heartbeat_says_from_one_moment_on(bench: Bench) -> None:
+    bench.heartbeat("hog", {f"A{number}": 1 for number in range(200)})
+    command = Command(Code.HEART_BEAT, version=409, opaque=7, body=beat(2, "B", 1_000))
+    outcome = bench.broker.begin(Request(1, "10.0.0.1:4000", command, NOW_MS))
+    assert isinstance(outcome, Generator)
+    group = bench.broker.core.clients.consumers["hog"]
+    seen = {(len(group.subscriptions), "B0" in group.subscriptions) for _ in outcome}
+    assert seen == {(200, False), (1_000, True)}

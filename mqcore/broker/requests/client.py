@@ -172,11 +172,11 @@ def lock_queues(core: Core, request: Request) -> OutcomeJob:
     """LOCK_BATCH_MQ (41)."""
     group, client, queues = yield from _lock_body(request)
     check_group(group, core.groups.has(group))
-    for topic in {queue.topic for queue in queues}:
-        check_topic(topic)
     granted: list[Queue] = []
     for start in range(0, len(queues), QUEUES_A_TURN):
         some = queues[start:start + QUEUES_A_TURN]
+        for topic in {queue.topic for queue in some}:
+            check_topic(topic)
         granted += core.locks.lock(request.connection, group, client, some, request.now_ms)
         yield
     return (yield from json_answer({"lockOKMQSet": [
@@ -187,7 +187,10 @@ def lock_queues(core: Core, request: Request) -> OutcomeJob:
 
 def unlock_queues(core: Core, request: Request) -> OutcomeJob:
     """UNLOCK_BATCH_MQ (42)."""
-    core.locks.unlock(*(yield from _lock_body(request)))
+    group, client, queues = yield from _lock_body(request)
+    for start in range(0, len(queues), QUEUES_A_TURN):
+        core.locks.unlock(group, client, queues[start:start + QUEUES_A_TURN])
+        yield
     return Answer(ResponseCode.SUCCESS)
 
 
@@ -201,7 +204,11 @@ def _lock_body(request: Request) -> Generator[None, None, tuple[str, str, list[Q
         items = []
     if not isinstance(items, list) or len(items) > ENTRY_COUNT_MAX:
         raise FieldError(f"body: mqSet: expected an array of at most {ENTRY_COUNT_MAX} queues")
-    return group, client, [_queue(item) for item in items]
+    queues: list[Queue] = []
+    for start in range(0, len(items), QUEUES_A_TURN):
+        queues += map(_queue, items[start:start + QUEUES_A_TURN])
+        yield
+    return group, client, queues
 
 
 def _queue(item: object) -> Queue:

@@ -140,7 +140,11 @@ def save_text(path: Path, text: str) -> None:
     Replace the file, keeping its last content as `.bak`. Raises OSError, also for what `load` would
     not take.
     """
-    raw = text.encode("utf-8")
+    save_bytes(path, text.encode("utf-8"))
+
+
+def save_bytes(path: Path, raw: bytes) -> None:
+    """`save_text` of a text that is encoded."""
     if len(raw) > FILE_BYTES_MAX:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     files.write_atomically(path, raw, keep=files.beside(path, ".bak"))

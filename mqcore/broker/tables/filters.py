@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mqcore.broker.request import ROWS_A_TURN
 from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import fits
@@ -20,9 +21,11 @@ from mqcore.broker.tables.groups import GROUP_LENGTH_MAX
 from mqcore.broker.tables.topics import TOPIC_LENGTH_MAX
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.sql92_filter import Filter
+from mqcore.wire.fastjson import quote
 from mqcore.wire.tags import EXPRESSION_SQL92, EXPRESSION_TAG, Subscription
 
 _MEMBER = "filterDataByTopic"
+ENTRIES_A_STEP = 16                # that are written to the file between two pauses
 DEAD_AT_LOAD_MS = 30_000           # a filter that was alive in the file died this long ago
 _log = logging.getLogger(__name__)
 
@@ -75,6 +78,27 @@ def compiled(expression: str, expression_type: str) -> Filter:
     return Filter.compile(expression)
 
 
+def _topics_text(
+    topics: dict[str, list[FilterData]], unknown: dict[tuple[str, str], dict[str, Any]],
+    pieces: list[bytes],
+) -> Iterator[None]:
+    """The table of the file, as config_file.pretty has it, with pauses."""
+    separator, number = "{", 0
+    for topic, filters in topics.items():
+        pieces.append(f'{separator}\n\t\t{quote(topic)}:{{\n\t\t\t"groupFilterData":'.encode())
+        separator = "{"
+        for data in filters:
+            members = config_file.merged(data.as_json(), unknown.get((data.group, topic), {}))
+            pieces.append(f"{separator}\n\t\t\t\t{quote(data.group)}:"
+                          f"{config_file.pretty(members, 4)}".encode())
+            separator = ","
+            number += 1
+            if number % ENTRIES_A_STEP == 0:
+                yield
+        pieces.append(f'\n\t\t\t}},\n\t\t\t"topic":{quote(topic)}\n\t\t}}'.encode())
+    pieces.append(b"\n\t}" if topics else b"{}")
+
+
 class FilterTable:
     """All filters by group and topic. `gone` may be called any time, `settle` gives it its time."""
 
@@ -122,16 +146,38 @@ class FilterTable:
 
     def persist(self) -> None:
         """Write config/consumerFilter.json. Raises OSError."""
-        config_file.save(self._path, self.as_json())
-        self.dirty = False
+        for _ in self.begin():
+            continue
 
-    def as_json(self) -> dict[str, Any]:
-        topics: dict[str, dict[str, Any]] = {}
-        for data in self.all():
-            entry = topics.setdefault(data.topic, {"groupFilterData": {}, "topic": data.topic})
-            entry["groupFilterData"][data.group] = config_file.merged(
-                data.as_json(), self._unknown_of.get((data.group, data.topic), {}))
-        return config_file.merged({_MEMBER: topics}, self._unknown)
+    def begin(self) -> Iterator[None]:
+        """
+        The steps that write the file, as the table is now: an iterator to be run to its end, by any
+        thread, before the next. It raises OSError; then the table is `dirty` as before.
+        """
+        self.dirty = False
+        return self._steps([*self.all()], dict(self._unknown_of))
+
+    def _steps(
+        self, filters: list[FilterData], unknown: dict[tuple[str, str], dict[str, Any]]
+    ) -> Iterator[None]:
+        try:
+            members = {name: config_file.pretty(value, 1) for name, value in self._unknown.items()
+                       if value is not None}
+            topics: dict[str, list[FilterData]] = {}
+            for data in filters:
+                topics.setdefault(data.topic, []).append(data)
+            pieces = [b"{"]
+            for name in sorted({*members, _MEMBER}):
+                pieces.append(f"{'' if len(pieces) == 1 else ','}\n\t{quote(name)}:".encode())
+                if name == _MEMBER:
+                    yield from _topics_text(topics, unknown, pieces)
+                else:
+                    pieces.append(members[name].encode())
+            pieces.append(b"\n}")
+            config_file.save_bytes(self._path, b"".join(pieces))
+        except OSError:
+            self.dirty = True
+            raise
 
     def get(self, group: str, topic: str) -> FilterData | None:
         """A group's filter of a topic, dead or not; None: it has none, or a bad expression."""
@@ -151,42 +197,59 @@ class FilterTable:
         A newer version with another expression replaces the filter, or removes it when it does
         not compile; the same version revives a dead one; an older one changes nothing.
         """
-        self.settle(now_ms)
+        ended = dict(self._groups.get(group, {})) if group in self._gone else {}
+        self._gone.discard(group)
         wanted = {one.topic: one for one in subscriptions}
-        for topic, one in wanted.items():
+        for number, (topic, one) in enumerate(wanted.items(), 1):
+            if number % ROWS_A_TURN == 0:
+                yield
+            if topic in ended and self.get(group, topic) is ended[topic]:
+                self._end(ended[topic], now_ms)
             if one.expression_type != EXPRESSION_TAG and one.expression:
                 self._register(group, topic, one, now_ms)
                 yield
-        for topic, known in list(self._groups.get(group, {}).items()):
-            if topic not in wanted and not known.dead:
-                self._put(replace(known, dead_ms=now_ms), now_ms)
+        for topic in [topic for topic in self._groups.get(group, {}) if topic not in wanted]:
+            known = self.get(group, topic)
+            if known is not None:
+                self._end(known, now_ms)
+                yield
 
     def gone(self, group: str) -> None:
         """The last member of the group has left."""
         if group in self._groups:
             self._gone.add(group)
 
-    def settle(self, now_ms: int) -> None:
-        """Mark the filters of groups that have gone as dead."""
-        while self._gone:
-            for known in self._groups.get(self._gone.pop(), {}).copy().values():
-                if not known.dead:
-                    self._put(replace(known, dead_ms=now_ms), now_ms)
+    def settle(self, now_ms: int) -> Generator[None, None, None]:
+        """Mark the filters of groups that have gone as dead; with pauses."""
+        for group in list(self._gone):
+            for known in list(self._groups.get(group, {}).values()):
+                if group not in self._gone:
+                    break                  # it has come back
+                self._end(known, now_ms)
+                yield
+            self._gone.discard(group)
 
-    def clean(self, now_ms: int) -> None:
+    def _end(self, known: FilterData, now_ms: int) -> None:
+        if not known.dead:
+            self._put(replace(known, dead_ms=now_ms), now_ms)
+
+    def clean(self, now_ms: int) -> Generator[None, None, None]:
         """
         Forget the filters that have been dead for long (broker.filter_clean_ms), and once those
-        that a killed coordinator left in shared memory and whose groups did not come back.
+        that a killed coordinator left in shared memory and whose groups did not come back. With
+        pauses.
         """
-        self.settle(now_ms)
+        yield from self.settle(now_ms)
         if self._strangers_until_ms is not None and now_ms >= self._strangers_until_ms:
             self._strangers_until_ms = None
             for group, topic in self._shown.filters():
                 if self.get(group, topic) is None:
                     self._shown.remove_filter(group, topic)
         for known in [*self.all()]:
-            if known.dead and now_ms - known.dead_ms >= self._clean_ms:
+            if (known.dead and now_ms - known.dead_ms >= self._clean_ms
+                    and self.get(known.group, known.topic) is known):
                 self._remove(known)
+                yield
 
     def _register(self, group: str, topic: str, wanted: Subscription, now_ms: int) -> None:
         known = self.get(group, topic)
