@@ -8,7 +8,6 @@ from mqcore.store.recovery.recovered import Recovered as Recovered
 REASONS: dict[int, str]
 
 class Recovery:
-    store: str
     def __init__(
         self, segment: Segment, log_folder: str, queue_folder: str, file_entries: int, *,
         stretch_bytes: int = ..., multi_dispatch: bool = False, light_queues: bool = False,
@@ -25,6 +24,7 @@ class Recovery:
         self, starts: list[int], end: int, limit: int, torn: str, clean: bool, flushed_ms: int,
         unsynced_bytes_max: int,
     ) -> str: ...
+    def judge_same_boot(self, starts: list[int], end: int, limit: int, torn: str) -> None: ...
     def judge_entries(self, end: int, limit: int) -> None: ...
     def open_tail(self) -> Recovered: ...
     def finish(
