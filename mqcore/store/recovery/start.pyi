@@ -8,7 +8,6 @@ from mqcore.store.recovery.recovered import Recovered as Recovered
 REASONS: dict[int, str]
 
 class Recovery:
-    store: str
     def __init__(
         self, segment: Segment, log_folder: str, queue_folder: str, file_entries: int, *,
         stretch_bytes: int = ..., multi_dispatch: bool = False, light_queues: bool = False,
@@ -26,6 +25,7 @@ class Recovery:
         unsynced_bytes_max: int,
     ) -> str: ...
     def judge_same_boot(self, starts: list[int], end: int, limit: int, torn: str) -> None: ...
+    def judge_entries(self, end: int, limit: int) -> None: ...
     def open_tail(self) -> Recovered: ...
     def finish(
         self, first: int, end: int, dispatch_from: int, queues: int, torn: str
