@@ -11,7 +11,10 @@ from libc.string cimport memchr, memcmp
 
 from mqcore.endian cimport load_i16, load_i32, load_i64
 from mqcore.layout cimport (
+    HOST_V4_SIZE,
+    HOST_V6_SIZE,
     MAGIC_MESSAGE,
+    PROPERTY_SEPARATOR,
     RECORD_BODY_AFTER_HOSTS,
     RECORD_BODY_LENGTH_AFTER_HOSTS,
     RECORD_BORN_HOST,
@@ -36,12 +39,6 @@ from ipaddress import ip_address
 
 from mqcore.wire.properties import MAX_OFFSET, MIN_OFFSET, decode_properties
 from mqcore.wire.records import RecordError, decompress
-
-cdef enum:
-    HOST_V4_SIZE = 8                   # address and port
-    HOST_V6_SIZE = 20
-    NAME_END = 1
-    ITEM_END = 2
 
 cdef const char* TAGS = b"TAGS\x01"
 cdef enum:
@@ -203,7 +200,7 @@ cdef object tags_of(StoredRecord made):
     cdef const uint8_t* item_end
     cdef object found = None
     while at < end:
-        item_end = <const uint8_t*>memchr(at, ITEM_END, end - at)
+        item_end = <const uint8_t*>memchr(at, PROPERTY_SEPARATOR, end - at)
         if item_end == NULL:
             item_end = end
         if item_end - at > TAGS_LENGTH and memcmp(at, TAGS, TAGS_LENGTH) == 0:
