@@ -1,4 +1,4 @@
-"""Producers and consumers for Python applications."""
+"""All names of the client that applications use; `mqcore.client` has them."""
 from mqcore.client.admin import Admin, AdminError, AsyncAdmin
 from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
