@@ -91,15 +91,31 @@ class Sender:
     async def wait_for_room(self, size: int, timeout: float, count: int = 1) -> bool:
         """Take `count` messages of `size` bytes in as soon as they fit; whether they did."""
         deadline = self._loop.time() + timeout
-        while not self.room.try_take(size, count):
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room_waiters.append(waiter)
-            try:
-                async with asyncio.timeout(max(0.0, deadline - self._loop.time())):
+        has_waited = False
+        try:
+            while not self.room.try_take(size, count):
+                waiter: asyncio.Future[None] = self._loop.create_future()
+                if has_waited:
+                    self._room_waiters.appendleft(waiter)       # it keeps its turn
+                else:
+                    self._room_waiters.append(waiter)
+                has_waited = True
+                async with asyncio.timeout_at(deadline):
                     await waiter
-            except TimeoutError:
-                return False
-        return True
+        except TimeoutError:
+            return False
+        finally:
+            if has_waited:
+                self._wake_for_room()       # there may be room for the next one, or it was woken in
+        return True                         # this one's stead
+
+    def _wake_for_room(self) -> None:
+        """Let the next one of those that wait for room look again."""
+        while self._room_waiters:
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
 
     async def wait_until_idle(self) -> None:
         """Until every send has its outcome."""
@@ -303,11 +319,7 @@ class Sender:
             self._leave_lane(sending)
         if sending.after is not None:
             sending.after(sending)
-        while self._room_waiters:
-            waiter = self._room_waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                break
+        self._wake_for_room()
         if left == 0 and self._idle_waiters:
             waiters, self._idle_waiters = self._idle_waiters, []
             for waiter in waiters:

@@ -360,6 +360,20 @@ def test_signed_requests_carry_key_and_signature(tmp_path):
     run_on(tmp_path, scenario)
 
 
+def test_room_that_a_cancelled_send_was_given_goes_to_the_next_one(tmp_path):
+    async def scenario(address, brokers):
+        async with AsyncProducer("PG", namesrv=address, max_in_flight=1, topics=["T"]) as producer:
+            tasks = []
+            producer.send_soon(Message("T", "a"), on_done=lambda _: tasks[0].cancel())
+            tasks += [asyncio.create_task(producer.send(Message("T", body), timeout=15))
+                      for body in "bc"]
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert results[1].status is SendStatus.SEND_OK
+        assert sorted(bodies(brokers[0], 0) + bodies(brokers[0], 1)) == [b"a", b"c"]
+    run_on(tmp_path, scenario)
+
+
 def test_threads_share_a_producer_that_blocks(tmp_path):
     with cluster_thread(tmp_path) as (address, _brokers), Producer(
             "PG", namesrv=address, max_in_flight=10) as producer:
