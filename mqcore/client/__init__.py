@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mqcore.client.names import *  # noqa: F403, all of them, and only for type checkers
+else:                                   # these take a misspelled name for one of them
 
-
-def __getattr__(name: str) -> Any:
-    names = import_module("mqcore.client.names")
-    if name == "__all__":
-        return names.__all__
-    if name not in names.__all__:
-        raise AttributeError(f"module 'mqcore.client' has no attribute {name!r}")
-    return getattr(names, name)
+    def __getattr__(name: str) -> Any:
+        names = import_module("mqcore.client.names")
+        if name == "__all__":
+            return names.__all__
+        if name not in names.__all__:
+            raise AttributeError(f"module 'mqcore.client' has no attribute {name!r}")
+        return getattr(names, name)
 
 
 def __dir__() -> list[str]:

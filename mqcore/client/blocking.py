@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, ParamSpec, Self, TypeVar
 
 from mqcore.client.errors import ClientError
 from mqcore.client.role import CLOSE_TIMEOUT_S, Role
@@ -27,7 +27,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R", bound=Role)
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class LoopThread:
@@ -37,8 +37,8 @@ class LoopThread:
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.pid: int = os.getpid()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._beaten = time.monotonic()
         self._warned_of = 0.0
         self._thread = threading.Thread(target=self._run, name="mqcore-client", daemon=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from mqcore.client.blocking_producer import BlockingProducer
 from mqcore.client.config import ClientConfig
@@ -21,7 +21,7 @@ from mqcore.client.transaction import (
     transaction_result,
 )
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class TransactionProducer(BlockingProducer[AsyncTransactionProducer]):

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from mqcore.client.errors import ConnectError, QueueFull, RequestTimeout, RocketMQError
 from mqcore.client.native.answers import FrameReader, Waiter, take_expired
@@ -25,7 +26,7 @@ _TIMER_STEP_S = 0.01
 # Called with a request of the peer and the peer's address, host:port
 RequestHandler = Callable[[Command, str], Awaitable[Command | None]]
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Call(Waiter):
@@ -56,14 +57,14 @@ class Connection(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self.out = bytearray()          # frames that leave at the end of this turn of the loop
+        self.out: bytearray = bytearray()       # frames that leave at the end of this turn
         self._flush_planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._writable = asyncio.Event()
         self._writable.set()
-        self.heard_at = self._loop.time()       # when bytes of the peer came last
-        self.local_host = ""
+        self.heard_at: float = self._loop.time()       # when bytes of the peer came last
+        self.local_host: str = ""
 
     @classmethod
     async def open(

@@ -45,7 +45,7 @@ class RocketMQError(Exception):
     def __init__(self, message: str, code: int | None = None, *, remark: str = "",
                  broker: str = "", topic: str = "", stored: bool | None = False) -> None:
         super().__init__(message)
-        self.code = self.default_code if code is None else code
+        self.code: int = self.default_code if code is None else code
         self.remark = remark
         self.broker = broker
         self.topic = topic
@@ -83,7 +83,7 @@ class ConfigError(ClientError, ValueError):
 class MessageTooLarge(ConfigError):
     """A body, or all properties together, beyond the limit."""
 
-    default_code = int(ResponseCode.MESSAGE_ILLEGAL)
+    default_code: ClassVar[int] = int(ResponseCode.MESSAGE_ILLEGAL)
 
 
 class ClosedError(ClientError):
@@ -135,7 +135,7 @@ class BrokerError(RocketMQError):
         super().__init__(
             f"code {code}: {remark or 'no remark'} ({broker}{about})", code, remark=remark or "",
             broker=broker, topic=topic, stored=None if code in OUTCOME_UNKNOWN else False)
-        self.retryable = code in REFUSED_FOR_NOW or code in OUTCOME_UNKNOWN
+        self.retryable: bool = code in REFUSED_FOR_NOW or code in OUTCOME_UNKNOWN
 
 
 class AccessDenied(BrokerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.errors import ConfigError, RocketMQError
 from mqcore.client.message import Message, MessageQueue, SendResult
@@ -14,7 +14,7 @@ from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED
 _NAMES = ("before_send", "after_send", "check_forbidden", "end_transaction", "before_consume",
           "after_consume", "filter_messages")
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class MessageType(IntEnum):

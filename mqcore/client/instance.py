@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.core.namespace import unwrap, wrap
@@ -29,7 +29,7 @@ from mqcore.wire.topics import BodyError
 FIRST_HEARTBEAT_S = 1.0
 DISCOVERY_INTERVAL_S = 120.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 Handler = Callable[[Command], Awaitable[Command | None]]
 HandlerFrom = Callable[[Command, str], Awaitable[Command | None]]
@@ -49,14 +49,14 @@ class ClientInstance:
         self._handlers: dict[int, HandlerFrom] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat_lock = asyncio.Lock()
-        self.pool = ConnectionPool(
+        self.pool: ConnectionPool = ConnectionPool(
             self._on_request, connect_timeout=config.connect_timeout, tls=config.ssl_context(),
             prepare=self._prepare,
         )
-        self.name_servers = NameServers(config.name_servers, self.pool)
-        self.routes = Routes(self.name_servers)
-        self.client_id = ""
-        self.running = False
+        self.name_servers: NameServers = NameServers(config.name_servers, self.pool)
+        self.routes: Routes = Routes(self.name_servers)
+        self.client_id: str = ""
+        self.running: bool = False
 
     async def start(self) -> None:
         """Make the client id and start the timers.

@@ -50,9 +50,9 @@ class Message:
         keys: str | Iterable[str] | None = None, properties: Mapping[str, str] | None = None,
         delay_level: int = 0, flag: int = 0, wait_store: bool = True,
     ) -> None:
-        self.topic = topic
+        self.topic: str = topic
         self.body: bytes = body if type(body) is bytes else _bytes_of(body)
-        self.flag = flag and whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
+        self.flag: int = flag and whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
         self.properties: dict[str, str] = {names.WAIT: "true" if wait_store else "false"}
         if tags:
             self.properties[names.TAGS] = tags

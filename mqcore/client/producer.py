@@ -5,7 +5,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.core.compression import Compressor
@@ -45,7 +45,7 @@ _CHECKED_TOPICS_MAX = 10_000
 
 Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
-keys = KeySource()
+keys: Final = KeySource()
 _tracer_numbers = itertools.count()
 
 

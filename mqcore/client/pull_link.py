@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,7 +31,7 @@ _OFFSET_MARK = "@offset@"
 _OPAQUE_MARK = _OPAQUE_END - 1
 _WORDS = Struct(">ii")
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class PullAnswer(NamedTuple):

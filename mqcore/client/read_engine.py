@@ -40,7 +40,7 @@ class ReadEngine:
         self, instance: ClientInstance, cursors: Sequence[Cursor], subscription: Subscription, *,
         group: str, pull_count: int, buffer_bytes: int, timeout: float,
     ) -> None:
-        self.cursors = list(cursors)
+        self.cursors: list[Cursor] = list(cursors)
         self.fresh: deque[Cursor] = deque()
         self.error: RocketMQError | None = None
         self._instance = instance

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from mqcore.client.errors import RocketMQError, broker_error
 from mqcore.client.pool import ConnectionPool
@@ -19,7 +20,7 @@ from mqcore.wire.topics import BodyError, DataVersion
 REGISTER_TIMEOUT_S = 6.0
 UNREGISTER_TIMEOUT_S = 3.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 @dataclass(slots=True, frozen=True)

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import time
 import uuid
+from typing import Final
 
 from mqcore.client.errors import (
     CODE_NO_REPLY,
@@ -33,7 +34,7 @@ from mqcore.wire.records import Record, RecordError, body_crc
 WAITING_COUNT_MAX = 100_000
 _REPLY_TOPIC_END = "_REPLY_TOPIC"
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 def create_reply(request: ReceivedMessage, body: bytes | str) -> Message:

@@ -5,14 +5,14 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from mqcore.client.core.life import Life
 from mqcore.client.instance import ClientInstance
 
 CLOSE_TIMEOUT_S = 10.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Role(ABC):

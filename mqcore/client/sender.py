@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.connection import Connection
 from mqcore.client.core.faults import FaultTable
@@ -45,7 +45,7 @@ from mqcore.wire.topics import BodyError
 VIP_PORT_STEP = 2
 _RETRY_PREFIX = "%RETRY%"
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Sender:
@@ -59,8 +59,8 @@ class Sender:
         self.config = config
         self.group = group
         self.hooks = hooks
-        self.namespace = instance.config.namespace
-        self.room = Room(config.max_in_flight, config.max_in_flight_bytes)
+        self.namespace: str = instance.config.namespace
+        self.room: Room = Room(config.max_in_flight, config.max_in_flight_bytes)
         self._routes = instance.routes
         self._pool = instance.pool
         self._faults = FaultTable() if config.latency_faults else None
@@ -75,7 +75,7 @@ class Sender:
         self._learning: set[str] = set()        # topics that were just made
         self._is_in_lane = False
         self._is_vip = client.vip_channel
-        self.is_closed = False
+        self.is_closed: bool = False
         self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:

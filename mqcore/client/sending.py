@@ -5,7 +5,7 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from mqcore.client.connection import Connection
 from mqcore.client.core.retry import Tries
@@ -15,7 +15,7 @@ from mqcore.client.native.answers import Waiter
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
@@ -76,29 +76,29 @@ class Sending(Waiter):
         self, message: Message, topic: str, key: str, body: bytes, sys_flag: int, size: int,
         tries: Tries,
     ) -> None:
-        self.message = message              # of a batch: its first one
-        self.topic = topic                  # as the broker knows it
-        self.key = key
-        self.body = body
-        self.sys_flag = sys_flag
-        self.size = size
-        self.tries = tries
-        self.properties = message.properties
-        self.code = int(RequestCode.SEND_MESSAGE_V2)
+        self.message: Message = message         # of a batch: its first one
+        self.topic: str = topic                 # as the broker knows it
+        self.key: str = key
+        self.body: bytes = body
+        self.sys_flag: int = sys_flag
+        self.size: int = size
+        self.tries: Tries = tries
+        self.properties: dict[str, str] = message.properties
+        self.code: int = int(RequestCode.SEND_MESSAGE_V2)
         self.batch: list[Message] | None = None
         self.queue: MessageQueue | None = None
         self.shard: object = None
-        self.is_alone = False
-        self.may_move = False
+        self.is_alone: bool = False
+        self.may_move: bool = False
         self.outcome: Outcome | None = None
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
         self.keep: SendResult | None = None     # of an earlier try that was stored, but not OK
         self.sender: Owner | None = None
         self.chosen: MessageQueue | None = None     # for a try that waits for its connection
         self.sent_to: MessageQueue | None = None
-        self.broker = ""
+        self.broker: str = ""
         self.connection: Connection | None = None
-        self.began = 0.0
+        self.began: float = 0.0
         self.wants_place = True
 
     # -- what the connection calls ----------------------------------------------------------------

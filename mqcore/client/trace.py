@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from mqcore.client.core.trace import end_transaction_record, publish_record
 from mqcore.client.errors import QueueFull, RocketMQError
@@ -23,7 +23,7 @@ RECORD_COUNT_MAX = 2_048            # that wait to leave
 TRACE_MESSAGE_SIZE_MAX = 128_000
 _JAVA_STATES = {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE", "UNKNOWN": "UNKNOW"}
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class TraceSender(Protocol):
@@ -42,7 +42,7 @@ class TraceDispatcher:
         self._keys: set[str] = set()
         self._length = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.dropped_count = 0
+        self.dropped_count: int = 0
 
     def after_send(self, context: SendContext) -> None:
         """Called by the hooks: one try of a send has ended."""

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.core.options import whole
@@ -40,7 +40,7 @@ CHECK_COUNT_MAX = 2_000             # checks that wait or run; more are dropped,
 CHECK_ANSWER_TIMEOUT_S = 3.0
 _DECISION_TEXT = {"COMMIT": "8", "ROLLBACK": "12", "UNKNOWN": "0"}
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class LocalTransactionState(Enum):
@@ -265,7 +265,7 @@ class TransactionScope:
 
     def __init__(self, message: Message, timeout: float | None) -> None:
         self.message = message
-        self.state = LocalTransactionState.COMMIT       # what leaving well decides
+        self.state: LocalTransactionState = LocalTransactionState.COMMIT   # of leaving well
         self._timeout = timeout
         self._result: SendResult | None = None
 

@@ -10,14 +10,15 @@ from mqcore.testing.running import Broker, TestingError, broker
 
 if TYPE_CHECKING:
     from mqcore.testing.memory import MemoryBroker
+else:                                   # these take a misspelled name for one of them
+
+    def __getattr__(name: str) -> Any:
+        """`MemoryBroker` brings a broker's rules along: they are loaded when it is asked for."""
+        if name == "MemoryBroker":
+            from mqcore.testing.memory import MemoryBroker
+
+            return MemoryBroker
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["Broker", "MemoryBroker", "TestingError", "broker"]
-
-
-def __getattr__(name: str) -> Any:
-    """`MemoryBroker` brings a broker's rules along: they are loaded when it is asked for."""
-    if name == "MemoryBroker":
-        from mqcore.testing.memory import MemoryBroker
-
-        return MemoryBroker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

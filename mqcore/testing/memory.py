@@ -80,9 +80,9 @@ class MemoryBroker:
         self._stopping: asyncio.Event | None = None
         self._started = threading.Event()
         self._failure: BaseException | None = None
-        self.namesrv = ""
-        self.broker = ""
-        self.store = Path()
+        self.namesrv: str = ""
+        self.broker: str = ""
+        self.store: Path = Path()
         self.pid = 0
 
     def start(self) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from mqcore.client.admin.asynchronous import AsyncAdmin
 from mqcore.client.admin.link import TIME_LIMIT_S, TIMEOUT_S
@@ -60,118 +60,118 @@ class Admin(BlockingRole[AsyncAdmin]):
 
     # -- topics -----------------------------------------------------------------------------------
 
-    topics = _Waits(AsyncAdmin.topics)
-    system_topics = _Waits(AsyncAdmin.system_topics)
-    unit_topics = _Waits(AsyncAdmin.unit_topics)
-    topic_route = _Waits(AsyncAdmin.topic_route)
-    topic_clusters = _Waits(AsyncAdmin.topic_clusters)
-    topic_groups = _Waits(AsyncAdmin.topic_groups)
-    topic_stats = _Waits(AsyncAdmin.topic_stats)
-    topic_configs = _Waits(AsyncAdmin.topic_configs)
-    create_topic = _Waits(AsyncAdmin.create_topic)
-    update_topic = _Waits(AsyncAdmin.update_topic)
-    delete_topic = _Waits(AsyncAdmin.delete_topic)
-    order = _Waits(AsyncAdmin.order)
-    set_order = _Waits(AsyncAdmin.set_order)
-    delete_order = _Waits(AsyncAdmin.delete_order)
+    topics: Final = _Waits(AsyncAdmin.topics)
+    system_topics: Final = _Waits(AsyncAdmin.system_topics)
+    unit_topics: Final = _Waits(AsyncAdmin.unit_topics)
+    topic_route: Final = _Waits(AsyncAdmin.topic_route)
+    topic_clusters: Final = _Waits(AsyncAdmin.topic_clusters)
+    topic_groups: Final = _Waits(AsyncAdmin.topic_groups)
+    topic_stats: Final = _Waits(AsyncAdmin.topic_stats)
+    topic_configs: Final = _Waits(AsyncAdmin.topic_configs)
+    create_topic: Final = _Waits(AsyncAdmin.create_topic)
+    update_topic: Final = _Waits(AsyncAdmin.update_topic)
+    delete_topic: Final = _Waits(AsyncAdmin.delete_topic)
+    order: Final = _Waits(AsyncAdmin.order)
+    set_order: Final = _Waits(AsyncAdmin.set_order)
+    delete_order: Final = _Waits(AsyncAdmin.delete_order)
 
     # -- groups -----------------------------------------------------------------------------------
 
-    groups = _Waits(AsyncAdmin.groups)
-    group_configs = _Waits(AsyncAdmin.group_configs)
-    group_config = _Waits(AsyncAdmin.group_config)
-    create_group = _Waits(AsyncAdmin.create_group)
-    update_group = _Waits(AsyncAdmin.update_group)
-    delete_group = _Waits(AsyncAdmin.delete_group)
-    lag = _Waits(AsyncAdmin.lag)
-    lags = _Waits(AsyncAdmin.lags)
-    consume_time_spans = _Waits(AsyncAdmin.consume_time_spans)
+    groups: Final = _Waits(AsyncAdmin.groups)
+    group_configs: Final = _Waits(AsyncAdmin.group_configs)
+    group_config: Final = _Waits(AsyncAdmin.group_config)
+    create_group: Final = _Waits(AsyncAdmin.create_group)
+    update_group: Final = _Waits(AsyncAdmin.update_group)
+    delete_group: Final = _Waits(AsyncAdmin.delete_group)
+    lag: Final = _Waits(AsyncAdmin.lag)
+    lags: Final = _Waits(AsyncAdmin.lags)
+    consume_time_spans: Final = _Waits(AsyncAdmin.consume_time_spans)
 
     # -- offsets ----------------------------------------------------------------------------------
 
-    max_offset = _Waits(AsyncAdmin.max_offset)
-    min_offset = _Waits(AsyncAdmin.min_offset)
-    offset_at = _Waits(AsyncAdmin.offset_at)
-    earliest_store_time = _Waits(AsyncAdmin.earliest_store_time)
-    committed = _Waits(AsyncAdmin.committed)
-    set_offset = _Waits(AsyncAdmin.set_offset)
-    all_offsets = _Waits(AsyncAdmin.all_offsets)
-    delay_offsets = _Waits(AsyncAdmin.delay_offsets)
-    clone_offsets = _Waits(AsyncAdmin.clone_offsets)
-    correction_offsets = _Waits(AsyncAdmin.correction_offsets)
-    client_offsets = _Waits(AsyncAdmin.client_offsets)
-    reset_offsets = _Waits(AsyncAdmin.reset_offsets)
+    max_offset: Final = _Waits(AsyncAdmin.max_offset)
+    min_offset: Final = _Waits(AsyncAdmin.min_offset)
+    offset_at: Final = _Waits(AsyncAdmin.offset_at)
+    earliest_store_time: Final = _Waits(AsyncAdmin.earliest_store_time)
+    committed: Final = _Waits(AsyncAdmin.committed)
+    set_offset: Final = _Waits(AsyncAdmin.set_offset)
+    all_offsets: Final = _Waits(AsyncAdmin.all_offsets)
+    delay_offsets: Final = _Waits(AsyncAdmin.delay_offsets)
+    clone_offsets: Final = _Waits(AsyncAdmin.clone_offsets)
+    correction_offsets: Final = _Waits(AsyncAdmin.correction_offsets)
+    client_offsets: Final = _Waits(AsyncAdmin.client_offsets)
+    reset_offsets: Final = _Waits(AsyncAdmin.reset_offsets)
 
     # -- messages ---------------------------------------------------------------------------------
 
-    message = _Waits(AsyncAdmin.message)
-    message_at = _Waits(AsyncAdmin.message_at)
-    query = _Waits(AsyncAdmin.query)
-    read = _Waits(AsyncAdmin.read)
-    queue_entries = _Waits(AsyncAdmin.queue_entries)
-    consumed_by = _Waits(AsyncAdmin.consumed_by)
-    consume_directly = _Waits(AsyncAdmin.consume_directly)
+    message: Final = _Waits(AsyncAdmin.message)
+    message_at: Final = _Waits(AsyncAdmin.message_at)
+    query: Final = _Waits(AsyncAdmin.query)
+    read: Final = _Waits(AsyncAdmin.read)
+    queue_entries: Final = _Waits(AsyncAdmin.queue_entries)
+    consumed_by: Final = _Waits(AsyncAdmin.consumed_by)
+    consume_directly: Final = _Waits(AsyncAdmin.consume_directly)
 
     # -- sending ----------------------------------------------------------------------------------
 
-    send = _Waits(AsyncAdmin.send)
-    resend = _Waits(AsyncAdmin.resend)
-    send_times = _Waits(AsyncAdmin.send_times)
-    dead_letters = _Waits(AsyncAdmin.dead_letters)
-    resend_dead_letters = _Waits(AsyncAdmin.resend_dead_letters)
+    send: Final = _Waits(AsyncAdmin.send)
+    resend: Final = _Waits(AsyncAdmin.resend)
+    send_times: Final = _Waits(AsyncAdmin.send_times)
+    dead_letters: Final = _Waits(AsyncAdmin.dead_letters)
+    resend_dead_letters: Final = _Waits(AsyncAdmin.resend_dead_letters)
 
     # -- connected clients ------------------------------------------------------------------------
 
-    members = _Waits(AsyncAdmin.members)
-    producers = _Waits(AsyncAdmin.producers)
-    all_producers = _Waits(AsyncAdmin.all_producers)
-    running_info = _Waits(AsyncAdmin.running_info)
-    group_status = _Waits(AsyncAdmin.group_status)
-    plan = _Waits(AsyncAdmin.plan)
+    members: Final = _Waits(AsyncAdmin.members)
+    producers: Final = _Waits(AsyncAdmin.producers)
+    all_producers: Final = _Waits(AsyncAdmin.all_producers)
+    running_info: Final = _Waits(AsyncAdmin.running_info)
+    group_status: Final = _Waits(AsyncAdmin.group_status)
+    plan: Final = _Waits(AsyncAdmin.plan)
 
     # -- brokers ----------------------------------------------------------------------------------
 
-    clusters = _Waits(AsyncAdmin.clusters)
-    broker_status = _Waits(AsyncAdmin.broker_status)
-    cluster_status = _Waits(AsyncAdmin.cluster_status)
-    broker_config = _Waits(AsyncAdmin.broker_config)
-    update_broker_config = _Waits(AsyncAdmin.update_broker_config)
-    clean_expired_queues = _Waits(AsyncAdmin.clean_expired_queues)
-    clean_unused_topics = _Waits(AsyncAdmin.clean_unused_topics)
-    delete_expired_log = _Waits(AsyncAdmin.delete_expired_log)
-    broker_lags = _Waits(AsyncAdmin.broker_lags)
-    metadata = _Waits(AsyncAdmin.metadata)
+    clusters: Final = _Waits(AsyncAdmin.clusters)
+    broker_status: Final = _Waits(AsyncAdmin.broker_status)
+    cluster_status: Final = _Waits(AsyncAdmin.cluster_status)
+    broker_config: Final = _Waits(AsyncAdmin.broker_config)
+    update_broker_config: Final = _Waits(AsyncAdmin.update_broker_config)
+    clean_expired_queues: Final = _Waits(AsyncAdmin.clean_expired_queues)
+    clean_unused_topics: Final = _Waits(AsyncAdmin.clean_unused_topics)
+    delete_expired_log: Final = _Waits(AsyncAdmin.delete_expired_log)
+    broker_lags: Final = _Waits(AsyncAdmin.broker_lags)
+    metadata: Final = _Waits(AsyncAdmin.metadata)
 
     # -- statistics -------------------------------------------------------------------------------
 
-    stats = _Waits(AsyncAdmin.stats)
-    stats_all = _Waits(AsyncAdmin.stats_all)
+    stats: Final = _Waits(AsyncAdmin.stats)
+    stats_all: Final = _Waits(AsyncAdmin.stats_all)
 
     # -- traces -----------------------------------------------------------------------------------
 
-    trace = _Waits(AsyncAdmin.trace)
+    trace: Final = _Waits(AsyncAdmin.trace)
 
     # -- transactions -----------------------------------------------------------------------------
 
-    pending_transactions = _Waits(AsyncAdmin.pending_transactions)
-    transaction = _Waits(AsyncAdmin.transaction)
-    resume_transaction = _Waits(AsyncAdmin.resume_transaction)
-    roll_back_transaction = _Waits(AsyncAdmin.roll_back_transaction)
+    pending_transactions: Final = _Waits(AsyncAdmin.pending_transactions)
+    transaction: Final = _Waits(AsyncAdmin.transaction)
+    resume_transaction: Final = _Waits(AsyncAdmin.resume_transaction)
+    roll_back_transaction: Final = _Waits(AsyncAdmin.roll_back_transaction)
 
     # -- name servers -----------------------------------------------------------------------------
 
-    kv = _Waits(AsyncAdmin.kv)
-    kv_of = _Waits(AsyncAdmin.kv_of)
-    put_kv = _Waits(AsyncAdmin.put_kv)
-    delete_kv = _Waits(AsyncAdmin.delete_kv)
-    name_server_config = _Waits(AsyncAdmin.name_server_config)
-    update_name_server_config = _Waits(AsyncAdmin.update_name_server_config)
-    wipe_write_perm = _Waits(AsyncAdmin.wipe_write_perm)
-    add_write_perm = _Waits(AsyncAdmin.add_write_perm)
+    kv: Final = _Waits(AsyncAdmin.kv)
+    kv_of: Final = _Waits(AsyncAdmin.kv_of)
+    put_kv: Final = _Waits(AsyncAdmin.put_kv)
+    delete_kv: Final = _Waits(AsyncAdmin.delete_kv)
+    name_server_config: Final = _Waits(AsyncAdmin.name_server_config)
+    update_name_server_config: Final = _Waits(AsyncAdmin.update_name_server_config)
+    wipe_write_perm: Final = _Waits(AsyncAdmin.wipe_write_perm)
+    add_write_perm: Final = _Waits(AsyncAdmin.add_write_perm)
 
     # -- access settings --------------------------------------------------------------------------
 
-    update_acl = _Waits(AsyncAdmin.update_acl)
-    delete_acl = _Waits(AsyncAdmin.delete_acl)
-    update_white_addresses = _Waits(AsyncAdmin.update_white_addresses)
-    acl_versions = _Waits(AsyncAdmin.acl_versions)
+    update_acl: Final = _Waits(AsyncAdmin.update_acl)
+    delete_acl: Final = _Waits(AsyncAdmin.delete_acl)
+    update_white_addresses: Final = _Waits(AsyncAdmin.update_white_addresses)
+    acl_versions: Final = _Waits(AsyncAdmin.acl_versions)

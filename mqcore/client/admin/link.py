@@ -79,9 +79,9 @@ class AdminError(RocketMQError):
             f"{what} failed at {len(failures)} of {len(failures) + len(done)}: {told}"
             + (f"; done at {', '.join(done)}" if done else ""),
             first.error.code, remark=first.error.remark, broker=first.address)
-        self.failures = tuple(failures)
-        self.done = tuple(done)
-        self.retryable = any(failure.error.retryable for failure in failures)
+        self.failures: tuple[Unreachable, ...] = tuple(failures)
+        self.done: tuple[str, ...] = tuple(done)
+        self.retryable: bool = any(failure.error.retryable for failure in failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +162,12 @@ class Link(Role):
         time_limit     seconds for all that one method does
         Raises ConfigError.
         """
-        self.timeout = positive_seconds(timeout, "timeout")
-        self.time_limit = positive_seconds(time_limit, "time_limit")
+        self.timeout: float = positive_seconds(timeout, "timeout")
+        self.time_limit: float = positive_seconds(time_limit, "time_limit")
         if name_servers is not None:
             options.setdefault("namesrv", name_servers)
-        self.config = client_config(options, config, ("timeout", "time_limit", "config"))
+        self.config: ClientConfig = client_config(
+            options, config, ("timeout", "time_limit", "config"))
         super().__init__(
             _Instance(self.config, heartbeat=dict, masters_only=True), type(self).__name__)
 

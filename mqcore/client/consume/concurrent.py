@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.consume.held import Held
 from mqcore.client.consume.hooked import HookedCall
@@ -26,7 +26,7 @@ SLICE_S = 0.005                 # a worker goes on so long before the loop turns
 THREAD_SLICE_S = 0.001
 OVERDUE_LOOK_S_MAX = 30.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 Chunk = tuple[Held, list[ReceivedMessage]]
 Done = tuple[Held, list[ReceivedMessage], Outcome, float]
@@ -72,7 +72,7 @@ class ConcurrentService:
         self._stopped = False
         self._resubmits: set[asyncio.TimerHandle] = set()
         self._threads = None if call.is_async else ListenerThreads(concurrency)
-        self.calls = 0                  # of coroutine functions, begun
+        self.calls: int = 0                  # of coroutine functions, begun
 
     # -- what the member tells --------------------------------------------------------------------
 

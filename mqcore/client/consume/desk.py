@@ -5,6 +5,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from typing import Final
 
 from mqcore.client.consume.held import Held
 from mqcore.client.consume.send_back import SendBack
@@ -14,7 +15,7 @@ from mqcore.client.received import ReceivedMessage
 
 LOOK_S_MAX = 30.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Handed(ReceivedMessage):
@@ -38,7 +39,7 @@ class Desk:
         self._out: dict[Handed, None] = {}      # in the order in which they were handed out
         self._came = asyncio.Event()
         self._timers: set[asyncio.TimerHandle] = set()
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
         self._waiting.extend([(held, message) for message in messages

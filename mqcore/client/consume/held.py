@@ -26,21 +26,21 @@ class Held:
 
     def __init__(self, queue: MessageQueue, shown: MessageQueue, start: int, now: float,
                  counts: Counts, *, orderly: bool, locked: bool) -> None:
-        self.queue = queue
-        self.shown = shown
-        self.counts = counts
+        self.queue: MessageQueue = queue
+        self.shown: MessageQueue = shown
+        self.counts: Counts = counts
         self.messages: ProcessQueue[ReceivedMessage] = (
             OrderlyQueue(start) if orderly else ProcessQueue(start))
-        self.dropped = False
-        self.consuming = False          # orderly: a task works on it
-        self.start_offset = start
-        self.committed = start
+        self.dropped: bool = False
+        self.consuming: bool = False          # orderly: a task works on it
+        self.start_offset: int = start
+        self.committed: int = start
         self.marked: int | None = None
-        self.going = asyncio.Event()
+        self.going: asyncio.Event = asyncio.Event()
         self.going.set()
-        self.last_pull = now            # seconds of a monotonic clock
-        self.last_consume = 0.0
-        self.last_lock = now if locked else 0.0
+        self.last_pull: float = now            # seconds of a monotonic clock
+        self.last_consume: float = 0.0
+        self.last_lock: float = now if locked else 0.0
         self.pulls: asyncio.Task[None] | None = None
         self._room: asyncio.Event | None = None
 

@@ -75,8 +75,8 @@ class HookedCall:
         self._group = group
         self._namespace = namespace
         self._timeout = timeout
-        self.name = call.name
-        self.is_async = call.is_async
+        self.name: str = call.name
+        self.is_async: bool = call.is_async
 
     async def call(self, messages: list[ReceivedMessage], queue: MessageQueue) -> Outcome:
         if not self._hooks.all:

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from mqcore.client.consume.listener import ConsumeStatus, ListenerCall
 from mqcore.client.consume.member import GroupMember
@@ -24,7 +25,7 @@ from mqcore.wire.records import RecordError
 CLIENT_VERSION = "V4_9_8"       # the one that our requests name
 RESET_COUNT_MAX = 100_000
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Inspection:

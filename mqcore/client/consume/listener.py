@@ -7,14 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.core.redelivery import DEAD_LETTER
 from mqcore.client.errors import ConfigError
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class ConsumeStatus(Enum):
@@ -95,9 +95,9 @@ class ListenerCall:
         if not callable(listener):
             raise ConfigError(f"listener {listener!r}: expected a function")
         self._listener: Callable[..., Any] = listener
-        self.name = getattr(listener, "__qualname__", None) or repr(listener)
+        self.name: str = getattr(listener, "__qualname__", None) or repr(listener)
         self._takes_many = _parameter_count(listener) == 2
-        self.is_async = is_async(listener)
+        self.is_async: bool = is_async(listener)
         if batch > 1 and not self._takes_many:
             raise ConfigError(
                 f"batch {batch}: expected 1 for listener {self.name}, which takes one message; for"

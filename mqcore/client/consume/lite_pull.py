@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import split_addresses
@@ -43,7 +43,7 @@ POLL_TIMEOUT_S = 5.0
 SUSPEND_S = 20.0
 AUTO_COMMIT_MIN_S = 1.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 QueueListener = Callable[[str, set[MessageQueue]], None]
 

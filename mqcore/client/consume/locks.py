@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.instance import ClientInstance
@@ -16,7 +17,7 @@ RENEW_S = 20.0
 LOCK_LIFE_S = 30.0              # a lock that was not renewed for so long does not count here
 BROKER_LOCK_LIFE_S = 60.0       # ... and for so long may be another member's
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class QueueLocks:

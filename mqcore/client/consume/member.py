@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from mqcore.client.consume import pulling
@@ -25,7 +25,7 @@ from mqcore.client.consume.sharing import Sharing
 from mqcore.client.consume.stores import OffsetStore
 from mqcore.client.core.consume_stats import TopicStats
 from mqcore.client.core.offsets import Ask, start
-from mqcore.client.core.rebalance import changes
+from mqcore.client.core.rebalance import Limits, changes
 from mqcore.client.errors import RocketMQError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
@@ -40,7 +40,7 @@ SETTLE_LOOK_S = 0.01
 RESET_WAIT_S = 10.0
 SAMPLE_S = 10.0
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class GroupMember:
@@ -55,8 +55,8 @@ class GroupMember:
         self.filters: dict[str, Subscription] = {}          # of assigned topics
         self.held: dict[MessageQueue, Held] = {}
         self.stats: dict[str, TopicStats] = {}
-        self.limits = rules.limits
-        self.started_ms = 0
+        self.limits: Limits = rules.limits
+        self.started_ms: int = 0
         self._instance = instance
         self._store = store
         self._sink = sink
@@ -68,9 +68,9 @@ class GroupMember:
         self._tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
-        self.going = asyncio.Event()    # not suspended
+        self.going: asyncio.Event = asyncio.Event()    # not suspended
         self.going.set()
-        self.has_room = asyncio.Event()         # the role takes more messages
+        self.has_room: asyncio.Event = asyncio.Event()         # the role takes more messages
         self.has_room.set()
         self._announce = True
         self._all_taken = True

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.consume.held import Held
 from mqcore.client.consume.hooked import HookedCall
@@ -20,7 +20,7 @@ from mqcore.client.received import ReceivedMessage
 LOCK_LOOK_S = 0.1               # until a lock that was not renewed is looked at again
 CONTINUOUS_S = 60.0             # of one queue, while others wait for a slot
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -51,7 +51,7 @@ class OrderlyService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._threads = None if call.is_async else ListenerThreads(concurrency)
-        self.calls = 0
+        self.calls: int = 0
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
         if not held.consuming and not self._stopped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from mqcore.client.consume import pulling
 from mqcore.client.consume.held import Held
@@ -20,7 +20,7 @@ from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
 
 PULL_MARGIN_S = 15.0            # of an answer, behind the time that the broker may hold the pull
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Sink(Protocol):

@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from typing import Final
 
 from mqcore.client.core import redelivery
 from mqcore.client.errors import RocketMQError
@@ -25,7 +26,7 @@ SEND_BACK_TIMEOUT_S = 5.0
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _QUEUE_COUNT = "4"
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class SendBack:

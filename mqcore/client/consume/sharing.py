@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from mqcore.client.errors import BrokerError, ClientError, RocketMQError
 from mqcore.client.instance import ClientInstance
@@ -15,7 +15,7 @@ from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 
 MEMBERS_NAMED_MAX = 5
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Sharing:

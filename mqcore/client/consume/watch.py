@@ -5,11 +5,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Final
 
 BLOCKED_S = 1.0
 LOOK_S = 0.5
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 async def watch_loop(name: str, calls: Callable[[], int]) -> None:

@@ -6,6 +6,7 @@ import logging
 import zlib
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from mqcore.client.errors import ConfigError
 from mqcore.wire.records import (
@@ -15,7 +16,7 @@ from mqcore.wire.records import (
     FLAG_COMPRESSED,
 )
 
-log = logging.getLogger("mqcore.client")
+log: Final = logging.getLogger("mqcore.client")
 
 
 class Compression(Enum):

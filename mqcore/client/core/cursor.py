@@ -36,27 +36,27 @@ class Cursor:
 
     def __init__(self, queue: MessageQueue, topic: str, begin: int, stop: int, *, whole: bool,
                  tags: list[bytes] | None) -> None:
-        self.queue = queue
-        self.topic = topic
-        self.stop = stop
-        self.whole = whole
-        self.tags = tags
-        self.broker_id = MASTER_ID
-        self.end = -1                           # of the queue, as last heard; -1 = not yet
-        self.pulling = False
-        self.generation = 0                     # answers to what was asked before a seek are stale
+        self.queue: MessageQueue = queue
+        self.topic: str = topic
+        self.stop: int = stop
+        self.whole: bool = whole
+        self.tags: list[bytes] | None = tags
+        self.broker_id: int = MASTER_ID
+        self.end: int = -1                      # of the queue, as last heard; -1 = not yet
+        self.pulling: bool = False
+        self.generation: int = 0                # answers to what was asked before a seek are stale
         self.failing_since: float | None = None
         self.ready: deque[RawBatch] = deque()
-        self.ready_bytes = 0
+        self.ready_bytes: int = 0
         self.decoded: deque[ReceivedMessage] = deque()
         self.seek(begin)
 
     def seek(self, offset: int) -> None:
         """Go on at `offset`; what was pulled and not handed out is forgotten."""
-        self.ask = offset                       # the offset to pull next
+        self.ask: int = offset                  # the offset to pull next
         self.generation += 1
         self.pulling = False
-        self.stuck = False                      # the last answer brought nothing and no reason
+        self.stuck: bool = False                # the last answer brought nothing and no reason
         self.failing_since = None
         self.ready.clear()
         self.decoded.clear()

@@ -33,7 +33,7 @@ class Life:
     def __init__(self, name: str) -> None:
         """`name` is what errors call the role."""
         self.name = name
-        self.state = State.CREATED
+        self.state: State = State.CREATED
         self._pid = 0
         self._process = _Process.number
 

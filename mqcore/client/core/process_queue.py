@@ -30,9 +30,9 @@ class ProcessQueue(Generic[M]):
     """For listeners that take messages in any order: which are unfinished, and how far it is."""
 
     def __init__(self, start_offset: int) -> None:
-        self.next_offset = start_offset         # the next pull begins here
+        self.next_offset: int = start_offset         # the next pull begins here
         self.start_offset = start_offset
-        self.byte_count = 0                     # of unfinished bodies, as stored
+        self.byte_count: int = 0                     # of unfinished bodies, as stored
         self._unfinished: OrderedDict[int, M] = OrderedDict()
         self._last = start_offset - 1           # the largest offset ever put
 

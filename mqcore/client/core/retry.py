@@ -37,7 +37,7 @@ class Tries:
         """At most `count` tries, none begun at or after `deadline` (seconds of any one clock)."""
         self._left = count
         self._maybe_stored = False
-        self.deadline = deadline
+        self.deadline: float = deadline
 
     def begin(self) -> None:
         """Another try goes out."""

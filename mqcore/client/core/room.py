@@ -17,8 +17,8 @@ class Room:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread_count = 0          # threads that wait for room
-        self.count = 0
-        self.bytes = 0
+        self.count: int = 0
+        self.bytes: int = 0
 
     def try_take(self, size: int, count: int = 1) -> bool:
         """Whether `count` messages of `size` bytes together fit in now; they are in then."""
