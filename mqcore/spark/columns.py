@@ -1,0 +1,137 @@
+"""
+The columns of messages in Spark: names, Spark's types, Arrow's types, and record batches of them.
+
+The first nine are those of Apache's connector, under its names and types; `properties` is a map
+here, and a JSON string as there when a schema says `string`.
+"""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mqcore.spark.errors import OptionError
+
+TEXTS = "array<string>"
+MAP = "map<string,string>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """
+    name      as Spark shows it
+    type      Spark's simple name of the type
+    also      other types that a schema may give it
+    is_extra  it is there only for who asks for it
+    """
+
+    name: str
+    type: str
+    also: tuple[str, ...] = ()
+    is_extra: bool = False
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("topic", "string"),
+    Column("flag", "int"),
+    Column("body", "binary"),
+    Column("properties", MAP, ("string",)),
+    Column("brokerName", "string"),
+    Column("queueId", "int"),
+    Column("queueOffset", "bigint"),
+    Column("bornTimestamp", "timestamp"),
+    Column("storeTimestamp", "timestamp"),
+    Column("msgId", "string"),
+    Column("keys", TEXTS),
+    Column("tags", "string"),
+    Column("commitLogOffset", "bigint"),
+    Column("sysFlag", "int"),
+    Column("bodyCRC", "int"),
+    Column("bornHost", "string"),
+    Column("storeHost", "string"),
+    Column("reconsumeTimes", "int"),
+    Column("preparedTransactionOffset", "bigint"),
+    Column("gapEnd", "bigint", is_extra=True),
+)
+BY_NAME = {column.name: column for column in COLUMNS}
+BY_LOWER_NAME = {column.name.lower(): column for column in COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The columns of one read: (name, Spark type) in their order."""
+
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.fields)
+
+    def __contains__(self, name: str) -> bool:
+        return any(name == each for each, _ in self.fields)
+
+    @property
+    def ddl(self) -> str:
+        """What Spark takes for a schema."""
+        return ", ".join(f"{name} {kind}" for name, kind in self.fields)
+
+
+def all_columns(*, without: Iterable[str] = ()) -> Picked:
+    """Those that are there without asking."""
+    left_out = set(without)
+    return Picked(tuple((column.name, column.type) for column in COLUMNS
+                        if not column.is_extra and column.name not in left_out))
+
+
+def picked_by_names(text: str, *, known: Sequence[Column] = COLUMNS) -> Picked:
+    """The columns that the option `columns` names, separated by commas; raises OptionError."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise OptionError("columns: expected at least one name")
+    found = [_named(name, known, "columns") for name in names]
+    if len({column.name for column in found}) < len(found):
+        raise OptionError(f"columns {text!r}: a name stands twice")
+    return Picked(tuple((column.name, column.type) for column in found))
+
+
+def picked_by_schema(schema: Any, *, known: Sequence[Column] = COLUMNS) -> Picked:
+    """The columns of a StructType that the user gave; raises OptionError."""
+    fields = []
+    for field in schema.fields:
+        column = _named(field.name, known, "schema")
+        kind = field.dataType.simpleString()
+        if kind not in (column.type, *column.also):
+            expected = " or ".join((column.type, *column.also))
+            raise OptionError(f"schema: column {column.name} is {kind}: expected {expected}")
+        fields.append((column.name, kind))
+    return Picked(tuple(fields))
+
+
+def _named(name: str, known: Sequence[Column], where: str) -> Column:
+    by_lower = {column.name.lower(): column for column in known}
+    column = by_lower.get(name.lower())
+    if column is None:
+        near = difflib.get_close_matches(name.lower(), list(by_lower), 1)
+        hint = (f"did you mean {by_lower[near[0]].name}?" if near else
+                f"expected some of {', '.join(column.name for column in known)}")
+        raise OptionError(f"{where}: there is no column {name}: {hint}")
+    return column
+
+
+def arrow_type(kind: str) -> Any:
+    """The Arrow type that Spark wants for its type."""
+    import pyarrow as pa
+
+    return {
+        "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
+        "boolean": pa.bool_(), "timestamp": pa.timestamp("us", tz="UTC"),
+        MAP: pa.map_(pa.string(), pa.string()), TEXTS: pa.list_(pa.string()),
+    }[kind]
+
+
+def arrow_schema(picked: Picked) -> Any:
+    """The pyarrow.Schema of these columns; Spark refuses any other."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in picked.fields])
