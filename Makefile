@@ -1,5 +1,5 @@
-# The commands: build, run, test, demo, perf, soak, lint, wheel, debug, clean. Each does its own set-up
-# in .venv.
+# The commands: build, run, test, demo, perf, soak, lint, docs, wheel, debug, clean. Each does its own
+# set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build run test demo perf lint clean soak wheel debug
+.PHONY: build run test demo perf lint docs clean soak wheel debug
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -78,6 +78,10 @@ debug: $(VENV)/installed
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# -- build/docs: the client's API reference, of its docstrings
+docs: build
+	$(BIN)/python -m docs.reference
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

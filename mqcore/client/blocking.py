@@ -160,6 +160,7 @@ class BlockingRole(Generic[R]):
         """Finish what is under way, tell the brokers and close; again and again without harm.
 
         timeout   seconds for what is under way; then it is given up, with a warning
+        Raises nothing for brokers that do not answer.
         """
         LoopThread.shared().call(self._role.close(timeout))
 

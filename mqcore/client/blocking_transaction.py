@@ -37,9 +37,11 @@ class TransactionProducer(BlockingProducer[AsyncTransactionProducer]):
             group, check=check, check_threads=check_threads, config=config, **options))
 
     def transaction(self, message: Message, *, timeout: float | None = None) -> Transaction:
-        """A context for the local transaction of one message, as
-        AsyncTransactionProducer.transaction: leaving it well commits, an exception leaves the
-        message to the check, only `rollback()` rolls back."""
+        """A context for the local transaction of one message.
+
+        Leaving it well commits, an exception leaves the message to the check, only `rollback()`
+        rolls back: as AsyncTransactionProducer.transaction.
+        """
         return Transaction(self, message, timeout)
 
     def send_in_transaction(
@@ -59,14 +61,16 @@ class TransactionProducer(BlockingProducer[AsyncTransactionProducer]):
         return transaction_result(result, state, error)
 
     def begin(self, message: Message, timeout: float | None) -> SendResult:
-        """Store the half message."""
+        """Of the client itself: store the half message."""
         return self._call(self._role.begin, message, timeout)
 
     def end(
         self, message: Message, result: SendResult, state: LocalTransactionState,
         error: BaseException | None = None,
     ) -> None:
-        """Send the decision, one-way; a failure is logged, for then the check decides."""
+        """Of the client itself: send the decision, one-way; a failure is logged, for then the check
+        decides.
+        """
         self._call(self._role.end, message, result, state, error)
 
 
@@ -76,6 +80,7 @@ class Transaction(TransactionScope):
     def __init__(
         self, producer: TransactionProducer, message: Message, timeout: float | None
     ) -> None:
+        """Of the client itself: `transaction` of the producer makes it."""
         super().__init__(message, timeout)
         self._producer = producer
 

@@ -63,11 +63,11 @@ class ClientConfig:
     vip_channel         sends go to the broker's port minus 2 (1.9)
     language            what requests say the client is written in
     client_ip           part of the client id; None: the address of this machine
-    connect_timeout     of one connection
-    call_timeout        of route, heartbeat and other small calls
-    route_interval      between two questions for the routes of known topics
-    heartbeat_interval  between two heartbeats to every broker
-    persist_interval    between two commits of consumers' offsets
+    connect_timeout     of one connection, seconds
+    call_timeout        of route, heartbeat and other small calls, seconds
+    route_interval      seconds between two questions for the routes of known topics
+    heartbeat_interval  seconds between two heartbeats to every broker
+    persist_interval    seconds between two commits of consumers' offsets
     Raises ConfigError, naming the option.
     """
 

@@ -12,7 +12,11 @@ from mqcore.wire import properties as names
 
 @dataclass(slots=True, frozen=True, order=True)
 class MessageQueue:
-    """One queue of a topic; the order is the one that all members of a group agree on."""
+    """One queue of a topic; the order is the one that all members of a group agree on.
+
+    broker_name   of the broker, or of the master and its slaves
+    queue_id      0 to the topic's number of queues on that broker - 1
+    """
 
     topic: str
     broker_name: str
@@ -32,6 +36,7 @@ def _bytes_of(body: object) -> bytes:
 class Message:
     """A message to send (client.md 2.14).
 
+    topic        where it goes: 1 to 127 of a-z A-Z 0-9 % | - _
     body         bytes; a str is sent as UTF-8
     tags         what consumers filter by: one tag as a rule
     keys         what it can be found by; one, or several
@@ -65,8 +70,11 @@ class Message:
                 self.set_property(name, value)
 
     def set_property(self, name: str, value: str) -> None:
-        """Set a property of the application's own; ConfigError for one that is reserved, blank,
-        or holds the characters 1 or 2."""
+        """Set a property of the application's own.
+
+        name, value   not blank, without the characters 1 and 2
+        Raises ConfigError, also for a name that is reserved.
+        """
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigError(f"property {name!r}: {value!r}: expected two str")
         if name in names.RESERVED:
@@ -79,22 +87,27 @@ class Message:
 
     @property
     def tags(self) -> str | None:
+        """What consumers filter by; None without."""
         return self.properties.get(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
+        """What it can be found by."""
         return self.properties.get(names.KEYS, "").split()
 
     @property
     def delay_level(self) -> int:
+        """1 to 18: consumers get it later; 0: at once."""
         return int(self.properties.get(names.DELAY, "0"))
 
     @property
     def wait_store(self) -> bool:
+        """Whether the answer waits for the disk, if the broker does."""
         return self.properties.get(names.WAIT, "true") == "true"
 
     @property
     def unique_key(self) -> str | None:
+        """The client's message id, once it is sent; None before."""
         return self.properties.get(names.UNIQ_KEY)
 
 
@@ -129,6 +142,7 @@ class SendResult:
 
 
 class PullStatus(IntEnum):
+    """What a broker said to a pull: messages, none yet, none that match, or none at that offset."""
     FOUND = 0
     NO_NEW_MESSAGE = 1
     NO_MATCHED_MESSAGE = 2

@@ -103,9 +103,9 @@ class AsyncProducer(Role):
         return self._instance.unwrap(self._group)
 
     def add_hook(self, hook: object) -> None:
-        """Have an object called on the way of each message (client.md 2.9): `before_send`,
-        `after_send`, `check_forbidden`, `end_transaction`, as many of them as it has.
+        """Have an object called on the way of each message (client.md 2.9).
 
+        hook   has `before_send`, `after_send`, `check_forbidden`, or `end_transaction`
         Raises ConfigError when it has none.
         """
         self._hooks.add(hook)
@@ -304,9 +304,9 @@ class AsyncProducer(Role):
         self, message: Message, *, timeout: float | None = None,
         queue: MessageQueue | None = None, shard: object = None,
     ) -> Sending:
-        """A message that passed the checks of client.md 2.2, ready for `submit`; any thread.
+        """Of the client itself: a message that passed the checks of client.md 2.2, for `submit`.
 
-        Raises ConfigError, naming what is wrong.
+        Any thread. Raises ConfigError, naming what is wrong.
         """
         topic = self._check(message)
         properties, body, sys_flag = message.properties, message.body, 0
@@ -332,7 +332,9 @@ class AsyncProducer(Role):
         return sending
 
     def submit(self, sending: Sending) -> None:
-        """Send what was prepared, for which room was taken; in the event loop's thread."""
+        """Of the client itself: send what was prepared, for which room was taken; in the loop's
+        thread.
+        """
         if self._sender.is_closed:
             self._sender.room.give(sending.size)
             deliver(sending.outcome, None, ClosedError(f"{self._life.name} is closed"))
@@ -342,7 +344,9 @@ class AsyncProducer(Role):
             self._sender.submit(sending)
 
     def check_all(self, messages: list[Message]) -> list[str]:
-        """The unique keys of messages that passed the checks; raises like `prepare`."""
+        """Of the client itself: the unique keys of messages that passed the checks; raises like
+        `prepare`.
+        """
         for message in messages:
             if not isinstance(message, Message):
                 raise ConfigError(f"messages: expected Message, not {type(message).__name__}")

@@ -32,7 +32,7 @@ class ReceivedMessage(StoredRecord):
 
     @classmethod
     def from_bytes(cls, record: bytes, queue: MessageQueue) -> Self:
-        """One record as brokers store it; raises RecordError."""
+        """One record as brokers store it, from `queue`; raises RecordError."""
         message = cls.__new__(cls)
         fill(message, record, queue)
         return message
@@ -56,14 +56,17 @@ class ReceivedMessage(StoredRecord):
 
     @property
     def tags(self) -> str | None:
+        """What its sender gave to filter by; None without."""
         return self.properties.get(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
+        """What its sender gave to find it by."""
         return self.properties.get(names.KEYS, "").split()
 
     @property
     def delay_level(self) -> int:
+        """1 to 18 if it was sent to be delivered later, else 0."""
         return int(self.properties.get(names.DELAY, "0"))
 
     def text(self) -> str:

@@ -40,6 +40,7 @@ log: Final = logging.getLogger("mqcore.client")
 def create_reply(request: ReceivedMessage, body: bytes | str) -> Message:
     """The reply to a request that was received; any producer may send it (client.md 2.12).
 
+    body   bytes; a str is sent as UTF-8
     Raises ClientError 10007 for a message that is no request.
     """
     properties = request.properties

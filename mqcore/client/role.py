@@ -66,6 +66,7 @@ class Role(ABC):
         """Finish what is under way, tell the brokers and close; again and again without harm.
 
         timeout   seconds for what is under way; then it is given up, with a warning
+        Raises nothing for brokers that do not answer.
         """
         was_running = self._life.is_running
         if not self._life.close():

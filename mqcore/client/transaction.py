@@ -145,7 +145,7 @@ class AsyncTransactionProducer(AsyncProducer):
     # -- the two steps -----------------------------------------------------------------------------
 
     async def begin(self, message: Message, timeout: float | None) -> SendResult:
-        """Store the half message."""
+        """Of the client itself: store the half message."""
         self._life.check()
         (key,) = self.check_all([message])
         return await self.send(half_message(message, key, self._group), timeout=timeout)
@@ -154,7 +154,9 @@ class AsyncTransactionProducer(AsyncProducer):
         self, message: Message, result: SendResult, state: LocalTransactionState,
         error: BaseException | None = None,
     ) -> None:
-        """Send the decision, one-way; a failure is logged, for then the check decides."""
+        """Of the client itself: send the decision, one-way; a failure is logged, for then the check
+        decides.
+        """
         _, _, position = parse_offset_message_id(result.offset_message_id)
         ext: Ext = {
             "producerGroup": self._group, "tranStateTableOffset": str(result.queue_offset),
@@ -281,7 +283,9 @@ class TransactionScope:
         self.state = LocalTransactionState.ROLLBACK
 
     def decision(self, error: BaseException | None) -> LocalTransactionState | None:
-        """What to send when the context is left; None: leave it open, the check decides."""
+        """Of the client itself: what to send when the context is left; None: leave it open, the
+        check decides.
+        """
         if error is not None and self.state is LocalTransactionState.COMMIT:
             log.info("a transaction was left by %r: the check decides about %s", error,
                      self.result.message_id)
@@ -289,7 +293,9 @@ class TransactionScope:
         return self.state
 
     def not_safe(self) -> ClientError:
-        """The error for a half message that is stored, but not as it must be."""
+        """Of the client itself: the error for a half message that is stored, but not as it
+        must be.
+        """
         return ClientError(f"the half message is not safe ({self.result.status.name}): it is rolled"
                            " back", topic=self.message.topic, stored=False)
 
@@ -300,6 +306,7 @@ class AsyncTransaction(TransactionScope):
     def __init__(
         self, producer: AsyncTransactionProducer, message: Message, timeout: float | None
     ) -> None:
+        """Of the client itself: `transaction` of the producer makes it."""
         super().__init__(message, timeout)
         self._producer = producer
 

@@ -39,13 +39,13 @@ class Acl(Link):
         group_perms: Mapping[str, str] | None = None, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """
-        Make an account, or change what is given of one (updateAclConfig).
+        """Make an account, or change what is given of one (updateAclConfig).
 
         access_key, secret_key   at least 7 characters; a change needs both as well
         white_address            addresses that need no signature: `10.0.0.*`, `10.0.0.1,10.0.0.2`
         admin                    may change topics, groups and settings
-        default_..._perm         DENY, PUB, SUB or PUB|SUB, for what ..._perms do not name
+        default_topic_perm, default_group_perm
+                                 DENY, PUB, SUB or PUB|SUB, for what ..._perms do not name
         topic_perms, group_perms a permission for each topic or group
         broker, cluster          as of `create_topic`
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
@@ -74,7 +74,12 @@ class Acl(Link):
     async def delete_acl(
         self, access_key: str, *, broker: str | None = None, cluster: str | None = None
     ) -> tuple[str, ...]:
-        """Delete an account; BrokerError 210 when there is none. Returns the brokers' names."""
+        """Delete the account of an access key.
+
+        access_key        of the account
+        broker, cluster   as of `create_topic`
+        Returns the names of the brokers. Raises BrokerError 210 when there is none.
+        """
         return await self._acl(
             "deleting an account", RequestCode.DELETE_ACL_CONFIG,
             {"accessKey": checks.text(access_key, "access_key")}, broker, cluster)
@@ -84,10 +89,11 @@ class Acl(Link):
         self, addresses: Sequence[str], *, file: str | None = None, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """
-        Set the addresses that need no account at all (updateGlobalWhiteAddr).
+        """Set the addresses that need no account at all (updateGlobalWhiteAddr).
 
-        file   the settings file to change, a path on the broker's machine; None: the default one
+        file              the settings file to change, a path on the broker's machine; None: the
+                          default one
+        broker, cluster   as of `create_topic`
         Returns the brokers' names. Raises ConfigError, BrokerError, AdminError.
         """
         listed = checks.names(addresses, "addresses")
@@ -99,10 +105,10 @@ class Acl(Link):
     async def acl_versions(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> Found[AclVersion]:
-        """
-        Which access settings brokers have (clusterAclConfigVersion).
+        """Which access settings brokers have (clusterAclConfigVersion).
 
-        A stock broker without access control does not answer (RequestTimeout).
+        broker, cluster   as of `create_topic`
+        A stock broker without access control does not answer: raises RequestTimeout.
         """
         async def one(target: Target) -> AclVersion:
             answer = await self._ask(target.address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)

@@ -14,9 +14,8 @@ from mqcore.client.admin.transactions import Transactions
 class AsyncAdmin(
     Brokers, Statistics, Transactions, Traces, Sending, Tracking, NameServerCalls, Acl,
 ):
-    """
-    Administration of a cluster, for asyncio; use it with `async with`.
+    """Administration of a cluster, for asyncio; use it with `async with`.
 
-    Raises ConfigError for arguments that cannot be, before anything is sent. A method that asks one
-    broker raises its BrokerError or RemotingError.
+    Methods raise ConfigError for arguments that cannot be, before anything is sent. One that asks
+    one broker raises its BrokerError or RemotingError, one that asks several: AdminError.
     """

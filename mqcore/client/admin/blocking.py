@@ -43,10 +43,9 @@ class _Waits(Generic[P, R]):
 
 
 class Admin(BlockingRole[AsyncAdmin]):
-    """
-    Administration of a cluster, for code that blocks; use it with `with`.
+    """Administration of a cluster, for code that blocks; use it with `with`.
 
-    Parameters, results and errors are AsyncAdmin's.
+    Methods raise what those of AsyncAdmin raise, for which they wait.
     """
 
     def __init__(

@@ -160,21 +160,33 @@ class Brokers(Groups, Link):
     async def clean_expired_queues(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> tuple[str, ...]:
-        """Delete queues all of whose messages have expired (306); returns the brokers' names."""
+        """Delete queues all of whose messages have expired (306).
+
+        broker, cluster   as of `create_topic`
+        Returns the names of the brokers.
+        """
         return await self._clean(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker, cluster)
 
     @limited
     async def clean_unused_topics(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> tuple[str, ...]:
-        """Delete queues of topics that are no more (316); returns the brokers' names."""
+        """Delete queues of topics that are no more (316).
+
+        broker, cluster   as of `create_topic`
+        Returns the names of the brokers.
+        """
         return await self._clean(RequestCode.CLEAN_UNUSED_TOPIC, broker, cluster)
 
     @limited
     async def delete_expired_log(
         self, *, broker: str | None = None, cluster: str | None = None
     ) -> tuple[str, ...]:
-        """Delete expired files of the commit log now (329); returns the brokers' names."""
+        """Delete expired files of the commit log now (329).
+
+        broker, cluster   as of `create_topic`
+        Returns the names of the brokers.
+        """
         return await self._clean(RequestCode.DELETE_EXPIRED_COMMITLOG, broker, cluster)
 
     async def _clean(
@@ -191,7 +203,10 @@ class Brokers(Groups, Link):
     async def broker_lags(
         self, broker: str, *, ordered_only: bool = False
     ) -> tuple[GroupBacklog, ...]:
-        """How far all groups of one broker are, a topic each (brokerConsumeStats, 317)."""
+        """How far all groups of one broker are, a topic each (brokerConsumeStats, 317).
+
+        ordered_only   only of topics whose queues are ordered
+        """
         checks.flag(ordered_only, "ordered_only")
         target = await self._address(broker)
         answer = await self._ask(target.address, RequestCode.GET_BROKER_CONSUME_STATS,

@@ -197,11 +197,11 @@ class Connections(Offsets, Link):
     async def running_info(
         self, group: str, client_id: str, *, stack: bool = False, broker: str | None = None,
     ) -> RunningInfo:
-        """
-        What a member says of itself: settings, subscriptions, queues, rates (307).
+        """What a member says of itself: settings, subscriptions, queues, rates (307).
 
-        stack    also the stacks of its threads
-        broker   ask through this one, `host:port` or a name
+        group, client_id   the member
+        stack              also the stacks of its threads
+        broker             ask through this one, `host:port` or a name
         Raises BrokerError: 1 it is not connected there, 207 it does not answer.
         """
         check_group(group)
@@ -245,7 +245,7 @@ class Connections(Offsets, Link):
     async def plan(
         self, topic: str, members: Sequence[str]
     ) -> tuple[tuple[str, tuple[MessageQueue, ...]], ...]:
-        """Which of these client ids would get which queues of a topic, averagely (allocateMQ)."""
+        """Which queues of a topic these members (client ids) would get, averagely (allocateMQ)."""
         ids = checks.names(members, "members")
         if not ids or len(set(ids)) != len(ids):
             raise ConfigError(f"members {members!r:.120}: expected different client ids")

@@ -167,10 +167,17 @@ class Groups(Topics, Link):
         notify_consumer_ids_changed_enable: bool = True, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """
-        Make a group, or replace its settings (broker.md 9.5).
+        """Make a group, or replace its settings (broker.md 9.5).
 
-        broker, cluster   as of `create_topic`
+        consume_enable                       False: brokers refuse its pulls
+        consume_from_min_enable              brokers keep it; nothing follows from it
+        consume_broadcast_enable             False: brokers refuse its pulls of broadcasting members
+        retry_queue_count                    queues of its retry topic, on each broker
+        retry_max_times                      tries of a message before it goes to the dead letters
+        broker_id                            where its members pull: 0 = the master
+        which_broker_when_consume_slowly     where members pull that are far behind, a broker id
+        notify_consumer_ids_changed_enable   members hear when others join or leave
+        broker, cluster                      as of `create_topic`
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """
         config = GroupConfig(
@@ -193,11 +200,11 @@ class Groups(Topics, Link):
         notify_consumer_ids_changed_enable: bool | None = None, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[GroupOnBroker, ...]:
-        """
-        Change what is given of a group that exists; all else stays as each broker has it.
+        """Change what is given of a group that exists; all else stays as each broker has it.
 
-        Returns the new settings, a broker each. Raises ConfigError, BrokerError, AdminError;
-        BrokerError with code 26 when no broker asked has the group.
+        The parameters are those of `create_group`. Returns the new settings, a broker each. Raises
+        ConfigError, BrokerError, AdminError; BrokerError with code 26 when no broker asked has the
+        group.
         """
         check_group(group)
         given = {name: value for name, value in (
@@ -235,11 +242,11 @@ class Groups(Topics, Link):
         self, group: str, *, remove_offsets: bool = False, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """
-        Delete a group's settings; without `broker` also its topics of retries and dead letters.
+        """Delete a group's settings; without `broker` also its topics of retries and dead letters.
 
-        remove_offsets   delete what it committed as well; without that, a new group of the same
-                         name goes on there
+        remove_offsets    delete what it committed as well; without that, a new group of the same
+                          name goes on there
+        broker, cluster   as of `create_topic`
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """
         check_group(group)
@@ -257,8 +264,7 @@ class Groups(Topics, Link):
 
     @limited
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
-        """
-        How far a group is with each queue of its topics, or of one of them (208).
+        """How far a group is with each queue of its topics, or of one `topic` (208).
 
         A group that committed nothing has no queues here. Works for groups that were never
         online as well. Raises RemotingError, BrokerError when no broker answers, AdminError.

@@ -62,11 +62,12 @@ class Messages(Connections, Link):
 
     @limited
     async def message(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
-        """
-        The message with an id: the broker's (offset message id), or, with `topic`, a client's.
+        """The message with an id.
 
-        Of several copies that carry a client's id, the one stored earliest. Raises ConfigError for
-        what is no id, BrokerError or ClientError with code 208 when there is none.
+        message_id   the broker's (offset message id), or, with `topic`, a client's; of several
+                     copies that carry a client's id, the one stored earliest
+        Raises ConfigError for what is no id, BrokerError or ClientError with code 208 when there
+        is none.
         """
         checks.text(message_id, "message_id")
         if topic is not None:
@@ -260,9 +261,10 @@ class Messages(Connections, Link):
         self, queue: MessageQueue, index: int, count: int = 10, *, group: str | None = None,
         broker: str | None = None,
     ) -> QueueEntries:
-        """
-        Entries of a consume queue from an offset on (queryCq).
+        """Entries of a consume queue from an offset on (queryCq).
 
+        index    the offset of the first one
+        count    how many, at most
         group    also say whether its filter takes each
         broker   ask this one, `host:port` or a name, instead of the queue's master
         Raises BrokerError for a queue that does not exist; an offset outside gives no entries.

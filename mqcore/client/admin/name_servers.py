@@ -15,7 +15,7 @@ class NameServerCalls(Link):
 
     @limited
     async def kv(self, namespace: str, key: str) -> str | None:
-        """A value of a name server's table (101); None: there is none."""
+        """The value of `key` in a namespace of a name server's table (101); None: there is none."""
         answer = await self._ask_name_server(RequestCode.GET_KV_CONFIG, {
             "namespace": checks.text(namespace, "namespace"), "key": checks.text(key, "key"),
         }, accept=(*SUCCESS, ResponseCode.QUERY_NOT_FOUND))
@@ -33,20 +33,23 @@ class NameServerCalls(Link):
 
     @limited
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value (updateKvConfig)."""
+        """Set the value of `key` in a namespace (updateKvConfig)."""
         await self._to_each("setting a value", RequestCode.PUT_KV_CONFIG, {
             "namespace": checks.text(namespace, "namespace"), "key": checks.text(key, "key"),
             "value": checks.text(value, "value")})
 
     @limited
     async def delete_kv(self, namespace: str, key: str) -> None:
-        """Delete a value (deleteKvConfig); also when there is none."""
+        """Delete `key` from a namespace (deleteKvConfig); also when it is not there."""
         await self._to_each("deleting a value", RequestCode.DELETE_KV_CONFIG, {
             "namespace": checks.text(namespace, "namespace"), "key": checks.text(key, "key")})
 
     @limited
     async def name_server_config(self, name_server: str | None = None) -> Mapping[str, str]:
-        """All settings of one name server, `host:port`; None: one that answers (319)."""
+        """All settings of one name server (319).
+
+        name_server   `host:port`; None: one that answers
+        """
         if name_server is None:
             return settings_of((await self._ask_name_server(RequestCode.GET_NAMESRV_CONFIG)).body)
         checks.address(name_server, "name_server")
@@ -62,8 +65,7 @@ class NameServerCalls(Link):
 
     @limited
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """
-        Let no new messages come to a broker: its topics are no longer writable (205).
+        """Let no new messages come to the broker `broker_name`: its topics are not writable (205).
 
         Holds until the broker registers a change. Returns the count of topics by name server.
         """
@@ -72,7 +74,9 @@ class NameServerCalls(Link):
 
     @limited
     async def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Make a broker's topics readable and writable (327); returns as `wipe_write_perm`."""
+        """Make the topics of `broker_name` readable and writable (327); returns as
+        `wipe_write_perm`.
+        """
         return await self._perm(RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount", broker_name)
 
     async def _perm(self, code: RequestCode, count: str, broker_name: str) -> dict[str, int]:

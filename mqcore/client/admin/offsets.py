@@ -102,7 +102,10 @@ class Offsets(Groups, Link):
 
     @limited
     async def offset_at(self, queue: MessageQueue, at: checks.Moment) -> int:
-        """The offset of the message of a queue that was stored nearest to a time."""
+        """The offset of the message of a queue that was stored nearest to a time.
+
+        at   a datetime with a zone, "now", "1h ago", or ISO 8601
+        """
         at_ms = checks.moment_ms(at, "at", now())
         return await self._queue_number(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, at_ms)
 
@@ -147,8 +150,8 @@ class Offsets(Groups, Link):
 
     @limited
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """
-        Commit an offset for a group, forwards or backwards; only while its members are offline.
+        """Commit an offset of a queue for a group, forwards or backwards; while its members are
+        offline.
 
         Members that are online commit their own over it: `reset_offsets` tells them.
         """
@@ -185,10 +188,10 @@ class Offsets(Groups, Link):
 
     @limited
     async def clone_offsets(self, source: str, target: str, topic: str) -> tuple[QueueReset, ...]:
-        """
-        Give a group the offsets that another one committed for a topic (cloneGroupOffset).
+        """Give the group `target` the offsets that `source` committed for a topic
+        (cloneGroupOffset).
 
-        The group should be offline: members commit their own over it. Raises AdminError with the
+        `target` should be offline: members commit their own over it. Raises AdminError with the
         brokers that failed.
         """
         check_group(source, "source")
@@ -216,9 +219,10 @@ class Offsets(Groups, Link):
     async def correction_offsets(
         self, topic: str, compare_group: str, filter_groups: Sequence[str] = (), *, broker: str,
     ) -> dict[int, int]:
-        """
-        The smallest committed offset of each queue id over all groups of one broker (308).
+        """The smallest committed offset of each queue id of a topic over all groups of one broker
+        (308).
 
+        compare_group   goes with the request; brokers compare with no group (remoting.md 10)
         filter_groups   a stock broker deletes what these committed (remoting.md 10)
         """
         ext: Ext = {
@@ -234,9 +238,9 @@ class Offsets(Groups, Link):
     async def client_offsets(
         self, group: str, topic: str, client_id: str | None = None
     ) -> Found[ClientOffsets]:
-        """
-        How far members say that they are with a topic's queues: all, or one of them (223).
+        """How far members of a group say that they are with a topic's queues (223).
 
+        client_id   this member; None: all
         Raises BrokerError when no member is online.
         """
         check_group(group)

@@ -73,10 +73,10 @@ class Sending(Messages, Link):
         keys: Sequence[str] = (), properties: Mapping[str, str] | None = None,
         queue: MessageQueue | None = None,
     ) -> SendResult:
-        """
-        Send one message by hand (sendMessage); applications use a Producer.
+        """Send one message by hand (sendMessage); applications use a Producer.
 
-        queue   to this one; None: any
+        topic, body, tags, keys, properties   as of Message
+        queue                                 to this one; None: any
         Raises ConfigError, NoRouteError, BrokerError, RemotingError.
         """
         message = _message(check_topic(topic), body, tags, checks.names(keys, "keys"),

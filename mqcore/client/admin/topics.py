@@ -134,7 +134,9 @@ class Topics(Link):
 
     @limited
     async def topic_stats(self, topic: str) -> TopicStats:
-        """First and next offset of each queue, and when it got its newest message (202)."""
+        """First and next offset of each queue of `topic`, and when it got its newest message
+        (202).
+        """
         async def one(target: Target) -> list[QueuePositions]:
             answer = await self._ask(target.address, RequestCode.GET_TOPIC_STATS_INFO,
                                      {"topic": topic}, slow=True, topic=topic)
@@ -173,12 +175,12 @@ class Topics(Link):
         unit: bool = False, has_unit_sub: bool = False, multi_tag: bool = False,
         broker: str | None = None, cluster: str | None = None,
     ) -> tuple[str, ...]:
-        """
-        Make a topic, or replace its settings; returns when name servers know it.
+        """Make a topic, or replace its settings; returns when name servers know it.
 
         queues             of each broker; read_queues and write_queues are `queues` if not given
         perm               4 readable, 2 writable, 1 inherited
         order              also tell name servers that its queues are ordered (set_order)
+        unit, has_unit_sub, multi_tag   marks that brokers keep and name servers tell
         broker, cluster    where: one broker (`host:port` or a name), the masters of a cluster, or
                            (neither) all masters
         Returns the names of the brokers. Raises ConfigError; BrokerError, or AdminError with who
@@ -208,11 +210,11 @@ class Topics(Link):
         self, topic: str, *, read_queues: int | None = None, write_queues: int | None = None,
         perm: int | None = None, broker: str | None = None, cluster: str | None = None,
     ) -> tuple[TopicConfig, ...]:
-        """
-        Change what is given of a topic that exists; all else stays as each broker has it.
+        """Change what is given of a topic that exists; all else stays as each broker has it.
 
-        Returns the new settings, a broker each. Raises like `create_topic`; BrokerError with code
-        17 of a named broker without that topic (others without it are passed over).
+        The parameters are those of `create_topic`. Returns the new settings, a broker each. Raises
+        like it; BrokerError with code 17 of a named broker without that topic (others without it
+        are passed over).
         """
         check_topic(topic)
         _check_counts(read_queues, write_queues, perm)
@@ -314,7 +316,10 @@ class Topics(Link):
 
     @limited
     async def set_order(self, topic: str, value: str) -> None:
-        """Set the order configuration of a topic at each name server; `broker:queues;...`."""
+        """Set the order configuration of a topic at each name server.
+
+        value   `broker:queues;...`
+        """
         check_topic(topic)
         for part in checks.text(value, "value").split(";"):
             name, found, count = part.rpartition(":")

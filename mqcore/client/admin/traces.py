@@ -80,9 +80,10 @@ class Traces(Messages, Link):
 
     @limited
     async def trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> MessageTrace:
-        """
-        What is known of a message by its client's id (queryMsgTraceById).
+        """What is known of a message (queryMsgTraceById).
 
+        message_id    its client's id
+        trace_topic   where its clients write traces
         Nothing known: empty. Raises NoRouteError when there is no trace topic.
         """
         checks.text(message_id, "message_id")

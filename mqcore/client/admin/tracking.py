@@ -87,10 +87,10 @@ class Tracking(Messages, Link):
     async def consume_directly(
         self, group: str, client_id: str, message_id: str, *, topic: str | None = None,
     ) -> DirectResult:
-        """
-        Hand a stored message to the listener of one member (309); offsets stay as they are.
+        """Hand a stored message to the listener of one member (309); offsets stay as they are.
 
-        message_id   the broker's id of the message; of a client's id with its topic
+        group, client_id   the member
+        message_id         the broker's id of the message; of a client's id with its topic
         """
         check_group(group)
         checks.text(client_id, "client_id")

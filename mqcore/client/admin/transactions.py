@@ -89,10 +89,10 @@ class Transactions(Messages, Link):
 
     @limited
     async def transaction(self, message_id: str, *, broker: str | None = None) -> HalfMessage:
-        """
-        One half message by the broker's id of it.
+        """One half message.
 
-        broker   ask this one, `host:port` or a name; None: the address in the id
+        message_id   the broker's id of it
+        broker       ask this one, `host:port` or a name; None: the address in the id
         Raises ConfigError for what is no id, ClientError with code 208 when there is none.
         """
         target, record = await self._half_record(message_id, broker)
@@ -102,11 +102,11 @@ class Transactions(Messages, Link):
     async def resume_transaction(
         self, message_id: str, *, broker: str | None = None
     ) -> HalfMessage:
-        """
-        Let producers be asked about a half message again, from the first time on (323).
+        """Let producers be asked about a half message again, from the first time on (323).
 
         Also one that was given up. A pending one is replaced by a fresh one; the next round of
-        the broker's check asks. Returns it as it was. Raises ClientError when it is settled.
+        the broker's check asks. The parameters are those of `transaction`. Returns it as it was.
+        Raises ClientError when it is settled.
         """
         target, record = await self._half_record(message_id, broker)
         state = await self._state(target, record)
@@ -122,10 +122,10 @@ class Transactions(Messages, Link):
     async def roll_back_transaction(
         self, message_id: str, *, broker: str | None = None
     ) -> HalfMessage:
-        """
-        End a half message for good, as its producer would: nobody will see it (37).
+        """End a half message for good, as its producer would: nobody will see it (37).
 
-        Returns it as it was. Raises ClientError when it is not pending.
+        The parameters are those of `transaction`. Returns it as it was. Raises ClientError when it
+        is not pending.
         """
         target, record = await self._half_record(message_id, broker)
         state = await self._state(target, record)

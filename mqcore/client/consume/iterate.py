@@ -53,11 +53,12 @@ class Delivery(Handed):
         """Deliver it again later; False as `ack`.
 
         delay_level   0 = the broker decides, 1 to 18 = this level of its delays
+        Raises ConfigError for another level.
         """
         return await self._desk.again(self, whole(delay_level, "delay_level", 0, 18))
 
     async def reject(self) -> bool:
-        """No more tries: to the dead letters of the group. False as `ack`."""
+        """No more tries: to the dead letters of the group. Returns and raises as `retry`."""
         return await self._desk.again(self, DEAD_LETTER)
 
     @contextlib.asynccontextmanager
@@ -239,8 +240,9 @@ class AsyncConsumer(Role):
         self._member.resume()
 
     async def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at this time, a datetime or epoch seconds (client.md 4.15).
+        """Go on at what was stored at a time (client.md 4.15).
 
+        start   a datetime, or epoch seconds
         Messages that are out have 10 s to be acked. Raises RocketMQError.
         """
         self._life.check()
@@ -370,7 +372,7 @@ class Consumer(BlockingRole[AsyncConsumer]):
         LoopThread.shared().post(self._role.resume)
 
     def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at this time; raises RocketMQError."""
+        """Go on at what was stored at a time, as AsyncConsumer.reset_offsets."""
         self._call(self._role.reset_offsets, start)
 
     def __exit__(

@@ -90,7 +90,10 @@ class AsyncLitePullConsumer(Role):
     """Subscribe, or assign queues by hand; then poll. The first call decides which of the two."""
 
     def __init__(self, group: str, **options: Unpack[LitePullOptions]) -> None:
-        """`options` of LitePullSettings and ClientConfig; raises ConfigError, naming it."""
+        """group     the consumer group
+        options   of LitePullSettings and ClientConfig
+        Raises ConfigError, naming the option.
+        """
         config, settings = settings_from(options, LitePullSettings)
         self._settings = settings
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
@@ -139,8 +142,11 @@ class AsyncLitePullConsumer(Role):
         self._is_assigned = assigned
 
     def subscribe(self, topic: str, expression: str = SUBSCRIBE_ALL) -> None:
-        """Take a share of a topic's queues; before or after the start. `TagA || TagB`, or
-        Sql92(...). Raises ConfigError, ClientError after `assign`."""
+        """Take a share of a topic's queues; before or after the start.
+
+        expression   `TagA || TagB`, or Sql92(...)
+        Raises ConfigError, ClientError after `assign`.
+        """
         name = self._instance.wrap(check_topic(topic))
         wanted = subscription(name, expression, _now_ms())
         self._choose(False)
@@ -158,7 +164,11 @@ class AsyncLitePullConsumer(Role):
         self._member.assign(wrapped)
 
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """The filter of an assigned topic; raises ConfigError, ClientError after the start."""
+        """The filter of an assigned topic; before the start.
+
+        expression   `TagA || TagB`
+        Raises ConfigError, ClientError after the start.
+        """
         if self.is_running:
             raise ClientError("filters of assigned topics: expected before the start")
         name = self._instance.wrap(check_topic(topic))
@@ -191,6 +201,7 @@ class AsyncLitePullConsumer(Role):
         """The next messages, of one queue; an empty list when none come in time.
 
         timeout   seconds; None = the option poll_timeout. 0 = what is there now
+        Raises ClosedError.
         """
         self._life.check()
         now = time.monotonic()
@@ -281,23 +292,33 @@ class AsyncLitePullConsumer(Role):
             raise ClientError(f"{queue} is not assigned")
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp: float) -> int:
-        """The offset of what was stored around a time (epoch seconds); raises RocketMQError."""
+        """The offset of what was stored in a queue around a time.
+
+        timestamp   epoch seconds
+        Raises RocketMQError.
+        """
         self._life.check()
         return await pulling.offset_at(
             self._instance, self._wrapped(queue), round(timestamp * 1000))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these no more; what was pulled of them is still polled."""
+        """Pull these queues no more; what was pulled of them is still polled. Raises ClientError
+        for
+        one that is not assigned.
+        """
         for queue in queues:
             self._assigned(queue).going.clear()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull them again."""
+        """Pull these queues again; raises as `pause`."""
         for queue in queues:
             self._assigned(queue).going.set()
 
     def update_name_server_address(self, addresses: str | Iterable[str]) -> None:
-        """Ask these name servers from now on (`host:port;host:port`, or a list)."""
+        """Ask other name servers from now on.
+
+        addresses   `host:port;host:port`, or a list
+        """
         self._instance.name_servers.update(split_addresses(
             addresses if isinstance(addresses, str) else list(addresses)))
 
@@ -350,19 +371,21 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         super().__init__(AsyncLitePullConsumer(group, **options))
 
     def subscribe(self, topic: str, expression: str = SUBSCRIBE_ALL) -> None:
-        """Take a share of a topic's queues; raises ConfigError, ClientError."""
+        """Take a share of a topic's queues, as AsyncLitePullConsumer.subscribe."""
         in_loop(lambda: self._role.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Give a topic up."""
+        """Give a topic up, as AsyncLitePullConsumer.unsubscribe."""
         in_loop(lambda: self._role.unsubscribe(topic))
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues; raises ClientError after `subscribe`."""
+        """Read exactly these queues, as AsyncLitePullConsumer.assign."""
         in_loop(lambda: self._role.assign(queues))
 
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """The filter of an assigned topic; raises ConfigError, ClientError after the start."""
+        """The filter of an assigned topic, as
+        AsyncLitePullConsumer.set_sub_expression_for_assign.
+        """
         in_loop(lambda: self._role.set_sub_expression_for_assign(topic, expression))
 
     def assignment(self) -> set[MessageQueue]:
@@ -380,11 +403,11 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         in_loop(lambda: self._role.register_topic_message_queue_change_listener(topic, listener))
 
     def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
-        """The next messages, of one queue; an empty list when none come in time (seconds)."""
+        """The next messages, of one queue, as AsyncLitePullConsumer.poll."""
         return self._call(self._role.poll, timeout)
 
     def commit_sync(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit what was polled, or these offsets; raises RocketMQError."""
+        """Commit what was polled, or these offsets, as AsyncLitePullConsumer.commit_sync."""
         self._call(self._role.commit_sync, offsets)
 
     def commit(self, queues: Iterable[MessageQueue]) -> None:
@@ -396,31 +419,33 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         return self._call(self._role.committed, queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset; raises ClientError."""
+        """Go on at this offset in a queue, as AsyncLitePullConsumer.seek."""
         self._call(self._role.seek, queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that can be read; raises ClientError."""
+        """Go on at the first message that can be read, as AsyncLitePullConsumer.seek_to_begin."""
         self._call(self._role.seek_to_begin, queue)
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message; raises ClientError."""
+        """Go on behind the last message, as AsyncLitePullConsumer.seek_to_end."""
         self._call(self._role.seek_to_end, queue)
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp: float) -> int:
-        """The offset of what was stored around a time (epoch seconds); raises RocketMQError."""
+        """The offset of what was stored around a time, as
+        AsyncLitePullConsumer.offset_for_timestamp.
+        """
         return self._call(self._role.offset_for_timestamp, queue, timestamp)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these no more; what was pulled of them is still polled."""
+        """Pull these queues no more, as AsyncLitePullConsumer.pause."""
         in_loop(lambda: self._role.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull them again."""
+        """Pull these queues again, as AsyncLitePullConsumer.resume."""
         in_loop(lambda: self._role.resume(queues))
 
     def update_name_server_address(self, addresses: str | Iterable[str]) -> None:
-        """Ask these name servers from now on."""
+        """Ask other name servers, as AsyncLitePullConsumer.update_name_server_address."""
         in_loop(lambda: self._role.update_name_server_address(addresses))
 
 

@@ -34,7 +34,10 @@ class AsyncPullConsumer(Role):
     """Pulls from queues that it is told, in a group that shares nothing out."""
 
     def __init__(self, group: str, **options: Unpack[GroupOptions]) -> None:
-        """`options` of GroupSettings and ClientConfig; raises ConfigError, naming it."""
+        """group     the consumer group
+        options   of GroupSettings and ClientConfig
+        Raises ConfigError, naming the option.
+        """
         config, settings = settings_from(options, GroupSettings)
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
         super().__init__(self._instance, f"pull consumer {group}")
@@ -67,7 +70,7 @@ class AsyncPullConsumer(Role):
         self, queue: MessageQueue, offset: int, max: int = 32, expression: str = SUBSCRIBE_ALL, *,
         timeout: float = PULL_TIMEOUT_S,
     ) -> PullResult[ReceivedMessage]:
-        """What there is from this offset on, at once.
+        """What there is in a queue from an offset on, at once.
 
         max         messages, at most; brokers have limits of their own
         expression  `TagA || TagB`, or Sql92(...)
@@ -79,7 +82,7 @@ class AsyncPullConsumer(Role):
     async def pull_block_if_not_found(
         self, queue: MessageQueue, offset: int, max: int = 32, expression: str = SUBSCRIBE_ALL,
     ) -> PullResult[ReceivedMessage]:
-        """The same; the broker waits up to 20 s for the first message."""
+        """As `pull`; the broker waits up to 20 s for the first message."""
         return await self._pull(queue, offset, max, expression, BLOCK_S, BLOCK_TIMEOUT_S)
 
     async def _pull(
@@ -96,14 +99,14 @@ class AsyncPullConsumer(Role):
             timeout=positive_seconds(timeout, "timeout")), ReceivedMessage, queue)
 
     async def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Commit an offset; raises RocketMQError."""
+        """Commit an offset of a queue; raises RocketMQError."""
         self._life.check()
         await self._know(self._wrapped(queue))
         await self._store.write(
             {self._wrapped(queue): whole(offset, "offset", 0, 2**63 - 1)}, wait=True)
 
     async def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None: there is none. Raises RocketMQError."""
+        """The committed offset of a queue; None: there is none. Raises RocketMQError."""
         self._life.check()
         await self._know(self._wrapped(queue))
         return await self._store.read(self._wrapped(queue))
@@ -115,15 +118,16 @@ class AsyncPullConsumer(Role):
         return await pulling.max_offset(self._instance, self._wrapped(queue))
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The smallest offset that still can be read; raises RocketMQError."""
+        """The smallest offset of a queue that still can be read; raises RocketMQError."""
         self._life.check()
         await self._know(self._wrapped(queue))
         return await pulling.min_offset(self._instance, self._wrapped(queue))
 
     async def send_message_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Have a message delivered by the group's retry topic; whether a broker has it.
+        """Have a message delivered by the group's retry topic.
 
-        delay_level   0 = the broker decides, -1 = to the dead letters
+        delay_level   0 = the broker decides, -1 = to the dead letters, 1 to 18 = this level
+        Returns whether a broker has it. Raises ConfigError, ClosedError.
         """
         self._life.check()
         return await self._send_back.later(message, whole(delay_level, "delay_level", -1, 18))
@@ -158,21 +162,21 @@ class PullConsumer(BlockingRole[AsyncPullConsumer]):
         self, queue: MessageQueue, offset: int, max: int = 32, expression: str = SUBSCRIBE_ALL, *,
         timeout: float = PULL_TIMEOUT_S,
     ) -> PullResult[ReceivedMessage]:
-        """What there is from this offset on, at once; raises RocketMQError, ConfigError."""
+        """What there is in a queue from an offset on, as AsyncPullConsumer.pull."""
         return self._call(self._role.pull, queue, offset, max, expression, timeout=timeout)
 
     def pull_block_if_not_found(
         self, queue: MessageQueue, offset: int, max: int = 32, expression: str = SUBSCRIBE_ALL,
     ) -> PullResult[ReceivedMessage]:
-        """The same; the broker waits up to 20 s for the first message."""
+        """The same, waiting for the first message, as AsyncPullConsumer.pull_block_if_not_found."""
         return self._call(self._role.pull_block_if_not_found, queue, offset, max, expression)
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Commit an offset; raises RocketMQError."""
+        """Commit an offset of a queue, as AsyncPullConsumer.update_consume_offset."""
         self._call(self._role.update_consume_offset, queue, offset)
 
     def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None: there is none. Raises RocketMQError."""
+        """The committed offset of a queue, as AsyncPullConsumer.fetch_consume_offset."""
         return self._call(self._role.fetch_consume_offset, queue)
 
     def max_offset(self, queue: MessageQueue) -> int:
@@ -180,9 +184,9 @@ class PullConsumer(BlockingRole[AsyncPullConsumer]):
         return self._call(self._role.max_offset, queue)
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The smallest offset that still can be read; raises RocketMQError."""
+        """The smallest offset that can be read, as AsyncPullConsumer.min_offset."""
         return self._call(self._role.min_offset, queue)
 
     def send_message_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Have a message delivered by the group's retry topic; whether a broker has it."""
+        """Have a message delivered again, as AsyncPullConsumer.send_message_back."""
         return self._call(self._role.send_message_back, message, delay_level)

@@ -164,9 +164,11 @@ class AsyncPushConsumer(Role):
         return self._member.heartbeat()
 
     def add_hook(self, hook: object) -> None:
-        """Have an object called on the way of messages: `before_consume`, `after_consume` (with a
-        ConsumeHookContext, in the listener's thread) and `filter_messages` (FilterHookContext), as
-        many of them as it has. Raises ConfigError when it has none.
+        """Have an object called on the way of messages.
+
+        hook   has `before_consume`, `after_consume` (with a ConsumeHookContext, in the listener's
+               thread), `filter_messages` (with a FilterHookContext), or some of them
+        Raises ConfigError when it has none.
         """
         self._hooks.add(hook)
 
@@ -197,15 +199,18 @@ class AsyncPushConsumer(Role):
         self._member.resume()
 
     async def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at this time, a datetime or epoch seconds (client.md 4.15).
+        """Go on at what was stored at a time (client.md 4.15).
 
+        start   a datetime, or epoch seconds
         Running listener calls have 10 s to end. Raises RocketMQError when a broker cannot say.
         """
         self._life.check()
         await reset_offsets(self._instance, self._member, start)
 
     async def run(self) -> None:
-        """Consume until SIGTERM, SIGINT or `close`; starts what is not started, and closes it."""
+        """Consume until SIGTERM, SIGINT or `close`; starts what is not started, and closes it.
+        Raises as `start`.
+        """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         signals = []
@@ -293,7 +298,7 @@ class PushConsumer(BlockingRole[AsyncPushConsumer]):
         in_loop(self._role.resume)
 
     def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at this time; raises RocketMQError."""
+        """Go on at what was stored at a time, as AsyncPushConsumer.reset_offsets."""
         self._call(self._role.reset_offsets, start)
 
     def run(self) -> None:
