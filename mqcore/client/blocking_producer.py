@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar, Unpack
+from typing import TypeVar, Unpack, overload
 
 from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.config import ClientConfig
@@ -12,12 +12,21 @@ from mqcore.client.errors import ClientError
 from mqcore.client.future import SendFuture
 from mqcore.client.many import Shard
 from mqcore.client.message import Message, MessageQueue, SendResult
-from mqcore.client.producer import AsyncProducer, Selector, shard_of
+from mqcore.client.producer import AsyncProducer, shard_of
 from mqcore.client.producer_config import ProducerOptions
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.sending import Sending
+from mqcore.client.serialization import (
+    NO_BODY,
+    MessageFields,
+    Selector,
+    SendFields,
+    SendOptions,
+    message_of,
+)
 
 A = TypeVar("A", bound=AsyncProducer)
+OnDone = Callable[[Future[SendResult]], object]
 
 
 class BlockingProducer(BlockingRole[A]):
@@ -38,24 +47,42 @@ class BlockingProducer(BlockingRole[A]):
         called in the client's thread."""
         self._role.add_hook(hook)
 
+    def message(self, topic: str, body: object, **fields: Unpack[MessageFields]) -> Message:
+        """A message with a serialized body, as AsyncProducer.message."""
+        return self._role.message(topic, body, **fields)
+
+    @overload
+    def send(self, message: Message, **how: Unpack[SendOptions]) -> SendResult: ...
+    @overload
+    def send(self, topic: str, body: object, /, **how: Unpack[SendFields]) -> SendResult: ...
+
     def send(
-        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
-        shard: object = None, selector: Selector | None = None, arg: object = None,
+        self, message: Message | str, body: object = NO_BODY, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
+        arg: object = None, **fields: Unpack[MessageFields],
     ) -> SendResult:
         """Send one message and wait until it is stored, as AsyncProducer.send."""
         loop = LoopThread.shared()
         if loop.is_here:
             raise ClientError("send would wait for itself in a callback of the client: use"
                               " send_soon")
-        future = self.send_soon(
-            message, timeout=timeout, queue=queue, shard=shard, selector=selector, arg=arg)
-        return loop.wait(future)
+        message = message_of(self._role._config.serializer, message, body, fields)
+        return loop.wait(self._soon(message, None, timeout, queue, shard, selector, arg))
+
+    @overload
+    def send_soon(
+        self, message: Message, *, on_done: OnDone | None = None, **how: Unpack[SendOptions],
+    ) -> SendFuture: ...
+    @overload
+    def send_soon(
+        self, topic: str, body: object, /, *, on_done: OnDone | None = None,
+        **how: Unpack[SendFields],
+    ) -> SendFuture: ...
 
     def send_soon(
-        self, message: Message, *,
-        on_done: Callable[[Future[SendResult]], object] | None = None,
+        self, message: Message | str, body: object = NO_BODY, *, on_done: OnDone | None = None,
         timeout: float | None = None, queue: MessageQueue | None = None, shard: object = None,
-        selector: Selector | None = None, arg: object = None,
+        selector: Selector | None = None, arg: object = None, **fields: Unpack[MessageFields],
     ) -> SendFuture:
         """Send one message; the future that is returned gets its result.
 
@@ -63,6 +90,13 @@ class BlockingProducer(BlockingRole[A]):
         Waits while max_in_flight messages are on their way, up to `timeout`; QueueFull then. The
         other parameters and errors are those of AsyncProducer.send.
         """
+        message = message_of(self._role._config.serializer, message, body, fields)
+        return self._soon(message, on_done, timeout, queue, shard, selector, arg)
+
+    def _soon(
+        self, message: Message, on_done: OnDone | None, timeout: float | None,
+        queue: MessageQueue | None, shard: object, selector: Selector | None, arg: object,
+    ) -> SendFuture:
         role = self._role
         role._life.check()
         sending = role.prepare(message, timeout=timeout, queue=queue,
@@ -97,19 +131,34 @@ class BlockingProducer(BlockingRole[A]):
         """Send messages of one topic in one request, as AsyncProducer.send_batch."""
         return self._call(self._role.send_batch, messages, timeout=timeout, queue=queue)
 
+    @overload
+    def send_oneway(self, message: Message, **how: Unpack[SendOptions]) -> None: ...
+    @overload
+    def send_oneway(self, topic: str, body: object, /, **how: Unpack[SendFields]) -> None: ...
+
     def send_oneway(
-        self, message: Message, *, queue: MessageQueue | None = None, shard: object = None,
-        selector: Selector | None = None, arg: object = None, timeout: float | None = None,
+        self, message: Message | str, body: object = NO_BODY, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
+        arg: object = None, **fields: Unpack[MessageFields],
     ) -> None:
         """Send without an answer, as AsyncProducer.send_oneway."""
-        self._call(self._role.send_oneway, message, queue=queue, shard=shard, selector=selector,
-                   arg=arg, timeout=timeout)
+        message = message_of(self._role._config.serializer, message, body, fields)
+        self._call(self._role.send_oneway, message, timeout=timeout, queue=queue, shard=shard,
+                   selector=selector, arg=arg)
+
+    @overload
+    def request(self, message: Message, **how: Unpack[SendOptions]) -> ReceivedMessage: ...
+    @overload
+    def request(
+        self, topic: str, body: object, /, **how: Unpack[SendFields]) -> ReceivedMessage: ...
 
     def request(
-        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
-        shard: object = None, selector: Selector | None = None, arg: object = None,
+        self, message: Message | str, body: object = NO_BODY, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
+        arg: object = None, **fields: Unpack[MessageFields],
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of a consumer, as AsyncProducer.request."""
+        message = message_of(self._role._config.serializer, message, body, fields)
         return self._call(self._role.request, message, timeout=timeout, queue=queue, shard=shard,
                           selector=selector, arg=arg)
 

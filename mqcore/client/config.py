@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 from mqcore.client.core.options import check_known, positive_seconds, split_address
 from mqcore.client.core.signature import Credentials
 from mqcore.client.errors import ConfigError
+from mqcore.client.events import EventListener
 from mqcore.wire.codes import LanguageCode
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -43,6 +44,7 @@ class ClientOptions(TypedDict, total=False):
     route_interval: float
     heartbeat_interval: float
     persist_interval: float
+    on_event: EventListener | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,8 @@ class ClientConfig:
     route_interval      seconds between two questions for the routes of known topics
     heartbeat_interval  seconds between two heartbeats to every broker
     persist_interval    seconds between two commits of consumers' offsets
+    on_event            called with each Event (Connected, Disconnected, RouteChanged, Rebalanced,
+                        SlowListener), in the thread of the role's event loop: it must not block
     Raises ConfigError, naming the option.
     """
 
@@ -88,6 +92,7 @@ class ClientConfig:
     route_interval: float = 30.0
     heartbeat_interval: float = 30.0
     persist_interval: float = 5.0
+    on_event: EventListener | None = None
 
     def __post_init__(self) -> None:
         namesrv = os.environ.get(NAMESRV_VARIABLE, "") if self.namesrv is None else self.namesrv
@@ -105,6 +110,8 @@ class ClientConfig:
             value = getattr(self, name)
             if not isinstance(value, str) or not all(c.isalnum() or c in "_-" for c in value):
                 raise ConfigError(f"{name} {value!r}: expected letters, digits, _ and -")
+        if self.on_event is not None and not callable(self.on_event):
+            raise ConfigError(f"on_event {self.on_event!r}: expected a function")
         if not isinstance(self.tls, bool | ssl.SSLContext):
             raise ConfigError(f"tls {self.tls!r}: expected True, False or an ssl.SSLContext")
 

@@ -25,6 +25,8 @@ _TIMER_STEP_S = 0.01
 
 # Called with a request of the peer and the peer's address, host:port
 RequestHandler = Callable[[Command, str], Awaitable[Command | None]]
+# Called with the peer's address and the error that ended the connection, if one did
+LostHandler = Callable[[str, Exception | None], None]
 
 log: Final = logging.getLogger("mqcore.client")
 
@@ -48,9 +50,14 @@ class Call(Waiter):
 class Connection(asyncio.BufferedProtocol):
     """Calls that wait for answers, one-way sends, and requests of the peer."""
 
-    def __init__(self, address: str, on_request: RequestHandler | None = None) -> None:
-        """Made by `open`; `on_request` answers the peer's requests (None: code 3)."""
+    def __init__(
+        self, address: str, on_request: RequestHandler | None = None,
+        on_lost: LostHandler | None = None,
+    ) -> None:
+        """Made by `open`; `on_request` answers the peer's requests (None: code 3), `on_lost` hears
+        of the end."""
         self.address = address
+        self._on_lost = on_lost
         self._on_request = on_request
         self._waiting: dict[int, Waiter] = {}
         self._reader = FrameReader(self._waiting, self._serve, self._stray)
@@ -70,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     async def open(
         cls, host: str, port: int, *, on_request: RequestHandler | None = None,
         timeout: float = CONNECT_TIMEOUT_S, tls: ssl.SSLContext | None = None,
+        on_lost: LostHandler | None = None,
     ) -> Connection:
         """Connect within `timeout`, by TLS with a context; raises ConnectError."""
         loop = asyncio.get_running_loop()
@@ -77,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, on_request), host, port, ssl=tls,
+                    lambda: cls(address, on_request, on_lost), host, port, ssl=tls,
                 )
         except (OSError, TimeoutError) as error:
             raise ConnectError(f"cannot connect to {address}: {error!r}",
@@ -182,6 +190,8 @@ class Connection(asyncio.BufferedProtocol):
         for waiter in waiting:
             waiter.failed(ConnectError(f"connection to {self.address} closed: {error!r}",
                                        broker=self.address, stored=None))
+        if self._on_lost is not None:
+            self._on_lost(self.address, error)
 
     def pause_writing(self) -> None:
         self._writable.clear()

@@ -18,6 +18,8 @@ from mqcore.client.errors import (
     RocketMQError,
     broker_error,
 )
+from mqcore.client.events import Connected, Disconnected, Event, RouteChanged, tell
+from mqcore.client.message import MessageQueue
 from mqcore.client.name_servers import NameServers, discover
 from mqcore.client.pool import ConnectionPool, client_request
 from mqcore.client.route import Routes
@@ -51,10 +53,11 @@ class ClientInstance:
         self._heartbeat_lock = asyncio.Lock()
         self.pool: ConnectionPool = ConnectionPool(
             self._on_request, connect_timeout=config.connect_timeout, tls=config.ssl_context(),
-            prepare=self._prepare,
+            prepare=self._prepare, on_open=self._on_open, on_lost=self._on_lost,
         )
         self.name_servers: NameServers = NameServers(config.name_servers, self.pool)
         self.routes: Routes = Routes(self.name_servers)
+        self.routes.on_change(self._on_route)
         self.client_id: str = ""
         self.running: bool = False
 
@@ -93,6 +96,35 @@ class ClientInstance:
             command.ext = {**(command.ext or {}), "ReqT": "0"}
         if self.config.account is not None:
             sign(command, self.config.account)
+
+    # -- what the application is told --------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Give an event to the application."""
+        tell(self.config.on_event, event)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the application wants events."""
+        return self.config.on_event is not None
+
+    def shown(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as the application knows it."""
+        return MessageQueue(self.unwrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _on_open(self, address: str) -> None:
+        self.tell(Connected(client_id=self.client_id, address=address))
+
+    def _on_lost(self, address: str, error: Exception | None) -> None:
+        self.tell(Disconnected(client_id=self.client_id, address=address, error=error))
+
+    def _on_route(self, topic: str) -> None:
+        if self.is_watched:
+            self.tell(RouteChanged(
+                client_id=self.client_id, topic=self.unwrap(topic),
+                queues=tuple(map(self.shown, self.routes.queues_to_read(topic)))))
+
+    # -- in the background -------------------------------------------------------------------------
 
     async def _discover(self) -> None:
         """Ask for the name servers again; a failure is logged and the old ones stay."""

@@ -6,7 +6,12 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
-from mqcore.client.connection import CONNECT_TIMEOUT_S, Connection, RequestHandler
+from mqcore.client.connection import (
+    CONNECT_TIMEOUT_S,
+    Connection,
+    LostHandler,
+    RequestHandler,
+)
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import ClientError, ClosedError, ConnectError, RequestTimeout
 from mqcore.wire.codes import LanguageCode, RequestCode
@@ -34,17 +39,21 @@ class ConnectionPool:
         self, on_request: RequestHandler | None = None, *,
         connect_timeout: float = CONNECT_TIMEOUT_S, tls: ssl.SSLContext | None = None,
         prepare: Callable[[Command], None] | None = None,
+        on_open: Callable[[str], None] | None = None, on_lost: LostHandler | None = None,
     ) -> None:
         """
         on_request       answers requests of the peers; None: code 3
         connect_timeout  seconds for one connection
         tls              what connections are made with; None: in the clear
         prepare          changes each request before it is written: language, signature
+        on_open          hears the address of each connection that was opened, on_lost its end
         """
         self._on_request = on_request
         self._connect_timeout = connect_timeout
         self._tls = tls
         self.prepare = prepare
+        self._on_open = on_open
+        self._on_lost = on_lost
         self._connections: dict[str, Connection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._closed = False
@@ -79,9 +88,11 @@ class ConnectionPool:
                 host, port = split_address(address)
                 current = await Connection.open(
                     host, port, on_request=self._on_request, timeout=self._connect_timeout,
-                    tls=self._tls,
+                    tls=self._tls, on_lost=self._on_lost,
                 )
                 self._connections[address] = current
+                if self._on_open is not None:
+                    self._on_open(address)
             return current
 
     async def own_connection(self, address: str, make: Callable[[], P]) -> P:

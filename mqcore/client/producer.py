@@ -5,7 +5,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, overload
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.core.compression import Compressor
@@ -30,6 +30,14 @@ from mqcore.client.replies import Replies
 from mqcore.client.role import Role
 from mqcore.client.sender import Sender
 from mqcore.client.sending import Sending, deliver
+from mqcore.client.serialization import (
+    NO_BODY,
+    MessageFields,
+    Selector,
+    SendFields,
+    SendOptions,
+    message_of,
+)
 from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
@@ -43,7 +51,7 @@ _NOT_SENDABLE = frozenset({
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 _CHECKED_TOPICS_MAX = 10_000
 
-Selector = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+OnDone = Callable[[asyncio.Future[SendResult]], object]
 
 keys: Final = KeySource()
 _tracer_numbers = itertools.count()
@@ -138,12 +146,32 @@ class AsyncProducer(Role):
 
     # -- sending ----------------------------------------------------------------------------------
 
+    def message(self, topic: str, body: object, **fields: Unpack[MessageFields]) -> Message:
+        """A message to give to `send_many`, transactions and others.
+
+        topic    where it goes
+        body     bytes and str as they are, others as the option `serializer` says
+        fields   of a message: key, keys, tags, properties, delay_level, flag, wait_store
+        Raises ConfigError, naming what is wrong.
+        """
+        return message_of(self._config.serializer, topic, body, fields)
+
+    @overload
+    async def send(self, message: Message, **how: Unpack[SendOptions]) -> SendResult: ...
+    @overload
     async def send(
-        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
-        shard: object = None, selector: Selector | None = None, arg: object = None,
+        self, topic: str, body: object, /, **how: Unpack[SendFields]) -> SendResult: ...
+
+    async def send(
+        self, message: Message | str, body: object = NO_BODY, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
+        arg: object = None, **fields: Unpack[MessageFields],
     ) -> SendResult:
         """Send one message and wait until it is stored (client.md 2.7).
 
+        message    a Message; or a topic: `body` and fields follow then
+        body       bytes and str as they are, others as the option `serializer` says
+        fields     of a message: key, keys, tags, properties, delay_level, flag, wait_store
         timeout    seconds for all tries together; None: the option send_timeout
         queue      the queue to send to, tried once
         shard      a str or int: messages of equal shards go to one queue, tried once, in order;
@@ -153,6 +181,7 @@ class AsyncProducer(Role):
         BrokerError, RequestTimeout and ConnectError; `.stored` says what is known of the message.
         """
         self._life.check()
+        message = message_of(self._config.serializer, message, body, fields)
         sending = self.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
         if not self._sender.room.try_take(sending.size):
@@ -164,10 +193,20 @@ class AsyncProducer(Role):
         self.submit(sending)
         return await future
 
+    @overload
     def send_soon(
-        self, message: Message, *, on_done: Callable[[asyncio.Future[SendResult]], object] | None
-        = None, timeout: float | None = None, queue: MessageQueue | None = None,
-        shard: object = None, selector: Selector | None = None, arg: object = None,
+        self, message: Message, *, on_done: OnDone | None = None, **how: Unpack[SendOptions],
+    ) -> asyncio.Future[SendResult]: ...
+    @overload
+    def send_soon(
+        self, topic: str, body: object, /, *, on_done: OnDone | None = None,
+        **how: Unpack[SendFields],
+    ) -> asyncio.Future[SendResult]: ...
+
+    def send_soon(
+        self, message: Message | str, body: object = NO_BODY, *, on_done: OnDone | None = None,
+        timeout: float | None = None, queue: MessageQueue | None = None, shard: object = None,
+        selector: Selector | None = None, arg: object = None, **fields: Unpack[MessageFields],
     ) -> asyncio.Future[SendResult]:
         """Send one message; the future that is returned can be awaited for its result.
 
@@ -176,6 +215,7 @@ class AsyncProducer(Role):
         max_in_flight messages are on their way: await one of them, or `flush`, first.
         """
         self._life.check()
+        message = message_of(self._config.serializer, message, body, fields)
         sending = self.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
         if not self._sender.room.try_take(sending.size):
@@ -230,13 +270,21 @@ class AsyncProducer(Role):
         self._sender.submit(sending)
         return await future
 
+    @overload
+    async def send_oneway(self, message: Message, **how: Unpack[SendOptions]) -> None: ...
+    @overload
     async def send_oneway(
-        self, message: Message, *, queue: MessageQueue | None = None, shard: object = None,
-        selector: Selector | None = None, arg: object = None, timeout: float | None = None,
+        self, topic: str, body: object, /, **how: Unpack[SendFields]) -> None: ...
+
+    async def send_oneway(
+        self, message: Message | str, body: object = NO_BODY, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
+        arg: object = None, **fields: Unpack[MessageFields],
     ) -> None:
         """Send without an answer: nobody says whether it was stored. Raises before the write,
         like `send`."""
         self._life.check()
+        message = message_of(self._config.serializer, message, body, fields)
         sending = self.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
         limit = self._timeout(timeout)
@@ -245,14 +293,21 @@ class AsyncProducer(Role):
                 target, connection = await self._sender.way_of(sending)
                 await connection.wait_until_writable(limit)
         except TimeoutError as error:
-            raise RequestTimeout(f"no way to {message.topic} was found in {limit:g} s",
-                                 topic=message.topic, stored=False) from error
+            raise RequestTimeout(f"no way to {sending.message.topic} was found in {limit:g} s",
+                                 topic=sending.message.topic, stored=False) from error
         self._sender.write(sending, target, next_opaque(), connection.out, is_oneway=True)
         connection.plan_flush()
 
+    @overload
+    async def request(self, message: Message, **how: Unpack[SendOptions]) -> ReceivedMessage: ...
+    @overload
     async def request(
-        self, message: Message, *, timeout: float | None = None, queue: MessageQueue | None = None,
-        shard: object = None, selector: Selector | None = None, arg: object = None,
+        self, topic: str, body: object, /, **how: Unpack[SendFields]) -> ReceivedMessage: ...
+
+    async def request(
+        self, message: Message | str, body: object = NO_BODY, *, timeout: float | None = None,
+        queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
+        arg: object = None, **fields: Unpack[MessageFields],
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of a consumer (client.md 2.12).
 
@@ -261,6 +316,7 @@ class AsyncProducer(Role):
         like `send`.
         """
         self._life.check()
+        message = message_of(self._config.serializer, message, body, fields)
         limit = self._timeout(timeout)
         deadline = asyncio.get_running_loop().time() + limit
         await self._be_known(self._check(message), limit)

@@ -11,6 +11,7 @@ from mqcore.client.core.compression import Compression
 from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.core.retry import RETRY_CODES
 from mqcore.client.errors import ConfigError
+from mqcore.client.serialization import Serializer, to_json
 from mqcore.wire.codes import TEMPLATE_TOPIC
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -41,6 +42,7 @@ class ProducerOptions(ClientOptions, total=False):
     template_queue_count: int
     trace: bool
     trace_topic: str
+    serializer: Serializer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class ProducerConfig:
     template_topic          whose brokers make a topic on its first message, with
                             template_queue_count queues
     trace                   send trace messages to trace_topic (7.1)
+    serializer              makes bytes or a str of bodies that are neither, where `send` gets a
+                            topic and a body
     Raises ConfigError, naming the option.
     """
 
@@ -83,6 +87,7 @@ class ProducerConfig:
     template_queue_count: int = 4
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
+    serializer: Serializer = to_json
 
     def __post_init__(self) -> None:
         positive_seconds(self.send_timeout, "send_timeout")
@@ -99,6 +104,8 @@ class ProducerConfig:
         whole(self.template_queue_count, "template_queue_count", 1, 65_536)
         if not isinstance(self.linger, int | float) or not 0 <= self.linger <= _LINGER_MAX_S:
             raise ConfigError(f"linger {self.linger!r}: expected seconds, 0 to {_LINGER_MAX_S:g}")
+        if not callable(self.serializer):
+            raise ConfigError(f"serializer {self.serializer!r}: expected a function")
         if isinstance(self.topics, str):
             raise ConfigError(f"topics {self.topics!r}: expected a list of topics")
         for topic in self.topics:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteError
 from mqcore.client.message import MessageQueue
@@ -63,11 +64,16 @@ class Routes:
         self._publish: dict[str, list[MessageQueue]] = {}      # of the routes that are known
         self.masters: dict[str, str] = {}         # broker name -> address; replaced, not changed
         self._template_queue_count = TEMPLATE_QUEUE_COUNT
+        self._listeners: list[Callable[[str], None]] = []
 
     def set_template(self, topic: str, queue_count: int) -> None:
         """The topic whose brokers make new topics, and with how many queues each."""
         self._template_topic = topic
         self._template_queue_count = queue_count
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Have a function called with each topic whose route is another than before."""
+        self._listeners.append(listener)
 
     @property
     def topics(self) -> list[str]:
@@ -81,8 +87,13 @@ class Routes:
         route = await self._name_servers.route(topic, timeout=timeout)
         if route is None:
             return False
+        was_guess = topic in self._from_template
         self._from_template.discard(topic)
-        return self._keep(topic, route)
+        changed = self._keep(topic, route)
+        if changed or was_guess:
+            for listener in self._listeners:
+                listener(topic)
+        return changed
 
     def _keep(self, topic: str, route: TopicRoute) -> bool:
         if topic not in self._routes and len(self._routes) >= TOPIC_COUNT_MAX:

@@ -29,6 +29,7 @@ from mqcore.client import (
     ClosedError,
     Compression,
     ConfigError,
+    Connected,
     ConnectError,
     ConsumeContext,
     ConsumeFrom,
@@ -36,6 +37,8 @@ from mqcore.client import (
     ConsumeStatus,
     Credentials,
     Delivery,
+    Disconnected,
+    Event,
     LitePullConsumer,
     LocalTransactionState,
     Message,
@@ -53,6 +56,7 @@ from mqcore.client import (
     RawBatch,
     Reader,
     ReadGap,
+    Rebalanced,
     ReceivedMessage,
     Reject,
     RemotingConnectException,
@@ -65,9 +69,11 @@ from mqcore.client import (
     Retry,
     RocketMQError,
     RocketMQException,
+    RouteChanged,
     SendManyError,
     SendResult,
     SendStatus,
+    SlowListener,
     Sql92,
     Transaction,
     TransactionProducer,
@@ -108,7 +114,9 @@ def send() -> None:
         producer.send_oneway(message, shard="1")
         assert_type(producer.request(message), ReceivedMessage)
         assert_type(producer.client_id, str)
-        producer.send(message, 3)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+        assert_type(producer.send("orders", {"id": 7}, key="7", tags="new"), SendResult)
+        assert_type(producer.message("orders", [1, 2], delay_level=3), Message)
+        producer.send(message, 3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
 
 
 async def send_with_asyncio() -> None:
@@ -117,6 +125,21 @@ async def send_with_asyncio() -> None:
         assert_type(await producer.send_batch([Message("orders", bytearray(b"1"))]), SendResult)
         assert_type(await producer.send_soon(Message("orders")), SendResult)
     AsyncProducer("shop", namesvr="127.0.0.1")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+
+
+def on_event(event: Event) -> None:
+    if isinstance(event, Connected | Disconnected):
+        assert_type(event.address, str)
+    elif isinstance(event, RouteChanged):
+        assert_type(event.queues, tuple[MessageQueue, ...])
+    elif isinstance(event, Rebalanced):
+        assert_type(event.taken, tuple[MessageQueue, ...])
+    elif isinstance(event, SlowListener):
+        assert_type(event.messages, tuple[ReceivedMessage, ...])
+
+
+def watched() -> ClientConfig:
+    return ClientConfig(on_event=on_event)
 
 
 def what_failed(error: RocketMQError) -> tuple[bool | None, bool, int, str, str, str]:

@@ -19,6 +19,7 @@ from mqcore.client.consume.hooked import HookedCall
 from mqcore.client.consume.listener import ALL_DONE, Outcome
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.threads import ListenerThreads
+from mqcore.client.consume.watch import Slow
 from mqcore.client.core import redelivery
 from mqcore.client.received import ReceivedMessage
 
@@ -56,15 +57,17 @@ class ConcurrentService:
 
     def __init__(
         self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,
-        send_back: SendBack | None, spawn: Spawn,
+        send_back: SendBack | None, spawn: Spawn, slow: Slow,
     ) -> None:
-        """`send_back` None: broadcasting, what fails is dropped; `timeout` seconds of a call."""
+        """`send_back` None: broadcasting, what fails is dropped; `timeout` seconds of a call,
+        `slow` hears of those that take long."""
         self._call = call
         self._concurrency = concurrency
         self._batch = batch
         self._timeout = timeout
         self._send_back = send_back
         self._spawn = spawn
+        self._slow = slow
         self._backlog: deque[Chunk] = deque()
         self._workers: set[_Worker] = set()
         self._idle: list[asyncio.Future[None]] = []
@@ -274,6 +277,7 @@ class ConcurrentService:
             log.warning("listener %s works on %s for more than %s s: it comes again later",
                         self._call.name, messages[0], self._timeout)
             worker.expired = True
+            self._slow(self._call.name, messages, now - started, True)
             held.counts.failed += len(messages)
             await self._again(held, messages, redelivery.EXPIRED_DELAY_LEVEL)
             if worker.held is held and worker.started == started and worker.task is not None:
@@ -282,6 +286,7 @@ class ConcurrentService:
                 worker.task.cancel()
         elif redelivery.is_late(started, now, self._timeout) and not worker.warned:
             worker.warned = True
+            self._slow(self._call.name, messages, now - started, False)
             log.warning("listener %s works on %s for %.0f s; after %s s it comes again",
                         self._call.name, messages[0], now - started, self._timeout)
 

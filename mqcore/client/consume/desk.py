@@ -9,6 +9,7 @@ from typing import Final
 
 from mqcore.client.consume.held import Held
 from mqcore.client.consume.send_back import SendBack
+from mqcore.client.consume.watch import Slow
 from mqcore.client.core import redelivery
 from mqcore.client.errors import ClosedError
 from mqcore.client.received import ReceivedMessage
@@ -31,8 +32,12 @@ class Handed(ReceivedMessage):
 class Desk:
     """Hands messages out and takes what became of them; a sink of GroupMember."""
 
-    def __init__(self, *, timeout: float, send_back: SendBack | None) -> None:
-        """`timeout` seconds that a message may be out; `send_back` None: broadcasting."""
+    def __init__(self, name: str, *, timeout: float, send_back: SendBack | None,
+                 slow: Slow) -> None:
+        """`timeout` seconds that a message may be out; `send_back` None: broadcasting; `slow` hears
+        of what was out for too long."""
+        self._name = name
+        self._slow = slow
         self._timeout = timeout
         self._send_back = send_back
         self._waiting: deque[tuple[Held, Handed]] = deque()
@@ -151,4 +156,5 @@ class Desk:
             for message in overdue:
                 log.warning("%s is neither acked nor refused for more than %s s: it comes again"
                             " later", message, self._timeout)
+                self._slow(self._name, [message], now - message._since, True)
                 await self.again(message, redelivery.EXPIRED_DELAY_LEVEL)

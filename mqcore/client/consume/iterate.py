@@ -25,6 +25,7 @@ from mqcore.client.consume.options import (
 from mqcore.client.consume.push import group_name, offset_store, reset_offsets
 from mqcore.client.consume.rules import Rules
 from mqcore.client.consume.send_back import SendBack
+from mqcore.client.consume.watch import slow_of
 from mqcore.client.core.options import whole
 from mqcore.client.core.redelivery import DEAD_LETTER
 from mqcore.client.errors import ClosedError, ConfigError
@@ -142,7 +143,8 @@ class AsyncConsumer(Role):
         send_back = SendBack(self._instance, name, settings.max_retries)
         self._last: list[Handed] = []
         self._asking = False
-        self._desk = Desk(timeout=settings.handler_timeout,
+        self._desk = Desk(f"consumer {group}", timeout=settings.handler_timeout,
+                          slow=slow_of(self._instance),
                           send_back=None if settings.broadcast else send_back)
         self._member = GroupMember(
             self._instance, rules, offset_store(self._instance, name, settings), self._desk)

@@ -27,6 +27,7 @@ from mqcore.client.core.consume_stats import TopicStats
 from mqcore.client.core.offsets import Ask, start
 from mqcore.client.core.rebalance import Limits, changes
 from mqcore.client.errors import RocketMQError
+from mqcore.client.events import Rebalanced
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
@@ -74,6 +75,9 @@ class GroupMember:
         self.has_room.set()
         self._announce = True
         self._all_taken = True
+        self._learning = ""             # the topic whose route is asked for here
+        self._told: set[MessageQueue] = set()           # the application knows of
+        instance.routes.on_change(self._on_route)
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -123,6 +127,7 @@ class GroupMember:
         for held in self.held.values():
             held.drop()
         self.held.clear()
+        self._tell()
         if self.rules.locks:
             await self._locks.unlock_all()
         await self._instance.unregister(consumer=self.rules.group)
@@ -248,7 +253,28 @@ class GroupMember:
                     changed |= await self._update(topic, share)
             if changed:
                 self.limits = self.rules.limits.shared(len(self.held))
+            self._tell()
+            if changed:
                 await self._instance.send_heartbeats()
+
+    def _on_route(self, topic: str) -> None:
+        """Shares of a topic that has other queues are others, too."""
+        if topic in self.subscriptions and topic != self._learning:
+            self._wake.set()
+
+    def _tell(self) -> None:
+        """Say which queues came and went since it was said last."""
+        now = set(self.held)
+        taken, given_up = now - self._told, self._told - now
+        self._told = now
+        if self._instance.is_watched and (taken or given_up):
+            self._instance.tell(Rebalanced(
+                client_id=self._instance.client_id,
+                group=self._instance.unwrap(self.rules.group), taken=self._shown(taken),
+                given_up=self._shown(given_up), held=self._shown(now)))
+
+    def _shown(self, queues: Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:
+        return tuple(sorted(map(self._instance.shown, queues)))
 
     def _topics(self) -> list[str]:
         """Subscribed ones, and those of which queues are still held."""
@@ -257,10 +283,13 @@ class GroupMember:
 
     async def _learn_route(self, topic: str) -> None:
         """Where a topic is; its brokers, perhaps new ones, have to hear of this member then."""
+        self._learning = topic          # its share is computed after this: nobody need be woken
         try:
             self._announce |= await self._instance.routes.refresh(topic)
         except (RocketMQError, BodyError) as error:
             log.warning("no route of %s: %s", topic, error)
+        finally:
+            self._learning = ""
 
     async def _share(self, topic: str) -> list[MessageQueue] | None:
         """This member's queues of a topic; None while queues or members are unknown."""
@@ -310,8 +339,7 @@ class GroupMember:
         except RocketMQError as error:
             log.warning("%s waits for its offset: %s", queue, error)
             return
-        unwrap = self._instance.unwrap
-        shown = MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id)
+        shown = self._instance.shown(queue)
         counts = self.stats.setdefault(queue.topic, TopicStats()).now
         held = Held(queue, shown, begin, time.monotonic(), counts, orderly=self.rules.orderly,
                     locked=self.rules.locks)

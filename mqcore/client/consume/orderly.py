@@ -13,6 +13,7 @@ from mqcore.client.consume.hooked import HookedCall
 from mqcore.client.consume.listener import ConsumeStatus, Outcome
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.threads import ListenerThreads
+from mqcore.client.consume.watch import Slow
 from mqcore.client.core import redelivery
 from mqcore.client.core.process_queue import OrderlyQueue
 from mqcore.client.received import ReceivedMessage
@@ -34,9 +35,10 @@ class OrderlyService:
     def __init__(
         self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,
         suspend: float, retries_max: int, send_back: SendBack,
-        is_locked: Callable[[Held], bool], broadcast: bool, spawn: Spawn,
+        is_locked: Callable[[Held], bool], broadcast: bool, spawn: Spawn, slow: Slow,
     ) -> None:
-        """`timeout` seconds of a call are only warned of; `suspend` before messages come again."""
+        """`timeout` seconds of a call are only warned of, and told to `slow`; `suspend` before
+        messages come again."""
         self._call = call
         self._batch = batch
         self._timeout = timeout
@@ -46,6 +48,7 @@ class OrderlyService:
         self._is_locked = is_locked
         self._broadcast = broadcast
         self._spawn = spawn
+        self._slow = slow
         self._slots = asyncio.Semaphore(concurrency)
         self._calls: dict[Held, tuple[float, list[ReceivedMessage]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,6 +180,7 @@ class OrderlyService:
             for started, messages in list(self._calls.values()):
                 if redelivery.is_late(started, now, self._timeout) and started not in warned:
                     warned.add(started)
+                    self._slow(self._call.name, messages, now - started, False)
                     log.warning("listener %s works on %s for %.0f s: its queue waits",
                                 self._call.name, messages[0], now - started)
             warned &= {started for started, _ in self._calls.values()}

@@ -32,7 +32,7 @@ from mqcore.client.consume.orderly import OrderlyService
 from mqcore.client.consume.rules import Rules
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.stores import BrokerOffsets, LocalOffsets, OffsetStore
-from mqcore.client.consume.watch import watch_loop
+from mqcore.client.consume.watch import slow_of, watch_loop
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError
 from mqcore.client.hooks import Hooks
@@ -132,7 +132,7 @@ class AsyncPushConsumer(Role):
             self._call, concurrency=settings.concurrency, batch=settings.batch,
             timeout=settings.handler_timeout,
             send_back=None if settings.broadcast else self._send_back,
-            spawn=self._instance.spawn)
+            spawn=self._instance.spawn, slow=slow_of(self._instance))
 
     def _orderly(self) -> OrderlyService:
         settings = self._settings
@@ -141,7 +141,7 @@ class AsyncPushConsumer(Role):
             timeout=settings.handler_timeout, suspend=settings.suspend,
             retries_max=settings.max_retries, send_back=self._send_back,
             is_locked=self._member.is_locked, broadcast=settings.broadcast,
-            spawn=self._instance.spawn)
+            spawn=self._instance.spawn, slow=slow_of(self._instance))
 
     # -- of the member ----------------------------------------------------------------------------
 
@@ -239,7 +239,8 @@ class AsyncPushConsumer(Role):
             await self._tracer.start()
         self._service.start()
         if self._call.is_async:
-            self._instance.spawn(watch_loop(self._call.name, lambda: self._service.calls))
+            self._instance.spawn(watch_loop(
+                self._call.name, lambda: self._service.calls, slow_of(self._instance)))
         try:
             await self._member.start()
         except BaseException:

@@ -4,16 +4,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from mqcore.client.events import SlowListener
+from mqcore.client.instance import ClientInstance
+from mqcore.client.received import ReceivedMessage
 
 BLOCKED_S = 1.0
 LOOK_S = 0.5
 
 log: Final = logging.getLogger("mqcore.client")
 
+# Called with the listener's name, what it works on, since how many seconds, and if it comes again
+Slow = Callable[[str, Sequence[ReceivedMessage], float, bool], None]
 
-async def watch_loop(name: str, calls: Callable[[], int]) -> None:
+
+def slow_of(instance: ClientInstance) -> Slow:
+    """What tells the application that its listener is slow."""
+    def slow(name: str, messages: Sequence[ReceivedMessage], seconds: float, expired: bool) -> None:
+        instance.tell(SlowListener(
+            client_id=instance.client_id, listener=name, messages=tuple(messages),
+            seconds=seconds, expired=expired))
+
+    return slow
+
+
+async def watch_loop(name: str, calls: Callable[[], int], slow: Slow) -> None:
     """Warn, with the listener's name, when the loop stood still while it was called."""
     while True:
         before, began = calls(), time.monotonic()
@@ -23,3 +40,4 @@ async def watch_loop(name: str, calls: Callable[[], int]) -> None:
             log.warning(
                 "listener %s blocked the event loop for %.1f s: heartbeats and answers waited;"
                 " what blocks belongs into a plain function with run_in_thread=True", name, late)
+            slow(name, (), late, False)

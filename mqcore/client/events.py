@@ -1,0 +1,89 @@
+"""What a role tells the application of its own life: the option `on_event` (client.md 1)."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mqcore.client.message import MessageQueue
+from mqcore.client.received import ReceivedMessage
+
+log: Final = logging.getLogger("mqcore.client")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What every event says: which client it is of (client.md 1.2)."""
+
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connected(Event):
+    """A connection to a broker or name server is open; `address` is host:port."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disconnected(Event):
+    """A connection has ended; `error` None: an end in order, by either side."""
+
+    address: str
+    error: Exception | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteChanged(Event):
+    """A topic's brokers or queues are others than before; the first route that is learnt, too.
+
+    queues   those that can be read
+    """
+
+    topic: str
+    queues: tuple[MessageQueue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalanced(Event):
+    """A member of a group holds other queues than before.
+
+    taken, given_up   what changed; at the close all queues are given up
+    held              all that it holds now, those of its retry topic included
+    """
+
+    group: str
+    taken: tuple[MessageQueue, ...]
+    given_up: tuple[MessageQueue, ...]
+    held: tuple[MessageQueue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowListener(Event):
+    """The application takes long: 80 % of handler_timeout are over for a message (or all of it:
+    the message comes again), or a coroutine function blocks the event loop.
+
+    listener   the function's name; of a consumer without one, the consumer's
+    messages   what it works on; empty when the loop was blocked
+    seconds    since the call began, or that the loop stood still
+    expired    the time is over: the messages come again
+    """
+
+    listener: str
+    messages: tuple[ReceivedMessage, ...]
+    seconds: float
+    expired: bool = False
+
+
+EventListener = Callable[[Event], object]
+
+
+def tell(listener: EventListener | None, event: Event) -> None:
+    """Call the application's function; what it raises is logged."""
+    if listener is None:
+        return
+    try:
+        listener(event)
+    except Exception:           # the application's code must not harm what it is told of
+        log.exception("on_event failed for %s", event)
