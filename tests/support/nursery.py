@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import importlib
 import json
 import os
@@ -128,6 +129,8 @@ def load() -> None:
                    "mqcore.workers.supervisor", "mqcore.workers.namesrv", "mqcore.namesrv.settings",
                    *(f"mqcore.workers.{row.file}" for row, _ in processes(1))):
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()                   # no process looks through it again, or copies it for that
 
 
 def serve(requests: socket.socket) -> list[str] | None:
