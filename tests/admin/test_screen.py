@@ -17,7 +17,7 @@ import pytest
 from mqcore.admin.screen import WIDTH, screen
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import Settings
-from tests.support.mqcore_process import start
+from tests.support.mqcore_process import MQCORE, start
 from tests.support.stock import free_broker_port, free_port
 
 START_TIMEOUT_S = 20.0
@@ -142,7 +142,7 @@ def read_terminal(terminal: int, *, until: str | None) -> str:
 def test_a_start_that_fails_says_so_in_one_line_without_a_screen(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    process = start(["up", "-v", "--set", f"store.path={blocked}/store"], tmp_path)
+    process = start(["up", "-v", "--set", f"store.path={blocked}/store"], tmp_path, MQCORE)
 
     assert process.process.wait(START_TIMEOUT_S) == 1
     assert process.tail().startswith("mqcore: the store ")

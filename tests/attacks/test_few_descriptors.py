@@ -10,14 +10,14 @@ import pytest
 from mqcore.wire.codes import RequestCode
 from tests.attacks.honest import Honest
 from tests.hostile.watch import Watch
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
+from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
 from tests.wire_live.peer import Peer, send_fields, topic_fields
 
 QUEUES = 300                     # more than the broker may have open files
 
 
 def limited(count: int) -> list[str]:
-    return ["prlimit", f"--nofile={count}"]
+    return ["prlimit", f"--nofile={count}", *MQCORE]
 
 
 @pytest.mark.parametrize("limit", [64, 128, 160])
@@ -34,7 +34,7 @@ def test_too_few_are_one_sentence_that_names_the_limit(tmp_path: Path, limit: in
 def test_a_broker_serves_within_a_low_limit_and_says_what_it_lacks(
     tmp_path: Path, limit: int,
 ) -> None:
-    with mqcore_up(tmp_path, within=limited(limit)) as broker:
+    with mqcore_up(tmp_path, program=limited(limit)) as broker:
         assert f"RLIMIT_NOFILE is {limit}: " in broker.tail()
         with Honest(broker.broker_addr) as honest:
             honest.measure(20)
@@ -44,7 +44,7 @@ def test_a_broker_serves_within_a_low_limit_and_says_what_it_lacks(
 
 
 def test_queues_and_connections_beyond_the_limit_end_nobody(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path, within=limited(256)) as broker:
+    with mqcore_up(tmp_path, program=limited(256)) as broker:
         watch = Watch(broker)
         with Honest(broker.broker_addr) as honest:
             send_to_all(broker)
@@ -88,7 +88,7 @@ def closed(one: socket.socket) -> bool:
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path, within=["prlimit", "--nofile=256:15000"]) as broker:
+    with mqcore_up(tmp_path, program=["prlimit", "--nofile=256:15000", *MQCORE]) as broker:
         assert "RLIMIT_NOFILE" not in broker.tail()
         for pid in broker.family():
             limits = Path(f"/proc/{pid}/limits").read_text().splitlines()

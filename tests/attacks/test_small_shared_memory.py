@@ -13,7 +13,7 @@ from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.wire.codes import RequestCode
 from tests.attacks.honest import Honest
 from tests.hostile.watch import Watch
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
+from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
 from tests.wire_live.peer import Peer, send_fields, topic_fields
 from tests.workers.processes import by_role
 
@@ -43,13 +43,13 @@ def send_many(broker: MqcoreProcess, count: int = SENDS) -> None:
 
 def started_and_ended(within: list[str], folder: Path, *settings: str) -> tuple[int, str]:
     words = [word for one in (f"store.path={folder}/store", *settings) for word in ("--set", one)]
-    one = start(["up", *words], folder, within)
+    one = start(["up", *words], folder, [*within, *MQCORE])
     code = one.process.wait(30)
     return code, one.tail()
 
 
 def test_four_serving_processes_serve_with_64_mib_of_dev_shm(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path, FOUR, within=small_shm("64m")) as broker:
+    with mqcore_up(tmp_path, FOUR, program=[*small_shm("64m"), *MQCORE]) as broker:
         watch = Watch(broker)
         with Honest(broker.broker_addr) as honest:
             send_many(broker)
@@ -83,7 +83,7 @@ def test_named_memory_that_dev_shm_cannot_hold_is_one_sentence_at_the_start(
 
 def test_a_dev_shm_that_others_fill_ends_no_process(tmp_path: Path) -> None:
     """Named memory was reserved; the tables say that they are full when they cannot grow."""
-    with mqcore_up(tmp_path, FOUR, within=small_shm("600m")) as broker:
+    with mqcore_up(tmp_path, FOUR, program=[*small_shm("600m"), *MQCORE]) as broker:
         before = broker.family()
         with Honest(broker.broker_addr) as honest:
             fill(Path(f"/proc/{broker.pid}/root", "dev/shm/filler"))

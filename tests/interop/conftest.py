@@ -18,7 +18,7 @@ from tests.interop.mqadmin_world import mqadmin_world
 from tests.interop.runner import Programs
 from tests.interop.toolchain import unavailable
 from tests.interop.worlds import members_of, short_cluster, start_members
-from tests.support.mqcore_process import mqcore_up
+from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 
 __all__ = ["members_of", "mqadmin_world", "short_cluster", "start_members"]
@@ -69,6 +69,15 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             yield Cluster("stock", stock.namesrv_addr, stock.broker_addr)
     except StockError as error:
         unavailable(str(error))
+
+
+@pytest.fixture
+def name_server(tmp_path: Path) -> Iterator[str]:
+    """The address of a name server of ours, where the brokers are what matters."""
+    if not have_stock():
+        unavailable("needs java, and mvn or an earlier download of the stock broker")
+    with mqcore_namesrv(tmp_path / "name-server") as running:
+        yield running.namesrv_addr
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ damage, and from then on there are checksums again.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from mqcore.store.log import owner
 from mqcore.store.verify.store import verify
 from tests.attacks.after_a_kill import make_topic, messages, send_honest
 from tests.interop.conftest import MQCORE_SETTINGS, STOCK_PROPERTIES
-from tests.interop.toolchain import unavailable
 from tests.support import stock
 from tests.support.mqcore_process import mqcore_up
 from tests.wire_live.peer import Peer
@@ -22,22 +20,12 @@ from tests.wire_live.peer import Peer
 pytestmark = pytest.mark.timeout(240)
 TOPIC = "moved"
 COUNT = 40
-BROKER_HEAP = ("-Xms128m", "-Xmx512m")
-
-
-@pytest.fixture
-def stock_namesrv(tmp_path: Path) -> Iterator[str]:
-    if not stock.have_stock():
-        unavailable("needs java, and mvn or an earlier download of the stock broker")
-    started = stock.start_namesrv(tmp_path / "stock-namesrv")
-    yield started.addr
-    started.stop()
 
 
 @pytest.mark.parametrize("ours_killed", [False, True], ids=["we-stopped", "we-were-killed"])
 @pytest.mark.parametrize("stock_killed", [False, True], ids=["it-stopped", "it-was-killed"])
 def test_a_stock_broker_between_two_runs_of_ours_costs_no_message(
-    tmp_path: Path, stock_namesrv: str, ours_killed: bool, stock_killed: bool
+    tmp_path: Path, name_server: str, ours_killed: bool, stock_killed: bool
 ) -> None:
     folder = tmp_path / "mqcore"
     with mqcore_up(folder, MQCORE_SETTINGS) as broker, Peer(broker.broker_addr) as peer:
@@ -47,9 +35,8 @@ def test_a_stock_broker_between_two_runs_of_ours_costs_no_message(
         assert owner.alone(store / "lock")
         if ours_killed:
             broker.kill()
-    between = stock.start_broker(tmp_path / "stock", stock_namesrv, {
-        **STOCK_PROPERTIES, "storePathRootDir": store, "brokerName": "mqcore-a"},
-        jvm_options=BROKER_HEAP)
+    between = stock.start_broker(tmp_path / "stock", name_server, {
+        **STOCK_PROPERTIES, "storePathRootDir": store, "brokerName": "mqcore-a"})
     try:
         with Peer(between.addr) as peer:
             promised |= send_honest(peer, TOPIC, COUNT)

@@ -98,18 +98,9 @@ def test_a_pull_that_waits_for_a_light_queue_is_woken(light: Cluster, programs: 
 # -- each other's stores ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def stock_namesrv(tmp_path: Path) -> Iterator[str]:
-    if not stock.have_stock():
-        unavailable("needs java, and mvn or an earlier download of the stock broker")
-    started = stock.start_namesrv(tmp_path / "stock-namesrv")
-    yield started.addr
-    started.stop()
-
-
 @pytest.mark.slow
 def test_a_stock_broker_carries_on_with_our_light_queues_and_we_with_its(
-    tmp_path: Path, programs: Programs, stock_namesrv: str,
+    tmp_path: Path, programs: Programs, name_server: str,
 ) -> None:
     def lot(prefix: str) -> list[Line]:
         return [listed(f"{prefix}{index}", "%LMQ%moved", "side") for index in range(5)]
@@ -118,14 +109,13 @@ def test_a_stock_broker_carries_on_with_our_light_queues_and_we_with_its(
         programs.produce("java", broker.namesrv_addr, PARENT, lot("first")).finish()
         pulled(programs, broker.namesrv_addr, 3, "%LMQ%moved")       # a pull takes all five
     running = stock.start_broker(
-        tmp_path / "stock", stock_namesrv,
-        {**LIGHT_PROPERTIES, "storePathRootDir": broker.store, "brokerName": "mqcore-a"},
-        jvm_options=("-Xms128m", "-Xmx512m"))
+        tmp_path / "stock", name_server,
+        {**LIGHT_PROPERTIES, "storePathRootDir": broker.store, "brokerName": "mqcore-a"})
     try:
-        programs.produce("java", stock_namesrv, PARENT, lot("second")).finish()
-        assert pulled(programs, stock_namesrv, 5, "%LMQ%moved") == {
+        programs.produce("java", name_server, PARENT, lot("second")).finish()
+        assert pulled(programs, name_server, 5, "%LMQ%moved") == {
             "%LMQ%moved": [f"second{index}" for index in range(5)]}
-        assert pulled(programs, stock_namesrv, 10, "%LMQ%moved", group="%LMQ%all") == {
+        assert pulled(programs, name_server, 10, "%LMQ%moved", group="%LMQ%all") == {
             "%LMQ%moved": [f"{lot}{index}" for lot in ("first", "second") for index in range(5)]}
     finally:
         running.stop()

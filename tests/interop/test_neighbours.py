@@ -22,7 +22,6 @@ from tests.support.mqcore_process import SMALL_STORE, MqcoreProcess, mqcore_name
 
 pytestmark = pytest.mark.timeout(240)
 QUEUES = 4
-BROKER_HEAP = ("-Xms128m", "-Xmx512m")
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +41,7 @@ def stock_namesrv(tmp_path: Path) -> Iterator[str]:
 def _stock_broker(
     folder: Path, namesrv_addr: str, **properties: object,
 ) -> stock.StockProcess:
-    return stock.start_broker(folder, namesrv_addr, {**STOCK_PROPERTIES, **properties},
-                              jvm_options=BROKER_HEAP)
+    return stock.start_broker(folder, namesrv_addr, {**STOCK_PROPERTIES, **properties})
 
 
 def _mqcore_store(folder: Path, programs: Programs, sent: list[Message], topic: str) -> Path:

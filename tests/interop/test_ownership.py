@@ -19,16 +19,14 @@ from tests.interop.conftest import STOCK_PROPERTIES
 from tests.interop.messages import Message, assert_same, assorted, message, mids, plain
 from tests.interop.runner import Line, Programs
 from tests.interop.test_neighbours import (
-    BROKER_HEAP,
     QUEUES,
     _java,
     _read_store,
-    stock_namesrv,
 )
 from tests.support import stock
 from tests.support.mqcore_process import mqcore_up
 
-__all__ = ["_java", "stock_namesrv"]            # fixtures
+__all__ = ["_java"]            # fixture
 pytestmark = pytest.mark.timeout(300)
 # Levels that are due at once, while the second owner has the store, and while the third one has it.
 LEVELS = "1s 12s 26s 38s"
@@ -65,7 +63,7 @@ class Owners:
     def stock(self, name: str, *, wait_for: int) -> None:
         broker = stock.start_broker(self.folder / "stock", self.namesrv, {
             **STOCK_PROPERTIES, "messageDelayLevel": LEVELS, "brokerName": "mqcore-a",
-        }, jvm_options=BROKER_HEAP)
+        })
         try:
             self.own(name, self.namesrv, broker.addr, wait_for=wait_for)
         finally:
@@ -85,10 +83,10 @@ def topic_names(owners: Owners) -> set[str]:
 
 @pytest.mark.slow
 def test_a_store_goes_from_stock_to_us_and_back_with_all_that_is_pending(
-    tmp_path: Path, programs: Programs, stock_namesrv: str,
+    tmp_path: Path, programs: Programs, name_server: str,
 ) -> None:
     at_once = len(assorted("java", "x"))
-    owners = Owners(tmp_path, programs, stock_namesrv)
+    owners = Owners(tmp_path, programs, name_server)
     owners.stock("first", wait_for=at_once + 3)                 # and those of level 1
     before = topic_names(owners)
     pending = len(owners.sent) - len(owners.seen)

@@ -4,7 +4,6 @@ was whole, and a stock broker builds the queues again and carries on.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,10 @@ from tests.interop.messages import Message, assert_same, mids, plain
 from tests.interop.runner import Programs
 from tests.interop.test_neighbours import _java as _java
 from tests.interop.test_neighbours import _mqcore_store, _read_store, _stock_broker
-from tests.support import stock
 from tests.support.mqcore_process import mqcore_up
 
 pytestmark = pytest.mark.timeout(240)
 COUNT = 60
-
-
-@pytest.fixture
-def stock_namesrv(tmp_path: Path) -> Iterator[str]:
-    started = stock.start_namesrv(tmp_path / "stock-namesrv")
-    yield started.addr
-    started.stop()
 
 
 def damaged_and_repaired(store: Path) -> set[str]:
@@ -71,17 +62,17 @@ def test_the_stock_store_classes_read_every_message_that_was_whole(
 
 @pytest.mark.slow
 def test_a_stock_broker_starts_on_a_repaired_store_and_delivers_all_that_was_whole(
-    tmp_path: Path, programs: Programs, stock_namesrv: str,
+    tmp_path: Path, programs: Programs, name_server: str,
 ) -> None:
     sent, after = plain(f"m-{index}" for index in range(COUNT)), plain(["after"])
     store = _mqcore_store(tmp_path / "mqcore", programs, sent, "repaired")
     lost = damaged_and_repaired(store)
-    broker = _stock_broker(tmp_path / "stock", stock_namesrv, storePathRootDir=store,
+    broker = _stock_broker(tmp_path / "stock", name_server, storePathRootDir=store,
                            brokerName="mqcore-a")
     try:
-        late = programs.consume("java", stock_namesrv, "repaired", "late", COUNT).finish()
-        programs.produce("java", stock_namesrv, "repaired", after).finish()
-        early = programs.consume("java", stock_namesrv, "repaired", "early", 1).finish()
+        late = programs.consume("java", name_server, "repaired", "late", COUNT).finish()
+        programs.produce("java", name_server, "repaired", after).finish()
+        early = programs.consume("java", name_server, "repaired", "early", 1).finish()
     finally:
         broker.stop()
 

@@ -14,7 +14,7 @@ import pytest
 from tests.interop.members import Members
 from tests.interop.toolchain import unavailable
 from tests.support.mqcore_process import mqcore_up
-from tests.support.stock import BROKER_HEAP, StockError, have_stock, stock_cluster
+from tests.support.stock import BROKER_JVM, StockError, have_stock, stock_cluster
 
 LOCK_EXPIRY_MS = 6_000              # of an orderly consumer's queue: 60,000 by default
 
@@ -48,7 +48,7 @@ def short_cluster(
     }
     option = f"-Drocketmq.broker.rebalance.lockMaxLiveTime={LOCK_EXPIRY_MS}"
     try:
-        with stock_cluster(folder, properties, jvm_options=(*BROKER_HEAP, option)) as stock:
+        with stock_cluster(folder, properties, jvm_options=(*BROKER_JVM, option)) as stock:
             yield Short("stock", stock.namesrv_addr, stock.broker_addr)
     except StockError as error:
         unavailable(str(error))

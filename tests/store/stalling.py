@@ -2,17 +2,14 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mqcore.store.probes.io_stall import Stall
-from tests.support import mqcore_process
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 
 PAGE = 4096
@@ -41,26 +38,21 @@ def stall() -> Iterator[Stall]:
 
 
 @pytest.fixture
-def stalling_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StallingBroker:
+def stalling_broker(tmp_path: Path) -> StallingBroker:
     """Starts a broker whose disk hangs when the test says so."""
-
-    def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "mqcore.admin.cli"]
-        return original(
-            [sys.executable, "-c", STALLING_BROKER, str(words), *command[3:]], **options)
 
     @contextlib.contextmanager
     def start(settings: dict[str, object]) -> Iterator[tuple[MqcoreProcess, Stall]]:
         words.write_bytes(bytes(PAGE))
         with words.open("r+b") as file:
             disk = Stall(mmap(file.fileno(), 0))
-        monkeypatch.setattr(mqcore_process.subprocess, "Popen", popen)
-        with mqcore_up(tmp_path, settings) as broker:
+        program = (sys.executable, "-c", STALLING_BROKER, str(words))
+        with mqcore_up(tmp_path, settings, program=program) as broker:
             try:
                 yield broker, disk
             finally:
                 disk.syncs(False)
                 disk.writes(False)
 
-    original, words = subprocess.Popen, tmp_path / "words"
+    words = tmp_path / "words"
     return start

@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import subprocess
 import sys
 import threading
 import time
@@ -32,7 +31,6 @@ from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.store.probes.io_stall import Stall
 from tests.store.harness import Run
 from tests.store.stalling import stall
-from tests.support import mqcore_process
 from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
 
@@ -448,18 +446,13 @@ main()
 
 
 @pytest.fixture
-def gated_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def gated_broker(tmp_path: Path) -> Callable[..., Any]:
     """Starts a broker whose acknowledgements wait for others, who have the log up to a position."""
 
     def start(replicated: int) -> Any:
-        def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-            return original(
-                [sys.executable, "-c", GATED_BROKER, str(replicated), *command[3:]], **options)
+        return mqcore_up(tmp_path, {"store.sync_flush_timeout_ms": 300},
+                         program=(sys.executable, "-c", GATED_BROKER, str(replicated)))
 
-        monkeypatch.setattr(mqcore_process.subprocess, "Popen", popen)
-        return mqcore_up(tmp_path, {"store.sync_flush_timeout_ms": 300})
-
-    original = subprocess.Popen
     return start
 
 

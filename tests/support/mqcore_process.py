@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.nursery import Forked, nursery
 from tests.support.stock import free_broker_port, free_port
 
 START_TIMEOUT_S = 20
@@ -30,6 +31,7 @@ KILL_TIMEOUT_S = 10
 POLL_INTERVAL_S = 0.02
 PR_SET_PDEATHSIG = 1
 SHARED_MEMORY = Path("/dev/shm")
+MQCORE = (sys.executable, "-m", "mqcore.admin.cli")
 READY = re.compile(r"^mqcore ready\b.*$", re.MULTILINE)
 
 # Small files: a test's store costs megabytes, not gigabytes.
@@ -49,7 +51,7 @@ class MqcoreError(AssertionError):
 class MqcoreProcess:
     """A running `mqcore` command: the supervisor, parent of all its processes."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     folder: Path
     output: Path
     broker_addr: str = ""
@@ -119,14 +121,13 @@ class MqcoreProcess:
 @contextlib.contextmanager
 def mqcore_up(
     folder: Path, settings: Mapping[str, object] | None = None, *, namesrv_addr: str | None = None,
-    within: Sequence[str] = (),
+    program: Sequence[str] = (),
 ) -> Iterator[MqcoreProcess]:
     """
     Run `mqcore up`: a broker, with its own name server unless `namesrv_addr` names another one.
 
     settings: `section.key` to value, as for --set, on top of free ports, 127.0.0.1, a store at
-    `folder/store` and SMALL_STORE. within: a command that runs another one, put before it
-    (`prlimit --nofile=256`). Raises MqcoreError.
+    `folder/store` and SMALL_STORE. program: as for `start`. Raises MqcoreError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     broker_port = free_broker_port()
@@ -147,7 +148,7 @@ def mqcore_up(
     given.update(settings or {})
     config = folder / "broker.toml"
     config.write_text(_toml(given), encoding="utf-8")
-    started = start(["up", "-c", str(config)], folder, within)
+    started = start(["up", "-c", str(config)], folder, program)
     started.broker_addr = f"127.0.0.1:{given['broker.listen_port']}"
     started.namesrv_addr = namesrv_addr or f"127.0.0.1:{given['namesrv.listen_port']}"
     with _running(started):
@@ -170,16 +171,20 @@ def mqcore_namesrv(folder: Path) -> Iterator[MqcoreProcess]:
         yield started
 
 
-def start(arguments: list[str], folder: Path, within: Sequence[str] = ()) -> MqcoreProcess:
+def start(arguments: list[str], folder: Path, program: Sequence[str] = ()) -> MqcoreProcess:
     """
-    Start the `mqcore` command with `arguments`, run by the command `within` if there is one; its
-    output goes to `folder/mqcore.out`.
+    Start the `mqcore` command with `arguments`; its output goes to `folder/mqcore.out`.
+
+    program: what to execute for it: MQCORE, a command that runs another one with MQCORE behind it
+    (`prlimit --nofile=256`), a script that does what MQCORE does. Empty: a process of the
+    nursery, or MQCORE if the environment has changed since that one began.
     """
     output = folder / "mqcore.out"
     with output.open("wb") as sink:
+        if not program and nursery().fits:
+            return MqcoreProcess(nursery().start(arguments, sink), folder, output)
         process = subprocess.Popen(
-            [*within, sys.executable, "-m", "mqcore.admin.cli", *arguments],
-            stdin=subprocess.DEVNULL,
+            [*(program or MQCORE), *arguments], stdin=subprocess.DEVNULL,
             stdout=sink, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -51,8 +52,10 @@ JAVA_OPENS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-NAMESRV_HEAP = ("-Xms64m", "-Xmx256m")
-BROKER_HEAP = ("-Xms512m", "-Xmx1g")
+# A JVM of a test lives for seconds: the compiler that is quick at its work, one collecting thread.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+NAMESRV_JVM = ("-Xms64m", "-Xmx256m", *SHORT_LIVED)
+BROKER_JVM = ("-Xms128m", "-Xmx1g", *SHORT_LIVED)
 
 _LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -92,12 +95,22 @@ def stock_classpath(artifacts: Sequence[str] = STOCK_ARTIFACTS) -> str:
     $MQCORE_TEST_CACHE); later calls with the same artifacts touch no network. Raises StockError.
     """
     folder = _cache_folder(artifacts)
-    if not folder.is_dir():
-        _download(artifacts, folder)
+    with alone(folder.name):
+        if not folder.is_dir():
+            _download(artifacts, folder)
     jars = sorted(str(jar) for jar in folder.glob("*.jar"))
     if not jars:
         raise StockError(f"no jars in {folder}: delete the folder to resolve it again")
     return os.pathsep.join(jars)
+
+
+@contextlib.contextmanager
+def alone(name: str) -> Iterator[None]:
+    """One process at a time makes what CACHE has under `name`."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _cache_folder(artifacts: Sequence[str]) -> Path:
@@ -111,7 +124,6 @@ def _cache_folder(artifacts: Sequence[str]) -> Path:
 def _download(artifacts: Sequence[str], folder: Path) -> None:
     if shutil.which("mvn") is None:
         raise StockError("mvn is not installed, so the stock jars cannot be resolved")
-    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="resolving-") as scratch:
         jars = Path(scratch, "jars")
         Path(scratch, "pom.xml").write_text(_pom(artifacts))
@@ -122,18 +134,7 @@ def _download(artifacts: Sequence[str], folder: Path) -> None:
         )
         if run.returncode:
             raise StockError(f"maven could not resolve {list(artifacts)}:\n{run.stdout[-2000:]}")
-        with contextlib.suppress(FileExistsError):
-            _rename_into_place(jars, folder)
-
-
-def _rename_into_place(source: Path, target: Path) -> None:
-    """Two processes may have resolved the same jars: the first rename wins, the other is equal."""
-    try:
-        source.rename(target)
-    except OSError as error:
-        if target.is_dir():
-            raise FileExistsError(target) from error
-        raise
+        jars.rename(folder)
 
 
 def _pom(artifacts: Sequence[str]) -> str:
@@ -240,7 +241,7 @@ class StockProcess:
 
 def start_namesrv(
     folder: Path, properties: Mapping[str, object] | None = None, port: int | None = None,
-    jvm_options: Sequence[str] = NAMESRV_HEAP,
+    jvm_options: Sequence[str] = NAMESRV_JVM,
 ) -> StockProcess:
     """Start a stock name server whose files live in `folder`; returns once it answers."""
     port = port or free_port()
@@ -259,7 +260,7 @@ def start_namesrv(
 
 def start_broker(
     folder: Path, namesrv_addr: str, properties: Mapping[str, object] | None = None,
-    port: int | None = None, jvm_options: Sequence[str] = BROKER_HEAP,
+    port: int | None = None, jvm_options: Sequence[str] = BROKER_JVM,
     conf_files: Mapping[str, str] | None = None,
 ) -> StockProcess:
     """
@@ -367,7 +368,7 @@ class StockCluster:
 def stock_cluster(
     tmp_path: Path, broker_properties: Mapping[str, object] | None = None, *,
     namesrv_properties: Mapping[str, object] | None = None,
-    jvm_options: Sequence[str] = BROKER_HEAP, conf_files: Mapping[str, str] | None = None,
+    jvm_options: Sequence[str] = BROKER_JVM, conf_files: Mapping[str, str] | None = None,
 ) -> Iterator[StockCluster]:
     """
     Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.

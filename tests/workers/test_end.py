@@ -18,7 +18,7 @@ import pytest
 from mqcore.shm.segment import Segment
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
+from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port, free_port
 from tests.support.waiting import wait_until, wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Name, audit, load
@@ -57,7 +57,7 @@ def test_every_process_says_what_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_broker_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    with mqcore_up(tmp_path) as broker:
+    with mqcore_up(tmp_path, program=MQCORE) as broker:
         took = send_stop(broker, number)
     print(f"stopped in {took:.3f} s")
     assert took <= STOP_S_MAX
@@ -325,7 +325,7 @@ def test_a_stock_broker_conf_is_taken_with_one_warning(tmp_path: Path) -> None:
         "useReentrantLockWhenPutMessage = true", "sendMessageThreadPoolNums = 16",
         "flushDiskType = SYNC_FLUSH", f"listenPort = {port}", "brokerIP1 = 127.0.0.1",
         f"storePathRootDir = {tmp_path / 'store'}", "mapedFileSizeCommitLog = 67108864", ""]))
-    process = start(["broker", "-c", str(config)], tmp_path)
+    process = start(["broker", "-c", str(config)], tmp_path, MQCORE)
     try:
         wait_until(lambda: "mqcore ready" in process.tail(), "a start")
         assert f"broker=127.0.0.1:{port}" in process.tail()

@@ -15,7 +15,7 @@ from mqcore.bench.control import Target, find_target
 from mqcore.bench.load import ConsumeOptions, ProduceOptions, Span, consume, produce
 from mqcore.participants import DISPATCHER, SERVING, WRITER
 from mqcore.shm.allocations import figures
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up, start
+from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port
 from tests.support.waiting import wait_until
 from tests.workers.processes import by_role
@@ -67,7 +67,7 @@ def test_a_million_messages_make_no_python_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQCORE_COUNT_ALLOCATIONS", "1")
-    with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}) as broker:
+    with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}, program=MQCORE) as broker:
         segment = segment_of(broker)
         target = find_target("frugal", broker=broker.broker_addr, namesrv=None, queues=8,
                              create=True)
@@ -90,7 +90,7 @@ def test_a_million_messages_make_no_python_objects(
 
 
 def test_an_idle_broker_costs_no_processor_time_and_little_memory(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path) as broker:
+    with mqcore_up(tmp_path, program=MQCORE) as broker:
         names = by_role(broker)
         cpu, began = cpu_ns(broker), time.monotonic()
         wait_until(lambda: time.monotonic() - began >= IDLE_S, "the time of the measurement",
@@ -104,7 +104,7 @@ def test_an_idle_broker_costs_no_processor_time_and_little_memory(tmp_path: Path
 
 
 def test_memory_does_not_grow_with_messages(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}) as broker:
+    with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}, program=MQCORE) as broker:
         target = find_target("growth", broker=broker.broker_addr, namesrv=None, queues=8,
                              create=True)
         send_and_pull(target, MESSAGES // 5)
@@ -122,7 +122,7 @@ def seconds_to_first_connection(folder: Path) -> float:
     process = start(["broker", *(word for setting in (
         f"store.path={folder / 'store'}", "broker.listen_host=127.0.0.1",
         "broker.advertised_ip=127.0.0.1", f"broker.listen_port={port}",
-    ) for word in ("--set", setting))], folder)
+    ) for word in ("--set", setting))], folder, MQCORE)
 
     def connects() -> bool:
         with socket.socket() as client:

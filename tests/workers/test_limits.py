@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mqcore_process import start
+from tests.support.mqcore_process import MQCORE, start
 
 
 @pytest.mark.parametrize(("settings", "within", "said"), [
@@ -18,7 +18,7 @@ def test_a_limit_of_the_machine_is_one_sentence(
     settings: list[str], within: list[str], said: str, tmp_path: Path,
 ) -> None:
     words = [word for one in (f"store.path={tmp_path}/store", *settings) for word in ("--set", one)]
-    one = start(["up", *words], tmp_path, within)
+    one = start(["up", *words], tmp_path, [*within, *MQCORE])
 
     assert one.process.wait(60) == 1, one.tail()
     (line,) = one.tail().splitlines()
