@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import os
 import sys
@@ -53,6 +52,7 @@ from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers import descriptors
 from mqcore.workers.background import Background
+from mqcore.workers.collector import Collector
 from mqcore.workers.figures import StoreFigures
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
@@ -207,7 +207,7 @@ class Coordinator:
         except (ConfigFileError, TablesFull, OSError) as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
-        gc.freeze()                        # a million offsets: the collector need not look at them
+        self._collector = Collector()
 
     def _apply_order(self, topics: list[str]) -> None:
         self._broker.apply_order_table(topics, self._now_ms())
@@ -294,6 +294,7 @@ class Coordinator:
             if not self._turns.waits() or time.perf_counter() >= until_s:
                 break
             self._turns.step()
+            self._collector.look()
         self._take_checks()
         self._own.push()
         self._rings.say_taken()

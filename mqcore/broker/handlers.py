@@ -320,12 +320,12 @@ class Broker:
             for group in groups_of_header(request.command):
                 check_group(group, self.core.groups.has(group))
             if code == RequestCode.UPDATE_AND_CREATE_TOPIC:
-                return _checked(self._update_topic(request))
+                return _checked(self._update_topic(request), request)
             handler = _HANDLERS.get(code)
             outcome = handler(self.core, request) if handler else _not_supported(code)
         except FieldError as error:
             return Answer(ResponseCode.SYSTEM_ERROR, str(error))
-        return _checked(outcome) if isinstance(outcome, Generator) else outcome
+        return _checked(outcome, request) if isinstance(outcome, Generator) else outcome
 
     def handle_response(self, connection: int, answer: Command) -> None:
         """A client answered one of our requests; one that nobody waits for is dropped."""
@@ -458,14 +458,17 @@ def _due(at_ms: int, now_ms: int) -> bool:
     return not 0 < at_ms - now_ms <= TIMER_MS_MAX
 
 
-def _checked(job: OutcomeJob) -> OutcomeJob:
+def _checked(job: OutcomeJob, request: Request) -> OutcomeJob:
     """The job's outcome, or what is wrong with its request or its answer."""
     try:
-        return (yield from job)
+        outcome = yield from job
     except FieldError as error:
-        return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+        outcome = Answer(ResponseCode.SYSTEM_ERROR, str(error))
     except fastjson.JsonError as error:
-        return Answer(ResponseCode.SYSTEM_ERROR, f"the answer cannot be sent: {error}")
+        outcome = Answer(ResponseCode.SYSTEM_ERROR, f"the answer cannot be sent: {error}")
+    if request.read is not None:
+        yield from fastjson.dismantled(request.read)
+    return outcome
 
 
 def _not_supported(code: int) -> Answer:

@@ -24,6 +24,7 @@ class Request:
     now_ms: int
     fast_port: bool = False
     body_size: int = 0           # bytes of the body; sends come without it
+    read: object = None          # what was made of a large body: let go when it is done, in turns
 
 
 def remote_address(remote: str) -> tuple[str, int]:
@@ -119,13 +120,16 @@ class Fields:
         return number
 
 
-def body_object(command: Command, what: str) -> Generator[None, None, dict[str, object]]:
+def body_object(request: Request, what: str) -> Generator[None, None, dict[str, object]]:
     """The JSON object of a request's body; raises FieldError when there is none. With pauses."""
+    command = request.command
     try:
         value = (yield from fastjson.loads_in_turns(
             command.body, relaxed_size_max=RELAXED_BYTES_MAX)) if command.body else None
     except fastjson.JsonError as error:
         raise FieldError(f"body: {error}; expected {what} as JSON") from error
+    if len(command.body) > fastjson.WHOLE_SIZE_MAX:
+        request.read = value
     if not isinstance(value, dict):
         raise FieldError(f"body: expected {what} as a JSON object")
     return value

@@ -12,21 +12,21 @@ import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
-import msgspec
-
 from mqcore.turns import finished
-from mqcore.wire.bare_keys import quoted
+from mqcore.wire import json_strict
+from mqcore.wire.json_strict import DEPTH_MAX, WHOLE_SIZE_MAX, JsonError, OtherForm, dismantled
+
+__all__ = [
+    "COUNT_MAX", "DEPTH_MAX", "SIZE_MAX", "WHOLE_SIZE_MAX", "JsonError", "ObjectKey", "dismantled",
+    "dumps", "dumps_in_turns", "loads", "loads_in_turns", "quote", "quote_ascii",
+]
 
 SIZE_MAX: Final = 16 * 1024 * 1024      # bytes of text that a peer sends; no frame is larger
-DEPTH_MAX: Final = 64                   # containers in containers
 COUNT_MAX: Final = 2_000_000            # values in one text: bounds memory, not only time
 _PARTS_A_TURN: Final = 2_000            # pieces of text that are written between two pauses ...
 _VALUES_A_TURN: Final = 200             # values that are read
 _KEYS_A_TURN: Final = 500               # ... and keys that are sorted
 
-_DECODER = msgspec.json.Decoder()
-_MARK = 0x7F                            # before the digits of a bare key: strings begin otherwise
-_MARKED = "\x7f"
 _SPACE = re.compile(r"[ \t\r\n\f\b\ufeff]*")
 _NUMBER = re.compile(r"-?(?:[0-9]{1,400})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 _NUMBER_STARTS = "-0123456789"
@@ -37,10 +37,6 @@ _SHORT = {
     '"': '"', "'": "'", "0": "\0",
 }
 _WORDS = {"true": True, "false": False, "null": None, "undefined": None}
-
-
-class JsonError(ValueError):
-    """The text is not JSON in any form that RocketMQ peers write, or it exceeds a limit."""
 
 
 class ObjectKey(tuple[tuple[str, Any], ...]):
@@ -78,68 +74,51 @@ def loads(
     forms than bare integer keys, which takes a hundred times as long. Bare integer keys become int,
     bare object keys ObjectKey. Lone surrogates become `?`, as in Java. Raises JsonError.
     """
-    return finished(
-        loads_in_turns(text, count_max=count_max, size_max=size_max,
-                       relaxed_size_max=relaxed_size_max))
-
+    raw = _sized(text, size_max)
+    try:
+        return _whole(raw, count_max)
+    except OtherForm:
+        return finished(_relaxed(raw, count_max, relaxed_size_max))
 
 
 def loads_in_turns(
     text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_MAX,
     size_max: int = SIZE_MAX, relaxed_size_max: int | None = None,
 ) -> Generator[None, None, Any]:
-    """`loads`; a relaxed form, which takes 100 times as long as a strict one, has pauses."""
+    """`loads`, with a pause every millisecond or so; a single long string or number has none.
+
+    What is no longer needed of a large value is given to `dismantled`: to free it takes as long.
+    """
+    raw = _sized(text, size_max)
+    try:
+        if len(raw) <= WHOLE_SIZE_MAX:
+            return _whole(raw, count_max)
+        return (yield from json_strict.read_in_parts(raw, count_max))
+    except OtherForm:
+        return (yield from _relaxed(raw, count_max, relaxed_size_max))
+
+
+def _sized(text: bytes | bytearray | memoryview | str, size_max: int) -> bytes:
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
     if len(raw) > size_max:
         raise JsonError(f"text of {len(raw)} bytes, expected at most {size_max}")
+    return raw
+
+
+def _whole(raw: bytes, count_max: int) -> Any:
+    """A text that is read in one go. Raises OtherForm."""
     # Separators bound the number of values, and counting them costs nothing beside parsing.
     if len(raw) > count_max and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > count_max:
         raise JsonError(f"more than {count_max} values")
-    try:
-        return _DECODER.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        _raise_if_cut(raw, error)
-    found = _with_bare_keys(raw)
-    if found is not None:
-        return found
-    if relaxed_size_max is not None and len(raw) > relaxed_size_max:
-        raise JsonError(
-            f"{len(raw)} bytes that are not strict JSON: expected at most {relaxed_size_max}")
+    return json_strict.read(raw, 0)
+
+
+def _relaxed(
+    raw: bytes, count_max: int, size_max: int | None
+) -> Generator[None, None, Any]:
+    if size_max is not None and len(raw) > size_max:
+        raise JsonError(f"{len(raw)} bytes that are not strict JSON: expected at most {size_max}")
     return (yield from _Reader(raw.decode("utf-8", "replace"), count_max).document())
-
-
-def _raise_if_cut(raw: bytes, error: Exception) -> None:
-    """A JSON text without its end is none in a relaxed form either: seconds are saved for MiB."""
-    if str(error) == "Input data was truncated" and raw.rstrip()[-1:] not in (b"}", b"]", b""):
-        raise JsonError(f"the text ends too early, after {len(raw)} bytes") from error
-
-
-def _with_bare_keys(raw: bytes) -> Any:
-    """A text that is strict but for bare integer keys; None: it is something else."""
-    if b"\x7f" in raw or b"\\u007" in raw:
-        return None
-    try:
-        value = _DECODER.decode(quoted(raw, _MARK))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        _raise_if_cut(raw, error)
-        return None
-    return _bare(value, 0)
-
-
-def _bare(value: Any, depth: int) -> Any:
-    """The value with its marked keys as int again."""
-    if depth > DEPTH_MAX:
-        raise JsonError(f"containers nested deeper than {DEPTH_MAX}")
-    if isinstance(value, dict):
-        return {
-            int(key[1:]) if key[:1] == _MARKED else key:
-            _bare(item, depth + 1) if isinstance(item, dict | list) else item
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_bare(item, depth + 1) if isinstance(item, dict | list) else item
-                for item in value]
-    return value
 
 
 class _Reader:

@@ -55,8 +55,9 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
     said = command.version, command.language, len(command.body), hash(command.body)
     if core.clients.repeated(request.connection, said, _changes(core), request.now_ms):
         return Answer(ResponseCode.SUCCESS)
-    beat = yield from parse_heartbeat((yield from body_object(command, "HeartbeatData")))
+    beat = yield from parse_heartbeat((yield from body_object(request, "HeartbeatData")))
     for entry in beat.consumers:                     # all or nothing of a heartbeat
+        yield
         check_group(entry.group, core.groups.has(entry.group))
         for number, topic in enumerate(entry.subscriptions, 1):
             check_topic(topic)
@@ -114,6 +115,7 @@ def notify(
     if not core.settings.broker.notify_consumers_enable:
         return
     for group in groups:
+        yield
         config = core.groups.get(group)
         if config is not None and not config.notify_consumers_enable and not member_lost:
             continue
@@ -127,7 +129,6 @@ def notify(
             core.ports.connections.send(connection, frame)
             if number % ROWS_A_TURN == 0:
                 yield
-        yield
 
 
 def unregister(core: Core, request: Request) -> OutcomeJob:
@@ -143,7 +144,7 @@ def unregister(core: Core, request: Request) -> OutcomeJob:
 
 def check_client(core: Core, request: Request) -> OutcomeJob:
     """CHECK_CLIENT_CONFIG (46): tag expressions are fine, others if enabled and if they compile."""
-    body = yield from body_object(request.command, "CheckClientRequestBody")
+    body = yield from body_object(request, "CheckClientRequestBody")
     data = body.get("subscriptionData")
     if not isinstance(data, dict):
         raise FieldError("body: subscriptionData is missing: expected an object")
@@ -195,7 +196,7 @@ def unlock_queues(core: Core, request: Request) -> OutcomeJob:
 
 
 def _lock_body(request: Request) -> Generator[None, None, tuple[str, str, list[Queue]]]:
-    body = yield from body_object(request.command, "LockBatchRequestBody")
+    body = yield from body_object(request, "LockBatchRequestBody")
     group, client, items = body.get("consumerGroup"), body.get("clientId"), body.get("mqSet")
     if not isinstance(group, str) or not isinstance(client, str):
         raise FieldError("body: consumerGroup or clientId is missing: expected text")

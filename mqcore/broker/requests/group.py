@@ -34,7 +34,7 @@ from mqcore.wire.numbers import whole_number
 
 def update_group(core: Core, request: Request) -> OutcomeJob:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default."""
-    group = _group((yield from body_object(request.command, "SubscriptionGroupConfig")))
+    group = _group((yield from body_object(request, "SubscriptionGroupConfig")))
     check_group(group.name, core.groups.has(group.name))
     try:
         core.groups.update(group, request.now_ms)

@@ -217,20 +217,25 @@ class ClientTables:
         return list(left)
 
     def connection_closed(self, connection: int) -> Generator[None, None, list[str]]:
-        """Forget a connection, at once; returns the consumer groups to tell. With pauses."""
+        """Forget a connection; returns the consumer groups to tell. With pauses."""
         memberships = self._connections.pop(connection, None)
         if memberships is None:
             return []
-        for group, cost in memberships.producers.items():
+        self._forget_producer(memberships, connection)
+        for number, (group, cost) in enumerate(memberships.producers.items(), 1):
             self._room.take(connection, -cost)
             self._leave_producers(group, connection, keep_empty=True)
-        self._forget_producer(memberships, connection)
+            if number % ROWS_A_TURN == 0:
+                yield
         left = {}
-        for group, cost in memberships.consumers.items():
+        for number, (group, cost) in enumerate(memberships.consumers.items(), 1):
             self._room.take(connection, -cost)
             left[group] = self._leave_consumers(group, connection)
+            if number % ROWS_A_TURN == 0:
+                yield
         for group, topics in left.items():
             yield from self._show_all(group, topics)
+            yield
         return sorted(left)
 
     def connections(self) -> list[int]:
