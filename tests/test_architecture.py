@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+import mqcore.client
 from tests.imports import ROOT, circles, graph, imported, module_of, sources
 
 LINES_MAX = 600
@@ -24,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "namesrv": {"turns", "wire"},
     "spark": {"client"},
     "client": {"endian", "layout", "wire"},         # of the broker nothing: layout is Part 1's
+    "contrib": {"client"},
     "testing": {"broker", "namesrv", "turns", "wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",
             "clock", "invariants", "text"},
@@ -96,6 +98,17 @@ def test_the_client_needs_no_part_of_the_broker():
                             text=True, check=True).stdout.split()
     allowed = {"client", "wire", "layout", "turns", "_cyutility"}
     assert {package_of(name) for name in loaded} - {""} <= allowed
+
+
+def test_what_is_made_for_frameworks_uses_the_client_as_anybody_does():
+    """mqcore/contrib knows the client's public names; its parts know nothing of each other."""
+    wrong = [f"{path.name}: {name}" for path in sources(".py", folders=("mqcore/contrib",))
+             for name in imported(path, module_of(path))
+             if name.startswith("mqcore.") and name != "mqcore.client"
+             and name.removeprefix("mqcore.client.") not in mqcore.client.__all__
+             and not f"{name}.".startswith(
+                 ".".join((*module_of(path).split(".")[:3], "")))]
+    assert wrong == []
 
 
 def test_no_modules_import_each_other():

@@ -105,7 +105,7 @@ class BlockingProducer(BlockingRole[A]):
         if not room.try_take(sending.size) and (
                 LoopThread.shared().is_here
                 or not room.take(sending.size, role._timeout(timeout))):
-            raise role._full()
+            raise role._refused(sending)
         future = SendFuture()
         if on_done is not None:
             future.add_done_callback(on_done)

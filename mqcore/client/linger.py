@@ -11,7 +11,7 @@ from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.native.sends import batch_body
 from mqcore.client.producer_config import ProducerConfig
 from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending, deliver
+from mqcore.client.sending import Sending
 
 _Key = tuple[str, bool, MessageQueue | None]
 
@@ -25,12 +25,12 @@ class _Parts:
     def set_result(self, result: SendResult, /) -> None:
         each = results_of_batch(result, [part.key for part in self._parts])
         for part, own in zip(self._parts, each, strict=True):
-            deliver(part.outcome, own, None)
+            part.finish(own, None)
 
     def set_exception(self, error: BaseException, /) -> None:
         assert isinstance(error, RocketMQError)
         for part in self._parts:
-            deliver(part.outcome, None, error)
+            part.finish(None, error)
 
 
 class Linger:

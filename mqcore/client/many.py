@@ -44,7 +44,7 @@ class Preparing(Protocol):
     """What is needed of a producer: its checks, and one message as a Sending."""
 
     def prepare(self, message: Message, *, timeout: float | None = None,
-                queue: MessageQueue | None = None) -> Sending: ...
+                queue: MessageQueue | None = None, hooked: bool = True) -> Sending: ...
     def check_all(self, messages: list[Message]) -> list[str]: ...
 
 
@@ -194,7 +194,8 @@ class ManySend:
                 sending = batch_sending(chunk, chunk_keys, topic, body, self._tries())
             else:
                 chunk_keys = [keys[group.indexes[at]]]
-                sending = self._producer.prepare(messages[at], timeout=self._timeout)
+                sending = self._producer.prepare(
+                    messages[at], timeout=self._timeout, hooked=False)
             sending.queue = target
             sending.is_alone = True
             sending.may_move = group.queue is None

@@ -4,6 +4,7 @@ from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
 from mqcore.client.blocking_producer import Producer
 from mqcore.client.blocking_transaction import Transaction, TransactionProducer
 from mqcore.client.config import ClientConfig
+from mqcore.client.consume.hooked import CallResult, ConsumeHookContext, FilterHookContext
 from mqcore.client.consume.iterate import AsyncConsumer, BlockingDelivery, Consumer, Delivery
 from mqcore.client.consume.listener import ConsumeContext, ConsumeStatus, Reject, Retry
 from mqcore.client.consume.lite_pull import AsyncLitePullConsumer, LitePullConsumer
@@ -44,6 +45,13 @@ from mqcore.client.events import (
     RouteChanged,
     SlowListener,
 )
+from mqcore.client.hooks import (
+    EndTransactionContext,
+    SendCallContext,
+    SendContext,
+    add_hook,
+    remove_hook,
+)
 from mqcore.client.many import SendManyError
 from mqcore.client.message import (
     Message,
@@ -78,6 +86,7 @@ __all__ = [
     "AsyncTransactionProducer",
     "BlockingDelivery",
     "BrokerError",
+    "CallResult",
     "ClientConfig",
     "ClientError",
     "ClosedError",
@@ -87,12 +96,15 @@ __all__ = [
     "Connected",
     "ConsumeContext",
     "ConsumeFrom",
+    "ConsumeHookContext",
     "ConsumeStatus",
     "Consumer",
     "Credentials",
     "Delivery",
     "Disconnected",
+    "EndTransactionContext",
     "Event",
+    "FilterHookContext",
     "LitePullConsumer",
     "LocalTransactionState",
     "MQBrokerException",
@@ -124,6 +136,8 @@ __all__ = [
     "RocketMQError",
     "RocketMQException",
     "RouteChanged",
+    "SendCallContext",
+    "SendContext",
     "SendManyError",
     "SendResult",
     "SendStatus",
@@ -132,6 +146,8 @@ __all__ = [
     "Transaction",
     "TransactionProducer",
     "TransactionSendResult",
+    "add_hook",
     "arrow_schema",
     "create_reply",
+    "remove_hook",
 ]

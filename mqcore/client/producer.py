@@ -17,8 +17,9 @@ from mqcore.client.errors import (
     MessageTooLarge,
     QueueFull,
     RequestTimeout,
+    RocketMQError,
 )
-from mqcore.client.hooks import Hooks
+from mqcore.client.hooks import TRACE_GROUP_PREFIX, Hooks
 from mqcore.client.instance import ClientInstance
 from mqcore.client.linger import Linger
 from mqcore.client.many import ManySend, Shard, batch_sending, one_batch
@@ -29,7 +30,7 @@ from mqcore.client.received import ReceivedMessage
 from mqcore.client.replies import Replies
 from mqcore.client.role import Role
 from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending, deliver
+from mqcore.client.sending import Sending
 from mqcore.client.serialization import (
     NO_BODY,
     MessageFields,
@@ -99,7 +100,7 @@ class AsyncProducer(Role):
         """What sends trace messages, with a producer of its own."""
         number = next(_tracer_numbers)
         producer = AsyncProducer(
-            f"_INNER_TRACE_PRODUCER-{group}-PRODUCE-{number}", config=client,
+            f"{TRACE_GROUP_PREFIX}-{group}-PRODUCE-{number}", config=client,
             send_timeout=5.0, message_size_max_bytes=TRACE_MESSAGE_SIZE_MAX)
         dispatcher = TraceDispatcher(producer, self._config.trace_topic)
         self._hooks.add(dispatcher)
@@ -111,9 +112,12 @@ class AsyncProducer(Role):
         return self._instance.unwrap(self._group)
 
     def add_hook(self, hook: object) -> None:
-        """Have an object called on the way of each message (client.md 2.9).
+        """Have an object called on the way of each message.
 
-        hook   has `before_send`, `after_send`, `check_forbidden`, or `end_transaction`
+        hook   has some of `begin_send`, `end_send` around each call, with a SendCallContext (the
+               first one in the caller's thread; properties that it sets are sent), and around each
+               try (client.md 2.9) `before_send`, `after_send`, `check_forbidden`, with a
+               SendContext; `end_transaction`
         Raises ConfigError when it has none.
         """
         self._hooks.add(hook)
@@ -187,7 +191,7 @@ class AsyncProducer(Role):
         if not self._sender.room.try_take(sending.size):
             left = sending.tries.deadline - asyncio.get_running_loop().time()
             if not await self._sender.wait_for_room(sending.size, left):
-                raise self._full()
+                raise self._refused(sending)
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         sending.outcome = future
         self.submit(sending)
@@ -219,7 +223,7 @@ class AsyncProducer(Role):
         sending = self.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
         if not self._sender.room.try_take(sending.size):
-            raise self._full()
+            raise self._refused(sending)
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         if on_done is not None:
             future.add_done_callback(on_done)
@@ -242,7 +246,9 @@ class AsyncProducer(Role):
         many = ManySend(self._sender, self, self._config, self._timeout(timeout))
         if shard is not None and queue is not None:
             raise ConfigError("queue and shard: expected one of them")
-        return await many.run(list(messages), self._wrapped(queue), shard)
+        batch = list(messages)
+        with self._hooks.sending(batch):
+            return await many.run(batch, self._wrapped(queue), shard)
 
     async def send_batch(
         self, messages: Sequence[Message], *, timeout: float | None = None,
@@ -255,9 +261,16 @@ class AsyncProducer(Role):
         self._life.check()
         batch = list(messages)
         own = self.check_all(batch)
-        body = one_batch(batch, self._config.message_size_max_bytes)
-        if queue is not None and queue.topic != batch[0].topic:
+        if batch and queue is not None and queue.topic != batch[0].topic:
             raise ConfigError(f"queue {queue}: expected one of topic {batch[0].topic}")
+        with self._hooks.sending(batch):
+            return await self._send_batch(batch, own, timeout, queue)
+
+    async def _send_batch(
+        self, batch: list[Message], own: list[str], timeout: float | None,
+        queue: MessageQueue | None,
+    ) -> SendResult:
+        body = one_batch(batch, self._config.message_size_max_bytes)
         limit = self._timeout(timeout)
         tries = Tries(1 if queue is not None else 1 + self._config.retry_count,
                       asyncio.get_running_loop().time() + limit)
@@ -287,14 +300,22 @@ class AsyncProducer(Role):
         message = message_of(self._config.serializer, message, body, fields)
         sending = self.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
-        limit = self._timeout(timeout)
+        try:
+            await self._write_oneway(sending, self._timeout(timeout))
+        except RocketMQError as error:
+            sending.finish(None, error)
+            raise
+        sending.finish(None, None)
+
+    async def _write_oneway(self, sending: Sending, limit: float) -> None:
+        topic = sending.message.topic
         try:
             async with asyncio.timeout(limit):
                 target, connection = await self._sender.way_of(sending)
                 await connection.wait_until_writable(limit)
         except TimeoutError as error:
-            raise RequestTimeout(f"no way to {sending.message.topic} was found in {limit:g} s",
-                                 topic=sending.message.topic, stored=False) from error
+            raise RequestTimeout(f"no way to {topic} was found in {limit:g} s",
+                                 topic=topic, stored=False) from error
         self._sender.write(sending, target, next_opaque(), connection.out, is_oneway=True)
         connection.plan_flush()
 
@@ -358,16 +379,19 @@ class AsyncProducer(Role):
 
     def prepare(
         self, message: Message, *, timeout: float | None = None,
-        queue: MessageQueue | None = None, shard: object = None,
+        queue: MessageQueue | None = None, shard: object = None, hooked: bool = True,
     ) -> Sending:
         """Of the client itself: a message that passed the checks of client.md 2.2, for `submit`.
 
+        hooked   hooks hear of it: it is no part of a call that they know of
         Any thread. Raises ConfigError, naming what is wrong.
         """
         topic = self._check(message)
         properties, body, sys_flag = message.properties, message.body, 0
         if queue is not None and (shard is not None or queue.topic != message.topic):
             raise ConfigError(f"queue {queue}: expected one of topic {message.topic}, and no shard")
+        limit = self._timeout(timeout)
+        call = self._hooks.begin_send((message,)) if hooked else None
         key = keys.give(properties, _now_ms())
         if len(body) >= self._config.compress_over_bytes:
             body, sys_flag = self._compressor.compress(body)
@@ -377,7 +401,8 @@ class AsyncProducer(Role):
         sending = Sending(
             message, topic, key, body, sys_flag, batch_item_size(message),
             Tries(1 if is_fixed else 1 + self._config.retry_count,
-                  time.monotonic() + self._timeout(timeout)))
+                  time.monotonic() + limit))
+        sending.call = call
         if is_fixed:
             sending.queue = self._wrapped(queue)
             sending.shard = shard
@@ -393,7 +418,7 @@ class AsyncProducer(Role):
         """
         if self._sender.is_closed:
             self._sender.room.give(sending.size)
-            deliver(sending.outcome, None, ClosedError(f"{self._life.name} is closed"))
+            sending.finish(None, ClosedError(f"{self._life.name} is closed"))
         elif self._linger is not None:
             self._linger.submit(sending)
         else:
@@ -448,6 +473,12 @@ class AsyncProducer(Role):
         if queue is None or not self._sender.namespace:
             return queue
         return MessageQueue(self._instance.wrap(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _refused(self, sending: Sending) -> QueueFull:
+        """The error for one that was prepared, and for which there is no room."""
+        error = self._full()
+        sending.finish(None, error)
+        return error
 
     def _full(self) -> QueueFull:
         room = self._sender.room

@@ -32,7 +32,7 @@ from mqcore.client.message import MessageQueue, SendResult, SendStatus
 from mqcore.client.native.sends import SendFrames
 from mqcore.client.pool import client_request
 from mqcore.client.producer_config import ProducerConfig
-from mqcore.client.sending import Sending, deliver
+from mqcore.client.sending import Sending
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode
 from mqcore.wire.command import Ext, encode, next_opaque
 from mqcore.wire.properties import (
@@ -314,7 +314,7 @@ class Sender:
         left = self.room.give(sending.size, 1 if sending.batch is None else len(sending.batch))
         if result is None:
             result = sending.keep
-        deliver(sending.outcome, result, error and sending.tries.settle(error))
+        sending.finish(result, error and sending.tries.settle(error))
         if sending.is_alone:
             self._leave_lane(sending)
         if sending.after is not None:

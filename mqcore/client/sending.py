@@ -48,6 +48,12 @@ def deliver(
         log.debug("nobody waits any more for the outcome of a send")
 
 
+class Ended(Protocol):
+    """What else hears of the outcome."""
+
+    def end(self, result: SendResult | None, error: RocketMQError | None) -> None: ...
+
+
 class Owner(Protocol):
     """Who decides what comes after a try: the Sender."""
 
@@ -67,9 +73,9 @@ class Sending(Waiter):
     """
 
     __slots__ = (
-        "after", "batch", "began", "body", "broker", "chosen", "code", "connection", "is_alone",
-        "keep", "key", "may_move", "message", "outcome", "properties", "queue", "sender", "sent_to",
-        "shard", "size", "sys_flag", "topic", "tries",
+        "after", "batch", "began", "body", "broker", "call", "chosen", "code", "connection",
+        "is_alone", "keep", "key", "may_move", "message", "outcome", "properties", "queue",
+        "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
     )
 
     def __init__(
@@ -91,6 +97,7 @@ class Sending(Waiter):
         self.is_alone: bool = False
         self.may_move: bool = False
         self.outcome: Outcome | None = None
+        self.call: Ended | None = None          # of hooks
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
         self.keep: SendResult | None = None     # of an earlier try that was stored, but not OK
         self.sender: Owner | None = None
@@ -100,6 +107,12 @@ class Sending(Waiter):
         self.connection: Connection | None = None
         self.began: float = 0.0
         self.wants_place = True
+
+    def finish(self, result: SendResult | None, error: RocketMQError | None) -> None:
+        """Tell the outcome; a one-way send that was written has neither."""
+        if self.call is not None:
+            self.call.end(result, error)
+        deliver(self.outcome, result, error)
 
     # -- what the connection calls ----------------------------------------------------------------
 

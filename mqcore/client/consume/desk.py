@@ -5,9 +5,11 @@ import asyncio
 import logging
 import time
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from mqcore.client.consume.held import Held
+from mqcore.client.consume.hooked import CallResult, ConsumeHookContext, ConsumerHooks
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.watch import Slow
 from mqcore.client.core import redelivery
@@ -22,8 +24,9 @@ log: Final = logging.getLogger("mqcore.client")
 class Handed(ReceivedMessage):
     """A message that knows the desk which handed it out."""
 
-    __slots__ = ("_desk", "_held", "_since")
+    __slots__ = ("_context", "_desk", "_held", "_since")
 
+    _context: ConsumeHookContext | None
     _desk: Desk
     _held: Held
     _since: float
@@ -33,11 +36,12 @@ class Desk:
     """Hands messages out and takes what became of them; a sink of GroupMember."""
 
     def __init__(self, name: str, *, timeout: float, send_back: SendBack | None,
-                 slow: Slow) -> None:
+                 slow: Slow, hooks: ConsumerHooks) -> None:
         """`timeout` seconds that a message may be out; `send_back` None: broadcasting; `slow` hears
         of what was out for too long."""
         self._name = name
         self._slow = slow
+        self._hooks = hooks
         self._timeout = timeout
         self._send_back = send_back
         self._waiting: deque[tuple[Held, Handed]] = deque()
@@ -47,7 +51,8 @@ class Desk:
         self.is_closed: bool = False
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
-        self._waiting.extend([(held, message) for message in messages
+        wanted = held.without(messages, self._hooks.wanted(messages, held.shown))
+        self._waiting.extend([(held, message) for message in wanted
                               if isinstance(message, Handed)])
         self._came.set()
 
@@ -65,6 +70,8 @@ class Desk:
         self._waiting.clear()
         for timer in self._timers:
             timer.cancel()
+        for message in self._out:
+            self._settled(message, CallResult.FAILED)
         self._came.set()
 
     def take(self, count: int) -> list[Handed]:
@@ -76,6 +83,7 @@ class Desk:
             if held.dropped:
                 continue                # of the queue's new owner
             message._desk, message._held, message._since = self, held, now
+            message._context = self._hooks.handed_out(message)
             self._out[message] = None
             found.append(message)
         return found
@@ -103,6 +111,7 @@ class Desk:
         if message not in self._out:
             return False
         del self._out[message]
+        self._settled(message, CallResult.SUCCESS)
         held = message._held
         if held.dropped:
             return False
@@ -113,11 +122,13 @@ class Desk:
         counts.call_s += time.monotonic() - message._since
         return True
 
-    async def again(self, message: Handed, delay_level: int) -> bool:
+    async def again(self, message: Handed, delay_level: int, *,
+                    result: CallResult = CallResult.FAILED) -> bool:
         """Deliver it again later, or to the dead letters (-1); False as `ack`."""
         if message not in self._out:
             return False
         del self._out[message]
+        self._settled(message, result)
         held = message._held
         if held.dropped:
             return False
@@ -130,6 +141,16 @@ class Desk:
         if not held.dropped:
             held.done([message])
         return True
+
+    def consuming(self, message: Handed) -> AbstractContextManager[None]:
+        """Around the application's work on a message, in its thread or task."""
+        if message._context is None:
+            return nullcontext()
+        return self._hooks.hooks.consuming(message._context)
+
+    def _settled(self, message: Handed, result: CallResult) -> None:
+        context, message._context = message._context, None
+        self._hooks.settled(context, result)
 
     def _resubmit(self, held: Held, message: Handed) -> None:
         """No broker took it: it comes again here."""
@@ -157,4 +178,5 @@ class Desk:
                 log.warning("%s is neither acked nor refused for more than %s s: it comes again"
                             " later", message, self._timeout)
                 self._slow(self._name, [message], now - message._since, True)
-                await self.again(message, redelivery.EXPIRED_DELAY_LEVEL)
+                await self.again(message, redelivery.EXPIRED_DELAY_LEVEL,
+                                 result=CallResult.TIME_OUT)

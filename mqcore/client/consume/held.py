@@ -72,6 +72,15 @@ class Held:
         if self._room is not None:
             self._room.set()
 
+    def without(
+        self, messages: list[ReceivedMessage], wanted: list[ReceivedMessage]
+    ) -> list[ReceivedMessage]:
+        """What is wanted of new messages; the others are finished."""
+        if len(wanted) < len(messages):
+            keep = set(map(id, wanted))
+            self.done([message for message in messages if id(message) not in keep])
+        return wanted
+
     def drop(self) -> None:
         """No more pulls, no more commits."""
         self.dropped = True

@@ -7,12 +7,13 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal
 
 from mqcore.client.config import ClientConfig
-from mqcore.client.consume.listener import ListenerCall, Outcome
+from mqcore.client.consume.listener import ConsumeStatus, ListenerCall, Outcome
+from mqcore.client.consume.options import GroupSettings
 from mqcore.client.core.trace import after_consume_record, before_consume_record
-from mqcore.client.hooks import Hooks
+from mqcore.client.hooks import TRACE_GROUP_PREFIX, Hooks
 from mqcore.client.message import MessageQueue
 from mqcore.client.producer import AsyncProducer
 from mqcore.client.received import ReceivedMessage
@@ -23,6 +24,9 @@ TRACE_SEND_TIMEOUT_S = 5.0
 DEFAULT_REGION = "DefaultRegion"
 
 _tracer_numbers = itertools.count()
+
+
+Operation = Literal["process", "receive"]
 
 
 class CallResult(IntEnum):
@@ -37,9 +41,15 @@ class CallResult(IntEnum):
 
 @dataclass(slots=True)
 class ConsumeHookContext:
-    """One listener call as hooks see it; `result` and `took` (seconds) are set after it.
+    """The application's work on messages as hooks see it; `result` and `took` (seconds) are set
+    after it.
 
-    props   the hooks' own, kept from before_consume to after_consume
+    operation   "process": a listener's call, or from the hand-out of a message to its ack;
+                "receive": a poll or pull that returned messages, with nothing between
+                before_consume and after_consume
+    began       epoch seconds: when the call, or the poll, began
+    error       what the listener raised
+    props       the hooks' own, kept from before_consume to after_consume
     """
 
     group: str
@@ -48,6 +58,9 @@ class ConsumeHookContext:
     namespace: str
     result: CallResult | None = None
     took: float = 0.0
+    operation: Operation = "process"
+    began: float = field(default_factory=time.time)
+    error: BaseException | None = None
     props: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -82,7 +95,12 @@ class HookedCall:
         if not self._hooks.all:
             return await self._call.call(messages, queue)
         context, began = self._before(messages, queue)
-        outcome = await self._call.call(messages, queue)
+        try:
+            with self._hooks.consuming(context):
+                outcome = await self._call.call(messages, queue)
+        except asyncio.CancelledError:          # it took too long
+            self._after(context, Outcome(ConsumeStatus.RECONSUME_LATER), time.monotonic() - began)
+            raise
         self._after(context, outcome, time.monotonic() - began)
         return outcome
 
@@ -90,7 +108,8 @@ class HookedCall:
         if not self._hooks.all:
             return self._call.call_here(messages, queue)
         context, began = self._before(messages, queue)
-        outcome = self._call.call_here(messages, queue)
+        with self._hooks.consuming(context):
+            outcome = self._call.call_here(messages, queue)
         self._after(context, outcome, time.monotonic() - began)
         return outcome
 
@@ -101,7 +120,7 @@ class HookedCall:
         return context, time.monotonic()
 
     def _after(self, context: ConsumeHookContext, outcome: Outcome, took: float) -> None:
-        context.took = took
+        context.took, context.error = took, outcome.error
         if outcome.error is not None:
             context.result = CallResult.EXCEPTION
         elif not outcome.is_success:
@@ -111,12 +130,71 @@ class HookedCall:
         self._hooks.call("after_consume", context)
 
 
+class ConsumerHooks:
+    """The hooks of one consumer, whatever its role, and what writes its trace messages."""
+
+    def __init__(self, group: str, config: ClientConfig, settings: GroupSettings) -> None:
+        self._group = group
+        self._namespace = config.namespace
+        self.hooks = Hooks(group, config.namespace)
+        self._tracer: ConsumeTracer | None = None
+        if settings.trace:
+            self._tracer = ConsumeTracer(group, settings.trace_topic, config)
+            self.hooks.add(self._tracer)
+
+    async def start(self) -> None:
+        """Start what writes trace messages; raises ClientError."""
+        if self._tracer is not None:
+            await self._tracer.start()
+
+    async def close(self, timeout: float) -> None:
+        """Send the trace messages that wait, within `timeout` seconds."""
+        if self._tracer is not None:
+            await self._tracer.close(timeout)
+
+    def wanted(
+        self, messages: list[ReceivedMessage], queue: MessageQueue
+    ) -> list[ReceivedMessage]:
+        """Those that no `filter_messages` hook took out, in their order."""
+        if not self.hooks.all:
+            return messages
+        kept = list(messages)
+        self.hooks.call("filter_messages", FilterHookContext(self._group, queue, kept))
+        wanted = set(map(id, kept))
+        return [message for message in messages if id(message) in wanted]
+
+    def handed_out(self, message: ReceivedMessage) -> ConsumeHookContext | None:
+        """A message is the application's until `settled`; None without hooks."""
+        if not self.hooks.all:
+            return None
+        context = ConsumeHookContext(self._group, [message], message.queue, self._namespace)
+        self.hooks.call("before_consume", context)
+        return context
+
+    def settled(self, context: ConsumeHookContext | None, result: CallResult) -> None:
+        """The application is done with what was handed out."""
+        if context is not None:
+            context.result, context.took = result, max(0.0, time.time() - context.began)
+            self.hooks.call("after_consume", context)
+
+    def received(
+        self, messages: list[ReceivedMessage], queue: MessageQueue, began: float
+    ) -> None:
+        """A poll or pull that began then (epoch seconds) returns messages."""
+        if self.hooks.all and messages:
+            context = ConsumeHookContext(self._group, messages, queue, self._namespace,
+                                         operation="receive", began=began)
+            self.hooks.call("before_consume", context)
+            context.result, context.took = CallResult.SUCCESS, max(0.0, time.time() - began)
+            self.hooks.call("after_consume", context)
+
+
 class ConsumeTracer:
     """A hook that has every listener call written to the trace topic."""
 
     def __init__(self, group: str, topic: str, config: ClientConfig) -> None:
         self._producer = AsyncProducer(
-            f"_INNER_TRACE_PRODUCER-{group}-CONSUME-{next(_tracer_numbers)}", config=config,
+            f"{TRACE_GROUP_PREFIX}-{group}-CONSUME-{next(_tracer_numbers)}", config=config,
             send_timeout=TRACE_SEND_TIMEOUT_S, message_size_max_bytes=TRACE_MESSAGE_SIZE_MAX,
             batch_bytes=TRACE_MESSAGE_SIZE_MAX)
         self._dispatcher = TraceDispatcher(self._producer, topic)
@@ -142,7 +220,8 @@ class ConsumeTracer:
                 retry_times=message.reconsume_times, keys=properties.get(KEYS)), message)
 
     def after_consume(self, context: ConsumeHookContext) -> None:
-        cost_ms = round(context.took * 1000 / len(context.messages))
+        took = context.took if context.operation == "process" else 0.0     # as Java's polls
+        cost_ms = round(took * 1000 / len(context.messages))
         for message in _traced(context):
             self._add(after_consume_record(
                 request_id=context.props["trace"], message_id=message.message_id, cost_ms=cost_ms,

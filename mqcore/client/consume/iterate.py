@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, Unpack, cast
 
 from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.consume.desk import Desk, Handed
+from mqcore.client.consume.hooked import ConsumerHooks
 from mqcore.client.consume.inspection import Inspection
 from mqcore.client.consume.member import GroupMember
 from mqcore.client.consume.options import (
@@ -22,7 +23,7 @@ from mqcore.client.consume.options import (
     start_point,
     subscriptions_of,
 )
-from mqcore.client.consume.push import group_name, offset_store, reset_offsets
+from mqcore.client.consume.push import LEAVE_S, group_name, offset_store, reset_offsets
 from mqcore.client.consume.rules import Rules
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.watch import slow_of
@@ -66,7 +67,8 @@ class Delivery(Handed):
     async def processing(self) -> AsyncIterator[Self]:
         """Leaving well acks it; an exception has it delivered again, and goes on."""
         try:
-            yield self
+            with self._desk.consuming(self):
+                yield self
         except Exception:
             await self.retry()
             raise
@@ -99,7 +101,8 @@ class BlockingDelivery(Handed):
     def processing(self) -> Iterator[Self]:
         """Leaving well acks it; an exception has it delivered again, and goes on."""
         try:
-            yield self
+            with self._desk.consuming(self):
+                yield self
         except Exception:
             self.retry()
             raise
@@ -140,11 +143,12 @@ class AsyncConsumer(Role):
             start_ms=start_ms, allocate=settings.allocate, limits=settings.limits,
             pull_batch=settings.pull_batch, pull_interval=settings.pull_interval,
             kind=self._kind)
+        self._hooks = ConsumerHooks(group, config, settings)
         send_back = SendBack(self._instance, name, settings.max_retries)
         self._last: list[Handed] = []
         self._asking = False
         self._desk = Desk(f"consumer {group}", timeout=settings.handler_timeout,
-                          slow=slow_of(self._instance),
+                          slow=slow_of(self._instance), hooks=self._hooks,
                           send_back=None if settings.broadcast else send_back)
         self._member = GroupMember(
             self._instance, rules, offset_store(self._instance, name, settings), self._desk)
@@ -160,6 +164,15 @@ class AsyncConsumer(Role):
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member holds now, those of its retry topic included."""
         return sorted(held.shown for held in self._member.held.values())
+
+    def add_hook(self, hook: object) -> None:
+        """Have an object called on the way of messages, with as many of these methods as it has:
+        `before_consume` when a message is handed out, `after_consume` when it is acked or sent
+        back (ConsumeHookContext, in the client's loop), `consuming` with the same: it returns a
+        context manager, entered with `processing()` in the application's thread or task, and
+        `filter_messages` (FilterHookContext). Raises ConfigError when it has none.
+        """
+        self._hooks.hooks.add(hook)
 
     async def receive(self, max: int = 32, timeout: float | None = None) -> list[Delivery]:
         """The messages that are there, at most `max`; waits for the first one.
@@ -255,14 +268,20 @@ class AsyncConsumer(Role):
     async def _start(self) -> None:
         if not self._member.subscriptions:
             raise ConfigError("topics: expected at least one")
+        await self._hooks.start()
         self._instance.spawn(self._desk.look_for_overdue())
-        await self._member.start()
+        try:
+            await self._member.start()
+        except BaseException:
+            await self._hooks.close(LEAVE_S)
+            raise
 
     async def _stop(self, timeout: float) -> None:
         self._member.stop_pulling()
         self._desk.close()
         await self._member.leave()
         self._inspection.close()
+        await self._hooks.close(timeout * 0.1)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
@@ -310,6 +329,10 @@ class Consumer(BlockingRole[AsyncConsumer]):
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member holds now, those of its retry topic included."""
         return self._role.assignment
+
+    def add_hook(self, hook: object) -> None:
+        """As AsyncConsumer.add_hook; raises ConfigError."""
+        self._role.add_hook(hook)
 
     def receive(self, max: int = 32, timeout: float | None = None) -> list[BlockingDelivery]:
         """The messages that are there, at most `max`; waits for the first one.

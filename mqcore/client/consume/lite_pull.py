@@ -19,6 +19,7 @@ from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import split_addresses
 from mqcore.client.consume import pulling
 from mqcore.client.consume.held import Held
+from mqcore.client.consume.hooked import ConsumerHooks
 from mqcore.client.consume.inspection import Inspection
 from mqcore.client.consume.member import GroupMember
 from mqcore.client.consume.options import (
@@ -28,7 +29,7 @@ from mqcore.client.consume.options import (
     start_point,
     subscription,
 )
-from mqcore.client.consume.push import group_name, in_loop, offset_store
+from mqcore.client.consume.push import LEAVE_S, group_name, in_loop, offset_store
 from mqcore.client.consume.rules import Rules
 from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.errors import ClientError, ConfigError, RocketMQError
@@ -110,6 +111,7 @@ class AsyncLitePullConsumer(Role):
         self._member = GroupMember(
             self._instance, rules, offset_store(self._instance, name, settings), self)
         self._inspection = Inspection(self._instance, self._member, settings)
+        self._hooks = ConsumerHooks(group, config, settings)
         self._is_assigned: bool | None = None
         self._batches: deque[tuple[Held, list[ReceivedMessage]]] = deque()
         self._cached = 0
@@ -124,6 +126,7 @@ class AsyncLitePullConsumer(Role):
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
         """Of the member: messages came."""
+        messages = held.without(messages, self._hooks.wanted(messages, held.shown))
         self._batches.append((held, messages))
         self._cached += len(messages)
         if self._cached > self._settings.total_count_max:
@@ -133,6 +136,13 @@ class AsyncLitePullConsumer(Role):
     def is_busy(self, held: Held) -> bool:
         """Of the member: what was polled does not keep a queue here."""
         return False
+
+    def add_hook(self, hook: object) -> None:
+        """Have an object called for each poll that returns messages: `before_consume` and
+        `after_consume`, one after the other, with a ConsumeHookContext, and `filter_messages`
+        (FilterHookContext), as many of them as it has. Raises ConfigError when it has none.
+        """
+        self._hooks.hooks.add(hook)
 
     # -- which queues -----------------------------------------------------------------------------
 
@@ -204,13 +214,13 @@ class AsyncLitePullConsumer(Role):
         Raises ClosedError.
         """
         self._life.check()
-        now = time.monotonic()
+        now, began = time.monotonic(), time.time()
         if self._settings.auto_commit and now >= self._next_commit:
             self._next_commit = now + self._settings.auto_commit_interval
             self._mark(self._member.held.values())
         deadline = now + (self._settings.poll_timeout if timeout is None else timeout)
         while True:
-            messages = self._next_batch()
+            messages = self._next_batch(began)
             left = deadline - time.monotonic()
             if messages or left <= 0:
                 return messages
@@ -219,17 +229,18 @@ class AsyncLitePullConsumer(Role):
                 async with asyncio.timeout(left):
                     await self._came.wait()
             except TimeoutError:
-                return self._next_batch()
+                return self._next_batch(began)
             self._life.check()
 
-    def _next_batch(self) -> list[ReceivedMessage]:
+    def _next_batch(self, began: float) -> list[ReceivedMessage]:
         while self._batches:
             held, messages = self._batches.popleft()
             self._cached -= len(messages)
             if self._cached <= self._settings.total_count_max:
                 self._member.has_room.set()
-            if not held.dropped:
+            if messages and not held.dropped:
                 held.done(messages)
+                self._hooks.received(messages, held.shown, began)
                 return messages
         return []
 
@@ -337,7 +348,12 @@ class AsyncLitePullConsumer(Role):
         if self._is_assigned is None:
             raise ClientError("subscribe to a topic, or assign queues, before the start")
         self._next_commit = time.monotonic() + self._settings.auto_commit_interval
-        await self._member.start()
+        await self._hooks.start()
+        try:
+            await self._member.start()
+        except BaseException:
+            await self._hooks.close(LEAVE_S)
+            raise
         self._instance.spawn(self._watch_queues())
 
     async def _stop(self, timeout: float) -> None:
@@ -345,6 +361,7 @@ class AsyncLitePullConsumer(Role):
         self._came.set()
         await self._member.leave()
         self._inspection.close()
+        await self._hooks.close(timeout * 0.1)
 
     async def _watch_queues(self) -> None:
         while True:
@@ -369,6 +386,10 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
     def __init__(self, group: str, **options: Unpack[LitePullOptions]) -> None:
         """As AsyncLitePullConsumer; raises ConfigError, naming the option."""
         super().__init__(AsyncLitePullConsumer(group, **options))
+
+    def add_hook(self, hook: object) -> None:
+        """As AsyncLitePullConsumer.add_hook; raises ConfigError."""
+        self._role.add_hook(hook)
 
     def subscribe(self, topic: str, expression: str = SUBSCRIBE_ALL) -> None:
         """Take a share of a topic's queues, as AsyncLitePullConsumer.subscribe."""

@@ -57,6 +57,8 @@ class GroupOptions(ClientOptions, total=False):
     topic_count_max: int | None
     topic_bytes_max: int | None
     offsets_folder: str | Path | None
+    trace: bool
+    trace_topic: str
 
 
 class PushOptions(GroupOptions, total=False):
@@ -67,8 +69,6 @@ class PushOptions(GroupOptions, total=False):
     orderly: bool
     suspend: float
     run_in_thread: bool
-    trace: bool
-    trace_topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,7 @@ class GroupSettings:
                       queue_bytes_max for bodies, queue_span_max for the distance of offsets
     topic_count_max   the same for all held queues together, shared out evenly; topic_bytes_max too
     offsets_folder    of broadcasting members; None: `.rocketmq_offsets` in the home folder
+    trace             write what is consumed, polled or pulled to trace_topic (client.md 7.1)
     Raises ConfigError, naming the option.
     """
 
@@ -104,6 +105,8 @@ class GroupSettings:
     topic_count_max: int | None = None
     topic_bytes_max: int | None = None
     offsets_folder: str | Path | None = None
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         start_point(self.start)
@@ -121,6 +124,7 @@ class GroupSettings:
             whole(self.topic_count_max, "topic_count_max", 1, 6_553_500)
         if self.topic_bytes_max is not None:
             whole(self.topic_bytes_max, "topic_bytes_max", 1, 102_400 * MIB)
+        check_topic(self.trace_topic, "trace_topic")
 
     @property
     def limits(self) -> Limits:
@@ -136,7 +140,6 @@ class PushSettings(GroupSettings):
     orderly           one call at a time for each queue, in its order; a member locks its queues
     suspend           seconds that an orderly queue waits before a message comes again
     run_in_thread     for listeners that block: they are called in threads of their own
-    trace             write every listener call to trace_topic (client.md 7.1)
 
     With `orderly` a message that keeps failing holds up its queue until max_retries is reached, and
     one that takes longer than handler_timeout is only warned of: nobody else may have its queue.
@@ -147,15 +150,12 @@ class PushSettings(GroupSettings):
     orderly: bool = False
     suspend: float = 1.0
     run_in_thread: bool = False
-    trace: bool = False
-    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         GroupSettings.__post_init__(self)
         whole(self.concurrency, "concurrency", 1, CONCURRENCY_MAX)
         whole(self.batch, "batch", 1, 1_024)
         positive_seconds(self.suspend, "suspend")
-        check_topic(self.trace_topic, "trace_topic")
 
 
 S = TypeVar("S", bound=GroupSettings)

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from mqcore.client.blocking import BlockingRole
 from mqcore.client.consume import pulling
+from mqcore.client.consume.hooked import ConsumerHooks
 from mqcore.client.consume.options import (
     GroupOptions,
     GroupSettings,
@@ -42,6 +43,7 @@ class AsyncPullConsumer(Role):
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
         super().__init__(self._instance, f"pull consumer {group}")
         self._broadcast = settings.broadcast
+        self._hooks = ConsumerHooks(group, config, settings)
         self._group = self._instance.wrap(group_name(group))
         self._store = offset_store(self._instance, self._group, settings)
         self._send_back = SendBack(self._instance, self._group, settings.max_retries)
@@ -53,6 +55,11 @@ class AsyncPullConsumer(Role):
             "messageModel": "BROADCASTING" if self._broadcast else "CLUSTERING",
             "subscriptionDataSet": [],
         }]}
+
+    def add_hook(self, hook: object) -> None:
+        """Have an object called for each pull that brings messages, as
+        AsyncLitePullConsumer.add_hook says. Raises ConfigError when it has none of the methods."""
+        self._hooks.hooks.add(hook)
 
     async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic; raises RocketMQError."""
@@ -92,11 +99,15 @@ class AsyncPullConsumer(Role):
         self._life.check()
         wrapped = self._wrapped(queue)
         await self._know(wrapped)
+        began = time.time()
         wanted = subscription(wrapped.topic, expression, time.time_ns() // 1_000_000)
-        return await pulling.pull(self._instance, pulling.PullRequest(
+        result = await pulling.pull(self._instance, pulling.PullRequest(
             self._group, wrapped, wanted, whole(offset, "offset", 0, 2**63 - 1),
             whole(count, "max", 1, 1_024), suspend, None, True,
             timeout=positive_seconds(timeout, "timeout")), ReceivedMessage, queue)
+        result.messages = self._hooks.wanted(result.messages, queue)
+        self._hooks.received(result.messages, queue, began)
+        return result
 
     async def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
         """Commit an offset of a queue; raises RocketMQError."""
@@ -142,9 +153,11 @@ class AsyncPullConsumer(Role):
 
     async def _start(self) -> None:
         await self._store.load()
+        await self._hooks.start()
 
     async def _stop(self, timeout: float) -> None:
         await self._instance.unregister(consumer=self._group)
+        await self._hooks.close(timeout * 0.3)
 
 
 class PullConsumer(BlockingRole[AsyncPullConsumer]):
@@ -153,6 +166,10 @@ class PullConsumer(BlockingRole[AsyncPullConsumer]):
     def __init__(self, group: str, **options: Unpack[GroupOptions]) -> None:
         """As AsyncPullConsumer; raises ConfigError, naming the option."""
         super().__init__(AsyncPullConsumer(group, **options))
+
+    def add_hook(self, hook: object) -> None:
+        """As AsyncPullConsumer.add_hook; raises ConfigError."""
+        self._role.add_hook(hook)
 
     def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic; raises RocketMQError."""

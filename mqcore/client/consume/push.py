@@ -14,7 +14,7 @@ from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.consume import pulling
 from mqcore.client.consume.concurrent import ConcurrentService
 from mqcore.client.consume.held import Held
-from mqcore.client.consume.hooked import ConsumeTracer, FilterHookContext, HookedCall
+from mqcore.client.consume.hooked import ConsumerHooks, HookedCall
 from mqcore.client.consume.inspection import Inspection
 from mqcore.client.consume.listener import Listener, ListenerCall, is_async
 from mqcore.client.consume.member import GroupMember
@@ -35,7 +35,6 @@ from mqcore.client.consume.stores import BrokerOffsets, LocalOffsets, OffsetStor
 from mqcore.client.consume.watch import slow_of, watch_loop
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError
-from mqcore.client.hooks import Hooks
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
@@ -108,14 +107,9 @@ class AsyncPushConsumer(Role):
             consume_from=consume_from, start_ms=start_ms, allocate=settings.allocate,
             limits=settings.limits, pull_batch=settings.pull_batch,
             pull_interval=settings.pull_interval)
-        self._group = group
-        self._hooks = Hooks(group, config.namespace)
-        self._call = HookedCall(call, self._hooks, group, config.namespace,
+        self._hooks = ConsumerHooks(group, config, settings)
+        self._call = HookedCall(call, self._hooks.hooks, group, config.namespace,
                                 settings.handler_timeout)
-        self._tracer: ConsumeTracer | None = None
-        if settings.trace:
-            self._tracer = ConsumeTracer(group, settings.trace_topic, config)
-            self._hooks.add(self._tracer)
         self._send_back = SendBack(self._instance, name, settings.max_retries)
         self._service: ConcurrentService | OrderlyService
         self._member = GroupMember(
@@ -147,14 +141,8 @@ class AsyncPushConsumer(Role):
 
     def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
         """Of the member: messages came."""
-        if self._hooks.all:
-            kept = list(messages)
-            self._hooks.call("filter_messages", FilterHookContext(
-                self._group, held.shown, kept))
-            wanted = set(map(id, kept))
-            held.done([message for message in messages if id(message) not in wanted])
-            messages = [message for message in messages if id(message) in wanted]
-        self._service.arrived(held, messages)
+        wanted = self._hooks.wanted(messages, held.shown)
+        self._service.arrived(held, held.without(messages, wanted))
 
     def is_busy(self, held: Held) -> bool:
         """Of the member: whether the listener works on messages of this queue."""
@@ -166,11 +154,12 @@ class AsyncPushConsumer(Role):
     def add_hook(self, hook: object) -> None:
         """Have an object called on the way of messages.
 
-        hook   has `before_consume`, `after_consume` (with a ConsumeHookContext, in the listener's
-               thread), `filter_messages` (with a FilterHookContext), or some of them
+        hook   has some of `before_consume`, `after_consume` with a ConsumeHookContext, `consuming`
+               with the same: it returns a context manager, entered around the listener's call (all
+               in the listener's thread), and `filter_messages` (with a FilterHookContext)
         Raises ConfigError when it has none.
         """
-        self._hooks.add(hook)
+        self._hooks.hooks.add(hook)
 
     # -- what an application asks -----------------------------------------------------------------
 
@@ -235,8 +224,7 @@ class AsyncPushConsumer(Role):
     async def _start(self) -> None:
         if not self._member.subscriptions:
             raise ConfigError("topics: expected at least one")
-        if self._tracer is not None:
-            await self._tracer.start()
+        await self._hooks.start()
         self._service.start()
         if self._call.is_async:
             self._instance.spawn(watch_loop(
@@ -244,8 +232,7 @@ class AsyncPushConsumer(Role):
         try:
             await self._member.start()
         except BaseException:
-            if self._tracer is not None:
-                await self._tracer.close(LEAVE_S)
+            await self._hooks.close(LEAVE_S)
             raise
 
     async def _stop(self, timeout: float) -> None:
@@ -253,8 +240,7 @@ class AsyncPushConsumer(Role):
         late = await self._service.stop(listening_time(timeout))
         await self._member.leave()
         self._inspection.close()
-        if self._tracer is not None:
-            await self._tracer.close(timeout * 0.1)
+        await self._hooks.close(timeout * 0.1)
         if late:
             raise TimeoutError
 
