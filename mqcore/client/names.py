@@ -44,7 +44,7 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.producer import AsyncProducer
+from mqcore.client.producer import AsyncProducer, assign_message_id
 from mqcore.client.reader import AsyncReader, Reader
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.replies import create_reply
@@ -119,5 +119,6 @@ __all__ = [
     "TransactionProducer",
     "TransactionSendResult",
     "arrow_schema",
+    "assign_message_id",
     "create_reply",
 ]
