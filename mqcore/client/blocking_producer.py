@@ -118,11 +118,11 @@ class BlockingProducer(BlockingRole[A]):
 
     def send_many(
         self, messages: Iterable[Message], *, timeout: float | None = None,
-        queue: MessageQueue | None = None, shard: Shard | None = None,
+        queue: MessageQueue | None = None, shard: Shard | None = None, in_order: bool = False,
     ) -> list[SendResult]:
         """Send any number of messages in batches, as AsyncProducer.send_many."""
         return self._call(self._role.send_many, list(messages), timeout=timeout, queue=queue,
-                          shard=shard)
+                          shard=shard, in_order=in_order)
 
     def send_batch(
         self, messages: Sequence[Message], *, timeout: float | None = None,

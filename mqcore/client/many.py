@@ -10,6 +10,7 @@ from typing import Protocol
 from mqcore.client.core.retry import Tries
 from mqcore.client.core.selection import QueueTurns, queue_by_shard
 from mqcore.client.errors import (
+    ClientError,
     ConfigError,
     MessageTooLarge,
     QueueFull,
@@ -94,6 +95,8 @@ class _Part:
         self._whole = whole
         self._indexes = indexes
         self._keys = keys
+        self.error: RocketMQError | None = None
+        self.ended = asyncio.Event()
 
     def set_result(self, result: SendResult, /) -> None:
         results = [result] if len(self._keys) == 1 else results_of_batch(result, self._keys)
@@ -102,12 +105,17 @@ class _Part:
         else:
             for index, each in zip(self._indexes, results, strict=True):
                 self._whole.results[index] = each
-        self._whole.part_done()
+        self._end()
 
     def set_exception(self, error: BaseException, /) -> None:
         assert isinstance(error, RocketMQError)
+        self.error = error
         for index in self._indexes:
             self._whole.results[index] = error
+        self._end()
+
+    def _end(self) -> None:
+        self.ended.set()
         self._whole.part_done()
 
 
@@ -115,9 +123,12 @@ class ManySend:
     """One `send_many` under way."""
 
     def __init__(
-        self, sender: Sender, producer: Preparing, config: ProducerConfig, timeout: float
+        self, sender: Sender, producer: Preparing, config: ProducerConfig, timeout: float, *,
+        in_order: bool = False,
     ) -> None:
+        """in_order   what follows a failure in its queue is not sent"""
         self._sender = sender
+        self._in_order = in_order
         self._producer = producer
         self._config = config
         self._timeout = timeout
@@ -136,8 +147,11 @@ class ManySend:
             groups = [_Group(queue, range(len(messages)), messages)]
         else:
             groups = await self._groups(messages, queue, shard)
-        for group in groups:
-            await self._hand_out(group, keys)
+        if self._in_order:
+            await asyncio.gather(*(self._hand_out(group, keys) for group in groups))
+        else:
+            for group in groups:
+                await self._hand_out(group, keys)
         self.part_done()
         await self._all_done
         return self._outcome()
@@ -203,6 +217,19 @@ class ManySend:
             self._pending += 1
             await self._submit(sending, part)
             at = end
+            if self._in_order:
+                await part.ended.wait()
+                if part.error is not None:
+                    self._leave(group, at, part.error)
+                    return
+
+    def _leave(self, group: _Group, at: int, cause: RocketMQError) -> None:
+        """What comes behind a failure in its queue was not sent."""
+        for index, message in zip(group.indexes[at:], group.messages[at:], strict=True):
+            error = ClientError(f"not sent, because one before it was not stored: {cause}",
+                                topic=message.topic)
+            error.retryable = True
+            self.results[index] = error
 
     def _tries(self) -> Tries:
         return Tries(1 + self._config.retry_count, self._loop.time() + self._timeout)

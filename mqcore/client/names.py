@@ -60,7 +60,7 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.producer import AsyncProducer
+from mqcore.client.producer import AsyncProducer, assign_message_id
 from mqcore.client.reader import AsyncReader, Reader
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.replies import create_reply
@@ -148,6 +148,7 @@ __all__ = [
     "TransactionSendResult",
     "add_hook",
     "arrow_schema",
+    "assign_message_id",
     "create_reply",
     "remove_hook",
 ]

@@ -233,19 +233,25 @@ class AsyncProducer(Role):
 
     async def send_many(
         self, messages: Iterable[Message], *, timeout: float | None = None,
-        queue: MessageQueue | None = None, shard: Shard | None = None,
+        queue: MessageQueue | None = None, shard: Shard | None = None, in_order: bool = False,
     ) -> list[SendResult]:
         """Send any number of messages, grouped into batches by topic and queue (client.md 2.10).
 
         timeout   seconds for each batch; None: the option send_timeout
         shard     gives each message its shard, see `send`
+        in_order  with queue or shard: when one is not stored, or nobody knows, those behind it in
+                  its queue are not sent; their errors say so, with `.stored` False. It costs a
+                  round trip for each batch of a queue. Messages of one queue need one wait_store
         Returns the result of each message, in their order; messages of one queue stay in order.
         Raises ConfigError before anything is sent, SendManyError when some are not stored.
         """
         self._life.check()
-        many = ManySend(self._sender, self, self._config, self._timeout(timeout))
+        many = ManySend(self._sender, self, self._config, self._timeout(timeout),
+                        in_order=in_order)
         if shard is not None and queue is not None:
             raise ConfigError("queue and shard: expected one of them")
+        if in_order and shard is None and queue is None:
+            raise ConfigError("in_order: expected with queue or shard")
         batch = list(messages)
         with self._hooks.sending(batch):
             return await many.run(batch, self._wrapped(queue), shard)
@@ -484,6 +490,14 @@ class AsyncProducer(Role):
         room = self._sender.room
         return QueueFull(f"{room.count} messages of {room.bytes} bytes are on their way: the limits"
                          " are max_in_flight and max_in_flight_bytes")
+
+
+def assign_message_id(message: Message) -> str:
+    """Give a message its id (UNIQ_KEY) now, for who keeps it before it is sent; the id.
+
+    One that it has stays. Every send of a message with this id is the same message to consumers.
+    """
+    return keys.give(message.properties, _now_ms())
 
 
 def shard_of(

@@ -17,7 +17,9 @@ from mqcore.client import (
     QueueFull,
     RequestTimeout,
     SendManyError,
+    SendResult,
     SendStatus,
+    assign_message_id,
 )
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.records import decode_record
@@ -145,6 +147,44 @@ def test_what_became_of_each_of_many_is_told(tmp_path):
             (ResponseCode.SYSTEM_BUSY, False)}
         assert error.value.stored is None
         assert sum(len(bodies(brokers[0], q)) for q in (0, 1)) == 20
+    run_on(tmp_path, scenario)
+
+
+def test_in_order_nothing_follows_a_failure_in_its_queue(tmp_path):
+    async def scenario(address, brokers):
+        messages = [Message("T", f"{n}", keys=str(n % 2)) for n in range(60)]
+        async with AsyncProducer("PG", namesrv=address, batch_count=10) as producer:
+            brokers[0].answers[BATCH] = [ResponseCode.SYSTEM_BUSY]
+            with pytest.raises(SendManyError) as error:
+                await producer.send_many(messages, shard=lambda m: int(m.keys[0]), in_order=True)
+            whole = await producer.send_many(messages, shard=lambda m: int(m.keys[0]),
+                                             in_order=True)
+            with pytest.raises(ConfigError, match="in_order: expected with queue or shard"):
+                await producer.send_many(messages, in_order=True)
+        failed = {m.keys[0] for m, each in zip(messages, error.value.results, strict=True)
+                  if not isinstance(each, SendResult)}
+        assert len(failed) == 1                 # the other queue's are all stored
+        (key,) = failed
+        left = [each for m, each in zip(messages, error.value.results, strict=True)
+                if m.keys[0] == key]
+        assert [each.stored for each in left] == [False] * 30
+        assert "not sent, because one before it" in str(left[10])
+        assert left[10].retryable
+        assert {each.message_id for each in whole} == {m.unique_key for m in messages}
+        assert sorted(len(bodies(brokers[0], q)) for q in (0, 1)) == [30, 60]
+    run_on(tmp_path, scenario)
+
+
+def test_a_message_keeps_the_id_that_it_was_given_before_its_send(tmp_path):
+    async def scenario(address, brokers):
+        message = Message("T", "x")
+        given = assign_message_id(message)
+        again = Message("T", "x")
+        again.properties.update(message.properties)
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            results = [await producer.send(each) for each in (message, again)]
+        assert assign_message_id(message) == given
+        assert [result.message_id for result in results] == [given, given]
     run_on(tmp_path, scenario)
 
 
