@@ -22,9 +22,11 @@ $(VENV)/created:
 	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4"
 	@touch $@
 
-# -- the project, editable, with its test and lint tools; nothing is compiled here
+# -- the project, editable, with its test and lint tools; nothing is compiled here. Spark finds data
+#    sources among the modules of folders on the path, so this one is there
 $(VENV)/installed: $(VENV)/created pyproject.toml
 	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lint]'
+	echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it

@@ -110,6 +110,7 @@ class Build(build_ext):
 setup(
     cmdclass={"build_ext": Build},
     packages=sorted(packages()),
+    py_modules=sorted(path.stem for path in ROOT.glob("pyspark_*.py")),     # Spark looks for them
     options={"build_ext": {"parallel": JOBS}},
     package_dir=packages(),
     package_data={

@@ -128,8 +128,8 @@ def arrow_batch(batches: list[RawBatch], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays([
         *places,
         numbers("offset", made.queue_offset),
-        numbers("store_time", made.store_ms),
-        numbers("born_time", made.born_ms),
+        numbers("store_time", made.store_time),
+        numbers("born_time", made.born_time),
         texts(pa.string(), total, made.ids_ends, made.ids),
         texts(pa.string(), total, made.tags_ends, made.tags, made.tags_there, made.tags_missing),
         nested("keys", made.keys_rows, keys),

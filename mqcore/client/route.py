@@ -144,6 +144,17 @@ class Routes:
             topic, route
         )
 
+    async def readable(self, topic: str, *, timeout: float = 3.0) -> list[MessageQueue] | None:
+        """The queues to read of a topic as name servers know it now; None: it is not there.
+
+        Raises like NameServers.route.
+        """
+        route = await self._name_servers.route(topic, timeout=timeout)
+        if route is None:
+            return None
+        self._keep(topic, route)
+        return subscribe_queues(topic, route)
+
     def addresses(self) -> dict[str, dict[int, str]]:
         """All known broker names with their addresses by broker id."""
         found: dict[str, dict[int, str]] = {}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mqcore.client.native.columns import Columns, Want, columns
 from mqcore.spark.errors import OptionError
 
 TEXTS = "array<string>"
@@ -135,3 +136,96 @@ def arrow_schema(picked: Picked) -> Any:
     import pyarrow as pa
 
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in picked.fields])
+
+
+# -- record batches of stored records --------------------------------------------------------------
+
+_WANTS = {
+    "body": Want.WANT_BODY, "tags": Want.WANT_TAGS, "keys": Want.WANT_KEYS, "msgId": Want.WANT_IDS,
+    "topic": Want.WANT_TOPICS, "bornHost": Want.WANT_HOSTS, "storeHost": Want.WANT_HOSTS,
+}
+_NUMBERS = {
+    "flag": "flag", "queueId": "queue_id", "queueOffset": "queue_offset",
+    "bornTimestamp": "born_time", "storeTimestamp": "store_time", "commitLogOffset": "log_position",
+    "sysFlag": "sys_flag", "bodyCRC": "body_crc", "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_position",
+}
+_TEXTS = {
+    "body": ("body", "body_ends"), "msgId": ("ids", "ids_ends"), "topic": ("topics", "topics_ends"),
+    "bornHost": ("born_hosts", "born_hosts_ends"), "storeHost": ("store_hosts", "store_hosts_ends"),
+}
+TICKS = 1_000                       # of Spark's times, in a millisecond
+
+
+class Cutter:
+    """Makes record batches of records as brokers store them; no Python object for a message."""
+
+    def __init__(self, picked: Picked) -> None:
+        import pyarrow
+
+        self._pa = pyarrow
+        self.picked = picked
+        self.schema = arrow_schema(picked)
+        self._want = 0
+        for name, kind in picked.fields:
+            self._want |= _WANTS.get(name, 0)
+            if name == "properties":
+                self._want |= Want.WANT_PROPERTIES if kind == MAP else Want.WANT_JSON
+
+    def cut(self, bodies: Sequence[bytes | memoryview], count: int, *, broker: str | None,
+            topic: str | None = None) -> Any:
+        """
+        One pyarrow.RecordBatch of the records in `bodies`, `count` together, in their order.
+
+        broker  its name, for all of them; None: null
+        topic   for all of them; None: the one that each record has
+        Bodies come out decompressed. Raises RecordError for bytes that are no records.
+        """
+        made = columns(list(bodies), count, int(self._want), TICKS)
+        return self._pa.RecordBatch.from_arrays(
+            [self._array(name, field.type, made, count, broker, topic)
+             for (name, _), field in zip(self.picked.fields, self.schema, strict=True)],
+            schema=self.schema)
+
+    def gap(self, topic: str, broker: str, queue_id: int, begin: int, end: int) -> Any:
+        """A batch of one row that says which offsets are not there: all else in it is null."""
+        said = {"topic": topic, "brokerName": broker, "queueId": queue_id, "queueOffset": begin,
+                "gapEnd": end}
+        return self._pa.RecordBatch.from_arrays(
+            [self._pa.array([said.get(name)], field.type)
+             for (name, _), field in zip(self.picked.fields, self.schema, strict=True)],
+            schema=self.schema)
+
+    def _array(self, name: str, kind: Any, made: Columns, count: int, broker: str | None,
+               topic: str | None) -> Any:
+        pa = self._pa
+        if name in _NUMBERS:
+            return pa.Array.from_buffers(
+                kind, count, [None, pa.py_buffer(getattr(made, _NUMBERS[name]))])
+        if name == "brokerName" or (name == "topic" and topic is not None):
+            return pa.repeat(pa.scalar(broker if name == "brokerName" else topic, kind), count)
+        if name == "gapEnd":
+            return pa.nulls(count, kind)
+        if name in _TEXTS:
+            data, ends = _TEXTS[name]
+            return self._texts(kind, count, getattr(made, ends), getattr(made, data))
+        if name == "tags":
+            return pa.Array.from_buffers(
+                kind, count, [pa.py_buffer(made.tags_there), pa.py_buffer(made.tags_ends),
+                              pa.py_buffer(made.tags)], made.tags_missing)
+        if name == "keys":
+            child = self._texts(pa.string(), made.key_count, made.keys_ends, made.keys)
+            return pa.Array.from_buffers(
+                kind, count, [None, pa.py_buffer(made.keys_rows)], children=[child])
+        if kind == pa.string():
+            return self._texts(kind, count, made.json_ends, made.json)
+        items = pa.Array.from_buffers(
+            pa.struct([kind.key_field, kind.item_field]), made.item_count, [None],
+            children=[self._texts(pa.string(), made.item_count, made.names_ends, made.names),
+                      self._texts(pa.string(), made.item_count, made.values_ends, made.values)])
+        return pa.Array.from_buffers(
+            kind, count, [None, pa.py_buffer(made.items_rows)], children=[items])
+
+    def _texts(self, kind: Any, count: int, ends: bytes, data: bytes) -> Any:
+        return self._pa.Array.from_buffers(
+            kind, count, [None, self._pa.py_buffer(ends), self._pa.py_buffer(data)])

@@ -1,3 +1,17 @@
+from enum import IntFlag
+
+Buffer = bytes | bytearray | memoryview
+
+class Want(IntFlag):
+    WANT_BODY = 1
+    WANT_TAGS = 2
+    WANT_KEYS = 4
+    WANT_IDS = 8
+    WANT_PROPERTIES = 16
+    WANT_JSON = 32
+    WANT_TOPICS = 64
+    WANT_HOSTS = 128
+
 class Columns:
     row_count: int
     key_count: int
@@ -5,8 +19,19 @@ class Columns:
     tags_missing: int
     queue_offset: bytes
     log_position: bytes
-    born_ms: bytes
-    store_ms: bytes
+    born_time: bytes
+    store_time: bytes
+    prepared_position: bytes
+    queue_id: bytes
+    body_crc: bytes
+    json: bytes
+    json_ends: bytes
+    topics: bytes
+    topics_ends: bytes
+    born_hosts: bytes
+    born_hosts_ends: bytes
+    store_hosts: bytes
+    store_hosts_ends: bytes
     flag: bytes
     sys_flag: bytes
     reconsume_times: bytes
@@ -29,4 +54,6 @@ class Columns:
 def scan(
     body: bytes, begin: int, stop: int, whole: bool, tags: list[bytes] | None
 ) -> tuple[bytes, int, int, int, int]: ...
-def columns(bodies: list[bytes], row_count: int) -> Columns: ...
+def columns(
+    bodies: list[Buffer], row_count: int, want: int = ..., ticks: int = ...
+) -> Columns: ...

@@ -1,0 +1,73 @@
+"""How far a stream's queues go: asked for now and then, and borne with while brokers are away."""
+from __future__ import annotations
+
+import logging
+import time
+
+from mqcore.client.errors import RocketMQError
+from mqcore.client.message import MessageQueue
+from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
+from mqcore.spark.broker.reading import Reading
+from mqcore.spark.errors import SparkSourceError
+
+PAUSE_S = 0.2
+
+log = logging.getLogger("mqcore.spark")
+
+
+class Ends:
+    """
+    The ends of all queues of a stream.
+
+    A queue that cannot be asked keeps its last known end; when that lasts longer than the option
+    `timeout`, it is an error, or a line in the log without `failOnDataLoss`.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known: Offsets = {}
+        self._asked_s: float | None = None
+        self._failing_since: float | None = None
+
+    def latest(self) -> Offsets:
+        """The ends, at most `pollInterval` old. Raises SparkSourceError."""
+        now = time.monotonic()
+        if self._asked_s is None or now - self._asked_s >= self._reading.options["pollInterval"]:
+            self._ask()
+            self._asked_s = time.monotonic()
+        return self._known
+
+    def _ask(self) -> None:
+        while True:
+            try:
+                with catalog_of(self._reading.options) as catalog:
+                    trouble = self._ask_catalog(catalog)
+            except RocketMQError as error:
+                trouble = str(error)
+            if trouble is None:
+                self._failing_since = None
+                return
+            now = time.monotonic()
+            self._failing_since = self._failing_since or now
+            if now - self._failing_since >= self._reading.options["timeout"]:
+                if self._reading.fails or not self._known:
+                    raise SparkSourceError(f"reading {self._reading.subject}: {trouble}") from None
+                log.warning("%s; the stream waits", trouble)
+                return
+            if self._known:
+                return
+            time.sleep(PAUSE_S)
+
+    def _ask_catalog(self, catalog: Catalog) -> str | None:
+        """Ask for all; what is wrong, in words."""
+        queues, away = self._reading.subject.queues(catalog)
+        self._known = {**self._known, **catalog.ends(queues)}
+        if away:
+            return (f"topic {away[0]} has no route (any more): no name server of nameServer knows"
+                    " it")
+        return None
+
+    def begins(self, queues: list[MessageQueue]) -> Offsets:
+        """The first offsets of queues that are new. Raises RocketMQError."""
+        with catalog_of(self._reading.options) as catalog:
+            return catalog.begins(queues)

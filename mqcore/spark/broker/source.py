@@ -1,0 +1,39 @@
+"""The data source `rocketmq`."""
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+from mqcore.spark.broker.batch import batch_reader
+from mqcore.spark.broker.reading import Reading
+from mqcore.spark.broker.stream import StreamReader
+from mqcore.spark.columns import MAP, Picked, all_columns, picked_by_names, picked_by_schema
+from mqcore.spark.options import BATCH, ROCKETMQ, STREAM, Options, read_options
+
+NAME = "rocketmq"
+
+
+class RocketMQ(DataSource):
+    """Topics of a RocketMQ 4.9 cluster, or of mqcore: read and written, in batches and streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        """Without a schema of the user's: all columns, or those of the option `columns`."""
+        given = {key.lower(): value for key, value in self.options.items()}
+        picked = picked_by_names(given["columns"]) if "columns" in given else all_columns()
+        as_json = given.get("propertiesas", "").strip().lower() == "json"
+        return Picked(tuple((name, "string" if as_json and kind == MAP else kind)
+                            for name, kind in picked.fields)).ddl
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return batch_reader(Reading(self._options(BATCH), picked_by_schema(schema)))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return StreamReader(Reading(self._options(STREAM), picked_by_schema(schema)))
+
+    def _options(self, on: str) -> Options:
+        return read_options(dict(self.options.items()), ROCKETMQ, on, NAME)
