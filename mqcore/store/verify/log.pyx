@@ -31,7 +31,7 @@ from mqcore.store.verify.queues cimport (
     queues_close,
     queues_open,
 )
-from mqcore.store.verify.walk cimport Walk, walk
+from mqcore.store.verify.walk cimport Walk, walk, walk_further
 from mqcore.store.verify.window cimport (
     SegmentFile,
     log_files_close,
@@ -161,15 +161,31 @@ cdef class LogVerifier:
         """After the walk: the index entries that are left point to no record."""
         keys_finish(&self.w.keys, self.w.end)
 
-    def rest(self) -> int:
-        """The first byte behind the log's end that is not zero, or -1; after the walk."""
+    def further(self, int64_t position, int64_t last_time_ms) -> int:
+        """
+        Where reading goes on behind a position without a record, -1: the log ends there;
+        last_time_ms: the store time of the record before. Nothing is walked.
+        """
+        cdef int64_t found
+        self.w.last_time_ms = last_time_ms
+        with nogil:
+            found = walk_further(self.w, position)
+        return found
+
+    def rest(self, int64_t end=-1) -> int:
+        """
+        The first byte behind the log's end that is not zero, or -1; end: -1, where the walk, which
+        is over, ended.
+        """
         cdef int32_t s
         cdef int64_t found, base, size
+        if end < 0:
+            end = self.w.end
         for s in range(self.w.files.count):
             base = self.w.files.segments[s].base
             size = self.w.files.segments[s].size
-            if base + size > self.w.end:
-                found = window_nonzero(&self.w.look, max(base, self.w.end), base + size)
+            if base + size > end:
+                found = window_nonzero(&self.w.look, max(base, end), base + size)
                 if found >= 0:
                     return found
         return -1

@@ -219,7 +219,8 @@ class _Verification:
             if context.log(rest)[0] != place[0]:           # this segment is empty from there on
                 place = context.log(rest)
             flipped = figures["end_result"] == ParseResult.PARSE_BAD_CHECKSUM and not self.unclean
-            lost = self._checksums_lost(figures["end_result"], figures["end"])
+            lost = self.same_boot and checksums_lost(
+                self.files, figures["end_result"], figures["end"])
             self.report.add(
                 DAMAGE if flipped or lost else MEND, *place,
                 f"{what} behind the last whole record, which ends at log position "
@@ -231,24 +232,6 @@ class _Verification:
         if ahead and rest < 0:
             self.report.add(MEND if self.unclean else NOTE, f"commitlog/{ahead[0]:020d}", None,
                             "made ahead and empty; removed at the next start")
-
-    def _checksums_lost(self, result: int, end: int) -> bool:
-        """
-        Whether a start takes the end of the log for damage (recovery/start.pyx, judge_entries): in
-        the boot that wrote it a whole record has its checksum, and only the last can have another.
-        """
-        needed = {ParseResult.PARSE_NO_CHECKSUM: 1, ParseResult.PARSE_BAD_CHECKSUM: 2}.get(
-            ParseResult(result), 0)
-        if not needed or not self.same_boot:
-            return False
-        scan = LogScan(self.files.log.text(), self.files.segments, start=end)
-        for number in range(needed):
-            raw = scan.next()
-            if raw is None:
-                return number > 0 and ParseResult(scan.result) is ParseResult.PARSE_BLANK
-            if not decode_record(raw).crc_matches():
-                return False
-        return True
 
     def _missing_entries(self, queues: list[dict[str, Any]], topics: set[str] | None) -> None:
         """Records without an entry: the queue is missing, behind, or begins too late."""
@@ -317,3 +300,22 @@ class _Verification:
             {"topic": topic, "queueId": queue_id,
              **{name: int(queue[name]) for name in sorted(COUNTED)}}
             for (topic, queue_id), queue in sorted(named, key=lambda item: item[0])]
+
+
+def checksums_lost(files: StoreListing, result: int, end: int) -> bool:
+    """
+    Whether a start in the boot that wrote the log takes its end, where `result` lies, for damage
+    (recovery/start.pyx, judge_entries): a whole record has its checksum, only the last another.
+    """
+    needed = {ParseResult.PARSE_NO_CHECKSUM: 1, ParseResult.PARSE_BAD_CHECKSUM: 2}.get(
+        ParseResult(result), 0)
+    if not needed:
+        return False
+    scan = LogScan(files.log.text(), files.segments, start=end)
+    for number in range(needed):
+        raw = scan.next()
+        if raw is None:
+            return number > 0 and ParseResult(scan.result) is ParseResult.PARSE_BLANK
+        if not decode_record(raw).crc_matches():
+            return False
+    return True

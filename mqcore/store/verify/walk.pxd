@@ -40,3 +40,5 @@ cdef struct Walk:
     int64_t unknown_side_queues       # multi-dispatch names without a queue
 
 cdef void walk(Walk* w, int64_t bytes_max) noexcept nogil       # until w.end >= 0, or that far
+# Where reading goes on behind a position without a record (VL1), or -1: the log ends there.
+cdef int64_t walk_further(Walk* w, int64_t position) noexcept nogil

@@ -1,44 +1,27 @@
 """The walk of verification over the records of a log (walk.pxd has its rules)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 
-from mqcore.endian cimport load_i32, load_i64, store_i32
+from mqcore.endian cimport load_i64, store_i32
 from mqcore.layout cimport (
-    HOST_V4_SIZE,
-    HOST_V6_SIZE,
     MAGIC_MESSAGE,
-    RECORD_BORN_HOST,
     RECORD_FIXED_SIZE,
     RECORD_LOG_POSITION,
     RECORD_MAGIC,
-    RECORD_STORE_HOST_AFTER_BORN_HOST,
-    SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_COMMIT,
     SYS_FLAG_ROLLBACK,
-    SYS_FLAG_STORE_HOST_V6,
     SYS_FLAG_TRANSACTION_MASK,
 )
-from mqcore.names cimport QUEUE_ID_END, is_folder_name
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
-    PropertyItem,
     RecordView,
-    item_is,
-    property_next,
     tag_code,
 )
-from mqcore.store.topic_names cimport is_light_name, is_schedule_topic
+from mqcore.store.topic_names cimport is_light_name
+from mqcore.store.verify.fields cimport Properties, check_fields, delivery_ms, properties_of
 from mqcore.store.verify.findings cimport (
-    FIELD_BORN_PORT,
     FIELD_MULTI_DISPATCH,
-    FIELD_QUEUE_ID,
-    FIELD_QUEUE_OFFSET,
-    FIELD_RECONSUME_TIMES,
-    FIELD_STORE_PORT,
-    FIELD_STORE_TIME,
-    FIELD_SYS_FLAG,
-    FIELD_TOPIC,
     FOUND_BAD_RECORD,
     FOUND_BLANK_SIZE,
     FOUND_FIELD,
@@ -71,90 +54,9 @@ cdef extern from "<string.h>" nogil:
     void* memmem(const void* text, size_t length, const void* part, size_t part_length)
 
 cdef enum:
-    SYS_FLAGS_KNOWN = 0x7FF
-    PORT_MAX = 65535
     UNREADABLE_STEP = 4096
-    DELAY_UNKNOWN_MS = 1000           # what an unknown level waits (store.md 3.2)
-
-cdef struct Properties:
-    PropertyItem tags
-    PropertyItem unique
-    PropertyItem keys
-    PropertyItem delay
-    PropertyItem names
-    PropertyItem offsets
-
-
-cdef void properties_of(const RecordView* record, Properties* p) noexcept nogil:
-    cdef const uint8_t* at = record.properties
-    cdef PropertyItem item
-    memset(p, 0, sizeof(Properties))
-    while property_next(&at, record.properties + record.properties_length, &item):
-        if item_is(&item, "TAGS"):
-            p.tags = item
-        elif item_is(&item, "KEYS"):
-            p.keys = item
-        elif item_is(&item, "UNIQ_KEY"):
-            p.unique = item
-        elif item_is(&item, "DELAY"):
-            p.delay = item
-        elif item_is(&item, "INNER_MULTI_DISPATCH"):
-            p.names = item
-        elif item_is(&item, "INNER_MULTI_QUEUE_OFFSET"):
-            p.offsets = item
-
-
-# -- the record by itself --------------------------------------------------------------------------
-
-cdef void check_fields(Walk* w, const uint8_t* at, const RecordView* record) noexcept nogil:
-    """The rules that a record's fields have to keep, whatever wrote it (store.md 2)."""
-    cdef int32_t born_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_BORN_HOST_V6
-                              else HOST_V4_SIZE)
-    cdef int32_t store_size = (HOST_V6_SIZE if record.sys_flag & SYS_FLAG_STORE_HOST_V6
-                               else HOST_V4_SIZE)
-    cdef const uint8_t* p = at + RECORD_BORN_HOST + born_size
-    cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
-    cdef int32_t port
-    port = load_i32(p - 4)
-    if port < 0 or port > PORT_MAX:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_BORN_PORT, PORT_MAX, port)
-    p += RECORD_STORE_HOST_AFTER_BORN_HOST + store_size
-    port = load_i32(p - 4)
-    if port < 0 or port > PORT_MAX:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_STORE_PORT, PORT_MAX, port)
-    if load_i32(p) < 0:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_RECONSUME_TIMES, 0, load_i32(p))
-    if not 0 <= record.queue_id < QUEUE_ID_END:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_QUEUE_ID, 0, record.queue_id)
-    if record.sys_flag & ~SYS_FLAGS_KNOWN:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_SYS_FLAG, SYS_FLAGS_KNOWN,
-             record.sys_flag)
-    if record.store_time_ms <= 0:
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_STORE_TIME, 1, record.store_time_ms)
-    if record.queue_offset < 0 or (record.queue_offset and kind and kind != SYS_FLAG_COMMIT):
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_QUEUE_OFFSET, 0, record.queue_offset)
-    if not is_folder_name(record.topic, record.topic_length):
-        find(&w.findings, FOUND_FIELD, 0, w.position, FIELD_TOPIC, 0, record.topic_length)
-
 
 # -- the record in its queues ----------------------------------------------------------------------
-
-cdef int64_t delivery_ms(const QueueSet* s, const RecordView* record,
-                         const PropertyItem* delay) noexcept nogil:
-    """When a record of the schedule topic is due (store.md 3.2), or -1: it carries a tag code."""
-    cdef int64_t level = 0
-    cdef int32_t i
-    if delay.value_length == 0 or not is_schedule_topic(record.topic, record.topic_length):
-        return -1
-    for i in range(min(delay.value_length, 9)):
-        if not is_digit(delay.value[i]):
-            return -1
-        level = level * 10 + delay.value[i] - c'0'
-    if level <= 0:
-        return -1
-    level = min(level, <int64_t>s.delay_levels)
-    return record.store_time_ms + (s.delay_ms[level] if level else DELAY_UNKNOWN_MS)
-
 
 cdef void note_numbers(Walk* w, QueueCheck* queue, int32_t number,
                        const RecordView* record) noexcept nogil:
@@ -227,11 +129,12 @@ cdef void take(Walk* w, const uint8_t* at, const RecordView* record) noexcept no
         w.time_steps_back += 1
     else:
         w.last_time_ms = record.store_time_ms
-    check_fields(w, at, record)
+    check_fields(&w.findings, at, record)
     properties_of(record, &p)
     if kind == 0 or kind == SYS_FLAG_COMMIT:
         expected.tag_code = tag_code(p.tags.value, p.tags.value_length)
-        expected.delivery_ms = delivery_ms(&w.queues, record, &p.delay)
+        expected.delivery_ms = delivery_ms(w.queues.delay_ms, w.queues.delay_levels,
+                                           record, &p.delay)
         number = queue_number(&w.queues, record.topic, record.topic_length, record.queue_id, True)
         if number >= 0:
             note_numbers(w, &w.queues.queues[number], number, record)
@@ -329,11 +232,14 @@ cdef void leave_segment(Walk* w) noexcept nogil:
         w.end_result = PARSE_BLANK
 
 
+cdef int64_t walk_further(Walk* w, int64_t position) noexcept nogil:
+    cdef int64_t further = next_record(w, position)
+    cdef int64_t vouched = window_vouched(&w.look, position) if w.same_boot else -1
+    return vouched if vouched >= 0 and (further < 0 or vouched < further) else further
+
+
 cdef void not_a_record(Walk* w, int result) noexcept nogil:
-    cdef int64_t further = next_record(w, w.position)
-    cdef int64_t vouched = window_vouched(&w.look, w.position) if w.same_boot else -1
-    if vouched >= 0 and (further < 0 or vouched < further):
-        further = vouched
+    cdef int64_t further = walk_further(w, w.position)
     if further < 0:
         w.end = w.position
         w.end_result = result

@@ -1,0 +1,1 @@
+"""Stores at rest as Spark reads them."""
