@@ -1,8 +1,6 @@
-from enum import IntFlag
+from enum import IntEnum
 
-Buffer = bytes | bytearray | memoryview
-
-class Want(IntFlag):
+class Want(IntEnum):
     WANT_BODY = 1
     WANT_TAGS = 2
     WANT_KEYS = 4
@@ -55,5 +53,5 @@ def scan(
     body: bytes, begin: int, stop: int, whole: bool, tags: list[bytes] | None
 ) -> tuple[bytes, int, int, int, int]: ...
 def columns(
-    bodies: list[Buffer], row_count: int, want: int = ..., ticks: int = ...
+    bodies: list[bytes | bytearray | memoryview], row_count: int, want: int = ..., ticks: int = ...
 ) -> Columns: ...
