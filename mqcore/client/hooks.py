@@ -226,7 +226,8 @@ def _check_hook(hook: object) -> None:
 
 
 def add_hook(hook: object) -> None:
-    """Have an object called by every producer and consumer of this process, whenever made.
+    """Have a hook, any object, called by every producer and consumer of this process, whenever
+    made.
 
     The methods are those of the roles' `add_hook`. Raises ConfigError when it has none of them.
     """

@@ -24,6 +24,7 @@ from mqcore.client import (
     AsyncTransactionProducer,
     BlockingDelivery,
     BrokerError,
+    CallResult,
     ClientConfig,
     ClientError,
     ClosedError,
@@ -33,12 +34,15 @@ from mqcore.client import (
     ConnectError,
     ConsumeContext,
     ConsumeFrom,
+    ConsumeHookContext,
     Consumer,
     ConsumeStatus,
     Credentials,
     Delivery,
     Disconnected,
+    EndTransactionContext,
     Event,
+    FilterHookContext,
     LitePullConsumer,
     LocalTransactionState,
     Message,
@@ -70,6 +74,8 @@ from mqcore.client import (
     RocketMQError,
     RocketMQException,
     RouteChanged,
+    SendCallContext,
+    SendContext,
     SendManyError,
     SendResult,
     SendStatus,
@@ -78,8 +84,11 @@ from mqcore.client import (
     Transaction,
     TransactionProducer,
     TransactionSendResult,
+    add_hook,
     arrow_schema,
+    assign_message_id,
     create_reply,
+    remove_hook,
 )
 from mqcore.client import Produzer as Misspelt  # type: ignore # pyright: ignore
 from mqcore.testing import Broker, MemoryBroker, TestingError, broker
@@ -140,6 +149,34 @@ def on_event(event: Event) -> None:
 
 def watched() -> ClientConfig:
     return ClientConfig(on_event=on_event)
+
+
+class Watcher:
+    """A hook."""
+
+    def end_send(self, context: SendCallContext) -> None:
+        assert_type(context.result, SendResult | None)
+
+    def before_send(self, context: SendContext) -> None:
+        assert_type(context.queue, MessageQueue)
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        assert_type(context.from_check, bool)
+
+    def filter_messages(self, context: FilterHookContext) -> None:
+        context.messages.clear()
+
+    def after_consume(self, context: ConsumeHookContext) -> None:
+        assert_type(context.result, CallResult | None)
+        assert_type(context.success, bool)
+
+
+def hooked(consumer: PushConsumer, message: Message) -> str:
+    watcher = Watcher()
+    add_hook(watcher)
+    remove_hook(watcher)
+    consumer.add_hook(watcher)
+    return assign_message_id(message)
 
 
 def what_failed(error: RocketMQError) -> tuple[bool | None, bool, int, str, str, str]:

@@ -65,6 +65,7 @@ class ConsumeHookContext:
 
     @property
     def success(self) -> bool:
+        """Whether the messages are done; False before the end."""
         return self.result is CallResult.SUCCESS
 
 
@@ -136,7 +137,7 @@ class ConsumerHooks:
     def __init__(self, group: str, config: ClientConfig, settings: GroupSettings) -> None:
         self._group = group
         self._namespace = config.namespace
-        self.hooks = Hooks(group, config.namespace)
+        self.hooks: Hooks = Hooks(group, config.namespace)
         self._tracer: ConsumeTracer | None = None
         if settings.trace:
             self._tracer = ConsumeTracer(group, settings.trace_topic, config)

@@ -166,7 +166,7 @@ class AsyncConsumer(Role):
         return sorted(held.shown for held in self._member.held.values())
 
     def add_hook(self, hook: object) -> None:
-        """Have an object called on the way of messages, with as many of these methods as it has:
+        """Have a hook called on the way of messages, with as many of these methods as it has:
         `before_consume` when a message is handed out, `after_consume` when it is acked or sent
         back (ConsumeHookContext, in the client's loop), `consuming` with the same: it returns a
         context manager, entered with `processing()` in the application's thread or task, and

@@ -138,7 +138,7 @@ class AsyncLitePullConsumer(Role):
         return False
 
     def add_hook(self, hook: object) -> None:
-        """Have an object called for each poll that returns messages: `before_consume` and
+        """Have a hook called for each poll that returns messages: `before_consume` and
         `after_consume`, one after the other, with a ConsumeHookContext, and `filter_messages`
         (FilterHookContext), as many of them as it has. Raises ConfigError when it has none.
         """

@@ -57,7 +57,7 @@ class AsyncPullConsumer(Role):
         }]}
 
     def add_hook(self, hook: object) -> None:
-        """Have an object called for each pull that brings messages, as
+        """Have a hook called for each pull that brings messages, as
         AsyncLitePullConsumer.add_hook says. Raises ConfigError when it has none of the methods."""
         self._hooks.hooks.add(hook)
 
