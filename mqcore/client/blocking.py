@@ -59,7 +59,7 @@ class LoopThread:
     @property
     def is_here(self) -> bool:
         """Whether the caller runs in this thread."""
-        return threading.get_ident() == self._thread.ident
+        return threading.current_thread() is self._thread
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine in the loop and wait for what it returns or raises.
@@ -90,6 +90,9 @@ class LoopThread:
                         raise               # the outcome itself is a timeout
                     if deadline is not None and time.monotonic() >= deadline:
                         raise
+                    if not self._thread.is_alive():
+                        raise ClientError("the client's thread has ended: the process is ending, or"
+                                          " something ended it") from None
                     self._warn_when_blocked()
         except BaseException:
             future.cancel()
@@ -104,7 +107,13 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.call_soon(self._beat)
-        self.loop.run_forever()
+        while True:
+            try:
+                self.loop.run_forever()
+            except BaseException:       # an exit that a callback asked for: it is not this thread's
+                log.exception("a callback asked for the end of the client's thread: it goes on")
+            else:
+                return
 
     def _beat(self) -> None:
         now = time.monotonic()

@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
                 _, connection = await loop.create_connection(
                     lambda: cls(address, on_request, on_lost), host, port, ssl=tls,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:    # the last: no name of a host
             raise ConnectError(f"cannot connect to {address}: {error!r}",
                                broker=address) from error
         return connection
@@ -208,6 +208,10 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.received(nbytes)
         except FrameError as error:
             log.warning("connection to %s closed: %s", self.address, error)
+            self.abort()
+        except Exception:               # an answer that nobody had thought of: who waits is told
+            log.exception("an answer of %s could not be read: the connection is closed",
+                          self.address)
             self.abort()
         self.flush()                    # what the answers brought about needs no further turn
 

@@ -24,6 +24,16 @@ REFUSED_FOR_NOW: Final = frozenset({
 })
 # May have been written: what failed is not told.
 OUTCOME_UNKNOWN: Final = frozenset({ResponseCode.SYSTEM_ERROR})
+# What a send is answered only before anything of it is written (broker.md 2.2 to 2.4). Of other
+# codes nobody knows.
+NOT_STORED: Final = frozenset({
+    ResponseCode.SYSTEM_BUSY, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT,
+    ResponseCode.FLOW_CONTROL,
+})
+# A stock broker that clears its queue of sends answers so while a thread may work on one of them.
+_MAYBE_BEGUN: Final = ("[TIMEOUT_CLEAN_QUEUE]", "[PCBUSY_CLEAN_QUEUE]")
 
 
 class RocketMQError(Exception):
@@ -147,6 +157,14 @@ def broker_error(code: int, remark: str | None, broker: str = "", *,
     """The error for an answer with this code."""
     kind = AccessDenied if code == ResponseCode.NO_PERMISSION else BrokerError
     return kind(code, remark, broker, topic=topic)
+
+
+def send_error(code: int, remark: str | None, broker: str, topic: str) -> BrokerError:
+    """The error for the answer to a send: it says whether the message may be stored."""
+    error = broker_error(code, remark, broker, topic=topic)
+    begun = code == ResponseCode.SYSTEM_BUSY and error.remark.startswith(_MAYBE_BEGUN)
+    error.stored = False if code in NOT_STORED and not begun else None
+    return error
 
 
 # -- Java's names ---------------------------------------------------------------------------------

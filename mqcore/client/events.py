@@ -1,15 +1,12 @@
 """What a role tells the application of its own life: the option `on_event` (client.md 1)."""
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
+from mqcore.client.core.guard import raised
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
-
-log: Final = logging.getLogger("mqcore.client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,5 +82,5 @@ def tell(listener: EventListener | None, event: Event) -> None:
         return
     try:
         listener(event)
-    except Exception:           # the application's code must not harm what it is told of
-        log.exception("on_event failed for %s", event)
+    except BaseException as error:
+        raised(error, "on_event failed for %s", event)

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 from weakref import WeakSet
 
+from mqcore.client.core.guard import raised
 from mqcore.client.errors import ConfigError, RocketMQError
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.sending import Sending
@@ -18,8 +18,6 @@ from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED
 _NAMES = ("begin_send", "end_send", "before_send", "after_send", "check_forbidden",
           "end_transaction", "before_consume", "consuming", "after_consume", "filter_messages")
 TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
-
-log: Final = logging.getLogger("mqcore.client")
 
 
 class MessageType(IntEnum):
@@ -163,8 +161,8 @@ class Hooks:
                     continue
                 try:
                     stack.enter_context(method(context))
-                except Exception:       # a hook must not harm what it looks at
-                    log.exception("the hook consuming of %r failed", hook)
+                except BaseException as error:
+                    raised(error, "the hook consuming of %r failed", hook)
             yield
 
     def before_send(self, sending: Sending) -> None:
@@ -188,7 +186,7 @@ class Hooks:
             check(context)
         except RocketMQError:
             raise
-        except Exception as error:      # the application's code: whatever it raises forbids
+        except BaseException as error:  # the application's code: whatever it raises forbids
             raise ConfigError(f"a hook forbids the message: {error!r}",
                               topic=context.message.topic) from error
 
@@ -209,8 +207,8 @@ class Hooks:
                 continue
             try:
                 method(context)
-            except Exception:           # a hook must not harm what it looks at
-                log.exception("the hook %s of %r failed", name, hook)
+            except BaseException as error:
+                raised(error, "the hook %s of %r failed", name, hook)
 
 
 # -- hooks of every role of the process ------------------------------------------------------------

@@ -26,7 +26,6 @@ from mqcore.client.route import Routes
 from mqcore.wire import fastjson, ids
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command
-from mqcore.wire.topics import BodyError
 
 FIRST_HEARTBEAT_S = 1.0
 DISCOVERY_INTERVAL_S = 120.0
@@ -35,6 +34,15 @@ log: Final = logging.getLogger("mqcore.client")
 
 Handler = Callable[[Command], Awaitable[Command | None]]
 HandlerFrom = Callable[[Command, str], Awaitable[Command | None]]
+
+
+async def steadily(work: Callable[[], Awaitable[None]]) -> None:
+    """One round of what is done again and again: a failure is logged, and the next round comes."""
+    try:
+        await work()
+    except Exception:
+        log.exception("a round of %s failed; the next one comes", getattr(
+            work, "__qualname__", work))
 
 
 class ClientInstance:
@@ -164,7 +172,7 @@ class ClientInstance:
     ) -> None:
         await asyncio.sleep(first_s)
         while True:
-            await work()
+            await steadily(work)
             await asyncio.sleep(interval_s)
 
     async def refresh_routes(self) -> None:
@@ -172,7 +180,7 @@ class ClientInstance:
         for topic in self.routes.topics:
             try:
                 await self.routes.refresh(topic)
-            except (RocketMQError, BodyError) as error:
+            except RocketMQError as error:
                 log.warning("refreshing the route of %s failed: %s", topic, error)
 
     def broker_addresses(self) -> list[str]:

@@ -13,7 +13,7 @@ from mqcore.client.producer_config import ProducerConfig
 from mqcore.client.sender import Sender
 from mqcore.client.sending import Sending
 
-_Key = tuple[str, bool, MessageQueue | None]
+_Key = tuple[str, bool, MessageQueue | None, float]      # topic, wait_store, queue, time limit
 
 
 class _Parts:
@@ -34,7 +34,8 @@ class _Parts:
 
 
 class Linger:
-    """Open batches by topic, and queue if the queue is not free."""
+    """Open batches by topic, queue if the queue is not free, and time: all of a batch end together.
+    """
 
     def __init__(self, sender: Sender, config: ProducerConfig) -> None:
         self._sender = sender
@@ -49,7 +50,7 @@ class Linger:
         if sending.sys_flag or not fits_into_batch(message) or not self._has_queue(sending):
             self._sender.submit(sending)
             return
-        key = (sending.topic, message.wait_store, sending.queue)
+        key = (sending.topic, message.wait_store, sending.queue, sending.tries.limit)
         if self._sizes.get(key, 0) + sending.size > self._config.batch_bytes:
             self._leave(key)
         parts = self._open.setdefault(key, [])

@@ -21,7 +21,7 @@ from mqcore.client.errors import (
 from mqcore.client.pool import ConnectionPool, client_request
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
-from mqcore.wire.topics import TopicRoute, decode_route
+from mqcore.wire.topics import BodyError, TopicRoute, decode_route
 
 DISCOVERY_PORT = 8080
 DISCOVERY_PATH = "/rocketmq/nsaddr"
@@ -83,7 +83,8 @@ class NameServers:
     async def route(self, topic: str, *, timeout: float = 3.0) -> TopicRoute | None:
         """Where a topic is; None when no name server knows it.
 
-        Raises RemotingError, BrokerError for another code, BodyError.
+        Raises RemotingError, BrokerError for another code, ClientError for an answer that cannot
+        be read.
         """
         request = client_request(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
@@ -93,7 +94,11 @@ class NameServers:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise broker_error(answer.code, answer.remark, "name server", topic=topic)
-        return decode_route(answer.body)
+        try:
+            return decode_route(answer.body)
+        except BodyError as error:
+            raise ClientError(f"the route of {topic} cannot be read: {error}",
+                              topic=topic) from error
 
 
 async def discover(domain: str, unit_name: str = "", *, timeout: float = 3.0) -> tuple[str, ...]:

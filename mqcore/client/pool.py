@@ -105,7 +105,7 @@ class ConnectionPool:
             async with asyncio.timeout(self._connect_timeout):
                 _, protocol = await asyncio.get_running_loop().create_connection(
                     make, host, port, ssl=self._tls)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
             raise ConnectError(f"cannot connect to {address}: {error!r}",
                                broker=address) from error
         return protocol

@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack, overload
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.core.compression import Compressor
-from mqcore.client.core.options import check_group, check_topic, positive_seconds
+from mqcore.client.core.options import check_group, check_topic, positive_seconds, whole
 from mqcore.client.core.retry import Tries
 from mqcore.client.errors import (
     ClosedError,
@@ -42,6 +42,7 @@ from mqcore.client.serialization import (
 from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
+from mqcore.wire.numbers import I32_MAX, I32_MIN
 from mqcore.wire.properties import INSTANCE_ID, MESSAGE_TYPE, REPLY, TRANSACTION_PREPARED
 from mqcore.wire.records import TRANSACTION_PREPARED as SYS_FLAG_PREPARED
 
@@ -396,6 +397,10 @@ class AsyncProducer(Role):
         properties, body, sys_flag = message.properties, message.body, 0
         if queue is not None and (shard is not None or queue.topic != message.topic):
             raise ConfigError(f"queue {queue}: expected one of topic {message.topic}, and no shard")
+        if queue is not None:
+            whole(queue.queue_id, "queue_id", 0, I32_MAX)
+        if message.flag:
+            whole(message.flag, "flag", I32_MIN, I32_MAX)
         limit = self._timeout(timeout)
         call = self._hooks.begin_send((message,)) if hooked else None
         key = keys.give(properties, _now_ms())
@@ -407,7 +412,7 @@ class AsyncProducer(Role):
         sending = Sending(
             message, topic, key, body, sys_flag, batch_item_size(message),
             Tries(1 if is_fixed else 1 + self._config.retry_count,
-                  time.monotonic() + limit))
+                  time.monotonic() + limit, limit))
         sending.call = call
         if is_fixed:
             sending.queue = self._wrapped(queue)

@@ -20,7 +20,6 @@ from mqcore.client.pull_link import PullAnswer, PullLink, PullRequest
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.tags import Subscription
-from mqcore.wire.topics import BodyError
 
 SUSPEND_S = 15.0                    # how long a broker may hold a pull at the end of a queue
 ANSWER_S = 15.0                     # over that
@@ -131,7 +130,7 @@ class ReadEngine:
             request = self._requests[cursor, hold] = PullRequest(
                 partial(self._request, cursor, hold), self._prepare,
                 signed=self._instance.config.account is not None)
-        link.pull(request, cursor.ask, ANSWER_S + (SUSPEND_S if hold else 0.0),
+        link.pull(request, cursor.ask, min(ANSWER_S, self._timeout) + (SUSPEND_S if hold else 0.0),
                   partial(self._answered, cursor, cursor.generation, link.address),
                   partial(self._failed, cursor, cursor.generation))
 
@@ -229,7 +228,7 @@ class ReadEngine:
         """The broker may have moved; without an answer the old route stays."""
         try:
             await self._instance.routes.refresh(topic)
-        except (RocketMQError, BodyError):
+        except RocketMQError:
             return
 
     def _fail(self, error: RocketMQError) -> None:

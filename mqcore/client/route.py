@@ -8,7 +8,8 @@ from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteErro
 from mqcore.client.message import MessageQueue
 from mqcore.client.name_servers import NameServers
 from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
-from mqcore.wire.topics import BodyError, TopicRoute
+from mqcore.wire.numbers import whole_number
+from mqcore.wire.topics import TopicRoute
 
 TEMPLATE_QUEUE_COUNT = 4        # defaultTopicQueueNums of clients
 QUEUE_COUNT_MAX = 65_536        # of one topic; a route that claims more is not believed
@@ -18,7 +19,7 @@ TOPIC_COUNT_MAX = 10_000
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     """The queues to send to: writable, and their broker has a master (client.md 1.6).
 
-    An order configuration names the queues itself. Raises BodyError for one that is not
+    An order configuration names the queues itself. Raises ClientError for one that is not
     `broker:count;...` or a route that claims too many queues.
     """
     if route.order_conf:
@@ -32,7 +33,7 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues to read from, slaves' included; raises BodyError for too many."""
+    """The queues to read from, slaves' included; raises ClientError for too many."""
     counts = [(q.broker_name, q.read_queue_count) for q in route.queues if q.perm & PERM_READ]
     return _numbered(topic, sorted(counts))
 
@@ -40,16 +41,18 @@ def subscribe_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 def _ordered_queues(topic: str, order_conf: str) -> list[MessageQueue]:
     counts = []
     for item in filter(None, order_conf.split(";")):
-        broker, _, count = item.rpartition(":")
-        if not broker or not count.isascii() or not count.isdigit():
-            raise BodyError(f"orderTopicConf {order_conf[:80]!r}: expected broker:count")
-        counts.append((broker, int(count)))
+        broker, _, text = item.rpartition(":")
+        count = whole_number(text, 0, QUEUE_COUNT_MAX)
+        if not broker or count is None:
+            raise ClientError(f"orderTopicConf {order_conf[:80]!r}: expected broker:count",
+                              topic=topic)
+        counts.append((broker, count))
     return _numbered(topic, counts)
 
 
 def _numbered(topic: str, counts: list[tuple[str, int]]) -> list[MessageQueue]:
-    if sum(count for _, count in counts) > QUEUE_COUNT_MAX:
-        raise BodyError(f"route of {topic}: more than {QUEUE_COUNT_MAX} queues")
+    if sum(max(0, count) for _, count in counts) > QUEUE_COUNT_MAX:
+        raise ClientError(f"route of {topic}: more than {QUEUE_COUNT_MAX} queues", topic=topic)
     return [MessageQueue(topic, broker, number) for broker, n in counts for number in range(n)]
 
 

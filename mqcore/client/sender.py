@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mqcore.client.connection import Connection
 from mqcore.client.core.faults import FaultTable
+from mqcore.client.core.guard import raised
 from mqcore.client.core.room import Room
 from mqcore.client.core.selection import QueueTurns, queue_by_shard
 from mqcore.client.errors import (
@@ -40,7 +41,6 @@ from mqcore.wire.properties import (
     RECONSUME_TIME,
     encode_properties,
 )
-from mqcore.wire.topics import BodyError
 
 VIP_PORT_STEP = 2
 _RETRY_PREFIX = "%RETRY%"
@@ -147,8 +147,8 @@ class Sender:
                 return
             try:
                 queue = self._choose(sending, queues, now)
-            except RocketMQError as error:
-                self._end(sending, None, error)
+            except Exception as error:
+                self._end(sending, None, _local(error, sending))
                 return
         if sending.is_alone and not self._takes_turn(sending, queue):
             return
@@ -167,13 +167,15 @@ class Sender:
         sending.tries.begin()
         sending.chosen, sending.broker, sending.connection = None, address, connection
         sending.began, sending.deadline = now, sending.tries.deadline
+        written = len(connection.out)
         try:
             if self.hooks.all:
                 self.hooks.before_send(sending)
             opaque = next_opaque()
             self.write(sending, queue, opaque, connection.out, is_oneway=False)
-        except RocketMQError as error:
-            self.failed(sending, error)
+        except Exception as error:
+            del connection.out[written:]
+            self.failed(sending, _local(error, sending))
             return
         connection.sent(opaque, sending)
 
@@ -200,7 +202,8 @@ class Sender:
             if self.namespace else list(queues)
         try:
             chosen = sending.shard(shown)
-        except Exception as error:      # the application's code: whatever it raises
+        except BaseException as error:  # the application's code: whatever it raises
+            raised(error, "the selector of a queue failed for topic %s", topic)
             raise ClientError(f"the selector of a queue failed: {error!r}", topic=topic) from error
         if chosen not in shown:
             raise ConfigError(f"selector: expected one of the {len(shown)} queues of {topic},"
@@ -288,6 +291,8 @@ class Sender:
 
     def failed(self, sending: Sending, error: RocketMQError) -> None:
         """A try failed: the next one, or the end."""
+        if sending.is_ended:
+            return
         sending.chosen = None
         if self.hooks.all:
             self.hooks.after_send(sending, None, error)
@@ -311,6 +316,9 @@ class Sender:
     def _end(
         self, sending: Sending, result: SendResult | None, error: RocketMQError | None
     ) -> None:
+        if sending.is_ended:
+            return
+        sending.is_ended = True
         left = self.room.give(sending.size, 1 if sending.batch is None else len(sending.batch))
         if result is None:
             result = sending.keep
@@ -380,10 +388,11 @@ class Sender:
             failure = None
         except RocketMQError as error:
             failure = error
-        except BodyError as error:
-            failure = ClientError(f"the route cannot be read: {error}")
         except TimeoutError:
             failure = RequestTimeout(f"nothing came of {key} in time", stored=False)
+        except Exception as error:
+            log.exception("finding the way to %s failed", key)
+            failure = ClientError(f"no way to {key} was found: {error!r}")
         finally:
             for sending in self._held.pop(key, []):
                 broken = failure or self._no_broker(sending)
@@ -420,10 +429,18 @@ class Sender:
         """The broker has just made the topic: ask for its own route, now or at the next send."""
         try:
             await self._routes.refresh(topic, timeout=self.config.send_timeout)
-        except (RocketMQError, BodyError) as error:
+        except RocketMQError as error:
             log.debug("no route of %s yet: %s", topic, error)
         finally:
             self._learning.discard(topic)
+
+
+def _local(error: Exception, sending: Sending) -> RocketMQError:
+    """What stopped a message on this side, as the client tells it."""
+    if isinstance(error, RocketMQError):
+        return error
+    log.error("a message to %s could not be made", sending.message.topic, exc_info=error)
+    return ConfigError(f"the message cannot be sent: {error!r}", topic=sending.message.topic)
 
 
 def vip_address(address: str) -> str:

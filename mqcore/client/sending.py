@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mqcore.client.connection import Connection
+from mqcore.client.core.guard import raised
 from mqcore.client.core.retry import Tries
-from mqcore.client.errors import RequestTimeout, RocketMQError, broker_error
+from mqcore.client.errors import RequestTimeout, RocketMQError, send_error
 from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
 from mqcore.client.native.answers import Waiter
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
+from mqcore.wire.numbers import I32_MAX, whole_number
 
 log: Final = logging.getLogger("mqcore.client")
 
@@ -46,6 +48,8 @@ def deliver(
             outcome.set_exception(error)
     except (asyncio.InvalidStateError, concurrent.futures.InvalidStateError):
         log.debug("nobody waits any more for the outcome of a send")
+    except BaseException as failure:    # of the application's on_done
+        raised(failure, "on_done of a send failed")
 
 
 class Ended(Protocol):
@@ -74,8 +78,8 @@ class Sending(Waiter):
 
     __slots__ = (
         "after", "batch", "began", "body", "broker", "call", "chosen", "code", "connection",
-        "is_alone", "keep", "key", "may_move", "message", "outcome", "properties", "queue",
-        "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
+        "is_alone", "is_ended", "keep", "key", "may_move", "message", "outcome", "properties",
+        "queue", "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
     )
 
     def __init__(
@@ -95,6 +99,7 @@ class Sending(Waiter):
         self.queue: MessageQueue | None = None
         self.shard: object = None
         self.is_alone: bool = False
+        self.is_ended: bool = False             # it has its outcome: whatever is said later is late
         self.may_move: bool = False
         self.outcome: Outcome | None = None
         self.call: Ended | None = None          # of hooks
@@ -133,13 +138,14 @@ class Sending(Waiter):
         assert self.sender is not None
         ext = command.ext or {}
         queue_id, offset = ext.get("queueId"), ext.get("queueOffset")
-        if command.code in STATUS and queue_id and offset and queue_id.isdecimal() \
-                and offset.isdecimal():
-            self.stored(command.code, int(queue_id), int(offset), ext.get("msgId") or "",
+        queue_number = whole_number(queue_id or "", 0, I32_MAX)
+        queue_offset = whole_number(offset or "", 0)
+        if command.code in STATUS and queue_number is not None and queue_offset is not None:
+            self.stored(command.code, queue_number, queue_offset, ext.get("msgId") or "",
                         ext.get("MSG_REGION") or "", ext.get("transactionId") or "",
                         ext.get("TRACE_ON") != "false")
             return
-        error = broker_error(command.code, command.remark, self.broker, topic=self.message.topic)
+        error = send_error(command.code, command.remark, self.broker, self.message.topic)
         if command.code in STATUS:
             error.stored = True         # stored, but nobody says where
         self.sender.failed(self, error)

@@ -176,6 +176,13 @@ class FakeBroker:
     ) -> Command:
         return response(command, ResponseCode.CONSUMER_NOT_ONLINE, "nobody is asked for")
 
+    async def on_lock_batch_mq(self, command: Command, writer: asyncio.StreamWriter) -> Command:
+        asked = fastjson.loads(command.body)["mqSet"]
+        return response(command, 0, body=fastjson.dumps({"lockOKMQSet": asked}))
+
+    async def on_unlock_batch_mq(self, command: Command, writer: asyncio.StreamWriter) -> Command:
+        return response(command, 0)
+
     async def on_query_consumer_offset(
         self, command: Command, writer: asyncio.StreamWriter
     ) -> Command:

@@ -2,9 +2,10 @@
 import pytest
 
 from mqcore.client.config import split_addresses
+from mqcore.client.errors import ClientError
 from mqcore.client.message import Message
 from mqcore.client.route import publish_queues, subscribe_queues
-from mqcore.wire.topics import BodyError, BrokerData, QueueData, TopicRoute
+from mqcore.wire.topics import BrokerData, QueueData, TopicRoute
 
 ROUTE = TopicRoute(
     (QueueData("b", 2, 1, 6), QueueData("a", 1, 2, 6), QueueData("w", 1, 1, 2),
@@ -32,12 +33,12 @@ def test_an_order_configuration_names_the_queues():
     assert [(q.broker_name, q.queue_id) for q in publish_queues("T", ordered)] == [
         ("b", 0), ("a", 0), ("a", 1)
     ]
-    with pytest.raises(BodyError, match="orderTopicConf"):
+    with pytest.raises(ClientError, match="orderTopicConf"):
         publish_queues("T", TopicRoute((), (), "nonsense"))
 
 
 def test_a_route_that_claims_too_many_queues_is_not_believed():
-    with pytest.raises(BodyError, match="queues"):
+    with pytest.raises(ClientError, match="queues"):
         subscribe_queues("T", TopicRoute((QueueData("a", 2**31, 1, 6),), ()))
 
 

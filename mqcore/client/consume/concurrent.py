@@ -37,7 +37,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 class _Worker:
     """One call at a time; `held` is None between two."""
 
-    __slots__ = ("expired", "held", "messages", "started", "task", "warned")
+    __slots__ = ("expired", "found", "held", "messages", "started", "task", "warned")
 
     def __init__(self) -> None:
         self.held: Held | None = None
@@ -45,6 +45,7 @@ class _Worker:
         self.started = 0.0
         self.expired = False
         self.warned = False
+        self.found: deque[Done] = deque()       # calls of a thread that ended, and are not settled
         self.task: asyncio.Task[None] | None = None
 
     def begin(self, held: Held, messages: list[ReceivedMessage], now: float) -> None:
@@ -188,22 +189,24 @@ class ConcurrentService:
                 worker.expired = False
             elif outcome is ALL_DONE:
                 _succeeded(held, messages, ended - now)
-            elif not held.dropped:
-                await self._finish((held, messages, outcome, ended - now))
+            else:
+                await self._settle((held, messages, outcome, ended - now))
             now = ended
         await asyncio.sleep(0)
 
     async def _work_in_thread(self, worker: _Worker, threads: ListenerThreads) -> None:
         if len(self._backlog) > 1:
             self._more_soon()
-        for done in await threads.run(lambda: self._drain(worker)):
-            if not done[0].dropped:
-                await self._finish(done)
+        await threads.run(lambda: self._drain(worker))
+        await self._settle_found(worker)
 
-    def _drain(self, worker: _Worker) -> list[Done]:
+    async def _settle_found(self, worker: _Worker) -> None:
+        while worker.found:
+            await self._settle(worker.found.popleft())
+
+    def _drain(self, worker: _Worker) -> None:
         """In a thread: call the listener for chunks until a millisecond is over."""
         backlog, call, clock = self._backlog, self._call.call_here, time.monotonic
-        found: list[Done] = []
         began = now = clock()
         while now - began < THREAD_SLICE_S:
             try:
@@ -217,12 +220,24 @@ class ConcurrentService:
             ended = clock()
             if worker.expired:
                 break                   # the loop has settled these, and given the worker up
-            found.append((held, messages, outcome, ended - now))
+            worker.found.append((held, messages, outcome, ended - now))
             now = ended
         worker.held = None
-        return found
 
     # -- how a call ended -------------------------------------------------------------------------
+
+    async def _settle(self, done: Done) -> None:
+        """The messages of a call that ended are done, or come again, whatever happens."""
+        held, messages, _, _ = done
+        if held.dropped:
+            return
+        try:
+            await self._finish(done)
+        except Exception:
+            log.exception("what came of %s is unknown: it comes again", messages[0])
+            for message in messages:
+                if held.messages.unfinished(message):
+                    self._resubmit(held, message)
 
     async def _finish(self, done: Done) -> None:
         held, messages, outcome, took = done
@@ -279,6 +294,7 @@ class ConcurrentService:
             worker.expired = True
             self._slow(self._call.name, messages, now - started, True)
             held.counts.failed += len(messages)
+            await self._settle_found(worker)
             await self._again(held, messages, redelivery.EXPIRED_DELAY_LEVEL)
             if worker.held is held and worker.started == started and worker.task is not None:
                 if self._threads is not None:

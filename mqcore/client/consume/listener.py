@@ -3,18 +3,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
+from mqcore.client.core.guard import raised
 from mqcore.client.core.redelivery import DEAD_LETTER
 from mqcore.client.errors import ConfigError
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
-
-log: Final = logging.getLogger("mqcore.client")
 
 
 class ConsumeStatus(Enum):
@@ -124,7 +122,9 @@ class ListenerCall:
             if task is None or task.cancelling():
                 raise
             return self._failure(error, messages, context)       # of something that it awaited
-        except Exception as error:      # the application's code: whatever it raises means "later"
+        except GeneratorExit:
+            raise                       # the loop itself has gone
+        except BaseException as error:  # the application's code: whatever it raises means "later"
             return self._failure(error, messages, context)
 
     def call_here(self, messages: list[ReceivedMessage], queue: MessageQueue) -> Outcome:
@@ -136,21 +136,21 @@ class ListenerCall:
                 return ALL_DONE if answer is None else _outcome(answer, None)
             context = ConsumeContext(queue)
             return _outcome(self._listener(messages, context), context)
-        except BaseException as error:  # the same; a thread has nobody above it
+        except BaseException as error:
             return self._failure(error, messages, context)
 
     def _failure(self, error: BaseException, messages: list[ReceivedMessage],
                  context: ConsumeContext | None) -> Outcome:
-        told = context or ConsumeContext(messages[0].queue)
+        told = context if context is not None and not _mistake(context) else ConsumeContext(
+            messages[0].queue)
         level = told.delay_level
         if isinstance(error, Retry):
             level = error.delay_level
         elif isinstance(error, Reject):
             level = DEAD_LETTER
         else:
-            log.error("listener %s failed for %s%s", self.name, messages[0],
-                      f" and {len(messages) - 1} more" if len(messages) > 1 else "",
-                      exc_info=error)
+            more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+            raised(error, "listener %s failed for %s%s", self.name, messages[0], more)
         return Outcome(ConsumeStatus.RECONSUME_LATER, 0, level, told.auto_commit, told.suspend,
                        error)
 
@@ -159,8 +159,23 @@ def _outcome(answer: object, context: ConsumeContext | None) -> Outcome:
     status = answer if isinstance(answer, ConsumeStatus) else ConsumeStatus.SUCCESS
     if context is None:
         return Outcome(status)
+    mistake = _mistake(context)
+    if mistake:
+        raise ConfigError(mistake)
     return Outcome(status, context.ack_count, context.delay_level, context.auto_commit,
                    context.suspend)
+
+
+def _mistake(context: ConsumeContext) -> str:
+    """What is wrong in a context that the listener filled in; "" = nothing."""
+    count, level, suspend = context.ack_count, context.delay_level, context.suspend
+    if count is not None and (type(count) is not int or count < 0):
+        return f"ack_count {count!r}: expected how many messages are done, or None"
+    if type(level) is not int or not DEAD_LETTER <= level <= 18:
+        return f"delay_level {level!r}: expected {DEAD_LETTER} to 18"
+    if suspend is not None and (type(suspend) not in (int, float) or not suspend >= 0):
+        return f"suspend {suspend!r}: expected seconds, or None"
+    return ""
 
 
 def is_async(function: Callable[..., Any]) -> bool:

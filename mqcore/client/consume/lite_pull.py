@@ -31,6 +31,7 @@ from mqcore.client.consume.options import (
 )
 from mqcore.client.consume.push import LEAVE_S, group_name, in_loop, offset_store
 from mqcore.client.consume.rules import Rules
+from mqcore.client.core.guard import raised
 from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.errors import ClientError, ConfigError, RocketMQError
 from mqcore.client.instance import ClientInstance
@@ -38,7 +39,6 @@ from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.role import Role
 from mqcore.wire.tags import SUBSCRIBE_ALL
-from mqcore.wire.topics import BodyError
 
 POLL_TIMEOUT_S = 5.0
 SUSPEND_S = 20.0
@@ -192,10 +192,7 @@ class AsyncLitePullConsumer(Role):
         """All queues of a topic; raises RocketMQError."""
         self._life.check()
         name = self._instance.wrap(check_topic(topic))
-        try:
-            await self._instance.routes.refresh(name)
-        except BodyError as error:
-            raise ClientError(f"the route of {topic}: {error}", topic=topic) from error
+        await self._instance.routes.refresh(name)
         return [MessageQueue(topic, queue.broker_name, queue.queue_id)
                 for queue in self._instance.routes.queues_to_read(name) or ()]
 
@@ -375,8 +372,8 @@ class AsyncLitePullConsumer(Role):
                     self._watched[topic] = (listener, found)
                     try:
                         listener(topic, found)
-                    except Exception:       # the application's code; the next change is told too
-                        log.exception("a listener for the queues of %s failed", topic)
+                    except BaseException as error:      # the next change is told too
+                        raised(error, "a listener for the queues of %s failed", topic)
             await asyncio.sleep(self._settings.metadata_interval)
 
 

@@ -28,10 +28,9 @@ from mqcore.client.core.offsets import Ask, start
 from mqcore.client.core.rebalance import Limits, changes
 from mqcore.client.errors import RocketMQError
 from mqcore.client.events import Rebalanced
-from mqcore.client.instance import ClientInstance
+from mqcore.client.instance import ClientInstance, steadily
 from mqcore.client.message import MessageQueue
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
-from mqcore.wire.topics import BodyError
 
 REBALANCE_S = 20.0
 UNKNOWN_S = 2.0                 # while a topic has no route, or a queue waits to be taken
@@ -234,7 +233,7 @@ class GroupMember:
                 log.debug("rebalancing group %s by the timer", self.rules.group)
             self._wake.clear()
             await self.going.wait()
-            await self._rebalance()
+            await steadily(self._rebalance)
 
     async def _rebalance(self) -> None:
         """Take and give up queues so that the shares of all members fit together."""
@@ -286,7 +285,7 @@ class GroupMember:
         self._learning = topic          # its share is computed after this: nobody need be woken
         try:
             self._announce |= await self._instance.routes.refresh(topic)
-        except (RocketMQError, BodyError) as error:
+        except RocketMQError as error:
             log.warning("no route of %s: %s", topic, error)
         finally:
             self._learning = ""
@@ -407,11 +406,14 @@ class GroupMember:
         while True:
             await asyncio.sleep(pause)
             pause = RENEW_S
-            async with self._turn:
-                await self._renew()
+            await steadily(self._renew)
 
     async def _renew(self) -> None:
         """A queue whose lock is another member's, or may have been, is given up uncommitted."""
+        async with self._turn:
+            await self._renew_now()
+
+    async def _renew_now(self) -> None:
         asked = time.monotonic()
         mine, others = await self._locks.lock([*self.held, *self._leaving])
         for queue, held in list(self.held.items()):
@@ -444,22 +446,23 @@ class GroupMember:
             if held.commit_offset != (held.start_offset if wait else held.committed)}
         if not offsets:
             return
+        touched = {queue: queues[queue] for queue in offsets}      # held by others when it is done
         try:
             await self._store.write(offsets, wait=wait)
         except RocketMQError as error:
             log.warning("committing offsets of %s failed: %s", self.rules.group, error)
             return
         for queue, offset in offsets.items():
-            queues[queue].committed = offset
+            touched[queue].committed = offset
 
     async def _persist_loop(self) -> None:
         while True:
             await asyncio.sleep(self._instance.config.persist_interval)
-            await self.persist()
+            await steadily(self.persist)
 
     async def _sample_loop(self) -> None:
         while True:
-            for stats in self.stats.values():
+            for stats in list(self.stats.values()):
                 stats.sample(time.monotonic())
             await asyncio.sleep(SAMPLE_S)
 

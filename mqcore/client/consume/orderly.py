@@ -114,12 +114,21 @@ class OrderlyService:
         started = time.monotonic()
         self._calls[held] = (started, messages)
         self.calls += 1
+        is_settled = False
         try:
             outcome = await self._called(held, messages)
-            if held.dropped:
-                return 0.0
-            return await self._finish(held, queue, messages, outcome, time.monotonic() - started)
+            pause = 0.0
+            if not held.dropped:
+                pause = await self._finish(
+                    held, queue, messages, outcome, time.monotonic() - started)
+            is_settled = True
+            return pause
+        except Exception:
+            log.exception("what came of %s is unknown: it comes again", messages[0])
+            return redelivery.suspension(self._suspend)
         finally:
+            if not is_settled:
+                queue.make_again(messages)      # else the next commit would take them for done
             self._calls.pop(held, None)
 
     async def _called(self, held: Held, messages: list[ReceivedMessage]) -> Outcome:

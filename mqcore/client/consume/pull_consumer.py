@@ -18,13 +18,11 @@ from mqcore.client.consume.pulling import PullResult
 from mqcore.client.consume.push import group_name, offset_store
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.core.options import check_topic, positive_seconds, whole
-from mqcore.client.errors import ClientError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.role import Role
 from mqcore.wire.tags import SUBSCRIBE_ALL
-from mqcore.wire.topics import BodyError
 
 PULL_TIMEOUT_S = 10.0
 BLOCK_S = 20.0
@@ -65,10 +63,7 @@ class AsyncPullConsumer(Role):
         """All queues of a topic; raises RocketMQError."""
         self._life.check()
         name = self._instance.wrap(check_topic(topic))
-        try:
-            await self._instance.routes.refresh(name)
-        except BodyError as error:
-            raise ClientError(f"the route of {topic}: {error}", topic=topic) from error
+        await self._instance.routes.refresh(name)
         await self._instance.send_heartbeats()
         return [MessageQueue(topic, queue.broker_name, queue.queue_id)
                 for queue in self._instance.routes.queues_to_read(name) or ()]

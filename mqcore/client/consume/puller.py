@@ -82,6 +82,10 @@ class Puller:
                 broker_id = MASTER_ID
                 await self._after_failure(held, error)
                 continue
+            except Exception:           # an answer that nobody had thought of must not stop it
+                log.exception("what %s answered cannot be read: it is asked again", held.queue)
+                await asyncio.sleep(flow.FAILED_S)
+                continue
             broker_id = result.suggested_broker_id
             if held.dropped:
                 return

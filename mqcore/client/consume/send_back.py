@@ -20,7 +20,6 @@ from mqcore.wire.properties import (
     RECONSUME_TIME,
     encode_properties,
 )
-from mqcore.wire.topics import BodyError
 
 SEND_BACK_TIMEOUT_S = 5.0
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -95,7 +94,7 @@ class SendBack:
                 self._instance.routes.master(queue.broker_name),
                 client_request(RequestCode.SEND_MESSAGE_V2, ext, message.stored_body),
                 timeout=SEND_BACK_TIMEOUT_S)
-        except (RocketMQError, BodyError) as error:
+        except RocketMQError as error:
             log.warning("a copy of %s could not be sent: %s", message, error)
             return False
         return True

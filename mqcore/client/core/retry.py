@@ -31,13 +31,17 @@ def is_worth_a_retry(error: RocketMQError, codes: Collection[int] = RETRY_CODES)
 class Tries:
     """The tries of one send: how many are left, until when, and what is known of the outcome."""
 
-    __slots__ = ("_left", "_maybe_stored", "deadline")
+    __slots__ = ("_left", "_maybe_stored", "deadline", "limit")
 
-    def __init__(self, count: int, deadline: float) -> None:
-        """At most `count` tries, none begun at or after `deadline` (seconds of any one clock)."""
+    def __init__(self, count: int, deadline: float, limit: float = 0.0) -> None:
+        """At most `count` tries, none begun at or after `deadline` (seconds of any one clock).
+
+        limit   the seconds that all of them had at the beginning
+        """
         self._left = count
         self._maybe_stored = False
         self.deadline: float = deadline
+        self.limit: float = limit
 
     def begin(self) -> None:
         """Another try goes out."""

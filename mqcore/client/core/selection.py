@@ -17,7 +17,7 @@ def java_hash(key: object) -> int:
         return 1231 if key else 1237
     if isinstance(key, int):
         if not -(1 << 63) <= key < 1 << 63:
-            raise ConfigError(f"shard {key}: expected a 64-bit number")
+            raise ConfigError(f"shard of {key.bit_length()} bits: expected a 64-bit number")
         bits = key & 0xFFFF_FFFF_FFFF_FFFF
         return _signed(key if -(1 << 31) <= key < 1 << 31 else bits ^ bits >> 32)
     if isinstance(key, str):

@@ -6,7 +6,7 @@ frame is decoded by `mqcore.wire.command` (remoting.md 1, 4.1.1).
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memmove
 
 from mqcore.endian cimport load_i32, load_u32
@@ -290,12 +290,18 @@ cdef class FrameReader:
         if is_plain and answer.flag & FLAG_RESPONSE:
             found = self._waiting.get(answer.opaque)
             if (found is not None and (<Waiter?>found).wants_place and answer.has_place
+                    and answer.queue_offset >= 0 and 0 <= answer.queue_id <= INT32_MAX
                     and (answer.code == 0 or 10 <= answer.code <= STORED_CODE_MAX)):
                 waiter = <Waiter>found
                 del self._waiting[answer.opaque]
-                waiter.stored(
-                    answer.code, answer.queue_id, answer.queue_offset, _string(answer.message_id),
-                    _string(answer.region), _string(answer.transaction_id), answer.is_traced)
+                try:
+                    waiter.stored(
+                        answer.code, answer.queue_id, answer.queue_offset,
+                        _string(answer.message_id), _string(answer.region),
+                        _string(answer.transaction_id), answer.is_traced)
+                except BaseException:
+                    self._waiting.setdefault(answer.opaque, waiter)     # it is told by the close
+                    raise
                 return 0
         command = decode(memoryview(self._buffer)[begin:begin + length])
         if not command.is_response:
@@ -305,5 +311,9 @@ cdef class FrameReader:
         if found is None:
             self._on_stray(command)
         else:
-            found.answered(command)
+            try:
+                found.answered(command)
+            except BaseException:
+                self._waiting.setdefault(command.opaque, found)
+                raise
         return 0
