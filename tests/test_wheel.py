@@ -71,8 +71,9 @@ def test_a_wheel_runs_where_there_is_neither_compiler_nor_source(tmp_path: Path)
     assert_holds_what_runs(wheel)
     home = tmp_path / "elsewhere"
     home.mkdir()
-    run(sys.executable, "-m", "venv", home / "venv", cwd=home)
-    run(home / "venv/bin/pip", "install", "--quiet", "--only-binary", ":all:", wheel, cwd=home)
+    run(sys.executable, "-m", "venv", "--without-pip", home / "venv", cwd=home)
+    run(sys.executable, "-m", "pip", "--python", home / "venv/bin/python", "install", "--quiet",
+        "--no-compile", "--only-binary", ":all:", wheel, cwd=home)
     assert_serves(home)
     assert_tells_the_demos_story(home)
 

@@ -20,7 +20,7 @@ RED, BLUE = b"color\x01red\x02", b"color\x01blue\x02"
 
 @pytest.fixture
 def segment():
-    return new_segment()
+    return new_segment(kind="named")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ CONSUME_ENABLED, PULL_ASKS = 1, 2
 
 @pytest.fixture
 def segment():
-    return new_segment()
+    return new_segment(kind="named")
 
 
 @pytest.fixture

@@ -70,8 +70,8 @@ def small_settings(root: Path, mode: str) -> Settings:
     """Settings of a store with small files; the flush service works when it is told to stop."""
     settings = broker_settings.load(environment={}, overrides=[
         "broker.advertised_ip=127.0.0.1", "broker.name=small", f"store.path={root}",
-        f"store.flush={mode}", "store.flush_interval_ms=60000", "store.commit_interval_ms=1",
-        "processes.stop_timeout_ms=1000"])
+        f"store.flush={mode}", f"store.pool_bytes={1 << 20}", "store.flush_interval_ms=60000",
+        "store.commit_interval_ms=1", "processes.stop_timeout_ms=1000"])
     return replace(settings, store=replace(
         settings.store, segment_size_bytes=SEGMENT, message_size_max_bytes=1024,
         queue_file_entry_count=FILE_ENTRIES, index_slot_count=INDEX_SLOTS,

@@ -27,9 +27,13 @@ _numbers = itertools.count()
 
 
 def new_segment(**sizes: Any) -> Segment:
-    """A segment without a name: it goes when its last mapping does."""
+    """
+    A segment without a name: it goes when its last mapping does. As a memfd it takes pages when it
+    needs them, one in /dev/shm 50 MiB at once.
+    """
     values = {"run_id": 1, "serving_count": 1, "segment_size": 65536, "message_bytes_max": 16384,
-              "topics": 64, "groups": 64, "subscriptions": 64, "queues": 64} | sizes
+              "topics": 64, "groups": 64, "subscriptions": 64, "queues": 64,
+              "kind": "memfd"} | sizes
     segment = Segment.create(f"/mqcore-test-{next(_numbers)}-{os.getpid()}", **values)
     segment.unlink()
     segment.make_bells()

@@ -243,7 +243,8 @@ def _mapped(pid: int) -> set[str]:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return set()
-    fields = (line.split(maxsplit=5) for line in maps.splitlines())
+    shared = f" {SHARED_MEMORY}/"
+    fields = (line.split(maxsplit=5) for line in maps.splitlines() if shared in line)
     return {one[5] for one in fields if len(one) == 6 and one[5].startswith(f"{SHARED_MEMORY}/")}
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from mqcore.client import (
     AsyncProducer,
-    AsyncPushConsumer,
     AsyncReader,
     AsyncTransactionProducer,
     BrokerError,
-    ConsumeStatus,
     Message,
 )
 from mqcore.client import LocalTransactionState as State
@@ -26,6 +24,7 @@ from mqcore.wire.fastjson import dumps, loads
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.records import decode_record
+from tests.client.exchanges import EXCHANGES, consumer
 from tests.support.waiting import wait_until_async
 
 
@@ -35,83 +34,9 @@ def address():
         yield broker.namesrv
 
 
-def consumer(group, listen, address, topic, tags="*", **options):
-    return AsyncPushConsumer(
-        group, topic, listen, filter=tags, namesrv=address, start="first", **options)
-
-
-def test_messages_of_every_kind_come_back(address):
-    got = []
-
-    async def listen(messages, context):
-        got.extend(messages)
-        if messages[0].body == b"again" and messages[0].reconsume_times == 0:
-            context.delay_level = 1
-            return ConsumeStatus.RECONSUME_LATER
-        return ConsumeStatus.SUCCESS
-
-    async def scenario():
-        async with AsyncProducer("PG", namesrv=address) as producer:
-            sent = [
-                await producer.send(Message("T1", "one", tags="A", keys=["k1", "k2"],
-                                            properties={"colour": "grün"})),
-                await producer.send(Message("T1", b"z" * 50_000, tags="B")),
-                await producer.send(Message("T1", "later", tags="A", delay_level=1)),
-                await producer.send(Message("T1", "again", tags="A")),
-                await producer.send_batch([Message("T1", f"b{n}", tags="B") for n in range(3)]),
-            ]
-            await producer.send(Message("T1", "not wanted", tags="C"))
-            await producer.send_oneway(Message("T1", "oneway", tags="A"))
-            async with consumer("CG1", listen, address, "T1", "A || B"):
-                await wait_until_async(lambda: len(got) == 9, "nine messages")
-        ids = ",".join(result.message_id for result in sent).split(",")
-        assert set(ids) <= {one.message_id for one in got}
-        assert sorted((one.body, one.reconsume_times) for one in got) == [
-            (b"again", 0), (b"again", 1), (b"b0", 0), (b"b1", 0), (b"b2", 0), (b"later", 0),
-            (b"one", 0), (b"oneway", 0), (b"z" * 50_000, 0)]
-        one = next(message for message in got if message.body == b"one")
-        assert (one.keys, one.properties["colour"]) == (["k1", "k2"], "grün")
-        assert one.offset_message_id == sent[0].offset_message_id
-        late = next(message for message in got if message.body == b"later")
-        assert late.store_timestamp_ms - late.born_timestamp_ms >= 900
-    asyncio.run(scenario())
-
-
-def test_a_group_goes_on_where_it_committed(address):
-    async def consume():
-        got = []
-        async with consumer("CG2", got.append, address, "T2", run_in_thread=True):
-            await wait_until_async(lambda: len(got) == 20, "all messages")
-        return sorted(one.body for one in got)
-
-    async def scenario():
-        async with AsyncProducer("PG", namesrv=address) as producer:
-            for round_ in "ab":
-                wanted = sorted(f"{round_}{n}".encode() for n in range(20))
-                for body in wanted:
-                    await producer.send(Message("T2", body))
-                assert await consume() == wanted
-    asyncio.run(scenario())
-
-
-def test_two_members_share_the_queues(address):
-    def member():
-        return consumer("CG3", lambda message: None, address, "T3", run_in_thread=True)
-
-    def queues(one):
-        return {queue for queue in one.assignment if queue.topic == "T3"}
-
-    async def scenario():
-        async with AsyncProducer("PG", namesrv=address) as producer:
-            await producer.send(Message("T3", "x"))
-            async with member() as first:
-                await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")
-                async with member() as second:
-                    await wait_until_async(
-                        lambda: len(queues(first)) == len(queues(second)) == 2, "two queues each")
-                    assert not queues(first) & queues(second)
-                await wait_until_async(lambda: len(queues(first)) == 4, "all queues at the first")
-    asyncio.run(scenario())
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda one: one.__name__)
+def test_it_serves_a_client_as_a_broker_does(address, exchange):
+    asyncio.run(exchange(address))
 
 
 def test_a_message_that_fails_for_good_is_a_dead_letter(address):
@@ -124,7 +49,7 @@ def test_a_message_that_fails_for_good_is_a_dead_letter(address):
             async def listen(message):
                 seen.append(message)
                 raise RuntimeError("never")
-            async with consumer("CG4", listen, address, "T4", max_retries=0):
+            async with consumer("CG4", "T4", listen, address, max_retries=0):
                 await wait_until_async(lambda: seen, "a try")
                 async with AsyncReader("%DLQ%CG4", namesrv=address) as reader:
                     (dead,) = await reader.read(timeout=20)
