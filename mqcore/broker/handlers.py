@@ -268,6 +268,7 @@ class Broker:
         background any more. Raises OSError, the first.
         """
         core = self.core
+        core.saving.end()
         errors = self._persist((core.topics, core.groups, core.filters, core.offsets))
         if errors:
             raise errors[0]

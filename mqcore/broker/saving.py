@@ -16,6 +16,11 @@ class Saving:
         self._background = background
         self._waiting: dict[str, tuple[Begin, list[Done]]] = {}
         self._busy = False
+        self._over = False
+
+    def end(self) -> None:
+        """Nothing more is begun: whoever ends writes the tables itself."""
+        self._over = True
 
     def save(self, name: str, begin: Begin, done: Done) -> None:
         """
@@ -30,7 +35,7 @@ class Saving:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._busy or not self._waiting:
+        if self._busy or self._over or not self._waiting:
             return
         name = next(iter(self._waiting))
         begin, waiting = self._waiting.pop(name)
