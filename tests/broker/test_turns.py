@@ -174,6 +174,22 @@ def test_neither_do_those_that_remove_much(full: Bench) -> None:
     assert full.broker.core.offsets.topics_of("one-group") == []
 
 
+def test_no_request_leaves_garbage_in_circles(bench: Bench) -> None:
+    """Nobody looks at old objects for long: what is left in circles there would stay."""
+    fields = {**hogs.FIELDS, "topic": "TBW102"}
+    for code in hogs.CODES:                    # what is made once, by the first
+        longest_turn(bench, code, fields)
+    gc.collect()
+    left = {}
+    for code in hogs.CODES:
+        for body in (None, beat(2, "A", 2_000), b"{" + b'"a":[[]],' * 20_000 + b"x}"):
+            longest_turn(bench, code, fields, body)
+            found = gc.collect()
+            if found:
+                left[Code(code).name] = found
+    assert left == {}
+
+
 def beat(version: int, prefix: str, topics: int, **subscription: str) -> bytes:
     return json.dumps({"clientID": "hog", "consumerDataSet": [{
         "groupName": "hog", "subscriptionDataSet": [
