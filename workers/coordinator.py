@@ -457,13 +457,15 @@ class Coordinator:
 
     async def _register(self) -> None:
         """Tell the name servers everything."""
-        made: asyncio.Future[BrokerRegistration] = asyncio.get_running_loop().create_future()
+        made: asyncio.Future[BrokerRegistration | None] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:
             made.set_result((yield from self._broker.registration()))
 
         self._spawn(make())
-        await self._registrar.register_now(await made)
+        registration = await made
+        if registration is not None:
+            await self._registrar.register_now(registration)
 
 
 def redo_header(command: wire.Command, redo: Redo) -> bytes:

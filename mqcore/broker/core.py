@@ -1,8 +1,9 @@
 """What every rule works on: the settings, the tables, and the ports to the rest of the process."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from mqcore.broker.clock import not_ahead
 from mqcore.broker.ports import (
@@ -17,11 +18,13 @@ from mqcore.broker.ports import (
     StoreReader,
     Tables,
 )
-from mqcore.broker.request import Answer, Request, answer_frame
+from mqcore.broker.request import Answer, Outcome, OutcomeJob, Request, answer_frame, refused
+from mqcore.broker.saving import Saving
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.client_calls import ClientCalls
 from mqcore.broker.tables.clients import ClientTables
+from mqcore.broker.tables.config_table import ConfigTable
 from mqcore.broker.tables.filters import FilterTable
 from mqcore.broker.tables.groups import GroupTable
 from mqcore.broker.tables.light_queues import LightGroupTable, LightTopicTable, offset_table
@@ -29,7 +32,8 @@ from mqcore.broker.tables.locks import LockTable
 from mqcore.broker.tables.offsets import OffsetTable
 from mqcore.broker.tables.statistics import Statistics
 from mqcore.broker.tables.topics import TopicTable
-from mqcore.wire.codes import PERM_READ, PERM_WRITE
+from mqcore.turns import Job, finished
+from mqcore.wire.codes import PERM_READ, PERM_WRITE, ResponseCode
 from mqcore.wire.topics import DataVersion
 
 
@@ -61,6 +65,8 @@ class Core:
     locks: LockTable
     calls: ClientCalls
     changes: ChangedSettings           # of the settings, by request
+    saving: Saving
+    spawn: Callable[[Job], object] = finished        # takes work that has pauses
     statistics: Statistics = field(default_factory=Statistics)
     started_ms: int = 0
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
@@ -92,6 +98,7 @@ class Core:
             locks=LockTable(settings.broker.queue_lock_expiry_ms),
             calls=ClientCalls(ports.connections),
             changes=changes,
+            saving=Saving(ports.background),
         )
 
     def wall_ms(self, now_ms: int) -> int:
@@ -103,6 +110,36 @@ class Core:
         frame = answer_frame(request, answer)
         if frame is not None:
             self.ports.connections.send(request.connection, frame)
+
+    def once_saved(
+        self, request: Request, table: ConfigTable[Any], what: str,
+        go_on: Callable[[], Outcome | OutcomeJob],
+    ) -> Outcome | OutcomeJob:
+        """
+        The outcome of `go_on`, which is called when the table is in its file; None: that will be
+        later. A request whose table cannot be saved is refused; what: of the table, in the remark.
+        """
+        known: list[Outcome | OutcomeJob] = []
+        later = False
+
+        def done(error: OSError | None) -> None:
+            outcome = go_on() if error is None else refused(
+                ResponseCode.SYSTEM_ERROR, f"{what} cannot be saved: {error}")
+            if not later:
+                known.append(outcome)
+            elif isinstance(outcome, Generator):
+                self.spawn(self._answered(request, outcome))
+            elif isinstance(outcome, Answer):
+                self.answer(request, outcome)
+
+        self.saving.save(table.member, table.begin, done)
+        later = True
+        return known[0] if known else None
+
+    def _answered(self, request: Request, job: OutcomeJob) -> Job:
+        outcome = yield from job
+        if isinstance(outcome, Answer):
+            self.answer(request, outcome)
 
     def reconfigure(self, settings: Settings, version: DataVersion) -> None:
         """Other settings from now on, as far as the rules look at them anew."""

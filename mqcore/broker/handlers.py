@@ -9,7 +9,8 @@ the frames come and go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator
+from functools import partial
 from typing import Protocol
 
 from mqcore.broker import registration
@@ -23,7 +24,6 @@ from mqcore.broker.request import (
     Outcome,
     OutcomeJob,
     Request,
-    answer_frame,
 )
 from mqcore.broker.requests import access as access_requests
 from mqcore.broker.requests import admin as admin_requests
@@ -172,7 +172,7 @@ class Broker:
         self._next_expiry_ms = 0
         self._next_filters_ms = 0
         self._next_protect_ms = 0
-        self._saving = False               # offsets or filters, in the background
+        self.core.spawn = spawn
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -246,8 +246,9 @@ class Broker:
 
     def _keep_filters(self, now_ms: int) -> Job:
         yield from self.core.filters.clean(now_ms)
-        if self.core.filters.dirty and not self._save(self.core.filters.begin, now_ms):
-            self._next_filters_ms = now_ms         # once the offsets are on the disk
+        if self.core.filters.dirty:
+            self.core.saving.save(
+                "filters", self.core.filters.begin, partial(self._on_saved, now_ms))
 
     def _drop_silent(self, oldest_ms: int) -> Job:
         for connection in (yield from self.core.clients.expired(oldest_ms)):
@@ -266,7 +267,9 @@ class Broker:
         Write every table that has changed, whatever becomes of the others. Nothing may run in the
         background any more. Raises OSError, the first.
         """
-        errors = self._persist((*self._small_tables(), self.core.filters, self.core.offsets))
+        core = self.core
+        core.saving.end()
+        errors = self._persist((core.topics, core.groups, core.filters, core.offsets))
         if errors:
             raise errors[0]
 
@@ -320,7 +323,8 @@ class Broker:
             for group in groups_of_header(request.command):
                 check_group(group, self.core.groups.has(group))
             if code == RequestCode.UPDATE_AND_CREATE_TOPIC:
-                return _checked(self._update_topic(request), request)
+                outcome = self._update_topic(request)
+                return _checked(outcome, request) if isinstance(outcome, Generator) else outcome
             handler = _HANDLERS.get(code)
             outcome = handler(self.core, request) if handler else _not_supported(code)
         except FieldError as error:
@@ -337,17 +341,26 @@ class Broker:
 
     # -- registration -------------------------------------------------------------------------
 
-    def registration(self) -> Generator[None, None, BrokerRegistration]:
-        """What name servers have to know now: for the start and for each interval. With pauses."""
+    def registration(self) -> Generator[None, None, BrokerRegistration | None]:
+        """
+        What name servers have to know now: for the start and for each interval. With pauses. None,
+        and a line in the log, for more than a frame can say.
+        """
         core = self.core
-        return registration.build(core.settings, core.topics.version, core.topics.all())
+        try:
+            return (yield from registration.build(
+                core.settings, core.topics.version, core.topics.all()))
+        except fastjson.JsonError as error:
+            _log.error("%d topics are too many for name servers to hear of: %s",
+                       len(core.topics.all()), error)
+            return None
 
     def apply_order_table(self, ordered: Collection[str], now_ms: int) -> None:
         """The topics of a registration reply's ORDER_TOPIC_CONFIG table (broker.md 9.4)."""
         self.core.topics.apply_order(ordered, now_ms)
         self._settle(now_ms)
 
-    def _update_topic(self, request: Request) -> OutcomeJob:
+    def _update_topic(self, request: Request) -> Outcome | OutcomeJob:
         """UPDATE_AND_CREATE_TOPIC (17): answered once the name servers know the topic."""
         core = self.core
         topic = admin_requests.topic_from_request(core, request)
@@ -357,21 +370,22 @@ class Broker:
             core.topics.update(topic, request.now_ms)
         except TablesFull as error:
             return Answer(ResponseCode.SYSTEM_ERROR, str(error))
-        try:
-            core.topics.persist()
-        except OSError as error:
-            return Answer(ResponseCode.SYSTEM_ERROR, f"the topic cannot be saved: {error}")
+        return core.once_saved(
+            request, core.topics, "the topic", lambda: self._tell_of(topic, request))
 
-        def answer() -> None:
-            frame = answer_frame(request, Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER))
-            if frame is not None:
-                core.ports.connections.send(request.connection, frame)
-
+    def _tell_of(self, topic: TopicConfig, request: Request) -> OutcomeJob:
+        core = self.core
+        answer = Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER)
         registration = yield from self._registration_of(topic)
-        core.ports.registrar.register(registration, one_way=False, done=answer)
+        if registration is None:
+            return answer
+        core.ports.registrar.register(
+            registration, one_way=False, done=lambda: core.answer(request, answer))
         return None
 
-    def _registration_of(self, topic: TopicConfig) -> Generator[None, None, BrokerRegistration]:
+    def _registration_of(
+        self, topic: TopicConfig
+    ) -> Generator[None, None, BrokerRegistration | None]:
         """
         A registration after one topic changed.
 
@@ -381,8 +395,8 @@ class Broker:
         core = self.core
         if len(core.topics.all()) <= FULL_REGISTRATION_TOPICS_MAX:
             core.topics.unregistered = False
-            return self.registration()
-        return registration.build(core.settings, core.topics.version, [topic])
+            return (yield from self.registration())
+        return (yield from registration.build(core.settings, core.topics.version, [topic]))
 
     def _settle(self, now_ms: int) -> None:
         """Write and register what has changed, at most once in CHANGE_GAP_MS and a bit more."""
@@ -394,18 +408,17 @@ class Broker:
         self._next_change_ms = (
             now_ms + CHANGE_GAP_MS + len(core.topics.all()) // TOPICS_PER_GAP_MS
         )
-        if core.topics.dirty or core.groups.dirty:
-            self._try_persist(now_ms)
+        for table in (core.topics, core.groups):
+            if table.dirty:
+                core.saving.save(table.member, table.begin, partial(self._on_table, now_ms))
         if core.topics.unregistered:
             self._once("registration", self._register())
 
     def _register(self) -> Job:
         self.core.topics.unregistered = False
         registration = yield from self.registration()
-        self.core.ports.registrar.register(registration, one_way=True)
-
-    def _small_tables(self) -> tuple[_Table, ...]:
-        return self.core.topics, self.core.groups
+        if registration is not None:
+            self.core.ports.registrar.register(registration, one_way=True)
 
     def _persist(self, tables: tuple[_Table, ...]) -> list[OSError]:
         errors = []
@@ -417,40 +430,29 @@ class Broker:
                 errors.append(error)
         return errors
 
-    def _try_persist(self, now_ms: int) -> None:
-        """Write what has changed; a disk that refuses is asked again later, nothing is lost."""
-        errors = self._persist(self._small_tables())
-        if errors:
-            self._next_change_ms = now_ms + PERSIST_RETRY_MS
-            _not_saved(*errors)
-
     def _save_offsets(self, now_ms: int) -> None:
-        """Bring changed offsets to the disk, beside the requests; one time after the other."""
-        if self.core.offsets.dirty and not self._save(
-                lambda: self.core.offsets.files.begin(now_ms), now_ms):
-            self._next_persist_ms = now_ms         # once the filters are
+        """Bring changed offsets to the disk, beside the requests."""
+        if self.core.offsets.dirty:
+            self.core.saving.save("offsets", lambda: self.core.offsets.files.begin(now_ms),
+                                  partial(self._on_saved, now_ms))
 
-    def _save(self, begin: Callable[[], Iterator[None]], now_ms: int) -> bool:
-        """Write a table in the background; False: another is being written."""
-        if self._saving:
-            return False
-        self._saving = True
+    def _on_table(self, now_ms: int, error: OSError | None) -> None:
+        """A disk that refuses topics or groups is asked again later; nothing is lost."""
+        if error is not None:
+            self._next_change_ms = now_ms + PERSIST_RETRY_MS
+            _not_saved(error)
 
-        def done(error: OSError | None) -> None:
-            self._saving = False
-            if error is not None:
-                retry_ms = now_ms + PERSIST_RETRY_MS
-                self._next_persist_ms = min(self._next_persist_ms, retry_ms)
-                self._next_filters_ms = min(self._next_filters_ms, retry_ms)
-                _not_saved(error)
-
-        self.core.ports.background.run(begin(), done)
-        return True
+    def _on_saved(self, now_ms: int, error: OSError | None) -> None:
+        """The same of offsets and filters. now_ms: when it was to be done."""
+        if error is not None:
+            retry_ms = now_ms + PERSIST_RETRY_MS
+            self._next_persist_ms = min(self._next_persist_ms, retry_ms)
+            self._next_filters_ms = min(self._next_filters_ms, retry_ms)
+            _not_saved(error)
 
 
-def _not_saved(*errors: OSError) -> None:
-    _log.error("%d tables cannot be saved, next try in %d ms: %s", len(errors), PERSIST_RETRY_MS,
-               "; ".join(map(str, errors)))
+def _not_saved(error: OSError) -> None:
+    _log.error("a table cannot be saved, next try in %d ms: %s", PERSIST_RETRY_MS, error)
 
 
 def _due(at_ms: int, now_ms: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,17 +105,25 @@ def write_in_place(path: Path, content: bytes) -> None:
         calls.sync_data(fd)
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Give a file this content and sync it; its name may still be lost with the power."""
+def write_new(path: Path, content: bytes | Sequence[bytes]) -> None:
+    """
+    Give a file this content, which may be in pieces, and sync it; its name may still be lost with
+    the power.
+    """
+    size = 0
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-        write_all(fd, content)
+        for piece in [content] if isinstance(content, bytes) else content:
+            write_all(fd, piece, size)
+            size += len(piece)
         calls.sync(fd)
 
 
-def write_atomically(path: Path, content: bytes, *, keep: Path | None = None) -> None:
+def write_atomically(
+    path: Path, content: bytes | Sequence[bytes], *, keep: Path | None = None
+) -> None:
     """
-    Replace a file: a crash leaves the old or the new content, whole. keep: the old content stays
-    under this name, replaced in the same way.
+    Replace a file: a crash leaves the old or the new content, whole. content: as in `write_new`.
+    keep: the old content stays under this name, replaced in the same way.
     """
     make_folders(path.parent)
     temporary = beside(path, ".tmp")

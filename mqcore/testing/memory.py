@@ -180,7 +180,9 @@ class _Served:
             self.store, _Tables(), self, self.store, self, _Figures(), self.store, _Pulls()))
         self.messages = MemoryMessages(self._rules.core, self.store)
         self._rules.load(wall_ms())
-        self.register(finished(self._rules.registration()), one_way=True)
+        registration = finished(self._rules.registration())
+        assert registration is not None        # the built-in topics fit into a frame
+        self.register(registration, one_way=True)
 
     def _grown(self, topic: str, queue_id: int) -> None:
         self.messages.grown(topic, queue_id)

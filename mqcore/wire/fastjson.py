@@ -85,8 +85,10 @@ def loads_in_turns(
     text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_MAX,
     size_max: int = SIZE_MAX, relaxed_size_max: int | None = None,
 ) -> Generator[None, None, Any]:
-    """`loads`, with a pause every millisecond or so; a single long string or number has none.
+    """`loads`, with a pause every millisecond or so.
 
+    Where that takes several, a text may not have longer strings than SCALAR_SIZE_MAX, nor objects
+    of more members than MEMBERS_MAX: no table has such, and they are read in one go.
     What is no longer needed of a large value is given to `dismantled`: to free it takes as long.
     """
     raw = _sized(text, size_max)

@@ -3,13 +3,15 @@ from libc.stdint cimport uint8_t
 
 
 cdef Cut next_cut(
-    const uint8_t* text, size_t at, size_t length, size_t wanted
+    const uint8_t* text, size_t at, size_t length, size_t wanted, size_t most
 ) noexcept nogil:
-    cdef Cut found = Cut(length, CUT_NOWHERE, 0)
     cdef size_t start = at
+    length = min(length, start + most)
+    cdef Cut found = Cut(length, CUT_NOWHERE, 0)
     cdef size_t opened = length       # the first bracket of the first member
     cdef size_t depth = 0
     cdef size_t values = 0
+    cdef size_t end
     cdef uint8_t character
     while at < length:
         if at - start >= wanted:
@@ -19,9 +21,12 @@ cdef Cut next_cut(
                 return Cut(opened, CUT_OPENS, 0)
         character = text[at]
         if character == c'"':
+            end = length if depth == 0 and found.how != CUT_ENDS else min(length, start + wanted)
             at += 1
-            while at < length and text[at] != c'"':
+            while at < end and text[at] != c'"':
                 at += 2 if text[at] == c'\\' else 1
+            if end <= at < length:
+                continue                       # as far as it need be read now: cut before it
         elif character == c'{' or character == c'[':
             opened = min(opened, at)
             depth += 1
@@ -38,7 +43,7 @@ cdef Cut next_cut(
     return found
 
 
-def cut(const uint8_t[::1] text not None, size_t at, size_t wanted):
+def cut(const uint8_t[::1] text not None, size_t at, size_t wanted, size_t most):
     """
     (place, how, values) of the next cut, as `next_cut` says; how is one of CUT_ENDS, CUT_CLOSES,
     CUT_OPENS, CUT_NOWHERE.
@@ -48,7 +53,7 @@ def cut(const uint8_t[::1] text not None, size_t at, size_t wanted):
     if at >= length:
         return length, CUT_NOWHERE, 0
     with nogil:
-        found = next_cut(&text[0], at, length, wanted)
+        found = next_cut(&text[0], at, length, wanted, most)
     return found.place, found.how, found.values
 
 

@@ -15,6 +15,8 @@ from mqcore.wire.json_cut import CUT_CLOSES, CUT_NOWHERE, CUT_OPENS, cut, past_s
 
 DEPTH_MAX: Final = 64                   # containers in containers
 WHOLE_SIZE_MAX: Final = 64 << 10        # bytes of a text that is read in one go
+SCALAR_SIZE_MAX: Final = 1 << 20        # bytes of one string or number in a longer one ...
+MEMBERS_MAX: Final = 1 << 18            # ... and members of one object: what has no pause
 _PART_SIZE: Final = 32 << 10            # bytes that are read between two pauses
 _ITEMS_A_TURN: Final = 4_000            # items of containers that are let go between two
 
@@ -120,15 +122,19 @@ class _Parts:
         """The value, with pauses. Raises OtherForm."""
         at = past_space(self._raw, 0)
         if self._raw[at:at + 1] not in (b"{", b"["):
-            return read(self._raw, 0)               # one string, or nothing that ends
+            if len(self._raw) > SCALAR_SIZE_MAX:
+                raise JsonError(f"a string or a number of more than {SCALAR_SIZE_MAX} bytes")
+            return read(self._raw, 0)
         self.value = self._enter(at)
         at, first = at + 1, True
         while True:
-            place, how, values = cut(self._raw, at, _PART_SIZE)
+            place, how, values = cut(
+                self._raw, at, _PART_SIZE, SCALAR_SIZE_MAX)
             self._take_count(values)
-            if place - at > WHOLE_SIZE_MAX:
-                yield                                  # one long scalar: it took as long to find
             if how == CUT_NOWHERE:
+                if place < len(self._raw):
+                    raise JsonError(
+                        f"a string, a number or blanks of more than {SCALAR_SIZE_MAX} bytes")
                 if not _has_end(self._raw):
                     raise JsonError(f"the text ends too early, after {len(self._raw)} bytes")
                 raise OtherForm("the text ends in a container")
@@ -169,6 +175,8 @@ class _Parts:
             raise OtherForm("a comma without a member")
         if isinstance(outer, dict):
             outer.update(found)
+            if len(outer) > MEMBERS_MAX:
+                raise JsonError(f"an object of more than {MEMBERS_MAX} members")
         else:
             outer += found
 

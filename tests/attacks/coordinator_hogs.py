@@ -88,6 +88,24 @@ def other_heartbeats(address: str, is_over: Callable[[], bool]) -> None:
                 peer.receive_frame(60.0)
 
 
+def large_bodies(address: str, is_over: Callable[[], bool], topics: int = 40_000) -> None:
+    """One connection with heartbeats of many megabytes, each another one, and locks as large."""
+    beats = [msgspec.json.encode({"clientID": "large", "consumerDataSet": [{
+        "groupName": "large", "subscriptionDataSet": [
+            {"topic": f"{prefix}-{number}", "subString": "*", "subVersion": version,
+             "tagsSet": [], "codeSet": [], "unknown": "x" * 250} for number in range(topics)]}]})
+        for version, prefix in enumerate(("A", "B"))]
+    locks = msgspec.json.encode({"consumerGroup": "large", "clientId": "large", "mqSet": [
+        {"topic": f"T-{queue}", "brokerName": "any", "queueId": queue} for queue in range(60_000)]})
+    asked = [(Code.HEART_BEAT, beats[0]), (Code.LOCK_BATCH_MQ, locks), (Code.HEART_BEAT, beats[1]),
+             (Code.UNLOCK_BATCH_MQ, locks)]
+    with Peer(address) as peer:
+        while not is_over():
+            for code, body in asked:
+                peer.send(encode(request(code, {}, body)))
+                peer.receive_frame(60.0)
+
+
 def new_groups(address: str, is_over: Callable[[], bool], count: int = 3_000) -> None:
     """One connection that names one group more with each heartbeat."""
     with Peer(address) as peer:
@@ -112,11 +130,13 @@ def run(broker_addr: str, namesrv_addr: str, seconds: float, rng: random.Random)
 
     make_tables(broker_addr)
     try:
-        kind = rng.randrange(3)
+        kind = rng.randrange(4)
         if kind == 0:
             flood(broker_addr, rng.sample(CODES, 4), is_over)
         elif kind == 1:
             other_heartbeats(broker_addr, is_over)
+        elif kind == 2:
+            large_bodies(broker_addr, is_over)
         else:
             new_groups(broker_addr, is_over, 500)
     except (Closed, TimeoutError):

@@ -69,7 +69,7 @@ def test_heartbeats_go_on_beside_time_spans_of_65_535_queues(
     assert_prompt(span, calm)
 
 
-@pytest.mark.parametrize("attack", [hogs.other_heartbeats, hogs.new_groups])
+@pytest.mark.parametrize("attack", [hogs.other_heartbeats, hogs.new_groups, hogs.large_bodies])
 def test_heartbeats_go_on_beside_those_of_a_hog(
     target: MqcoreProcess, honest: Honest, watch: Watch,
     attack: Callable[[str, Callable[[], bool]], None],

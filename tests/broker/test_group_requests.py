@@ -66,7 +66,7 @@ def test_a_disk_that_refuses_is_said(bench: Bench, monkeypatch: pytest.MonkeyPat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(config_file, "save_text", full)
+    monkeypatch.setattr(config_file, "save_bytes", full)
     assert "No space left" in bench.ask(200, None, BODY).remark
 
 

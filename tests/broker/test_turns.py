@@ -4,13 +4,14 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from mqcore.broker.request import Request
+from mqcore.broker.saving import Saving
 from mqcore.broker.tables import config_file
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command
@@ -117,11 +118,76 @@ def test_no_request_takes_long_turns_over_the_largest_tables(
     assert {name: units for name, units in taken.items() if units > UNITS_MAX} == {}
 
 
+@pytest.mark.parametrize("body", [
+    b"brokerPermission=4\n", b"brokerPermission=6\n", b"a\\\n" * 20_000,
+    b"brokerPermission=6\n" * 3_000,
+    b"a\\\n" * 5_000_000,
+], ids=["no writes", "writes again", "one long line", "many lines", "as long as a frame"])
+def test_neither_do_changes_of_settings(full: Bench, body: bytes) -> None:
+    assert longest_turn(full, Code.UPDATE_BROKER_CONFIG, {}, body) / unit() <= UNITS_MAX
+
+
+def test_tables_are_written_beside_the_requests(
+    full: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Iterator[None]] = []
+    ends = []
+
+    class Beside:
+        def run(self, work: Iterator[None], done: Callable[[OSError | None], None]) -> None:
+            steps.append(work)
+            ends.append(done)
+
+    core = full.broker.core
+    full.connections.sent.clear()
+    monkeypatch.setattr(core, "saving", Saving(Beside()))
+    fields: dict[str, str | None] = {
+        "topic": "T-new", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+        "topicFilterType": "SINGLE_TAG"}
+    group = json.dumps({"groupName": "G-new"}).encode()
+    taken = [longest_turn(full, Code.UPDATE_AND_CREATE_TOPIC, fields),
+             longest_turn(full, Code.UPDATE_AND_CREATE_TOPIC, {**fields, "topic": "T-other"}),
+             longest_turn(full, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)]
+    assert len(steps) == 1                 # the second topic and the group wait for the first
+    assert full.connections.sent == []
+    done = 0
+    while done < len(steps):
+        taken.append(longest_of(steps[done]))
+        began = time.thread_time()
+        ends[done](None)
+        taken.append(time.thread_time() - began)
+        full.registrar.finish()
+        done += 1
+    assert done == 3
+    assert [command.code for _, command in full.connections.sent] == [0, 0, 0]
+    full.connections.sent.clear()
+    assert max(taken) / unit() <= UNITS_MAX
+    stored = config_file.load(core.settings.config_dir / "topics.json")
+    assert stored is not None
+    assert {"T-new", "T-other", "T-9999"} <= stored["topicConfigTable"].keys()
+
+
 def test_neither_do_those_that_remove_much(full: Bench) -> None:
     fields = {**hogs.FIELDS, "groupName": "one-group", "topic": "one-topic"}
     taken = {code.name: longest_turn(full, code, fields) / unit() for code in CHANGING}
     assert {name: units for name, units in taken.items() if units > UNITS_MAX} == {}
     assert full.broker.core.offsets.topics_of("one-group") == []
+
+
+def test_no_request_leaves_garbage_in_circles(bench: Bench) -> None:
+    """Nobody looks at old objects for long: what is left in circles there would stay."""
+    fields = {**hogs.FIELDS, "topic": "TBW102"}
+    for code in hogs.CODES:                    # what is made once, by the first
+        longest_turn(bench, code, fields)
+    gc.collect()
+    left = {}
+    for code in hogs.CODES:
+        for body in (None, beat(2, "A", 2_000), b"{" + b'"a":[[]],' * 20_000 + b"x}"):
+            longest_turn(bench, code, fields, body)
+            found = gc.collect()
+            if found:
+                left[Code(code).name] = found
+    assert left == {}
 
 
 def beat(version: int, prefix: str, topics: int, **subscription: str) -> bytes:
@@ -184,9 +250,10 @@ ROOM = FRAME_BYTES - len(HEAD) - len(TAIL)
     b'"' + b"x" * (ROOM - 2) + b'"', b'"' + b"\\u00e9" * (ROOM // 6 - 1) + b'"',
     b'["' + b"," * (ROOM - 4) + b'"]', b"[" + b" " * (ROOM - 2) + b"]",
     b"[" * 4_000_000 + b"]" * 4_000_000, b"[" + b"," * (ROOM - 2) + b"]",
+    b"[" + b",".join(b'"%s"' % (b"z" * 1_000_000) for _ in range(16)) + b"]",
     b'{"a":' * 60 + b'"' + b"y" * (ROOM - 500) + b'"' + b"}" * 60,
 ], ids=["lists", "numbers", "keys", "unsound at its end", "bare keys", "a string", "escapes",
-        "commas in a string", "spaces", "depth", "commas", "a string deep within"])
+        "commas in a string", "spaces", "depth", "commas", "long strings", "a string deep within"])
 def test_neither_do_bodies_as_long_as_a_frame(bench: Bench, inner: bytes) -> None:
     taken = turns_of(bench, [(Code.HEART_BEAT, HEAD + inner + TAIL)])
     assert max(taken) <= UNITS_MAX, taken

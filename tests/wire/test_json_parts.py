@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mqcore.turns import finished
 from mqcore.wire import fastjson, json_strict
 from mqcore.wire.fastjson import DEPTH_MAX, JsonError
+from mqcore.wire.json_strict import MEMBERS_MAX, SCALAR_SIZE_MAX
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 10**12) | st.floats(
     allow_nan=False, allow_infinity=False) | st.text('ab"\\,[]{}:é \n', max_size=40)
@@ -62,6 +63,22 @@ def test_other_forms_and_keys_that_come_twice(text, value):
 def test_what_is_no_json_in_parts_either(text):
     with pytest.raises(JsonError):
         finished(fastjson.loads_in_turns(text))
+
+
+@pytest.mark.parametrize("text", [
+    b'["%s"]' % (b"x" * SCALAR_SIZE_MAX), b"[1,%s2]" % (b" " * SCALAR_SIZE_MAX),
+    b'"%s"' % (b"x" * SCALAR_SIZE_MAX), b'[[[1,2,"%s"]]]' % (b"\\n" * (SCALAR_SIZE_MAX // 2)),
+])
+def test_no_string_is_longer_than_what_may_be_read_in_one_go(text):
+    with pytest.raises(JsonError, match=f"of more than {SCALAR_SIZE_MAX} bytes"):
+        finished(fastjson.loads_in_turns(text))
+
+
+def test_no_object_has_more_members_than_may_be_moved_in_one_go():
+    text = json.dumps({str(number): 0 for number in range(MEMBERS_MAX)}).encode()
+    assert len(finished(fastjson.loads_in_turns(text))) == MEMBERS_MAX
+    with pytest.raises(JsonError, match=f"more than {MEMBERS_MAX} members"):
+        finished(fastjson.loads_in_turns(text[:-1] + b',"one":1}'))
 
 
 def test_values_are_counted_in_all_parts():

@@ -11,6 +11,7 @@ from mqcore.broker.core import Core
 from mqcore.broker.request import (
     Answer,
     Fields,
+    Outcome,
     OutcomeJob,
     Request,
     answer_frame,
@@ -22,7 +23,7 @@ from mqcore.wire.codes import ResponseCode
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
-def delete_topic(core: Core, request: Request) -> OutcomeJob:
+def delete_topic(core: Core, request: Request) -> Outcome | OutcomeJob:
     """DELETE_TOPIC_IN_BROKER (215): answered once the queues are gone; no name server is told."""
     name = Fields.of(request.command).text("topic")
     trouble = name_trouble(name)
@@ -33,10 +34,11 @@ def delete_topic(core: Core, request: Request) -> OutcomeJob:
             ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic."
         )
     core.topics.delete(name, request.now_ms)
-    try:
-        core.topics.persist()
-    except OSError as error:
-        return refused(ResponseCode.SYSTEM_ERROR, f"the topics cannot be saved: {error}")
+    return core.once_saved(
+        request, core.topics, "the topics", lambda: _remove_queues(core, request, name))
+
+
+def _remove_queues(core: Core, request: Request, name: str) -> OutcomeJob:
     queues = []
     for some in core.ports.queues.some():
         queues += [(topic, queue_id) for topic, queue_id, _ in some if topic == name]

@@ -31,11 +31,13 @@ from mqcore.broker.tables.subscriptions import (
     ENTRY_COUNT_MAX,
     NAME_LENGTH_MAX,
     ConsumerEntry,
+    Heartbeat,
     check_length,
     parse_heartbeat,
     parse_subscription_data,
 )
 from mqcore.broker.tables.topics import SYS_FLAG_UNIT_SUB
+from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.command import encode
 from mqcore.wire.command import request as make_request
@@ -56,6 +58,22 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
     if core.clients.repeated(request.connection, said, _changes(core), request.now_ms):
         return Answer(ResponseCode.SUCCESS)
     beat = yield from parse_heartbeat((yield from body_object(request, "HeartbeatData")))
+    try:
+        outcome = yield from _register(core, request, beat, said)
+    except FieldError:
+        yield from _let_go(beat)
+        raise
+    yield from _let_go(beat)
+    return outcome
+
+
+def _let_go(beat: Heartbeat) -> Generator[None, None, None]:
+    """What it said is in the tables, or refused: tens of thousands of objects."""
+    for entry in beat.consumers:
+        yield from fastjson.dismantled(entry.subscriptions)
+
+
+def _register(core: Core, request: Request, beat: Heartbeat, said: object) -> OutcomeJob:
     for entry in beat.consumers:                     # all or nothing of a heartbeat
         yield
         check_group(entry.group, core.groups.has(entry.group))
@@ -180,10 +198,7 @@ def lock_queues(core: Core, request: Request) -> OutcomeJob:
             check_topic(topic)
         granted += core.locks.lock(request.connection, group, client, some, request.now_ms)
         yield
-    return (yield from json_answer({"lockOKMQSet": [
-        {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
-        for queue in granted
-    ]}))
+    return (yield from json_answer({"lockOKMQSet": granted}))
 
 
 def unlock_queues(core: Core, request: Request) -> OutcomeJob:

@@ -8,11 +8,11 @@ for the next start. A change is kept before it is answered (mqcore.broker.settin
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, Request, refused
+from mqcore.broker.request import Answer, OutcomeJob, Request, refused
 from mqcore.broker.settings.live import (
     AT_START,
     FILE_SIZES,
@@ -47,6 +47,7 @@ FIXED = frozenset(("brokerConfigPath", "rocketmqHome", "configBlackList"))
 STOCK_PATHS = frozenset(("storePathDLedgerCommitLog", "messageStorePlugIn"))
 SOURCE = "request"
 VALUE_LENGTH_MAX = 4_096
+BODY_BYTES_MAX = 64 << 10            # several times all settings there are
 # What mqcore does not have, in the words of tools that ask for it (mqadmin exportConfigs).
 ABSENT = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
 
@@ -71,11 +72,15 @@ def get_config(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, ext={"version": version}, body=lines.encode())
 
 
-def update_config(core: Core, request: Request) -> Answer:
+def update_config(core: Core, request: Request) -> OutcomeJob:
     """
     UPDATE_BROKER_CONFIG (25): all keys of the body or none. What is not honoured at once is kept
     for the next start, and the remark says so.
     """
+    size = len(request.command.body)
+    if size > BODY_BYTES_MAX:
+        return refused(ResponseCode.SYSTEM_ERROR,
+                       f"body: {size} bytes, expected settings of at most {BODY_BYTES_MAX}")
     entries = parse_properties(request.command.body)
     for key, value in entries.items():
         trouble = _trouble(key, value)
@@ -91,7 +96,7 @@ def update_config(core: Core, request: Request) -> Answer:
             core.changes.save(wanted)
         except OSError as error:
             return refused(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
-        _apply(core, settings, request.now_ms)
+        yield from _apply(core, settings, request.now_ms)
     return Answer(ResponseCode.SUCCESS, _remark(entries))
 
 
@@ -190,11 +195,11 @@ def _remark(entries: dict[str, str]) -> str | None:
     return "; ".join(parts) or None
 
 
-def _apply(core: Core, settings: Settings, now_ms: int) -> None:
+def _apply(core: Core, settings: Settings, now_ms: int) -> Generator[None, None, None]:
     permission = core.settings.broker.permission
     core.reconfigure(settings, next_version(core.config_version, now_ms))
     core.ports.tables.publish_settings(settings)
     if settings.broker.permission != permission:
         core.ports.tables.set_permission(readable=core.readable, writable=core.writable)
-        core.topics.publish_again(now_ms)
-        core.groups.publish_again()
+        yield from core.topics.publish_again(now_ms)
+        yield from core.groups.publish_again()

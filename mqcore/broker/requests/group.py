@@ -6,6 +6,7 @@ at once: the serving processes have copies of the groups.
 """
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from mqcore.broker.core import Core
@@ -38,12 +39,9 @@ def update_group(core: Core, request: Request) -> OutcomeJob:
     check_group(group.name, core.groups.has(group.name))
     try:
         core.groups.update(group, request.now_ms)
-        core.groups.persist()
     except TablesFull as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
-    except OSError as error:
-        return refused(ResponseCode.SYSTEM_ERROR, f"the groups cannot be saved: {error}")
-    return Answer(ResponseCode.SUCCESS)
+    return (yield from _saved(core, request))
 
 
 def delete_group(core: Core, request: Request) -> OutcomeJob:
@@ -57,12 +55,16 @@ def delete_group(core: Core, request: Request) -> OutcomeJob:
     if fields.boolean("removeOffset"):
         while not core.offsets.remove_group(name, ROWS_A_TURN):
             yield
-    try:
-        if core.groups.dirty:
-            core.groups.persist()
-    except OSError as error:
-        return refused(ResponseCode.SYSTEM_ERROR, f"the groups cannot be saved: {error}")
-    return Answer(ResponseCode.SUCCESS)
+    return (yield from _saved(core, request))
+
+
+def _saved(core: Core, request: Request) -> OutcomeJob:
+    """Success, once the groups are in their file."""
+    if not core.groups.dirty:
+        return Answer(ResponseCode.SUCCESS)
+    outcome = core.once_saved(
+        request, core.groups, "the groups", lambda: Answer(ResponseCode.SUCCESS))
+    return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
 
 def _group(value: dict[str, Any]) -> GroupConfig:

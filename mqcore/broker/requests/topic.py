@@ -41,9 +41,14 @@ def topic_stats(core: Core, request: Request) -> OutcomeJob:
 def topic_consumers(core: Core, request: Request) -> OutcomeJob:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that are online on it or have offsets of it."""
     topic = Fields.of(request.command).text("topic")
-    groups = dict.fromkeys(core.offsets.groups_of(topic))
-    groups.update(dict.fromkeys(core.clients.groups_on(topic)))
-    return (yield from json_answer({"groupList": list(groups)}))
+    groups = core.offsets.groups_of(topic)
+    yield
+    for number, (name, group) in enumerate(list(core.clients.consumers.items()), 1):
+        if topic in group.subscriptions and not core.offsets.has(name, topic):
+            groups.append(name)
+        if number % ROWS_A_TURN == 0:
+            yield
+    return (yield from json_answer({"groupList": groups}))
 
 
 def system_topics(core: Core, request: Request) -> Answer:

@@ -290,20 +290,19 @@ def parse_properties(raw: bytes) -> dict[str, str]:
 
 def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
-    joined = ""
+    joined: list[str] = []
     for line in re.split(r"\r\n|\n|\r", text):
         line = line.lstrip(" \t\f")
         if not joined and (not line or line[0] in "#!"):
             continue
-        joined += line
-        trailing = len(joined) - len(joined.rstrip("\\"))
+        trailing = len(line) - len(line.rstrip("\\"))
         if trailing % 2:
-            joined = joined[:-1]
+            joined += [line[:-1]] if line[:-1] else []
             continue
-        lines.append(joined)
-        joined = ""
+        lines.append("".join((*joined, line)))
+        joined = []
     if joined:
-        lines.append(joined)
+        lines.append("".join(joined))
     return lines
 
 

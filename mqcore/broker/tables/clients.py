@@ -24,6 +24,7 @@ CLIENTS_BYTES_MIN = 64 << 20            # of all that heartbeats said ...
 BYTES_PER_SUBSCRIPTION = 4_096          # ... or that for each that there may be
 MEMBER_BYTES = 600                      # of memory, beside its texts
 EMPTY_GROUP_BYTES = 250
+LET_GO_A_TURN = 1_000                   # subscriptions that are freed between two pauses
 
 # group, topic, subscription (None: gone), message model
 Publish = Callable[[str, str, Subscription | None, str], None]
@@ -190,6 +191,9 @@ class ClientTables:
         yield from self._show_new(
             group.name, list(change.result) if model_changed else change.newer, change.result,
             known)
+        if change.newer or change.gone:
+            replaced, known = list(known.values()), {}
+            yield from _let_go(replaced)
         return joined or bool(change.gone) or change.known_count < len(change.result)
 
     def unregister(
@@ -212,9 +216,10 @@ class ClientTables:
             left[consumer_group] = self._leave_consumers(consumer_group, connection)
         if not memberships.producers and not memberships.consumers:
             del self._connections[connection]
-        for group, topics in left.items():
-            yield from self._show_all(group, topics)
-        return list(left)
+        groups = list(left)
+        while left:
+            yield from self._hide(*left.popitem())
+        return groups
 
     def connection_closed(self, connection: int) -> Generator[None, None, list[str]]:
         """Forget a connection; returns the consumer groups to tell. With pauses."""
@@ -233,10 +238,11 @@ class ClientTables:
             left[group] = self._leave_consumers(group, connection)
             if number % ROWS_A_TURN == 0:
                 yield
-        for group, topics in left.items():
-            yield from self._show_all(group, topics)
+        groups = sorted(left)
+        while left:
+            yield from self._hide(*left.popitem())
             yield
-        return sorted(left)
+        return groups
 
     def connections(self) -> list[int]:
         """The connections that sent a heartbeat."""
@@ -271,10 +277,6 @@ class ClientTables:
         found = self.consumers.get(group)
         return list(found.members) if found is not None else []
 
-    def groups_on(self, topic: str) -> set[str]:
-        """The groups whose members subscribe a topic."""
-        return {name for name, group in self.consumers.items() if topic in group.subscriptions}
-
     def subscription(self, group: str, topic: str) -> Subscription | None:
         found = self.consumers.get(group)
         return found.subscriptions.get(topic) if found is not None else None
@@ -296,6 +298,15 @@ class ClientTables:
             self._show(name, topic)
             if number % ROWS_A_TURN == 0:
                 yield
+
+    def _hide(
+        self, name: str, left: dict[str, Subscription]
+    ) -> Generator[None, None, None]:
+        """`_show_all` of what a group had whose members are gone."""
+        names, subscriptions = list(left), list(left.values())
+        del left
+        yield from self._show_all(name, names)
+        yield from _let_go(subscriptions)
 
     def _show_new(
         self, name: str, topics: list[str], wanted: dict[str, Subscription],
@@ -372,22 +383,22 @@ class ClientTables:
         if self._producer_connections.get(memberships.client_id) == connection:
             del self._producer_connections[memberships.client_id]
 
-    def _leave_consumers(self, name: str, connection: int) -> list[str]:
-        """The topics that its members no longer subscribe are to be hidden."""
+    def _leave_consumers(self, name: str, connection: int) -> dict[str, Subscription]:
+        """The subscriptions that none of its members has any more: they are to be hidden."""
         self.changes += 1
         group = self.consumers.get(name)
         if group is None:
-            return []
+            return {}
         group.members.pop(connection, None)
         if group.members:
             if group.payer == connection:
                 self._charge(group, group.cost, next(iter(group.members)))
-            return []
+            return {}
         del self.consumers[name]
         self._charge(group, 0, group.payer)
         self._subscription_count -= len(group.subscriptions)
         self._gone(name)
-        return list(group.subscriptions)
+        return group.subscriptions
 
     def _all_members(self) -> Iterator[Collection[Client]]:
         """Of each group that there is now and when its turn comes."""
@@ -395,6 +406,13 @@ class ClientTables:
             yield producers.values()
         for group in list(self.consumers.values()):
             yield group.members.values()
+
+
+def _let_go(subscriptions: list[Subscription]) -> Generator[None, None, None]:
+    """Free what was a group's, with pauses; others may still be reading its table."""
+    while subscriptions:
+        yield
+        del subscriptions[-LET_GO_A_TURN:]
 
 
 def _compared(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -131,21 +131,16 @@ def merged(members: dict[str, Any], unknown: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(path: Path, value: dict[str, Any]) -> None:
-    """Replace the file by an object, as `save_text` does. Raises OSError."""
-    save_text(path, pretty(value))
+    """Replace the file by an object, as `save_bytes` does. Raises OSError."""
+    save_bytes(path, pretty(value).encode("utf-8"))
 
 
-def save_text(path: Path, text: str) -> None:
+def save_bytes(path: Path, raw: bytes | Sequence[bytes]) -> None:
     """
-    Replace the file, keeping its last content as `.bak`. Raises OSError, also for what `load` would
-    not take.
+    Replace the file, keeping its last content as `.bak`; raw: the text, which may be in pieces.
+    Raises OSError, also for what `load` would not take.
     """
-    save_bytes(path, text.encode("utf-8"))
-
-
-def save_bytes(path: Path, raw: bytes) -> None:
-    """`save_text` of a text that is encoded."""
-    if len(raw) > FILE_BYTES_MAX:
+    if (len(raw) if isinstance(raw, bytes) else sum(map(len, raw))) > FILE_BYTES_MAX:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     files.write_atomically(path, raw, keep=files.beside(path, ".bak"))
 

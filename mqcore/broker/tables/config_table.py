@@ -7,8 +7,9 @@ SubscriptionGroupManager).
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -16,6 +17,8 @@ from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file
 from mqcore.wire import fastjson
 from mqcore.wire.topics import DataVersion
+
+ENTRIES_A_STEP = 500                # of a file that are written as text
 
 
 class TablesFull(Exception):
@@ -108,26 +111,67 @@ class ConfigTable(Generic[Config]):
 
     def persist(self) -> None:
         """Write the file. Raises OSError."""
-        config_file.save_text(self._path, self._text())
-        self.dirty = False
+        for _ in self.begin():
+            continue
 
-    def _text(self) -> str:
-        """The file: the table, and all that was there and is not ours."""
+    def begin(self) -> Iterator[None]:
+        """
+        The steps that write the file, as the table is now: an iterator to be run to its end, by any
+        thread, before the next. It raises OSError; then the table is `dirty` as before.
+        """
+        self.dirty = False
+        return self._steps(self.version, list(self._entries.items()), dict(self._unknown))
+
+    def _steps(
+        self, version: DataVersion, entries: list[tuple[str, Config]],
+        unknown: dict[str, dict[str, Any]],
+    ) -> Iterator[None]:
+        try:
+            pieces = []
+            for piece in self._pieces(version, entries, unknown):
+                pieces.append(piece.encode("utf-8"))
+                yield
+            config_file.save_bytes(self._path, pieces)
+        except OSError:
+            self.dirty = True
+            raise
+        if len(self._texts) > 2 * len(entries):
+            self._texts = {}           # most of them are of entries that have gone
+
+    def _pieces(
+        self, version: DataVersion, entries: list[tuple[str, Config]],
+        unknown: dict[str, dict[str, Any]],
+    ) -> Iterator[str]:
+        """The text of the file: the table, and all that was there and is not ours."""
         quote, pretty, merged = fastjson.quote, config_file.pretty, config_file.merged
-        entries = [f"\t\t{quote(name)}:{self._entry_text(name, entry)}"
-                   for name, entry in self._entries.items()]
-        entries += [f"\t\t{quote(name)}:{pretty(unknown, 2)}"
-                    for name, unknown in self._unknown.items() if name not in self._entries]
         texts = {
             **{name: pretty(value, 1) for name, value in self._unknown_tables.items()
                if value is not None},
-            "dataVersion": pretty(merged(self.version.as_json(), self._unknown_version), 1),
-            self.member: ("{\n" + ",\n".join(entries) + "\n\t}") if entries else "{}",
+            "dataVersion": pretty(merged(version.as_json(), self._unknown_version), 1),
         }
-        if len(self._texts) > 2 * len(self._entries):
-            self._texts = {}           # most of them are of entries that have gone
-        members = [f"\t{quote(name)}:{texts[name]}" for name in sorted(texts)]
-        return "{\n" + ",\n".join(members) + "\n}"
+        mark = "{"
+        for name in sorted({*texts, self.member}):
+            head = f"{mark}\n\t{quote(name)}:"
+            mark = ","
+            if name == self.member:
+                yield from self._table_pieces(head, entries, unknown)
+            else:
+                yield head + texts[name]
+        yield "\n}"
+
+    def _table_pieces(
+        self, head: str, entries: list[tuple[str, Config]], unknown: dict[str, dict[str, Any]],
+    ) -> Iterator[str]:
+        quote, known = fastjson.quote, dict(entries)
+        lines = chain(
+            (f"\t\t{quote(name)}:{self._entry_text(name, entry)}" for name, entry in entries),
+            (f"\t\t{quote(name)}:{config_file.pretty(members, 2)}"
+             for name, members in unknown.items() if name not in known))
+        inner = "{\n"
+        while some := list(islice(lines, ENTRIES_A_STEP)):
+            yield f"{head}{inner}" + ",\n".join(some)
+            head, inner = "", ",\n"
+        yield f"{head}{{}}" if head else "\n\t}"
 
     def make_texts(self) -> None:
         """Make the text of each entry now, and not in the first request that changes one."""

@@ -174,7 +174,7 @@ class FilterTable:
                 else:
                     pieces.append(members[name].encode())
             pieces.append(b"\n}")
-            config_file.save_bytes(self._path, b"".join(pieces))
+            config_file.save_bytes(self._path, pieces)
         except OSError:
             self.dirty = True
             raise

@@ -7,6 +7,7 @@ persisted as config/subscriptionGroup.json.
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from mqcore.broker.tables.config_table import ConfigTable, TablesFull, fits
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
 from mqcore.layout import GROUP_LENGTH_MAX
 
+GROUPS_A_TURN = 200                 # that are published between two pauses
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _log = logging.getLogger(__name__)
 BUILT_IN = (
@@ -87,11 +89,14 @@ class GroupTable(ConfigTable[GroupConfig]):
             elif group.name:       # a stock broker keeps a nameless one for clients that send ""
                 _log.warning("%s: group %.40r... is too long to be used", self._path, group.name)
 
-    def publish_again(self) -> None:
-        """Every group, to serving processes: the broker's permission changed."""
-        for group in self._entries.values():
-            if fits(group.name, GROUP_LENGTH_MAX):
+    def publish_again(self) -> Generator[None, None, None]:
+        """Every group, to serving processes: the broker's permission changed. With pauses."""
+        for number, name in enumerate(list(self._entries), 1):
+            group = self._entries.get(name)
+            if group is not None and fits(name, GROUP_LENGTH_MAX):
                 self._publish(group)
+            if number % GROUPS_A_TURN == 0:
+                yield
 
     def find_or_create(self, name: str, now_ms: int) -> GroupConfig | None:
         """The group, made with defaults when that is allowed; None when it is not."""

@@ -24,6 +24,9 @@ class Queue(NamedTuple):
     broker: str
     queue_id: int
 
+    def as_json(self) -> dict[str, str | int]:
+        return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
+
 
 class _Lock(NamedTuple):
     client: str

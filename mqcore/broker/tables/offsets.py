@@ -220,6 +220,11 @@ class OffsetTable:
         """The groups that have offsets of a topic, as they are now; there may be very many."""
         return list(self._topics.get(topic, ()))
 
+    def has(self, group: str, topic: str) -> bool:
+        """Whether a group has offsets of a topic."""
+        topic, group = _normal(topic, group)
+        return group in self._topics.get(topic, ())
+
     def topics_of(self, group: str) -> list[str]:
         """The topics that a group has offsets of, as they are now; there may be very many."""
         return list(self._groups.get(group, ()))

@@ -19,6 +19,7 @@ from mqcore.broker.request import (
     ROWS_A_TURN,
     FieldError,
 )
+from mqcore.wire.fastjson import dismantled
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL, Subscription, parse_subscription
 
@@ -139,10 +140,14 @@ def _from_expression(topic: str, expression: str, version_ms: int) -> Subscripti
 
 def _consumer(value: dict[str, Any]) -> Generator[None, None, ConsumerEntry]:
     yield
-    subscriptions = {}
+    subscriptions: dict[str, Subscription] = {}
     turn = 0.0
     for item in _objects(value, "subscriptionDataSet"):
-        subscription = parse_subscription_data(item)
+        try:
+            subscription = parse_subscription_data(item)
+        except FieldError:
+            yield from dismantled(subscriptions)
+            raise
         subscriptions[subscription.topic] = subscription
         turn += (1 / ROWS_A_TURN + len(subscription.codes) / CODES_A_TURN
                  + len(subscription.expression) / CHARACTERS_A_TURN)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from mqcore.wire.topics import (
     TopicConfig,
 )
 
+TOPICS_A_TURN = 200                 # that are published between two pauses
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 QUEUES_OF_A_TOPIC_MAX = QUEUE_ID_END
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -114,12 +115,19 @@ class TopicTable(ConfigTable[TopicConfig]):
         for topic in self._entries.values():
             self._publish(topic)
 
-    def publish_again(self, now_ms: int) -> None:
-        """Every topic, to serving processes and name servers: the broker's permission changed."""
-        for topic in self._entries.values():
-            self._publish(topic)
+    def publish_again(self, now_ms: int) -> Generator[None, None, None]:
+        """
+        Every topic, to serving processes and name servers: the broker's permission changed. With
+        pauses.
+        """
         self._changed(now_ms)
         self.unregistered = True
+        for number, name in enumerate(list(self._entries), 1):
+            topic = self._entries.get(name)
+            if topic is not None:
+                self._publish(topic)
+            if number % TOPICS_A_TURN == 0:
+                yield
 
     def rebuild(self, queues: Iterable[tuple[str, int, int]], now_ms: int) -> list[str]:
         """
