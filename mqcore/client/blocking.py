@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, ParamSpec, Self, TypeVar
 
 from mqcore.client.errors import ClientError
+from mqcore.client.future import WaitedSend
+from mqcore.client.message import SendResult
 from mqcore.client.role import CLOSE_TIMEOUT_S, Role
 
 BLOCKED_S = 1.0             # a loop that does not turn for so long is warned of
@@ -94,6 +96,12 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def wait_for(self, outcome: WaitedSend) -> SendResult:
+        """What comes of a send, which has a deadline of its own; raises its error."""
+        while not outcome.wait(BLOCKED_S):
+            self._warn_when_blocked()
+        return outcome.result()
 
     def post(self, function: Callable[..., object], *args: object) -> None:
         """Call `function` in the loop's thread, soon; does not wait."""

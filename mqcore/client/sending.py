@@ -70,12 +70,13 @@ class Sending(Waiter):
     shard     whose hash chooses the queue, or a function of the queues; None: turns
     is_alone  the next one of its queue waits for its outcome, so that their order stays
     may_move  another try may go to another queue, although `queue` is given
+    is_oneway nobody waits for its outcome, and brokers tell none
     """
 
     __slots__ = (
         "after", "batch", "began", "body", "broker", "call", "chosen", "code", "connection",
-        "is_alone", "keep", "key", "may_move", "message", "outcome", "properties", "queue",
-        "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
+        "is_alone", "is_oneway", "keep", "key", "may_move", "message", "outcome", "properties",
+        "queue", "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
     )
 
     def __init__(
@@ -96,6 +97,7 @@ class Sending(Waiter):
         self.shard: object = None
         self.is_alone: bool = False
         self.may_move: bool = False
+        self.is_oneway: bool = False
         self.outcome: Outcome | None = None
         self.call: Ended | None = None          # of hooks
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
