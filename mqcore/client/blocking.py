@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, ParamSpec, Self, TypeVar
 
 from mqcore.client.errors import ClientError
+from mqcore.client.future import WaitedSend
+from mqcore.client.message import SendResult
 from mqcore.client.role import CLOSE_TIMEOUT_S, Role
 
 BLOCKED_S = 1.0             # a loop that does not turn for so long is warned of
@@ -90,13 +92,22 @@ class LoopThread:
                         raise               # the outcome itself is a timeout
                     if deadline is not None and time.monotonic() >= deadline:
                         raise
-                    if not self._thread.is_alive():
-                        raise ClientError("the client's thread has ended: the process is ending, or"
-                                          " something ended it") from None
+                    self._check_alive()
                     self._warn_when_blocked()
         except BaseException:
             future.cancel()
             raise
+
+    def wait_for(self, outcome: WaitedSend) -> SendResult:
+        """What comes of a send, which has a deadline of its own; raises its error."""
+        while not outcome.wait(BLOCKED_S):
+            self._check_alive()
+            self._warn_when_blocked()
+        return outcome.result()
+
+    def _check_alive(self) -> None:
+        if not self._thread.is_alive():
+            raise ClientError("the client's thread has ended, and the process with it")
 
     def post(self, function: Callable[..., object], *args: object) -> None:
         """Call `function` in the loop's thread, soon; does not wait."""

@@ -9,7 +9,7 @@ from typing import TypeVar, Unpack, overload
 from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError
-from mqcore.client.future import SendFuture
+from mqcore.client.future import SendFuture, WaitedSend
 from mqcore.client.many import Shard
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.producer import AsyncProducer, shard_of
@@ -36,6 +36,7 @@ class BlockingProducer(BlockingRole[A]):
         super().__init__(role)
         self._inbox: deque[Sending] = deque()       # on the way to the loop's thread
         self._is_awake = False                      # the loop was told to look
+        self._is_taking = False                     # ... and is at it
 
     @property
     def group(self) -> str:
@@ -66,8 +67,17 @@ class BlockingProducer(BlockingRole[A]):
         if loop.is_here:
             raise ClientError("send would wait for itself in a callback of the client: use"
                               " send_soon")
-        message = message_of(self._role._config.serializer, message, body, fields)
-        return loop.wait(self._soon(message, None, timeout, queue, shard, selector, arg))
+        role = self._role
+        role._life.check()
+        message = message_of(role._config.serializer, message, body, fields)
+        sending = role.prepare(message, timeout=timeout, queue=queue,
+                               shard=shard_of(message, shard, selector, arg))
+        self._take_room(sending, timeout)
+        outcome = sending.outcome = WaitedSend()
+        # -- what this thread sent before goes before
+        if self._inbox or self._is_taking or not role.send_here(sending):
+            self._hand_over(sending)
+        return loop.wait_for(outcome)
 
     @overload
     def send_soon(
@@ -90,31 +100,33 @@ class BlockingProducer(BlockingRole[A]):
         Waits while max_in_flight messages are on their way, up to `timeout`; QueueFull then. The
         other parameters and errors are those of AsyncProducer.send.
         """
-        message = message_of(self._role._config.serializer, message, body, fields)
-        return self._soon(message, on_done, timeout, queue, shard, selector, arg)
-
-    def _soon(
-        self, message: Message, on_done: OnDone | None, timeout: float | None,
-        queue: MessageQueue | None, shard: object, selector: Selector | None, arg: object,
-    ) -> SendFuture:
         role = self._role
         role._life.check()
+        message = message_of(role._config.serializer, message, body, fields)
         sending = role.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
-        room = role._sender.room
-        if not room.try_take(sending.size) and (
-                LoopThread.shared().is_here
-                or not room.take(sending.size, role._timeout(timeout))):
-            raise role._refused(sending)
+        self._take_room(sending, timeout)
         future = SendFuture()
         if on_done is not None:
             future.add_done_callback(on_done)
         sending.outcome = future
+        self._hand_over(sending)
+        return future
+
+    def _take_room(self, sending: Sending, timeout: float | None) -> None:
+        """Wait for room; QueueFull when there is none in time, or at once in the loop's thread."""
+        room = self._role._sender.room
+        if not room.try_take(sending.size) and (
+                LoopThread.shared().is_here
+                or not room.take(sending.size, self._role._timeout(timeout))):
+            raise self._role._refused(sending)
+
+    def _hand_over(self, sending: Sending) -> None:
+        """Let the loop send it."""
         self._inbox.append(sending)
         if not self._is_awake:
             self._is_awake = True
             LoopThread.shared().post(self._take_inbox)
-        return future
 
     def send_many(
         self, messages: Iterable[Message], *, timeout: float | None = None,
@@ -141,10 +153,18 @@ class BlockingProducer(BlockingRole[A]):
         queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
         arg: object = None, **fields: Unpack[MessageFields],
     ) -> None:
-        """Send without an answer, as AsyncProducer.send_oneway."""
-        message = message_of(self._role._config.serializer, message, body, fields)
-        self._call(self._role.send_oneway, message, timeout=timeout, queue=queue, shard=shard,
-                   selector=selector, arg=arg)
+        """Send without an answer, as AsyncProducer.send_oneway; waits for room as send_soon."""
+        role = self._role
+        role._life.check()
+        message = message_of(role._config.serializer, message, body, fields)
+        sending = role.prepare(message, timeout=timeout, queue=queue,
+                               shard=shard_of(message, shard, selector, arg))
+        if not role.knows_way(sending):
+            self._call(role.go_oneway, sending, role._timeout(timeout))
+            return
+        self._take_room(sending, timeout)
+        sending.is_oneway = True
+        self._hand_over(sending)
 
     @overload
     def request(self, message: Message, **how: Unpack[SendOptions]) -> ReceivedMessage: ...
@@ -170,11 +190,16 @@ class BlockingProducer(BlockingRole[A]):
         self._call(self._role.flush, timeout)
 
     def _take_inbox(self) -> None:
+        self._is_taking = True
         self._is_awake = False          # who appends from here on tells the loop again
-        inbox, submit = self._inbox, self._role.submit
-        while inbox:
-            submit(inbox.popleft())
-        self._role._instance.pool.flush()
+        inbox, submit, pool = self._inbox, self._role.submit, self._role._instance.pool
+        pool.cork()
+        try:
+            while inbox:
+                submit(inbox.popleft())
+        finally:
+            pool.uncork()
+            self._is_taking = False
 
 
 class Producer(BlockingProducer[AsyncProducer]):

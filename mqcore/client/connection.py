@@ -2,12 +2,17 @@
 
 Requests of one turn of the loop leave in one write; nothing is delayed by it. Who waits for an
 answer stands in a table by opaque; one timer serves all deadlines.
+
+It belongs to the loop's thread. Another thread that waits for one answer may write its one frame by
+itself (`write_here`): whoever writes to the socket holds the gate.
 """
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -66,6 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.out: bytearray = bytearray()       # frames that leave at the end of this turn
         self._flush_planned = False
+        self._gate = threading.Lock()
+        self._descriptor = -1                   # of the socket, if other threads may write to it
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._writable = asyncio.Event()
@@ -95,6 +102,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer takes bytes."""
+        return self._writable.is_set()
 
     @property
     def pending_count(self) -> int:
@@ -159,11 +171,42 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_planned = True
             self._loop.call_soon(self._flush_in_turn)
 
+    def cork(self) -> None:
+        """Nothing is written before `uncork`, which follows in the same call of the loop."""
+        self._flush_planned = True
+
+    def uncork(self) -> None:
+        """Write what came since `cork`."""
+        self._flush_planned = False
+        self.flush()
+
     def flush(self) -> None:
         """Write what is in `out` now."""
         if self.out and self._transport is not None:
-            out, self.out = self.out, bytearray()     # the transport may keep it
-            self._transport.write(out)
+            with self._gate:
+                out, self.out = self.out, bytearray()     # the transport may keep it
+                self._transport.write(out)
+
+    def write_here(self, opaque: int, waiter: Waiter, frame: bytearray) -> bool:
+        """Write a frame in the thread of the caller, as `sent` does in the loop's.
+
+        False: nothing was written, for something else has to be before: frames that wait, the
+        connection's end, a timer for `waiter`. TLS is the loop's alone.
+        """
+        with self._gate:
+            transport = self._transport
+            if (transport is None or self._descriptor < 0 or self.out or self._timer is None
+                    or transport.get_write_buffer_size() or waiter.deadline < self._timer_at):
+                return False
+            self._waiting[opaque] = waiter
+            try:
+                written = os.write(self._descriptor, frame)
+            except OSError:             # full; else the loop meets the same error, and tells all
+                written = 0
+            if written < len(frame):
+                self.out[:0] = frame[written:]
+                self._loop.call_soon_threadsafe(self.flush)
+            return True
 
     def _flush_in_turn(self) -> None:
         self._flush_planned = False
@@ -175,12 +218,16 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_OUTPUT_BYTES_MAX)
+        if transport.get_extra_info("sslcontext") is None:
+            self._descriptor = transport.get_extra_info("socket").fileno()
         name = transport.get_extra_info("sockname")
         self.local_host = str(name[0]) if name else ""
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self.out = bytearray()
+        with self._gate:                # the socket is closed after this, and its number given away
+            self._transport = None
+            self._descriptor = -1
+            self.out = bytearray()
         self._writable.set()            # whoever waits learns that the connection is closed
         if self._timer is not None:
             self._timer.cancel()
@@ -204,6 +251,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = self._loop.time()
+        self.cork()                     # what the answers bring about needs no further turn
         try:
             self._reader.received(nbytes)
         except FrameError as error:
@@ -213,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("an answer of %s could not be read: the connection is closed",
                           self.address)
             self.abort()
-        self.flush()                    # what the answers brought about needs no further turn
+        self.uncork()
 
     def abort(self) -> None:
         """End the connection at once; what waits is told that its outcome is unknown."""
@@ -280,7 +328,8 @@ class Connection(asyncio.BufferedProtocol):
     def _on_timer(self) -> None:
         self._timer = None
         now = self._loop.time()
-        late, earliest = take_expired(self._waiting, now)
+        with self._gate:
+            late, earliest = take_expired(self._waiting, now)
         if self._waiting:
             self._arm(max(earliest, now + _TIMER_STEP_S))
         for waiter in late:

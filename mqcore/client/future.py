@@ -13,6 +13,40 @@ from typing import Any
 
 from mqcore.client.message import SendResult
 
+
+class WaitedSend:
+    """The outcome of a send for the one thread that waits for it: a lock, and no more."""
+
+    __slots__ = ("_error", "_pending", "_result")
+
+    def __init__(self) -> None:
+        self._pending = threading.Lock()
+        self._pending.acquire()
+        self._result: SendResult | None = None
+        self._error: BaseException | None = None
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Called by the client, once."""
+        self._result = result
+        self._pending.release()
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Called by the client, once."""
+        self._error = error
+        self._pending.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the outcome is there, within this time."""
+        return self._pending.acquire(timeout=seconds)
+
+    def result(self) -> SendResult:
+        """What came of it, after `wait`; raises the send's error."""
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+
 PENDING, FINISHED = "PENDING", "FINISHED"      # as concurrent.futures has them
 
 _making = threading.Lock()          # makes conditions, and settles futures that have none

@@ -67,10 +67,15 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
-    def flush(self) -> None:
-        """Write now what would leave at the end of this turn of the loop."""
+    def cork(self) -> None:
+        """Let frames wait for `uncork`, which follows in the same call of the loop."""
         for connection in self._connections.values():
-            connection.flush()
+            connection.cork()
+
+    def uncork(self) -> None:
+        """Write the frames that came since `cork`."""
+        for connection in self._connections.values():
+            connection.uncork()
 
     async def connection(self, address: str) -> Connection:
         """An open connection to `host:port`; raises ConnectError."""

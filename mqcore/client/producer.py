@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Unpack, overload
@@ -54,6 +55,8 @@ _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 _CHECKED_TOPICS_MAX = 10_000
 
 OnDone = Callable[[asyncio.Future[SendResult]], object]
+
+log: Final = logging.getLogger("mqcore.client")
 
 keys: Final = KeySource()
 _tracer_numbers = itertools.count()
@@ -307,14 +310,23 @@ class AsyncProducer(Role):
         message = message_of(self._config.serializer, message, body, fields)
         sending = self.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
+        await self.go_oneway(sending, self._timeout(timeout))
+
+    async def go_oneway(self, sending: Sending, limit: float) -> None:
+        """Of the client itself: send one-way as soon as there is a way, within `limit` seconds.
+
+        Raises RocketMQError.
+        """
         try:
-            await self._write_oneway(sending, self._timeout(timeout))
+            await self._write_oneway(sending, limit)
         except RocketMQError as error:
             sending.finish(None, error)
             raise
         sending.finish(None, None)
 
     async def _write_oneway(self, sending: Sending, limit: float) -> None:
+        if self._sender.write_oneway(sending):
+            return
         topic = sending.message.topic
         try:
             async with asyncio.timeout(limit):
@@ -430,10 +442,45 @@ class AsyncProducer(Role):
         if self._sender.is_closed:
             self._sender.room.give(sending.size)
             sending.finish(None, ClosedError(f"{self._life.name} is closed"))
+        elif sending.is_oneway:
+            self._submit_oneway(sending)
         elif self._linger is not None:
             self._linger.submit(sending)
         else:
             self._sender.submit(sending)
+
+    def _submit_oneway(self, sending: Sending) -> None:
+        error: RocketMQError | None = None
+        try:
+            if not self._sender.write_oneway(sending):
+                self._instance.spawn(self._oneway_later(sending))
+                return
+        except Exception as failure:
+            error = self._sender.local_error(failure, sending)
+        self._gone(sending, error)
+
+    async def _oneway_later(self, sending: Sending) -> None:
+        """Its connection ended, or takes no bytes, since it was handed over."""
+        error: RocketMQError | None = None
+        try:
+            await self._write_oneway(sending, self._config.send_timeout)
+        except RocketMQError as failure:
+            error = failure
+        finally:
+            self._gone(sending, error)
+
+    def _gone(self, sending: Sending, error: RocketMQError | None) -> None:
+        if error is not None:
+            log.warning("a one-way send to %s failed: %s", sending.message.topic, error)
+        self._sender.gone(sending, error)
+
+    def send_here(self, sending: Sending) -> bool:
+        """Of the client itself: send it in the caller's thread; False: `submit` it."""
+        return self._linger is None and self._sender.send_here(sending)
+
+    def knows_way(self, sending: Sending) -> bool:
+        """Of the client itself: whether it can be sent without a question to anybody."""
+        return self._sender.knows_way(sending)
 
     def check_all(self, messages: list[Message]) -> list[str]:
         """Of the client itself: the unique keys of messages that passed the checks; raises like

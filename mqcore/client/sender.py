@@ -131,6 +131,76 @@ class Sender:
         sending.sender = self
         self._go(sending)
 
+    def send_here(self, sending: Sending) -> bool:
+        """Send it in the caller's thread, which waits for the outcome; room was taken for it.
+
+        False: it is not sent, something has to be waited for or done in order; `submit` it. The
+        outcome is the loop's in any case, and so is another try.
+        """
+        if (self.hooks.all or self._faults is not None or not self._is_plain or sending.is_alone
+                or sending.batch is not None or self._held or self.is_closed):
+            return False
+        queues, turns = self._routes.known_queues(sending.topic), self._turns.get(sending.topic)
+        if not queues or turns is None:
+            return False
+        queue = turns.next(queues)
+        address = self._routes.masters.get(queue.broker_name)
+        if address is None:
+            return False
+        if self._is_vip:
+            address = vip_address(address)
+        connection = self._pool.open_connection(address)
+        if connection is None:
+            return False
+        frame, opaque = bytearray(), next_opaque()
+        try:
+            self.write(sending, queue, opaque, frame, is_oneway=False)
+        except Exception:
+            return False                # the loop comes upon it as well, and tells it
+        sending.sender, sending.sent_to = self, queue
+        sending.broker, sending.connection = address, connection
+        sending.began, sending.deadline = self._loop.time(), sending.tries.deadline
+        sending.tries.begin()
+        if connection.write_here(opaque, sending, frame):
+            return True
+        sending.tries.take_back()
+        sending.sent_to = None          # else the next choice avoids its broker
+        return False
+
+    def knows_way(self, sending: Sending) -> bool:
+        """Whether its route and its queue's broker are known, and no selector is to be called."""
+        if callable(sending.shard):
+            return False
+        queue = sending.queue
+        if queue is not None:
+            return queue.broker_name in self._routes.masters
+        return bool(self._routes.known_queues(sending.topic))
+
+    def gone(self, sending: Sending, error: RocketMQError | None) -> None:
+        """A one-way send left, or never will."""
+        self._end(sending, None, error)
+
+    def write_oneway(self, sending: Sending) -> bool:
+        """Write a send that gets no answer; False: its way has to be looked for (`way_of`).
+
+        Raises RocketMQError of a bad shard or selector, or of a frame that is too large.
+        """
+        queue = sending.queue
+        if queue is None:
+            queues = self._routes.known_queues(sending.topic)
+            if not queues:
+                return False
+            queue = self._choose(sending, queues, self._loop.time())
+        address = self._routes.masters.get(queue.broker_name)
+        if address is None:
+            return False
+        connection = self._pool.open_connection(vip_address(address) if self._is_vip else address)
+        if connection is None or not connection.is_writable:
+            return False
+        self.write(sending, queue, next_opaque(), connection.out, is_oneway=True)
+        connection.plan_flush()
+        return True
+
     def _go(self, sending: Sending) -> None:
         """One try, or a place in the line of those that wait for the same."""
         now = self._loop.time()
@@ -148,7 +218,7 @@ class Sender:
             try:
                 queue = self._choose(sending, queues, now)
             except Exception as error:
-                self._end(sending, None, _local(error, sending))
+                self._end(sending, None, self.local_error(error, sending))
                 return
         if sending.is_alone and not self._takes_turn(sending, queue):
             return
@@ -167,15 +237,13 @@ class Sender:
         sending.tries.begin()
         sending.chosen, sending.broker, sending.connection = None, address, connection
         sending.began, sending.deadline = now, sending.tries.deadline
-        written = len(connection.out)
         try:
             if self.hooks.all:
                 self.hooks.before_send(sending)
             opaque = next_opaque()
             self.write(sending, queue, opaque, connection.out, is_oneway=False)
         except Exception as error:
-            del connection.out[written:]
-            self.failed(sending, _local(error, sending))
+            self.failed(sending, self.local_error(error, sending))
             return
         connection.sent(opaque, sending)
 
@@ -307,6 +375,14 @@ class Sender:
         else:
             self._end(sending, None, error)
 
+    @staticmethod
+    def local_error(error: Exception, sending: Sending) -> RocketMQError:
+        """What stopped a message on this side, as the client tells it."""
+        if isinstance(error, RocketMQError):
+            return error
+        log.error("a message to %s could not be made", sending.message.topic, exc_info=error)
+        return ConfigError(f"the message cannot be sent: {error!r}", topic=sending.message.topic)
+
     def _note(self, sending: Sending, *, failed: bool) -> None:
         assert self._faults is not None
         assert sending.sent_to is not None
@@ -433,14 +509,6 @@ class Sender:
             log.debug("no route of %s yet: %s", topic, error)
         finally:
             self._learning.discard(topic)
-
-
-def _local(error: Exception, sending: Sending) -> RocketMQError:
-    """What stopped a message on this side, as the client tells it."""
-    if isinstance(error, RocketMQError):
-        return error
-    log.error("a message to %s could not be made", sending.message.topic, exc_info=error)
-    return ConfigError(f"the message cannot be sent: {error!r}", topic=sending.message.topic)
 
 
 def vip_address(address: str) -> str:

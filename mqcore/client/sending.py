@@ -74,12 +74,13 @@ class Sending(Waiter):
     shard     whose hash chooses the queue, or a function of the queues; None: turns
     is_alone  the next one of its queue waits for its outcome, so that their order stays
     may_move  another try may go to another queue, although `queue` is given
+    is_oneway nobody waits for its outcome, and brokers tell none
     """
 
     __slots__ = (
         "after", "batch", "began", "body", "broker", "call", "chosen", "code", "connection",
-        "is_alone", "is_ended", "keep", "key", "may_move", "message", "outcome", "properties",
-        "queue", "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
+        "is_alone", "is_ended", "is_oneway", "keep", "key", "may_move", "message", "outcome",
+        "properties", "queue", "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
     )
 
     def __init__(
@@ -101,6 +102,7 @@ class Sending(Waiter):
         self.is_alone: bool = False
         self.is_ended: bool = False             # it has its outcome: whatever is said later is late
         self.may_move: bool = False
+        self.is_oneway: bool = False
         self.outcome: Outcome | None = None
         self.call: Ended | None = None          # of hooks
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known

@@ -164,6 +164,7 @@ def test_of_whole_calls_of_every_producer(namesrv, topic):
             producer.send(Message(topic, "a"))
             producer.send_many([Message(topic, "b"), Message(topic, "c", delay_level=1)])
             producer.send_oneway(topic, "d")
+            producer.flush(5)
             assert producer._role._sender.room.try_take(0, 5)
             with pytest.raises(QueueFull):
                 producer.send_soon(topic, "e", timeout=0.01)

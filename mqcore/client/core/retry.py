@@ -47,6 +47,10 @@ class Tries:
         """Another try goes out."""
         self._left -= 1
 
+    def take_back(self) -> None:
+        """The try that was begun did not go out."""
+        self._left += 1
+
     def goes_on(self, error: RocketMQError, now: float, codes: Collection[int]) -> bool:
         """Note how a try failed. Whether to try again."""
         self._maybe_stored = self._maybe_stored or error.stored is None
