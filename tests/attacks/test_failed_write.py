@@ -123,7 +123,7 @@ def test_a_failed_flush_is_final_and_the_broker_says_what_to_do(
 def test_a_send_whose_flush_failed_is_not_told_that_it_was_refused(
     tmp_path: Path, disk: FailingDisk,
 ) -> None:
-    """It may be stored: here it is. Clients send again what was refused, so that is another code."""
+    """It may be stored: here it is. Clients send again what was refused."""
     with mqcore_up(tmp_path / "broker", {"store.flush": "sync"}) as broker:
         with Peer(broker.broker_addr) as peer:
             make_topic(peer, TOPIC)
