@@ -517,6 +517,7 @@ cpdef enum PutStatus:
     PUT_SLAVE_NOT_AVAILABLE = 11         # stored, but there is nobody who would have it too
     PUT_NOT_AT_END = 12                  # raw bytes that do not begin where the log ends
     PUT_RAW_DAMAGED = 13                 # raw bytes that are not records of that place
+    PUT_DISK_FAILED = 14                 # some of it is in the file, not known on disk: stored or not is unknown
 
 # -- Records of `arrivals`: kind ARRIVAL_QUEUE --------------------------------------------------------
 cdef struct Arrival "mq_arrival":

@@ -162,6 +162,7 @@ class PutStatus(IntEnum):
     PUT_SLAVE_NOT_AVAILABLE = ...
     PUT_NOT_AT_END = ...
     PUT_RAW_DAMAGED = ...
+    PUT_DISK_FAILED = ...
 
 PUT_OK: PutStatus
 PUT_FLUSH_TIMEOUT: PutStatus
@@ -177,6 +178,7 @@ PUT_SLAVE_TIMEOUT: PutStatus
 PUT_SLAVE_NOT_AVAILABLE: PutStatus
 PUT_NOT_AT_END: PutStatus
 PUT_RAW_DAMAGED: PutStatus
+PUT_DISK_FAILED: PutStatus
 
 ARRIVAL_QUEUE: int
 

@@ -70,6 +70,8 @@ class PullServing:
         self._segment = segment
         self._index = index
         self._listeners = listeners
+        self._damaged = 0                  # messages that the log has told of
+        self._damaged_more = False
 
     def start(self) -> None:
         broker, store = self._settings.broker, self._settings.store
@@ -104,6 +106,17 @@ class PullServing:
                         REASONS[reason].format(detail=detail))
         if lost:
             log.warning("%d more connections were closed or refused", lost)
+        self._say_damaged()
+
+    def _say_damaged(self) -> None:
+        """Each damaged message once, as long as there is room to remember them."""
+        positions, more = self._loop.damaged()
+        for position in positions[self._damaged:]:
+            log.error("the message at log position %d is damaged and is not handed out: mqcore "
+                      "verify says more, mqcore repair mends it", position)
+        if more and not self._damaged_more:
+            log.error("more messages are damaged: mqcore verify says which")
+        self._damaged, self._damaged_more = len(positions), more
 
     def stop(self) -> None:
         self._loop.drain()

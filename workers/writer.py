@@ -342,6 +342,9 @@ class Writer:
                                      recovered.end)
         else:
             recovered = recovery.open_tail()
+        for path in recovered.foreign_checksums:
+            log.warning("checksums of another log are set aside as %s: the records of that segment "
+                        "are judged by themselves", printable(path))
         if recovered.torn:
             log.warning("the commit log ends at position %d: behind it lies %s; it is cut there",
                         recovered.end, recovered.torn)

@@ -13,7 +13,7 @@ from mqcore.admin.lines import say
 from mqcore.admin.store import DelayLevels, NotChecked, json_option, store_argument
 from mqcore.store.repair.store import Outcome, repair
 from mqcore.store.verify.files import NoLogError, StoreInUseError
-from mqcore.store.verify.report import STATUS_DAMAGED, WORDS
+from mqcore.store.verify.report import STATUS_DAMAGED
 from mqcore.store.verify.store import DELAY_LEVELS_MS
 
 LINES_MAX = 200
@@ -79,8 +79,7 @@ def _show(outcome: Outcome, folder: Path, *, as_json: bool) -> None:
         click.echo(json.dumps({
             "status": outcome.status, "actions": outcome.actions,
             "report": None if outcome.report is None else str(outcome.report),
-            "before": outcome.before.as_dict(),
-            "after": None if outcome.after is None else outcome.after.as_dict()}))
+            **outcome.as_dict()}))
         sys.exit(outcome.status)
     if outcome.before.status != STATUS_DAMAGED:
         click.echo("nothing to repair")
@@ -92,5 +91,5 @@ def _show(outcome: Outcome, folder: Path, *, as_json: bool) -> None:
         say([*_shown(outcome.actions), *(
             finding.line() for finding in report.findings if finding.severity == "damage")])
         click.echo(f"copies of what was changed, and report.json: {folder}")
-    click.echo(f"verdict: {WORDS[outcome.status]}")
+    click.echo(f"verdict: {outcome.verdict}")
     sys.exit(outcome.status)

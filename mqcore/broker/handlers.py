@@ -59,7 +59,6 @@ from mqcore.wire.topics import DataVersion, TopicConfig
 
 EXPIRY_INTERVAL_MS = 10_000
 FILTERS_PERSIST_MS = 10_000           # also how often old ones are looked for
-OFFSETS_FIRST_PERSIST_MS = 10_000
 CHANGE_GAP_MS = 10                    # bursts of new topics are written and registered together
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
 TOPICS_PER_GAP_MS = 8                 # a large table is written less often: its text takes time
@@ -203,7 +202,7 @@ class Broker:
         core.filters.load(now_ms)
         finished(statistics_requests.take_sample(core, now_ms))
         core.calls.restart(now_ms)
-        self._next_persist_ms = now_ms + OFFSETS_FIRST_PERSIST_MS
+        self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
         self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
         self._next_protect_ms = now_ms + PROTECT_INTERVAL_MS

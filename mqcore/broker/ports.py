@@ -285,6 +285,7 @@ class PutStatus(IntEnum):
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = native.PUT_LIGHT_QUEUES_FULL
     FLUSH_SLAVE_TIMEOUT = native.PUT_SLAVE_TIMEOUT     # stored, but others had it not in time
     SLAVE_NOT_AVAILABLE = native.PUT_SLAVE_NOT_AVAILABLE        # stored, and nobody else is there
+    DISK_FAILED = native.PUT_DISK_FAILED               # whether it is stored is not known
 
     @classmethod
     def _missing_(cls, value: object) -> PutStatus:

@@ -27,6 +27,7 @@ from mqcore.wire.tags import tag_code
 
 RECORD_SIZE_MAX = 64 * 1024 * 1024
 BODY_SIZE_MAX = 64 * 1024 * 1024        # after decompression: a small record must not fill memory
+PIECE_BYTES = 1024                      # of a ZSTD body: becomes 32 MiB at most
 
 FLAG_COMPRESSED = SYS_FLAG_COMPRESSED        # remoting.md 6.3
 FLAG_MULTI_TAGS = SYS_FLAG_MULTI_TAGS
@@ -115,8 +116,8 @@ def body_crc(body: bytes | memoryview) -> int:
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
     """The plain form of a stored body, by the compression bits of `sys_flag`.
 
-    At most `size_max` bytes come out. LZ4 and ZSTD need the packages lz4 and zstandard; without
-    them, and for broken data, raises RecordError.
+    LZ4 and ZSTD need the packages lz4 and zstandard; without them, and for data that is broken,
+    cut off or longer than `size_max` bytes when it is plain, raises RecordError.
     """
     if not sys_flag & FLAG_COMPRESSED:
         return body
@@ -124,28 +125,31 @@ def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> byt
     if kind in (0, COMPRESSION_ZLIB):
         return _inflate(body, size_max)
     if kind == COMPRESSION_LZ4:
-        frame = _optional("lz4.frame", "LZ4", "lz4")
-        return _plain(
-            lambda: frame.LZ4FrameDecompressor().decompress(body, size_max), "LZ4", RuntimeError
-        )
+        stream = _optional("lz4.frame", "LZ4", "lz4").LZ4FrameDecompressor()
+        return _plain("LZ4", stream, lambda: stream.decompress(body, size_max + 1), size_max,
+                      RuntimeError)
     if kind == COMPRESSION_ZSTD:
         zstd = _optional("zstandard", "ZSTD", "zstandard")
-        return _plain(
-            lambda: zstd.ZstdDecompressor().stream_reader(body).read(size_max), "ZSTD",
-            zstd.ZstdError,
-        )
+        stream = zstd.ZstdDecompressor().decompressobj()
+        return _plain("ZSTD", stream, lambda: _in_pieces(stream, body, size_max), size_max,
+                      zstd.ZstdError)
     raise RecordError(f"sysFlag {sys_flag:#x}: unknown compression {kind:#x}")
 
 
 def _inflate(body: bytes, size_max: int) -> bytes:
     stream = zlib.decompressobj()
-    try:
-        plain = stream.decompress(body, size_max)
-    except zlib.error as error:
-        raise RecordError(f"zlib body: {error}") from error
-    if not stream.eof:
-        raise RecordError(f"zlib body: cut off, or more than {size_max} bytes")
-    return plain
+    return _plain("zlib", stream, lambda: stream.decompress(body, size_max + 1), size_max,
+                  zlib.error)
+
+
+def _in_pieces(stream: Any, body: bytes, size_max: int) -> bytes:
+    """What a stream without a limit of its own makes of a body, until it is more than size_max."""
+    plain = bytearray()
+    for at in range(0, len(body), PIECE_BYTES):
+        plain += stream.decompress(body[at:at + PIECE_BYTES])
+        if stream.eof or len(plain) > size_max:
+            break
+    return bytes(plain)
 
 
 def _optional(module: str, kind: str, package: str) -> Any:
@@ -155,11 +159,20 @@ def _optional(module: str, kind: str, package: str) -> Any:
         raise RecordError(f"{kind} body: needs the Python package {package}") from error
 
 
-def _plain(decompressed: Callable[[], bytes], kind: str, failure: type[Exception]) -> bytes:
+def _plain(
+    kind: str, stream: Any, decompressed: Callable[[], bytes], size_max: int,
+    failure: type[Exception],
+) -> bytes:
+    """All that the stream makes of a body, and no part of it."""
     try:
-        return decompressed()
+        plain = decompressed()
     except failure as error:
         raise RecordError(f"{kind} body: {error}") from error
+    if len(plain) > size_max:
+        raise RecordError(f"{kind} body: more than {size_max} bytes")
+    if not stream.eof:
+        raise RecordError(f"{kind} body: cut off")
+    return plain
 
 
 def compress(body: bytes, level: int = 5) -> tuple[bytes, int]:

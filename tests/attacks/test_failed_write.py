@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.wire.codes import RequestCode
+from mqcore.wire.records import decode_records
 from tests.attacks.after_a_kill import (
     assert_all_there,
     committed,
@@ -22,12 +23,13 @@ from tests.attacks.honest import Honest
 from tests.support.failing_disk import FailingDisk, build, compiler
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import Peer, send_fields
+from tests.wire_live.peer import Peer, pull_fields, send_fields
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 
 TOPIC = "honest"
 NOT_AVAILABLE = 14
+NOT_KNOWN = 1
 WAIT_S = 30.0
 
 
@@ -116,6 +118,34 @@ def test_a_failed_flush_is_final_and_the_broker_says_what_to_do(
         broker.process.wait(WAIT_S)
         assert "restart the broker" in broker.output.read_text()
     assert_all_there(tmp_path / "broker", "sync", TOPIC, promised)
+
+
+def test_a_send_whose_flush_failed_is_not_told_that_it_was_refused(
+    tmp_path: Path, disk: FailingDisk,
+) -> None:
+    """It may be stored: here it is. Clients send again what was refused."""
+    with mqcore_up(tmp_path / "broker", {"store.flush": "sync"}) as broker:
+        with Peer(broker.broker_addr) as peer:
+            make_topic(peer, TOPIC)
+            promised = send_honest(peer, TOPIC, 5)
+            disk.arm(at=0, error=errno.EIO, kind="syncs")
+            answers = [peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC), b"outcome %d" % n)
+                       for n in range(3)]
+            disk.disarm()
+        broker.kill()
+    assert [answer.code for answer in answers] == [NOT_KNOWN, NOT_AVAILABLE, NOT_AVAILABLE]
+    assert (answers[0].remark or "").startswith("[DISK_FAILED]")
+    with mqcore_up(tmp_path / "broker", {"store.flush": "sync"}) as broker:
+        wait_until(lambda: len(all_bodies(broker)) > len(promised), "the one that was not answered")
+        bodies = all_bodies(broker)
+    assert [body for body in bodies if body.startswith(b"outcome")] == [b"outcome 0"]
+
+
+def all_bodies(broker: MqcoreProcess) -> list[bytes]:
+    """Of queue 0 of the honest topic."""
+    with Peer(broker.broker_addr) as peer:
+        answer = peer.ask(RequestCode.PULL_MESSAGE, pull_fields(TOPIC, offset=0))
+        return [record.body for record in decode_records(answer.body)] if answer.code == 0 else []
 
 
 def test_a_failed_flush_of_queue_files_ends_the_checkpoints_and_nothing_else(

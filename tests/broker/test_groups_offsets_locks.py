@@ -160,15 +160,15 @@ def test_offsets_are_asked_and_committed_by_request(bench: Bench) -> None:
 def test_dirty_offsets_are_written_by_the_clock(bench: Bench) -> None:
     path = bench.broker.core.settings.config_dir / "consumerOffset.json"
     bench.broker.commit_offset("G", "T", 0, 5)
-    bench.broker.tick(NOW_MS + 9_999)
+    bench.broker.tick(NOW_MS + 4_999)
     assert not path.exists()
 
-    bench.broker.tick(NOW_MS + 10_000)
+    bench.broker.tick(NOW_MS + 5_000)
     assert config_file.load(path) == {"offsetTable": {"T@G": {0: 5}}}
     bench.broker.commit_offset("G", "T", 0, 6)
-    bench.broker.tick(NOW_MS + 14_999)
+    bench.broker.tick(NOW_MS + 9_999)
     assert config_file.load(path) == {"offsetTable": {"T@G": {0: 5}}}
-    bench.broker.tick(NOW_MS + 15_000)
+    bench.broker.tick(NOW_MS + 10_000)
     assert config_file.load(path) == {"offsetTable": {"T@G": {0: 6}}}
 
 

@@ -4,6 +4,7 @@ torn end, and put right. (What a stock broker wrote has no checksums: tests/veri
 """
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -146,6 +147,68 @@ def test_a_file_of_checksums_that_is_lost_costs_no_message(root: Path, tmp_path:
     assert outcome.status == 0, outcome.after and outcome.after.lines()
     assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
     assert first.read_bytes().rstrip(b"\0") == entries.rstrip(b"\0")
+
+
+def entries_of(path: Path) -> list[tuple[int, int]]:
+    return [(end, crc) for end, crc in struct.iter_unpack(">II", path.read_bytes()) if end]
+
+
+def write_entries(path: Path, entries: list[tuple[int, int]]) -> None:
+    path.write_bytes(b"".join(struct.pack(">II", end, crc) for end, crc in entries))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_checksums_of_another_log_with_right_ones_behind_cost_no_message(
+    root: Path, tmp_path: Path, share: float
+) -> None:
+    """Some of them have a record's length by chance; the right ones were written since."""
+    before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    path = min((root / "checksums").iterdir())
+    entries = entries_of(path)
+    foreign = int(share * len(entries))
+    write_entries(path, [
+        (end + 3 * (number % 4 > 1), crc ^ 0x10101) if number < foreign else (end, crc)
+        for number, (end, crc) in enumerate(entries)])
+    assert verify(root).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
+    assert (outcome.status, outcome.lost) == (0, 0), outcome.actions
+    assert entries_of(path) == entries
+
+
+def test_a_record_is_not_given_up_for_its_checksum_alone(root: Path, tmp_path: Path) -> None:
+    """More than one bit of the checksum is wrong; the record's body, place and entry are right."""
+    before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    path = min((root / "checksums").iterdir())
+    entries = entries_of(path)
+    write_entries(path, [(end, crc ^ 0x10101 if number in (0, 9, len(entries) - 2) else crc)
+                         for number, (end, crc) in enumerate(entries)])
+    assert verify(root).status == 1
+
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
+    assert (outcome.status, outcome.lost) == (0, 0), outcome.actions
+    assert sum("it stays" in action for action in outcome.actions) == 3
+    assert entries_of(path) == entries
+
+
+def test_the_verdict_of_a_repair_says_how_many_messages_are_lost(
+    root: Path, tmp_path: Path
+) -> None:
+    for path, start, length in [one for one in records(root) if one[2] > 8][10:13]:
+        with path.open("r+b") as file:
+            file.seek(start + length // 2)
+            file.write(bytes([file.read(1)[0] ^ 0xFF]) + b"some other bytes")
+    outcome = repair(root, tmp_path / "found", dry=False)
+
+    assert outcome.lost == 3, outcome.actions
+    assert outcome.verdict == ("the next start mends the rest; 3 messages are lost: placeholders "
+                               "stand for them")
+    report = json.loads((tmp_path / "found" / "report.json").read_text())
+    assert (report["lost"], report["after"]["verdict"]) == (3, outcome.verdict)
 
 
 @pytest.mark.parametrize("misplaced", ["the folder is a file", "a file is a folder"])

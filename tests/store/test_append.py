@@ -7,6 +7,7 @@ import pytest
 
 from mqcore.layout import (
     PUT_CREATE_FILE_FAILED,
+    PUT_DISK_FAILED,
     PUT_MESSAGE_ILLEGAL,
     PUT_OK,
     PUT_QUEUE_TABLE_FULL,
@@ -321,7 +322,8 @@ def test_a_failed_sync_fails_its_results_and_all_later_ones(run, disk, error):
     assert probe.send("topic", 0, [b"y"], opaque=3)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_OK] + [PUT_SERVICE_NOT_AVAILABLE] * 3
+    assert statuses(probe.take()) == [PUT_OK] + [PUT_DISK_FAILED] * 2 + [
+        PUT_SERVICE_NOT_AVAILABLE]
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert published(run) == run.segment.log_state()["flushed"] == end
 
@@ -336,7 +338,7 @@ def test_readers_see_what_is_not_on_the_disk_yet_only_if_they_are_to(run, disk, 
     assert probe.send("topic", 0, [b"y"], opaque=2)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_SERVICE_NOT_AVAILABLE] * 2
+    assert statuses(probe.take()) == [PUT_DISK_FAILED, PUT_SERVICE_NOT_AVAILABLE]
     assert run.segment.log_state()["flushed"] == 0
     assert bodies(run) == ([b"x"] if shown else [])
 
@@ -353,7 +355,11 @@ def test_a_failed_sync_of_the_segment_left_behind_is_not_asked_for_again(run, di
         assert probe.send("topic", 0, [b"x" * 700], opaque=number)
     loop.run(TURN_MS)
 
-    assert statuses(probe.take()) == [PUT_OK] + [PUT_SERVICE_NOT_AVAILABLE] * 12
+    taken = statuses(probe.take())
+    refused = taken.index(PUT_SERVICE_NOT_AVAILABLE)
+    assert taken == [PUT_OK] + [PUT_DISK_FAILED] * (refused - 1) + [
+        PUT_SERVICE_NOT_AVAILABLE] * (13 - refused)
+    assert 1 < refused < 13
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert published(run) == end
 

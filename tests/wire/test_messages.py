@@ -114,9 +114,31 @@ def test_a_body_that_cannot_be_decompressed_says_why(body, sys_flag, names):
         records.decompress(body, sys_flag)
 
 
-def test_a_body_never_grows_beyond_the_limit():
-    with pytest.raises(RecordError):
-        records.decompress(zlib.compress(bytes(100_000)), 0x1, size_max=1000)
+def compressed(kind, plain):
+    """(compressed body, sysFlag); skips where the package is missing."""
+    if kind == "zlib":
+        return zlib.compress(plain), 0x301
+    if kind == "lz4":
+        return pytest.importorskip("lz4.frame").compress(plain), 0x101
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(plain), 0x201
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
+def test_a_body_never_grows_beyond_the_limit_and_is_never_shortened(kind):
+    body, sys_flag = compressed(kind, bytes(100_000))
+    with pytest.raises(RecordError, match="more than 99999 bytes"):
+        records.decompress(body, sys_flag, size_max=99_999)
+    assert records.decompress(body, sys_flag, size_max=100_000) == bytes(100_000)
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
+def test_a_body_that_is_cut_off_is_refused_wherever_it_is_cut(kind):
+    plain = os.urandom(3000) + bytes(200_000)
+    body, sys_flag = compressed(kind, plain)
+    assert records.decompress(body, sys_flag) == plain
+    for end in range(0, len(body) - 1, 97):
+        with pytest.raises(RecordError):
+            records.decompress(body[:end], sys_flag)
 
 
 def test_a_batch_body_is_the_documented_bytes():

@@ -7,6 +7,7 @@ from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
     FIGURE_REFUSED,
     PUT_CREATE_FILE_FAILED,
+    PUT_DISK_FAILED,
     PUT_FLUSH_TIMEOUT,
     PUT_LIGHT_QUEUES_FULL,
     PUT_MESSAGE_ILLEGAL,
@@ -79,8 +80,11 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
             remark[0] = "service not available now: a write to the store has failed"
         return CODE_SERVICE_NOT_AVAILABLE
     if status == PUT_WRITER_RESTARTED:
-        remark[0] = "[WRITER_RESTARTED]broker busy: whether the message is stored is not known"
-        return CODE_SYSTEM_BUSY
+        remark[0] = "[WRITER_RESTARTED]unknown error: whether the message is stored is not known"
+        return CODE_SYSTEM_ERROR
+    if status == PUT_DISK_FAILED:
+        remark[0] = "[DISK_FAILED]unknown error: whether the message is stored is not known"
+        return CODE_SYSTEM_ERROR
     if status == PUT_POOL_EXHAUSTED:
         remark[0] = "[REJECTREQUEST]broker busy: the transient pool has no room, the disk is behind"
         return CODE_SYSTEM_BUSY

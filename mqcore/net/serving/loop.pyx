@@ -426,6 +426,11 @@ cdef class ServingLoop:
         held_clear(&s.held)
         filter_cache_clear(&s.wants.filters)
 
+    def damaged(self) -> tuple[list[int], bool]:
+        """Log positions of the messages that were not handed out since they are damaged; were there more."""
+        cdef Reading* r = &self.s.reading
+        return [r.damaged[i] for i in range(r.damaged_count)], r.damaged_more
+
     def events(self) -> tuple[list[tuple[str, int, int]], int]:
         """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""
         cdef Transport* t = &self.s.transport

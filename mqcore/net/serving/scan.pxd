@@ -18,6 +18,7 @@ from mqcore.store.queue.extension cimport QueueExtension
 cdef enum:
     PULL_RANGES_MAX = 1024             # messages of one answer
     SCAN_ENTRIES_MAX = 1024            # queue entries that are read at once
+    DAMAGED_MAX = 64
 
 cdef struct Reading:                   # what this process reads of the store
     Transport* transport
@@ -28,6 +29,9 @@ cdef struct Reading:                   # what this process reads of the store
     QueueExtension extension
     ColdReader* cold_reader            # NULL: the loop reads by itself
     PullCounts pull_counts
+    int64_t damaged[DAMAGED_MAX]       # positions of messages that are not handed out, each once
+    int32_t damaged_count
+    bint damaged_more                  # than there is room for
     uint8_t* entries                   # SCAN_ENTRIES_MAX consume queue entries
     int64_t memory_bytes               # records nearer to the log's end count as in memory
     int32_t memory_count_max

@@ -232,6 +232,19 @@ cdef const char* scan_trouble(const Found* found) noexcept nogil:
     return damage_remark
 
 
+cdef void note_damaged(Reading* r, int64_t position) noexcept nogil:
+    """For the log, in which each is said once."""
+    cdef int32_t i
+    for i in range(r.damaged_count):
+        if r.damaged[i] == position:
+            return
+    if r.damaged_count == DAMAGED_MAX:
+        r.damaged_more = True
+        return
+    r.damaged[r.damaged_count] = position
+    r.damaged_count += 1
+
+
 cdef bint take_record(Reading* r, int32_t queue, int64_t offset, const QueueItem* item,
                       const Match* match, int64_t log_end, bint patient, int64_t* skip_until,
                       Found* found) noexcept nogil:
@@ -255,6 +268,7 @@ cdef bint take_record(Reading* r, int32_t queue, int64_t offset, const QueueItem
     if (item.log_position < r.shm.log.begun or log_end - item.log_position > COLD_BEHIND_BYTES) and (
             not is_whole(r, queue, offset, item, record)):
         found.damaged = item.log_position
+        note_damaged(r, item.log_position)
         return False
     if (match.kind == SUBSCRIPTION_OTHER or match.by_origin) and not record_wanted(
             r, queue, record, item.record_size, match):

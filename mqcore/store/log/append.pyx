@@ -16,6 +16,7 @@ from mqcore.layout cimport (
     PRODUCER_COUNT,
     PROPERTIES_LENGTH_MAX,
     PUT_CREATE_FILE_FAILED,
+    PUT_DISK_FAILED,
     PUT_MESSAGE_ILLEGAL,
     PUT_NOT_AT_END,
     PUT_OK,
@@ -182,7 +183,7 @@ cdef int sync_segment(Appender* a) noexcept nogil:
 
 
 cdef void fail_results(Appender* a, int status) noexcept nogil:
-    """Results of records that did not get into the file: say so (A4)."""
+    """Results of records that are not known to be where they are to be: say so (A1, A4)."""
     cdef int p
     for p in range(a.producers):
         a.last_status[p] = status
@@ -208,7 +209,7 @@ cdef bint commit(Appender* a) noexcept nogil:
         a.unwiped = max(a.unwiped, a.position + a.staged)
         leftovers_wipe(a)
         give_back_offsets(a)
-        fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+        fail_results(a, PUT_DISK_FAILED if a.unwiped else PUT_SERVICE_NOT_AVAILABLE)
         a.staged = 0
         return False
     a.position += a.staged
@@ -364,7 +365,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
     result.record_count = raw.count
     if raw.ends_segment:
         if not roll(a):
-            return roll_status(a)
+            return PUT_DISK_FAILED if a.position > position or a.unwiped else roll_status(a)
         if a.pool != NULL:                   # what it closed gets into the file without a next record
             pool_put(a.pool, a.position, a.stored_ms)
     return PUT_OK
@@ -449,7 +450,7 @@ cdef bint make_durable(Appender* a) noexcept nogil:
         for p in range(a.producers):
             a.result_kept[p] = (a.results[p].cursors.tail if a.gate == NULL
                                 else gate_end(a.gate, p, &a.results[p]))
-        fail_results(a, PUT_SERVICE_NOT_AVAILABLE)
+        fail_results(a, PUT_DISK_FAILED)
         return False
     store_i64_release(&a.shm.log.flushed_store_time_ms, a.stored_ms)
     store_i64_release(&a.shm.log.flushed, a.position)

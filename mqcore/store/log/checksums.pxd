@@ -20,6 +20,10 @@
 #        watcher watches.
 #   CS5  An entry is never believed against a log that somebody else may have written: recovery
 #        drops what does not fit before anybody looks (recovery/entries.py).
+#   CS6  Of an entry and its record the entry is wrong where one bit of its CRC differs (no bit of a
+#        record makes that difference), or where its CRC is right and an end beside it is not. The record
+#        is judged as one without a checksum then. One wrong end hides no other record: what the search
+#        does not find where it leads is looked for in all entries.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport CHECKSUM_ENTRY_SIZE
@@ -32,6 +36,7 @@ cdef enum ChecksumVerdict:
     CHECKSUM_UNKNOWN = 1              # they do, and say that nothing is known
     CHECKSUM_RIGHT = 2
     CHECKSUM_WRONG = 3
+    CHECKSUM_ASTRAY = 4               # the entry is damaged itself: it says nothing of the record (CS6)
 
 cdef struct ChecksumFile:             # of the segment that is written; one thread
     int fd                            # -1: none

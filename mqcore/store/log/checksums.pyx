@@ -94,8 +94,12 @@ cdef int read_end(int fd, int64_t number, int64_t* end) noexcept nogil:
 
 
 cdef int find_count(ChecksumFile* c, int64_t wanted) noexcept nogil:
-    """How many entries end at or before `wanted`, and where the last of them does; 0 or errno."""
-    cdef int64_t low = 0, high = c.prepared // CHECKSUM_ENTRY_SIZE, middle, end = 0
+    """
+    How many entries end at or before `wanted`, and where the last of them does; 0 or errno. Where one
+    ends there, a wrong end of another does not hide it (CS6).
+    """
+    cdef int64_t low = 0, high = c.prepared // CHECKSUM_ENTRY_SIZE, middle, end = 0, number
+    cdef int64_t all_of_them = high
     cdef int error
     while low < high:
         middle = (low + high) // 2
@@ -106,9 +110,19 @@ cdef int find_count(ChecksumFile* c, int64_t wanted) noexcept nogil:
             low = middle + 1
         else:
             high = middle
-    c.count = low
     c.end = 0
-    return read_end(c.fd, low - 1, &c.end) if low else 0
+    error = read_end(c.fd, low - 1, &c.end) if low else 0
+    if error == 0 and c.end != wanted:
+        for number in range(all_of_them):
+            error = read_end(c.fd, number, &end)
+            if error:
+                return error
+            if end == wanted:
+                low = number + 1
+                c.end = end
+                break
+    c.count = low
+    return error
 
 
 cdef int clear_behind(ChecksumFile* c) noexcept nogil:
@@ -301,10 +315,28 @@ cdef int64_t checksum_find(const uint8_t* entries, int64_t count, int64_t start,
     return low if low < count and checksum_end(entries, low) else count
 
 
+cdef int judge_by_all(const uint8_t* entries, int64_t count, int64_t start, int64_t end, uint32_t own,
+                      int64_t* hint) noexcept nogil:
+    """CS6, of a record whose CRC is `own`: wherever an entry has its start or its end."""
+    cdef int64_t number, before = 0, behind
+    cdef uint32_t crc
+    for number in range(count):
+        behind = checksum_end(entries, number)
+        if behind == end or (before == start and behind):
+            crc = load_u32(entries + number * CHECKSUM_ENTRY_SIZE + CHECKSUM_ENTRY_CRC)
+            if crc == own or (behind == end and before == start and crc
+                              and (crc ^ own) & ((crc ^ own) - 1) == 0):
+                hint[0] = number + 1
+                return (CHECKSUM_RIGHT if crc == own and behind == end and before == start
+                        else CHECKSUM_ASTRAY)
+        before = behind
+    return CHECKSUM_WRONG
+
+
 cdef int checksum_judge(const uint8_t* entries, int64_t count, int64_t start, int64_t end,
                         const uint8_t* record, int64_t length, int64_t* hint) noexcept nogil:
     cdef int64_t number = checksum_find(entries, count, start, hint)
-    cdef uint32_t crc
+    cdef uint32_t crc, wrong
     if number >= count:
         return CHECKSUM_NONE
     crc = load_u32(entries + number * CHECKSUM_ENTRY_SIZE + CHECKSUM_ENTRY_CRC)
@@ -312,6 +344,9 @@ cdef int checksum_judge(const uint8_t* entries, int64_t count, int64_t start, in
         return CHECKSUM_UNKNOWN
     if checksum_end(entries, number) != end or (
             checksum_end(entries, number - 1) if number else 0) != start:
-        return CHECKSUM_WRONG
+        return judge_by_all(entries, count, start, end, crc_of(record, length), hint)
     hint[0] = number + 1
-    return CHECKSUM_RIGHT if crc_of(record, length) == crc else CHECKSUM_WRONG
+    wrong = crc_of(record, length) ^ crc
+    if wrong == 0:
+        return CHECKSUM_RIGHT
+    return CHECKSUM_ASTRAY if wrong & (wrong - 1) == 0 else CHECKSUM_WRONG

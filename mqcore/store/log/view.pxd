@@ -47,6 +47,8 @@ cdef int log_checksum(LogView* view, const uint8_t* at, int64_t length, int64_t 
                       int64_t end) noexcept nogil
 # The entries of the segment of a position that log_segment has given, and their number; NULL: none.
 cdef const uint8_t* log_checksums(LogView* view, int64_t position, int64_t* count) noexcept nogil
+# They are another file now, or none.
+cdef void log_checksums_forget(LogView* view, int64_t position) noexcept nogil
 # Whether there is such a file, empty or not; after log_checksum.
 cdef inline bint log_has_checksums(LogView* view, int64_t position) noexcept nogil:
     cdef int64_t number = position // view.segment_size

@@ -162,6 +162,13 @@ cdef const uint8_t* log_checksums(LogView* view, int64_t position, int64_t* coun
     return place.checksums
 
 
+cdef void log_checksums_forget(LogView* view, int64_t position) noexcept nogil:
+    cdef int64_t number = position // view.segment_size
+    cdef MappedSegment* place = &view.places[number & (LOG_VIEW_PLACES - 1)]
+    if place.base == number * view.segment_size:
+        unmap_checksums(place)
+
+
 cdef int log_checksum(LogView* view, const uint8_t* at, int64_t length, int64_t position,
                       int64_t end) noexcept nogil:
     cdef int64_t number = position // view.segment_size

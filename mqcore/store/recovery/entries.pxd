@@ -6,6 +6,10 @@
 # none does: the log was cut there, and written by somebody who makes no entries. Where one fits again
 # behind it, the log is ours and damaged there. Of segments before that flush the first and the last
 # entry have to fit.
+#
+# Where nobody else wrote, files may still be of another log: copied, or of a backup. After a clean stop
+# a start compares the first and the last entry of each segment; where one is wrong, and a run of
+# records that are whole by themselves has no right entry, the file is set aside.
 from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.store.log.view cimport LogView
@@ -21,5 +25,6 @@ cdef class LogEntries:
     cdef int check(self, const uint8_t* at, int64_t available, int64_t position,
                    RecordView* record) noexcept nogil
     cdef int judge(self, int64_t base, int64_t number) noexcept nogil
+    cdef int judge_written(self, int64_t base, int64_t number, int64_t written) noexcept nogil
     cdef int64_t right_behind(self, int64_t base, int64_t offset, int64_t written) noexcept nogil
     cdef int ends_at(self, int64_t end) noexcept nogil

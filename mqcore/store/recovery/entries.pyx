@@ -22,6 +22,7 @@ from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.view cimport (
     log_checksum,
     log_checksums,
+    log_checksums_forget,
     log_has_checksums,
     log_next_use,
     log_segment,
@@ -36,6 +37,9 @@ from mqcore.store.record cimport (
     record_check,
     record_parse,
 )
+
+cdef enum:
+    FOREIGN_RUN = 8                   # records next to each other are not damaged one by one
 
 
 cdef class LogEntries:
@@ -96,6 +100,18 @@ cdef class LogEntries:
         return checksum_judge(entries, count, start, end, at + start,
                               BLANK_SIZE_MIN if end == self.size else end - start, &hint)
 
+    cdef int judge_written(self, int64_t base, int64_t number, int64_t written) noexcept nogil:
+        """The same, of a segment with so many bytes: what has its entry behind them is not as it says."""
+        cdef int64_t count = 0, start, end
+        cdef const uint8_t* entries = (log_checksums(self.log, base, &count)
+                                       if log_segment(self.log, base) != NULL else NULL)
+        if number < count:
+            end = checksum_end(entries, number)
+            start = checksum_end(entries, number - 1) if number else 0
+            if end > written and (end != self.size or start + BLANK_SIZE_MIN > written):
+                return CHECKSUM_WRONG
+        return self.judge(base, number)
+
     cdef int64_t right_behind(self, int64_t base, int64_t offset, int64_t written) noexcept nogil:
         """
         Where in the segment at `base` the first record, or blank one, begins behind `offset` that is
@@ -132,9 +148,12 @@ cdef class LogEntries:
         number = checksum_find(entries, count, end - 1 - base, &hint)
         if number >= count:
             return CHECKSUM_NONE
-        if checksum_end(entries, number) != end - base:
-            return CHECKSUM_WRONG
-        return self.judge(base, number)
+        if checksum_end(entries, number) == end - base:
+            return self.judge(base, number)
+        for number in range(count):                # a wrong end elsewhere may mislead the search (CS6)
+            if checksum_end(entries, number) == end - base:
+                return self.judge(base, number)
+        return CHECKSUM_WRONG
 
     # -- what still holds --------------------------------------------------------------------------
 
@@ -159,13 +178,61 @@ cdef class LogEntries:
             flushed = found[len(found) - 1]
         for start in found:
             if start + self.size <= flushed:
-                if not self.outline_fits(start):
+                if not self.outline_fits(start, self.size):
                     disk.unlink(self.folders.checksums_of(start))
             else:
                 self.drop_from(start, self.first_stale(start, max(flushed - start, <int64_t>0)))
 
-    def outline_fits(self, int64_t base) -> bool:
-        """Whether the first and the last entry are right, or say nothing."""
+    def set_aside_foreign(self, list starts, written_end) -> list[str]:
+        """
+        Files of another log go to a folder beside, and their records are judged by themselves. Their
+        names. written_end: called with a position, up to where its segment has bytes of its own.
+        Raises OSError.
+        """
+        cdef int64_t start, written
+        gone = []
+        for start in starts:
+            path = self.folders.checksums_of(start)
+            if not path.exists():
+                continue
+            written = written_end(start) - start
+            if self.outline_fits(start, written) or not self.is_foreign(start, written):
+                continue
+            folder = disk.beside(path.parent, ".foreign")
+            disk.make_folders(folder)
+            disk.calls.rename(path, folder / path.name)
+            disk.sync_folder(folder)
+            disk.sync_folder(path.parent)
+            log_checksums_forget(self.log, start)
+            gone.append(os.fspath(folder / path.name))
+        return gone
+
+    def is_foreign(self, int64_t base, int64_t written) -> bool:
+        """Whether FOREIGN_RUN records in a row, or all that there are, are right without their entries."""
+        cdef int64_t count = 0, position = 0, hint = 0, run = 0, records = 0
+        cdef const uint8_t* entries
+        cdef const uint8_t* at
+        cdef RecordView record
+        cdef int verdict
+        log_next_use(self.log)
+        at = log_segment(self.log, base)
+        if at == NULL:
+            return False
+        entries = log_checksums(self.log, base, &count)
+        with nogil:
+            while run < FOREIGN_RUN and record_check(at + position, written - position,
+                                                     base + position, &record) == PARSE_RECORD:
+                verdict = checksum_judge(entries, count, position, position + record.size,
+                                         at + position, record.size, &hint)
+                if verdict == CHECKSUM_NONE:
+                    break
+                run = run + 1 if verdict == CHECKSUM_WRONG else 0
+                records += 1
+                position += record.size
+        return run == FOREIGN_RUN or (run == records and records > 1)
+
+    def outline_fits(self, int64_t base, int64_t written) -> bool:
+        """Whether the first and the last entry are right, or say nothing. written: bytes there are."""
         cdef int64_t count = 0, number
         cdef const uint8_t* entries
         log_next_use(self.log)
@@ -175,8 +242,8 @@ cdef class LogEntries:
         number = count - 1
         while number > 0 and checksum_end(entries, number) == 0:
             number -= 1
-        return self.judge(base, 0) != CHECKSUM_WRONG and (
-            number <= 0 or self.judge(base, number) != CHECKSUM_WRONG)
+        return self.judge_written(base, 0, written) != CHECKSUM_WRONG and (
+            number <= 0 or self.judge_written(base, number, written) != CHECKSUM_WRONG)
 
     def first_stale(self, int64_t base, int64_t offset) -> int:
         """

@@ -1,7 +1,7 @@
 """What a start finds of a commit log: its segments, and what recovery says in the end."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ class Recovered:
     torn: str                  # why reading ended at `end`; empty: nothing lies behind it
     last_store_time_ms: int
     as_left: bool = False      # the last clean stop was ours, and nobody has written since
+    foreign_checksums: list[str] = field(default_factory=list)     # files that were set aside
 
 
 def segments(folders: LogFolders, segment_size: int) -> list[int]:

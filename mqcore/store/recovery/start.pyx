@@ -151,10 +151,14 @@ cdef class Recovery:
         cdef int64_t limit = self.segments_end(starts)
         cdef int64_t check_from, missing, keep
         cdef bint exact = False
+        cdef list foreign = []
         store_i64_release(&self.shm.log.first, first)
         self.entries.remove_strangers(starts)
         if not alone:
             self.entries.distrust(starts, ends.flushed if ends is not None else -1)
+        elif clean:
+            foreign = self.entries.set_aside_foreign(
+                starts, lambda start: self.written_end(start))
         if not starts:
             self.queues.remove_all()
             return self.finish(0, 0, 0, 0, "")
@@ -196,6 +200,7 @@ cdef class Recovery:
         self.entries.settle(end)
         found = self.finish(first, end, min(missing, keep), queues, torn)
         found.as_left = exact
+        found.foreign_checksums = foreign
         return found
 
     def look_back(self, int64_t position, int64_t end) -> None:

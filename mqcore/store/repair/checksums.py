@@ -8,7 +8,8 @@ import bisect
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,19 @@ BLANK_BYTES: Final = HEAD.size
 RECORD_BYTES_MIN: Final = RECORD_FIXED_SIZE
 ENTRY_FLIPPED: Final = -1
 ALL_BITS: Final = 0xFFFFFFFF           # in place of a CRC of 0, which says that nothing is known
+NONE_FITS: Final = -1                  # no entry of the record's length
+
+
+@dataclass
+class Refitted:
+    """
+    made: how many entries are new; kept: where records begin that differ from their checksum, and
+    stay since others vouch for them; entries: all of the segment, (end, CRC).
+    """
+
+    made: int = 0
+    kept: list[int] = field(default_factory=list)
+    entries: list[tuple[int, int]] = field(default_factory=list)
 
 
 class LogChecksums:
@@ -76,27 +90,38 @@ class LogChecksums:
         make_folders(self._root / CHECKSUMS)
         self.write(segment, list(_of_records(segment, size, stop)))
 
-    def refit(self, segment: Path, size: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
+    def refit(self, segment: Path, size: int, stop: int, vouched: Callable[[int], bool],
+              ) -> Refitted:
         """
-        (how many entries are new, all of them: (end, CRC)) of a segment of `size` bytes whose
-        records are whole as far as `stop`. A record that has none of its length gets one of what
-        it is now; where most of those that there are are wrong, the file is: all are new. Raises
-        OSError.
+        The entries of a segment of `size` bytes whose records are whole as far as `stop`. A record
+        gets one of what it is now when it has none of its length; when its own is wrong and next to
+        one that does not fit either: such a run is of other records; and when it is `vouched` for
+        without (by where in the segment it begins). Raises OSError.
         """
+        found = Refitted()
         if not self._file(segment).exists():
-            return 0, []
+            return found
         before = {start: (end, crc) for start, end, crc in self._entries(segment)}
-        kept: list[tuple[int, int]] = []
-        new: list[tuple[int, int]] = []
-        made = wrong = start = 0
+        records: list[tuple[int, int, int, int]] = []            # start, end, CRC, entry's CRC
+        start = 0
         for end, crc in _of_records(segment, size, stop):
             there, known = before.get(start, (0, 0))
-            made += there != end
-            wrong += there == end and known not in (0, crc)
-            kept.append((end, known if there == end else crc))
-            new.append((end, crc))
+            records.append((start, end, crc, known if there == end else NONE_FITS))
             start = end
-        return (made + wrong, new) if 2 * wrong > len(new) - made else (made, kept)
+        fits = [True, *(known in (0, crc) for _, _, crc, known in records), True]
+        for number, (start, end, crc, known) in enumerate(records, 1):
+            if fits[number]:
+                found.entries.append((end, known))
+            elif known == NONE_FITS or not (fits[number - 1] and fits[number + 1]):
+                found.entries.append((end, crc))
+                found.made += 1
+            elif vouched(start):
+                found.entries.append((end, crc))
+                found.made += 1
+                found.kept.append(start)
+            else:
+                found.entries.append((end, known))
+        return found
 
     def _file(self, segment: Path) -> Path:
         return self._root / CHECKSUMS / segment.name

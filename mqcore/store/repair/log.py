@@ -25,6 +25,7 @@ from mqcore.store.repair.records import (
     LOST_PROPERTY,
     MAGIC_BLANK,
     MAGIC_MESSAGE,
+    SCHEDULE_TOPIC,
     NoRoomError,
 )
 from mqcore.store.verify.files import (
@@ -39,11 +40,14 @@ from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import Report
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.words import RESULTS
+from mqcore.wire.records import decode_record
 
 ROUNDS_MAX: Final = 64
 FINDINGS_OF_A_KIND: Final = 1 << 14
 STEP_BYTES: Final = 64 << 20
 PRINTED_QUEUES: Final = 4
+NO_ENTRY: Final = (-1, 0, 0)
+EXTENDED_BELOW: Final = -(1 << 31)      # a tag code below names a unit of the queue's extension
 
 
 @dataclass
@@ -129,17 +133,38 @@ class LogRepair:
                 self._salvage.tell(name, None, "checksums are made of what the records are now")
                 self._checksums.make(segment, size, self._end - base)
                 continue
-            count, entries = self._checksums.refit(segment, size, self._end - base)
-            if count == 0:
+            found = self._checksums.refit(
+                segment, size, self._end - base,
+                lambda offset, base=base: self._vouched(base + offset))      # type: ignore[misc]
+            if found.made == 0:
                 continue
             kept = self._salvage.keep(name, 0, (self._root / name).stat().st_size)
-            self._salvage.tell(name, None, f"{count} checksums that are not of these records are "
-                                           "made of what those are now", saved=kept)
+            self._salvage.tell(name, None, f"{found.made} checksums that are not of these records "
+                                           "are made of what those are now", saved=kept)
+            for offset in found.kept:
+                self._salvage.tell(
+                    f"commitlog/{segment.name}", offset, "the record differs from its checksum in "
+                    "more than one bit; its body, position and queue entry are right: it stays",
+                    logPosition=base + offset)
             if not self._salvage.dry:
-                self._checksums.write(segment, entries)
-            made += count
+                self._checksums.write(segment, found.entries)
+            made += found.made
         self.mended |= made > 0
         return made
+
+    def _vouched(self, position: int) -> bool:
+        """
+        Whether the queue's entry means the whole record at a position as it is: its place, size and
+        tag code.
+        """
+        raw = self._record(position)
+        if not raw:
+            return False
+        record = decode_record(raw)
+        place, size, tag = self._entry(claim_of(raw))
+        return (place, size) == (position, len(raw)) and (
+            tag == record.tag_code or tag < EXTENDED_BELOW
+            or os.fsencode(record.topic) == SCHEDULE_TOPIC)
 
     def _look(self) -> bool:
         """Whether there are segments."""
@@ -314,7 +339,7 @@ class LogRepair:
         if LOST_PROPERTY in raw or any(one.start <= position < one.end for one in self._bridged):
             return False                       # the queue is older than the placeholder there
         own = claim_of(raw) if raw else None
-        if own is None or len(own[0]) != len(queue[0]) or self._entry(own) == position:
+        if own is None or len(own[0]) != len(queue[0]) or self._entry(own)[0] == position:
             return False
         self._replaced.add(position)
         made = patched(raw, 0, [queue], 0)
@@ -376,24 +401,24 @@ class LogRepair:
         except OSError:
             return b""
 
-    def _entry(self, queue: tuple[bytes, int, int]) -> int:
-        """The log position in a queue's entry, -1: there is none."""
+    def _entry(self, queue: tuple[bytes, int, int]) -> tuple[int, int, int]:
+        """(log position, size, tag code) in a queue's entry; position -1: there is none."""
         topic, queue_id, offset = queue
         at = offset * 20
         size = self._files.file_entries * 20
         if offset < 0:
-            return -1
+            return NO_ENTRY
         try:
             folder = queue_folder(self._root / "consumequeue", os.fsdecode(topic), queue_id)
         except PathError:                      # what a damaged record says
-            return -1
+            return NO_ENTRY
         path = folder / f"{at // size * size:020d}"
         if not path.is_file():
-            return -1
+            return NO_ENTRY
         with path.open("rb", buffering=0) as file:
             raw = os.pread(file.fileno(), 20, at % size)
-        position, length = struct.unpack_from(">qi", raw.ljust(20, b"\0"))
-        return int(position) if length > 0 else -1
+        position, length, tag = struct.unpack(">qiq", raw.ljust(20, b"\0"))
+        return (position, length, tag) if length > 0 else NO_ENTRY
 
     def _time_at(self, position: int) -> int:
         """

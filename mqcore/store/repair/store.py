@@ -20,7 +20,14 @@ from mqcore.store.repair.files import RepairLock, Salvage
 from mqcore.store.repair.log import LogRepair
 from mqcore.store.verify.config import SHAPES, WHOLE_FILE, ShapeError
 from mqcore.store.verify.files import need_log
-from mqcore.store.verify.report import DAMAGE, STATUS_DAMAGED, Finding, Report
+from mqcore.store.verify.report import (
+    DAMAGE,
+    STATUS_DAMAGED,
+    STATUS_MEND,
+    WORDS,
+    Finding,
+    Report,
+)
 from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 from mqcore.wire import fastjson
 
@@ -32,17 +39,36 @@ ENDS = f"{CONFIG}/{queue_ends.NAME}"
 
 @dataclass
 class Outcome:
-    """before, after: verifications; after is None in a dry run, report the file that tells all."""
+    """
+    before, after: verifications; after is None in a dry run; lost: how many messages were given up
+    for placeholders; report: the file that tells all.
+    """
 
     before: Report
     actions: list[str]
     after: Report | None = None
+    lost: int = 0
     report: Path | None = None
 
     @property
     def status(self) -> int:
         """The exit status, as of verify."""
         return (self.after or self.before).status
+
+    @property
+    def verdict(self) -> str:
+        """That of verify, but for what the repair gave up."""
+        if not self.lost:
+            return WORDS[self.status]
+        mends = self.status == STATUS_MEND
+        return (f"{'the next start mends the rest' if mends else WORDS[self.status]}; {self.lost} "
+                "messages are lost: placeholders stand for them")
+
+    def as_dict(self) -> dict[str, Any]:
+        """before, after, lost and verdict, as JSON has them."""
+        return {"before": self.before.as_dict(), "lost": self.lost, "verdict": self.verdict,
+                "after": None if self.after is None
+                else {**self.after.as_dict(), "verdict": self.verdict}}
 
 
 def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
@@ -75,9 +101,10 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
         found = before if dry or not (log.changed or log.mended) else verify(root, **options)
         _repair_rest(salvage, found, log_changed=log.changed)
         outcome.actions = salvage.lines()
+        outcome.lost = sum(len(action.get("messages", ())) for action in salvage.actions)
         if not dry:
             outcome.after = verify(root, **options)
-            outcome.report = salvage.report(before=before.as_dict(), after=outcome.after.as_dict())
+            outcome.report = salvage.report(**outcome.as_dict())
     finally:
         lock.release()
     return outcome

@@ -15,6 +15,7 @@ from mqcore.layout cimport (
 )
 from mqcore.store.io cimport store_io
 from mqcore.store.log.checksums cimport (
+    CHECKSUM_ASTRAY,
     CHECKSUM_NONE,
     CHECKSUM_RIGHT,
     CHECKSUM_WRONG,
@@ -226,7 +227,7 @@ cdef int judge(LogWindow* w, int32_t segment, const uint8_t* at, int64_t left,
                              view.size, &w.checksums_hint)
     if verdict == CHECKSUM_RIGHT:
         return PARSE_RECORD
-    if verdict == CHECKSUM_WRONG:
+    if verdict == CHECKSUM_WRONG or verdict == CHECKSUM_ASTRAY:
         return PARSE_BAD_CHECKSUM
     if verdict == CHECKSUM_NONE:
         return PARSE_NO_CHECKSUM
