@@ -16,12 +16,14 @@ from types import MemberDescriptorType
 from typing import Any
 
 import mqcore.client
+import mqcore.client.patterns
 import mqcore.testing
 
-MODULES = (mqcore.client, mqcore.testing)
+MODULES = (mqcore.client, mqcore.client.patterns, mqcore.testing)
 FOLDER = Path(__file__).parents[1] / "build/docs"
 ENTRY = re.compile(r"(\*{0,2}\w+(?:, \w+)*) {2,}(?=\S)")    # `timeout   seconds for all tries`
-INSIDE = re.compile(r"\s*Of the (client itself|member): ")  # begins what is not for applications
+# begins what is not for applications
+INSIDE = re.compile(r"\s*Of the (client itself|member|relay): ")
 SIGNED = re.compile(r"[\w.]+\(.*\)\n\n")                 # Cython's first line
 # What a docstring leaves to another one: "as AsyncProducer.send", "errors are those of `send`"
 LEFT_TO = re.compile(

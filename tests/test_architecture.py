@@ -111,6 +111,28 @@ def test_what_is_made_for_frameworks_uses_the_client_as_anybody_does():
     assert wrong == []
 
 
+def test_the_patterns_stand_on_the_clients_public_names_alone():
+    """What they need of the client an application can have, too."""
+    found = {name for path in sources(".py", folders=("mqcore/client/patterns",))
+             for name in imported(path, module_of(path)) if name.startswith("mqcore.")}
+    assert "mqcore.client.ReceivedMessage" in found
+    wrong = {name for name in found if not name.startswith("mqcore.client.patterns")
+             and name.removeprefix("mqcore.client.") not in mqcore.client.__all__}
+    assert wrong - {"mqcore.client"} == set()
+
+
+def test_the_client_needs_no_database():
+    """Only who asks for the patterns needs SQLAlchemy."""
+    program = ("import sys, mqcore.client.names\n"
+               "assert 'sqlalchemy' not in sys.modules\n"
+               "sys.modules['sqlalchemy'] = None\n"
+               "try: import mqcore.client.patterns\n"
+               "except ImportError as error: print(error)\n")
+    said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True,
+                          text=True, check=True).stdout
+    assert "pip install 'mqcore[patterns]'" in said
+
+
 def test_no_modules_import_each_other():
     """Nor in a circle over others; an interface counts as the module that it is of."""
     assert circles(graph(sources(".py", ".pyx", ".pxd", ".pyi"))) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import mqcore.client
+import mqcore.client.patterns
 import mqcore.testing
 from tests.interop.toolchain import unavailable
 
@@ -48,7 +49,7 @@ def test_the_user_s_program_has_every_public_name() -> None:
     tree = ast.parse(PROGRAM.read_text())
     imported = {(node.module, name.name) for node in ast.walk(tree)
                 if isinstance(node, ast.ImportFrom) for name in node.names}
-    for module in (mqcore.client, mqcore.testing):
+    for module in (mqcore.client, mqcore.client.patterns, mqcore.testing):
         assert {(module.__name__, name) for name in module.__all__} - imported == set()
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
+from sqlalchemy import Connection, Engine, MetaData, text
+
 from mqcore.client import (
     AccessDenied,
     Admin,
@@ -91,6 +93,24 @@ from mqcore.client import (
     remove_hook,
 )
 from mqcore.client import Produzer as Misspelt  # type: ignore # pyright: ignore
+from mqcore.client.patterns import (
+    CheckBack,
+    Compensation,
+    IdempotentConsumer,
+    Outbox,
+    OutboxRelay,
+    ParkedMessage,
+    PendingMessage,
+    RolledBack,
+    Run,
+    RunState,
+    Step,
+    StepCall,
+    TransactionLog,
+    confirmation,
+    create_tables,
+    metadata,
+)
 from mqcore.testing import Broker, MemoryBroker, TestingError, broker
 
 CLUSTER = ClientConfig(
@@ -323,6 +343,42 @@ async def administer_with_asyncio() -> None:
     async with AsyncAdmin(config=CLUSTER) as admin:
         assert_type(await admin.topics(), tuple[str, ...])
         assert_type((await admin.lag("billing")).total, int)
+
+
+def with_a_database(engine: Engine, message: ReceivedMessage) -> None:
+    create_tables(engine, prefix="shop_")
+    assert_type(metadata(), MetaData)
+    once = IdempotentConsumer(engine, "billing", key=lambda message: message.keys[0])
+
+    def effect(message: ReceivedMessage, connection: Connection) -> None:
+        connection.execute(text("select 1"))
+
+    assert_type(once.consume(message, effect), bool)
+    log = TransactionLog(engine, grace=10)
+    with TransactionProducer("shop", check=log.check) as producer, \
+            PushConsumer("billing", "orders", once.listener(effect)), \
+            PushConsumer("audit", "orders", once.async_listener(effect)):
+        try:
+            with log.transaction(producer, Message("orders", "x")) as connection:
+                assert_type(connection, Connection)
+        except RolledBack as error:
+            assert_type(error.stored, bool | None)
+    outbox = Outbox(engine)
+    assert_type(assign_message_id(Message("orders", "x")), str)
+    with engine.begin() as connection, Producer("shop") as plain:
+        assert_type(outbox.add(connection, Message("orders", "x"), key="7"), str)
+        with OutboxRelay(outbox, plain) as relay:
+            assert_type(relay.run_once(), int)
+        assert_type(outbox.parked(), list[ParkedMessage])
+        pending = CheckBack(engine, plain, ask=lambda message: None)
+        pending.add(connection, confirmation(message, "shipped"))
+        assert_type(pending.given_up(), list[PendingMessage])
+
+    def do(call: StepCall) -> int:
+        return len(call.run_id)
+
+    run = assert_type(Compensation(engine, "stays", [Step("room", do)]).start("1"), Run)
+    assert_type(run.state is RunState.DONE, bool)
 
 
 def with_a_broker() -> None:

@@ -1,0 +1,212 @@
+"""The transaction log: the database says what became of a local transaction (client.md 8.2).
+
+A row is written in the local transaction, so it is there if, and only if, that committed. Who
+answers ROLLBACK writes a tombstone in its place first: a local transaction that would commit later
+fails by the primary key. So no answer depends on a clock; the grace time only spares transactions
+that run long.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from mqcore.client import (
+    AsyncTransactionProducer,
+    ClientError,
+    ConfigError,
+    LocalTransactionState,
+    Message,
+    ReceivedMessage,
+    TransactionProducer,
+)
+from mqcore.client.patterns.tables import (
+    DAY_S,
+    PREFIX,
+    UNIQ_KEY,
+    check_connection,
+    check_engine,
+    check_key,
+    check_seconds,
+    check_whole,
+    now_ms,
+    purge,
+    tables_of,
+)
+
+GRACE_S = 60.0
+KEEP_S = 7 * DAY_S          # longer than brokers keep half messages (72 h), and ask about them
+LOCK_WAIT_MS = 2_000        # that a check waits for a local transaction which runs just now
+
+COMMITTED, TOMBSTONE, WATERMARK = 1, 2, 3
+_ANSWERS = {COMMITTED: LocalTransactionState.COMMIT, TOMBSTONE: LocalTransactionState.ROLLBACK}
+_WATERMARK_ID = "(forgotten)"       # its recorded_ms: no row up to then is sure to be there
+T = TypeVar("T")
+
+
+class RolledBack(ClientError):
+    """The local transaction took longer than the grace time: ROLLBACK was answered, the message is
+    gone, and this transaction must not commit. Begin again with a new message."""
+
+
+class TransactionLog:
+    """
+    Answers brokers about local transactions of one database.
+
+        log = TransactionLog(engine)
+        with TransactionProducer("shop", check=log.check) as producer:
+            with log.transaction(producer, message) as connection:
+                connection.execute(...)
+    """
+
+    def __init__(
+        self, engine: Engine, *, grace: float = GRACE_S, keep: float = KEEP_S,
+        prefix: str = PREFIX,
+    ) -> None:
+        """
+        engine   of the database that the local transactions are in
+        grace    seconds after which a half message without a row is rolled back: longer than a
+                 local transaction takes
+        keep     seconds that rows are kept: longer than brokers keep half messages
+        prefix   of the tables' names
+        Raises ConfigError.
+        """
+        self._engine = check_engine(engine)
+        self._grace = check_seconds(grace, "grace", 0.0, DAY_S)
+        self._keep = check_seconds(keep, "keep", 60.0, 3_650 * DAY_S)
+        self._table = tables_of(prefix).transactions
+
+    def record(self, connection: Connection, message: Message) -> None:
+        """Write the row of a half message, in the local transaction that `connection` is in.
+
+        Raises RolledBack when a check has answered ROLLBACK meanwhile; the transaction has to be
+        rolled back then, which leaving its context by this exception does. Raises ConfigError for
+        a message that is not sent as a half message yet, SQLAlchemyError.
+        """
+        key = message.unique_key
+        if key is None:
+            raise ConfigError("message: expected one whose half message is stored: enter"
+                              " producer.transaction(message) first")
+        values = {"message_id": check_key(key, "message id"), "state": COMMITTED,
+                  "recorded_ms": now_ms()}
+        try:
+            check_connection(connection).execute(insert(self._table).values(values))
+        except IntegrityError as error:
+            raise RolledBack(
+                f"{key}: the local transaction was answered ROLLBACK {self._grace:g} s after its"
+                " half message, or was recorded before", topic=message.topic) from error
+
+    @contextlib.contextmanager
+    def transaction(
+        self, producer: TransactionProducer, message: Message, *, timeout: float | None = None,
+    ) -> Iterator[Connection]:
+        """Store the half message, and hand out a connection in a transaction that has its row.
+
+        producer   whose `check` is this log's
+        timeout    seconds for the send of the half message; None: the producer's send_timeout
+        Leaving it well commits the transaction, then the message. An exception of the block rolls
+        both back. When the commit itself fails nobody knows what became of it: the message is
+        left open, and `check` decides. Raises like TransactionProducer.transaction, RolledBack.
+        """
+        with self._engine.connect() as connection, \
+                producer.transaction(message, timeout=timeout) as half, connection.begin() as local:
+            try:
+                self.record(connection, message)
+                yield connection
+                check_whole(connection)
+            except BaseException:
+                half.rollback()             # COMMIT was not tried, so it cannot have happened
+                local.rollback()
+                raise
+
+    async def run(
+        self, producer: AsyncTransactionProducer, message: Message,
+        work: Callable[[Connection], T], *, timeout: float | None = None,
+    ) -> T:
+        """The same with asyncio: `work(connection)` runs in a thread; what it returns.
+
+        producer   whose `check` is this log's
+        message    whose half is stored first
+        timeout    seconds for its send; None: the producer's send_timeout
+        Raises like `transaction`, and what `work` raises.
+        """
+        async with producer.transaction(message, timeout=timeout) as half:
+            has_failed = False
+
+            def local() -> T:
+                nonlocal has_failed
+                with self._engine.begin() as connection:
+                    try:
+                        self.record(connection, message)
+                        result = work(connection)
+                        check_whole(connection)
+                        return result
+                    except BaseException:
+                        has_failed = True
+                        raise
+
+            try:
+                return await asyncio.to_thread(local)
+            except BaseException:
+                if has_failed:
+                    half.rollback()
+                raise
+
+    def check(self, message: ReceivedMessage) -> LocalTransactionState:
+        """The `check` of a transaction producer: COMMIT if the row of this message is there,
+        ROLLBACK when it never will be, UNKNOWN otherwise.
+
+        Raises SQLAlchemyError when the database does not answer: the broker asks again then.
+        """
+        key = message.properties.get(UNIQ_KEY)
+        if key is None:
+            return LocalTransactionState.UNKNOWN        # no row could ever be found
+        found = self._state(key)
+        if found is not None:
+            return _ANSWERS[found]
+        age_s = (now_ms() - message.born_timestamp_ms) / 1_000
+        if age_s < self._grace or message.born_timestamp_ms <= self._watermark():
+            return LocalTransactionState.UNKNOWN
+        with contextlib.suppress(IntegrityError), self._engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text(f"set local lock_timeout = {LOCK_WAIT_MS}"))
+            connection.execute(insert(self._table).values(
+                message_id=key, state=TOMBSTONE, recorded_ms=now_ms()))
+        return _ANSWERS.get(self._state(key) or 0, LocalTransactionState.UNKNOWN)
+
+    def purge(self, *, rows_max: int = 100_000) -> int:
+        """Forget rows that are older than `keep`, `rows_max` at most; how many.
+
+        A half message that is as old as a forgotten row is answered UNKNOWN from then on, never
+        ROLLBACK, whatever the clocks say. Raises SQLAlchemyError.
+        """
+        table, until = self._table, now_ms() - int(self._keep * 1_000)
+
+        def remember(connection: Connection) -> None:
+            newest = connection.execute(
+                select(func.max(table.c.recorded_ms)).where(*old)).scalar_one()
+            if newest is None:
+                return
+            moved = connection.execute(
+                update(table).where(table.c.message_id == _WATERMARK_ID)
+                .values(recorded_ms=newest, state=WATERMARK))
+            if moved.rowcount == 0:
+                connection.execute(insert(table).values(
+                    message_id=_WATERMARK_ID, state=WATERMARK, recorded_ms=newest))
+
+        old = (table.c.recorded_ms < until, table.c.state != WATERMARK)
+        return purge(self._engine, table, *old, rows_max=rows_max, before_step=remember)
+
+    def _state(self, key: str) -> int | None:
+        with self._engine.connect() as connection:
+            return connection.execute(select(self._table.c.state).where(
+                self._table.c.message_id == key)).scalar_one_or_none()
+
+    def _watermark(self) -> int:
+        with self._engine.connect() as connection:
+            return connection.execute(select(self._table.c.recorded_ms).where(
+                self._table.c.message_id == _WATERMARK_ID)).scalar_one_or_none() or 0

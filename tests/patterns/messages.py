@@ -1,0 +1,39 @@
+"""Messages as a consumer gets them, without a broker."""
+from __future__ import annotations
+
+import time
+
+from mqcore.client import MessageQueue, Reader, ReceivedMessage
+from mqcore.wire.records import Record
+from tests.support.waiting import wait_until
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def first_deliveries(namesrv: str, topic: str, count: int) -> list[str]:
+    """The texts of a topic's messages, each id once, in their queues' order; waits until there
+    are `count`: a reader sees what is stored a moment later."""
+    first: dict[str, str] = {}
+
+    def look() -> bool:
+        first.clear()
+        with Reader(topic, namesrv=namesrv, stop="end") as reader:
+            for message in reader:
+                first.setdefault(message.message_id, message.text())
+        return len(first) >= count
+
+    wait_until(look, f"{count} messages")
+    return list(first.values())
+
+
+def received(key: str | None = "ID", body: bytes = b"x", *, age_s: float = 0.0,
+             position: int = 0, **properties: str) -> ReceivedMessage:
+    """A message with UNIQ_KEY `key`, sent `age_s` seconds ago."""
+    born_ms = int((time.time() - age_s) * 1_000)
+    if key is not None:
+        properties["UNIQ_KEY"] = key
+    return ReceivedMessage.from_record(Record(
+        topic="T", queue_id=0, queue_offset=0, physical_offset=position, flag=0, sys_flag=0,
+        body_crc=0, born_timestamp_ms=born_ms, born_host=("127.0.0.1", 1),
+        store_timestamp_ms=born_ms, store_host=("127.0.0.1", 1), reconsume_times=0,
+        prepared_transaction_offset=0, body=body, properties=properties, size=0), QUEUE)
