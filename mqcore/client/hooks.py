@@ -229,14 +229,15 @@ def add_hook(hook: object) -> None:
     """Have a hook, any object, called by every producer and consumer of this process, whenever
     made.
 
-    The methods are those of the roles' `add_hook`. Raises ConfigError when it has none of them.
+    hook   has some of the methods that the roles' `add_hook` take
+    Raises ConfigError when it has none of them.
     """
     _check_hook(hook)
     _change(lambda: _everywhere.append(hook))
 
 
 def remove_hook(hook: object) -> None:
-    """Take a hook of all roles away; raises ConfigError for one that is not there."""
+    """Take a `hook` of all roles away; raises ConfigError for one that is not there."""
     if hook not in _everywhere:
         raise ConfigError(f"hook {hook!r}: expected one that was added")
     _change(lambda: _everywhere.remove(hook))
