@@ -75,7 +75,7 @@ class RocketMQBroker(AsyncBroker):
         """Send a task for the longest delay that is not too long for it, or the shortest there is
         (`due`: epoch seconds)."""
         left = due - time.time()
-        level = max(left > 0, sum(delay <= left for delay in DELAYS_S))
+        level = max(int(left > 0), sum(delay <= left for delay in DELAYS_S))
         properties = {DUE: str(round(due * 1000))} if level else {}
         await self._producer.send(self._topic, body, key=task_id, delay_level=level,
                                   properties=properties)

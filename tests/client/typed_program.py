@@ -147,28 +147,6 @@ def on_event(event: Event) -> None:
         assert_type(event.messages, tuple[ReceivedMessage, ...])
 
 
-class Hook:
-    def begin_send(self, call: SendCallContext) -> None:
-        call.messages[0].set_property("mark", "set")
-
-    def after_send(self, one: SendContext) -> None:
-        assert_type(one.result, SendResult | None)
-
-    def end_transaction(self, end: EndTransactionContext) -> None:
-        assert_type(end.state, str)
-
-    def filter_messages(self, pulled: FilterHookContext) -> None:
-        assert_type(pulled.messages, list[ReceivedMessage])
-
-    def after_consume(self, work: ConsumeHookContext) -> None:
-        assert_type(work.result, CallResult | None)
-
-
-def hooked(hook: Hook) -> None:
-    add_hook(hook)
-    remove_hook(hook)
-
-
 def watched() -> ClientConfig:
     return ClientConfig(on_event=on_event)
 
