@@ -134,7 +134,7 @@ class Hooks:
 
     def begin_send(self, messages: Sequence[Message]) -> SendCall | None:
         """A call begins, in the caller's thread and context; properties may still be set."""
-        if not self.all:
+        if not self.all or not messages:
             return None
         context = SendCallContext(self._group, messages, self._namespace)
         self.call("begin_send", context)
