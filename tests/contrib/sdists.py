@@ -9,11 +9,51 @@ import tarfile
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 DOWNLOAD_S = 60
 RUN_S = 110
+
+
+def cached(name: str) -> Path:
+    """Where the sources of `package-version` are, or will be."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mqcore-tests"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / name
+
+
+def missing(said: str) -> NoReturn:
+    """Skip the test; in CI fail it."""
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(said)
+    pytest.skip(said)
+
+
+def checkout(package: str, repository: str) -> Path:
+    """
+    The repository of an installed package at the tag of its version, for packages whose archive has
+    no tests; kept in the cache folder. Skips the test when it cannot be had, fails it in CI.
+    """
+    name = f"{package}-{version(package)}"
+    folder = cached(name)
+    if folder.is_dir():
+        return folder
+    with tempfile.TemporaryDirectory(dir=folder.parent) as passing:
+        target = Path(passing) / name
+        try:
+            done = subprocess.run(
+                ["git", "clone", "--quiet", "--depth=1", f"--branch={version(package)}", repository,
+                 str(target)], capture_output=True, text=True, timeout=DOWNLOAD_S, check=False,
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
+        except subprocess.TimeoutExpired:
+            missing(f"{repository} does not answer")
+        if done.returncode != 0:
+            missing(f"{repository} cannot be had: {done.stderr[-500:]}")
+        if not folder.is_dir():
+            target.rename(folder)
+    return folder
 
 
 def sources(package: str) -> Path:
@@ -23,22 +63,17 @@ def sources(package: str) -> Path:
     Skips the test when it cannot be had (offline); fails it in CI.
     """
     name = f"{package}-{version(package)}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mqcore-tests"
-    folder = cache / name
+    folder = cached(name)
     if folder.is_dir():
         return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as passing:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as passing:
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:",
-             "--dest", passing, name.replace("-", "==")], capture_output=True, text=True,
-            timeout=DOWNLOAD_S, check=False)
+            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+             f"--no-binary={package}", "--dest", passing, f"{package}=={version(package)}"],
+            capture_output=True, text=True, timeout=DOWNLOAD_S, check=False)
         archives = list(Path(passing).glob("*.tar.gz"))
         if not archives:
-            said = f"the sources of {name} cannot be had: {done.stderr[-500:]}"
-            if os.environ.get("CI", "").lower() in ("1", "true"):
-                pytest.fail(said)
-            pytest.skip(said)
+            missing(f"the sources of {name} cannot be had: {done.stderr[-500:]}")
         with tarfile.open(archives[0]) as archive:
             archive.extractall(passing, filter="data")
         if not folder.is_dir():
@@ -46,11 +81,13 @@ def sources(package: str) -> Path:
     return folder
 
 
-def run_tests(program: str, tmp_path: Path, *paths: Path, env: dict[str, str]) -> dict[str, int]:
+def run_tests(
+    program: str, tmp_path: Path, *paths: Path, env: dict[str, str], ini: str = "",
+) -> dict[str, int]:
     """Run a module of tests in a pytest of its own; how many passed, failed, were skipped."""
     module = tmp_path / "test_theirs.py"
     module.write_text(program, encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{ini}", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--timeout=60",
          str(module)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=RUN_S,
