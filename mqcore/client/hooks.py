@@ -132,7 +132,7 @@ class Hooks:
 
     def begin_send(self, messages: Sequence[Message]) -> SendCall | None:
         """A call begins, in the caller's thread and context; properties may still be set."""
-        if not self.all:
+        if not self.all or not messages:
             return None
         context = SendCallContext(self._group, messages, self._namespace)
         self.call("begin_send", context)
@@ -227,14 +227,15 @@ def add_hook(hook: object) -> None:
     """Have a hook, any object, called by every producer and consumer of this process, whenever
     made.
 
-    The methods are those of the roles' `add_hook`. Raises ConfigError when it has none of them.
+    hook   has some of the methods that the roles' `add_hook` take
+    Raises ConfigError when it has none of them.
     """
     _check_hook(hook)
     _change(lambda: _everywhere.append(hook))
 
 
 def remove_hook(hook: object) -> None:
-    """Take a hook of all roles away; raises ConfigError for one that is not there."""
+    """Take a `hook` of all roles away; raises ConfigError for one that is not there."""
     if hook not in _everywhere:
         raise ConfigError(f"hook {hook!r}: expected one that was added")
     _change(lambda: _everywhere.remove(hook))

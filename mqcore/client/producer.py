@@ -194,7 +194,12 @@ class AsyncProducer(Role):
                                shard=shard_of(message, shard, selector, arg))
         if not self._sender.room.try_take(sending.size):
             left = sending.tries.deadline - asyncio.get_running_loop().time()
-            if not await self._sender.wait_for_room(sending.size, left):
+            try:
+                has_room = await self._sender.wait_for_room(sending.size, left)
+            except asyncio.CancelledError:
+                sending.finish(None, None)
+                raise
+            if not has_room:
                 raise self._refused(sending)
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         sending.outcome = future
@@ -319,8 +324,8 @@ class AsyncProducer(Role):
         """
         try:
             await self._write_oneway(sending, limit)
-        except RocketMQError as error:
-            sending.finish(None, error)
+        except BaseException as error:
+            sending.finish(None, error if isinstance(error, RocketMQError) else None)
             raise
         sending.finish(None, None)
 

@@ -1,6 +1,7 @@
 """Hooks and trace messages of consumers that are no push consumers, and of whole calls."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from itertools import count
@@ -9,11 +10,14 @@ import pytest
 
 from mqcore.client import (
     Admin,
+    AsyncProducer,
     CallResult,
     ConfigError,
     Consumer,
     LitePullConsumer,
     Message,
+    MessageQueue,
+    NoRouteError,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -183,6 +187,30 @@ def test_of_whole_calls_of_every_producer(namesrv, topic):
         remove_hook(calls)
     with pytest.raises(ConfigError, match="expected one of the methods"):
         add_hook(5)
+
+
+def test_calls_that_are_cancelled_or_send_nothing_have_an_end(namesrv, topic):
+    calls = Calls()
+
+    async def scenario():
+        async with AsyncProducer("p", namesrv=namesrv, max_in_flight=1) as producer:
+            producer.add_hook(calls)
+            assert await producer.send_many([]) == []
+            assert producer._sender.room.try_take(0)
+            waiting = asyncio.create_task(producer.send(topic, "a"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+            producer._sender.room.give(0)
+            with pytest.raises(NoRouteError):
+                await producer.send_oneway(
+                    Message(topic, "b"), queue=MessageQueue(topic, "nobody", 0))
+
+    asyncio.run(scenario())
+    cancelled, refused = calls.ended
+    assert cancelled == (1, None, None)
+    assert isinstance(refused[2], NoRouteError)
 
 
 def test_trace_messages_of_every_consumer(namesrv, topic):

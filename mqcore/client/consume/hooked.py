@@ -65,7 +65,7 @@ class ConsumeHookContext:
 
     @property
     def success(self) -> bool:
-        """Whether the messages are done; False before the end."""
+        """Whether the work ended well, and in time."""
         return self.result is CallResult.SUCCESS
 
 

@@ -166,11 +166,13 @@ class AsyncConsumer(Role):
         return sorted(held.shown for held in self._member.held.values())
 
     def add_hook(self, hook: object) -> None:
-        """Have a hook called on the way of messages, with as many of these methods as it has:
-        `before_consume` when a message is handed out, `after_consume` when it is acked or sent
-        back (ConsumeHookContext, in the client's loop), `consuming` with the same: it returns a
-        context manager, entered with `processing()` in the application's thread or task, and
-        `filter_messages` (FilterHookContext). Raises ConfigError when it has none.
+        """Have an object called on the way of messages.
+
+        hook   has some of `before_consume` when a message is handed out, `after_consume` when it is
+               acked or sent back (with a ConsumeHookContext, in the client's loop), `consuming`
+               with the same: it returns a context manager, entered with `processing()` in the
+               application's thread or task, and `filter_messages` (with a FilterHookContext)
+        Raises ConfigError when it has none.
         """
         self._hooks.hooks.add(hook)
 

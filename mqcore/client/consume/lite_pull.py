@@ -138,9 +138,11 @@ class AsyncLitePullConsumer(Role):
         return False
 
     def add_hook(self, hook: object) -> None:
-        """Have a hook called for each poll that returns messages: `before_consume` and
-        `after_consume`, one after the other, with a ConsumeHookContext, and `filter_messages`
-        (FilterHookContext), as many of them as it has. Raises ConfigError when it has none.
+        """Have an object called for each poll that returns messages.
+
+        hook   has some of `before_consume` and `after_consume`, called one after the other with a
+               ConsumeHookContext, and `filter_messages` (with a FilterHookContext)
+        Raises ConfigError when it has none.
         """
         self._hooks.hooks.add(hook)
 

@@ -55,8 +55,8 @@ class AsyncPullConsumer(Role):
         }]}
 
     def add_hook(self, hook: object) -> None:
-        """Have a hook called for each pull that brings messages, as
-        AsyncLitePullConsumer.add_hook says. Raises ConfigError when it has none of the methods."""
+        """Have an object called for each pull that brings messages, as
+        AsyncLitePullConsumer.add_hook. Raises ConfigError when it has none of the methods."""
         self._hooks.hooks.add(hook)
 
     async def fetch_subscribe_message_queues(self, topic: str) -> list[MessageQueue]:
