@@ -25,7 +25,7 @@ from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
 from mqcore.spark.broker.positions import begins, ends
 from mqcore.spark.broker.ranges import Range
 from mqcore.spark.broker.reading import Reading, Slice
-from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.errors import SparkSourceError, one_line
 
 CLOCK_SLACK_MS = 60_000             # store times may go back a little; Spark looks again
 _END = (1 << 63) - 1
@@ -127,6 +127,7 @@ class BatchReader(DataSourceReader):
         self._reading = reading
         self._wanted = Wanted()
 
+    @one_line
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises SparkSourceError in one line."""
         reading = self._reading
