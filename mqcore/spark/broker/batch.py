@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -29,6 +30,7 @@ from mqcore.spark.errors import SparkSourceError, one_line
 
 CLOCK_SLACK_MS = 60_000             # store times may go back a little; Spark looks again
 _END = (1 << 63) - 1
+_NEVER_NULL = frozenset({"topic", "brokername", "queueid", "queueoffset"})
 
 
 class Wanted:
@@ -46,6 +48,8 @@ class Wanted:
         if len(getattr(one, "attribute", ())) != 1:
             return False
         name, value = one.attribute[0].lower(), getattr(one, "value", None)
+        if isinstance(one, IsNotNull):
+            return name in _NEVER_NULL
         if value is None:
             return False
         if name == "queueid":
