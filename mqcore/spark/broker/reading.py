@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from mqcore.client.errors import RocketMQError
+from mqcore.filter.sql92_filter import Filter
 from mqcore.spark.broker.catalog import READ_GROUP, Catalog, catalog_of
 from mqcore.spark.broker.positions import Subject, shown
 from mqcore.spark.broker.ranges import Missing, Range, RangeReader
@@ -18,7 +19,7 @@ from mqcore.spark.columns import Cutter, Picked
 from mqcore.spark.errors import DataLoss, OptionError, SparkSourceError, one_line
 from mqcore.spark.options import Options, client_config
 from mqcore.wire.records import RecordError
-from mqcore.wire.tags import Subscription, parse_subscription
+from mqcore.wire.tags import EXPRESSION_SQL92, Subscription, parse_subscription
 
 log = logging.getLogger("mqcore.spark")
 
@@ -167,6 +168,8 @@ def _address(catalog: Catalog, topic: str, broker_name: str) -> str:
 def _subscription(options: Options) -> Subscription:
     expression, kind = options["subExpression"], options["subExpressionType"].upper()
     try:
+        if kind == EXPRESSION_SQL92:
+            Filter.compile(expression)      # brokers let everything pass one that they cannot
         return parse_subscription("", expression, expression_type=kind)
     except ValueError as error:
         raise OptionError(f"subExpression {expression!r}: {error}") from None
