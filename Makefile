@@ -27,7 +27,7 @@ $(VENV)/created:
 #    sources among the modules of folders on the path, so this one is there
 $(VENV)/installed: $(VENV)/created pyproject.toml
 	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
-	echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
+	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it
