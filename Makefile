@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
+EXTRAS ?= test,lint
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # -- a machine that forbids .pyc files compiles all of the project whenever a process starts
@@ -25,8 +26,8 @@ $(VENV)/created:
 # -- the project, editable, with its test and lint tools; nothing is compiled here. Spark finds data
 #    sources among the modules of folders on the path, so this one is there
 $(VENV)/installed: $(VENV)/created pyproject.toml
-	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[test,lint]'
-	echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
+	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
+	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it
@@ -40,10 +41,12 @@ run: build
 # -- three tests at a time: those with other clients wait most of theirs. What fails is run once more,
 #    alone: a machine that is too slow for three at a time fails none, and what is said of the second
 #    run names each such test
+#    Those on a Spark session run after them: there is one session
 test: build
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS) || { \
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not spark" $(PYTEST_ARGS) || { \
 	    [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
 	    $(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+	@$(BIN)/python -m pytest -m spark tests/spark $(PYTEST_ARGS)
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"client", "epoll", "wire", "layout", "endian", "text"},
     "broker": {"store", "filter", "layout", "turns", "wire"},
     "namesrv": {"turns", "wire"},
-    "spark": {"client", "layout", "store", "wire"},
+    "spark": {"client", "filter", "layout", "store", "text", "wire"},
     "client": {"endian", "layout", "wire"},         # of the broker nothing: layout is Part 1's
     "contrib": {"client"},
     "testing": {"broker", "namesrv", "turns", "wire"},

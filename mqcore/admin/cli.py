@@ -21,6 +21,7 @@ COMMANDS = {                       # name -> module, object, one line for the ov
     "repair": ("mqcore.admin.repair", "repair_command",
                "Make a damaged store directory start again."),
     "store": ("mqcore.admin.store", "store_group", "Look into a store directory: stat, dump."),
+    "spark": ("mqcore.spark.jobs.command", "spark_group", "Jobs on Spark."),
     "testing": ("mqcore.testing.command", "testing_group",
                 "A broker for the tests of an application."),
     "bench": ("mqcore.bench.commands", "bench_group", "Measure a broker."),

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,14 +16,12 @@ from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreInUseError, StoreListing, StoreLock, read_log
 from mqcore.store.verify.report import DAMAGE, Report
 from mqcore.store.verify.scan import LogScan
-from mqcore.store.verify.store import DELAY_LEVELS_MS, Progress, verify
+from mqcore.store.verify.store import DELAY_LEVELS_MS, Progress, delay_levels_ms, verify
 from mqcore.wire.printable import json_line
 from mqcore.wire.records import Record, RecordError, decode_record
 
 EXIT_USAGE = 2
 TIME_MAX_MS = 2**63 - 1
-DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DELAY = re.compile(r"([0-9]{1,9})([smhd])")
 BAR_INTERVAL_BYTES = 16 << 20
 
 store_argument = click.argument(
@@ -48,11 +45,10 @@ class DelayLevels(click.ParamType):
                 ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
-        parts = str(value).split()
-        matches = [DELAY.fullmatch(part) for part in parts]
-        if not 1 <= len(parts) < 64 or None in matches:
-            self.fail(f"{value!r}: expected 1 to 63 durations such as 10s 5m 2h", param, ctx)
-        return tuple(int(match[1]) * DELAY_UNITS_MS[match[2]] for match in matches if match)
+        try:
+            return delay_levels_ms(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Time(click.ParamType):

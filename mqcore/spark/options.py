@@ -147,7 +147,7 @@ _CLIENT: tuple[Option, ...] = (
 ROCKETMQ: tuple[Option, ...] = (
     *_CLIENT,
     # -- what is read, and written
-    Option("topic", text, says="the topic; of a sink: for rows without one"),
+    Option("topic", text, says="the topic; of a sink: of all rows, whatever their column says"),
     Option("subscribe", names, on=(READ,), says="topics, separated by commas", also=("topics",)),
     Option("subscribePattern", text, on=(READ,), says="a regular expression of whole topic names;"
            " new topics join while a stream runs", also=("topicsPattern",)),

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -25,10 +26,11 @@ from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
 from mqcore.spark.broker.positions import begins, ends
 from mqcore.spark.broker.ranges import Range
 from mqcore.spark.broker.reading import Reading, Slice
-from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.errors import SparkSourceError, one_line
 
 CLOCK_SLACK_MS = 60_000             # store times may go back a little; Spark looks again
 _END = (1 << 63) - 1
+_NEVER_NULL = frozenset({"topic", "brokername", "queueid", "queueoffset"})
 
 
 class Wanted:
@@ -46,6 +48,8 @@ class Wanted:
         if len(getattr(one, "attribute", ())) != 1:
             return False
         name, value = one.attribute[0].lower(), getattr(one, "value", None)
+        if isinstance(one, IsNotNull):
+            return name in _NEVER_NULL
         if value is None:
             return False
         if name == "queueid":
@@ -127,6 +131,7 @@ class BatchReader(DataSourceReader):
         self._reading = reading
         self._wanted = Wanted()
 
+    @one_line
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises SparkSourceError in one line."""
         reading = self._reading

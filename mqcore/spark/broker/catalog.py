@@ -44,6 +44,7 @@ class AsyncCatalog(Role):
             ClientInstance(config, heartbeat=lambda: {"consumerDataSet": [], "producerDataSet": []},
                            masters_only=False), "Spark's catalog")
         self._queues: dict[str, tuple[float, list[MessageQueue] | None]] = {}
+        self._written: dict[str, float] = {}            # topics, and when they were asked for
 
     async def _start(self) -> None:
         """Nothing is asked before somebody asks."""
@@ -76,6 +77,20 @@ class AsyncCatalog(Role):
     def address(self, broker_name: str) -> str:
         """Where to read from: the master, else a slave. Raises NoRouteError."""
         return self._instance.routes.reader(broker_name, MASTER_ID)
+
+    def master(self, broker_name: str) -> str:
+        """Where to write to. Raises NoRouteError."""
+        return self._instance.routes.master(broker_name)
+
+    async def queues_to_write(self, topic: str) -> list[MessageQueue]:
+        """The queues to send to, of a topic as brokers know it; one that is not there yet has
+        those that brokers will make. Raises NoRouteError."""
+        now = time.monotonic()
+        if now - self._written.get(topic, -ROUTE_S) >= ROUTE_S:
+            await self._instance.routes.refresh(topic, timeout=self._instance.config.call_timeout)
+            self._written[topic] = now
+        return await self._instance.routes.queues_to_publish(
+            topic, timeout=self._instance.config.call_timeout)
 
     def wrap(self, name: str) -> str:
         """A topic or group as brokers know it."""
@@ -181,6 +196,12 @@ class Catalog(BlockingRole[AsyncCatalog]):
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         self._call(self._role.commit, group, offsets)
+
+    def master(self, broker_name: str) -> str:
+        return self._role.master(broker_name)
+
+    def queues_to_write(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._role.queues_to_write, topic)
 
     def address(self, broker_name: str) -> str:
         return self._role.address(broker_name)

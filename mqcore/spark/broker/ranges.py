@@ -217,7 +217,7 @@ class RangeReader:
         elif answer.code in _ANSWERED:
             self._nothing_found(segment, answer)
         elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._miss(segment, self._range.end, "its broker has no such topic (any more)")
+            self._miss_all(segment, "its broker has no such topic (any more)")
         else:
             error = broker_error(answer.code, answer.remark, self._address(),
                                  topic=self._range.queue.topic)
@@ -237,8 +237,9 @@ class RangeReader:
                 answer.body, begin, segment.end, self._whole, self._tags)
         except RecordError as error:
             raise ClientError(f"pull from {self._range.queue}: {error}") from error
-        if missing >= 0 and after == begin:
-            self._miss(segment, missing, "they are not there (any more)")
+        if self._whole and after == begin:      # what was found first may lie behind the segment
+            self._miss(segment, missing if missing >= 0 else segment.end,
+                       "they are not there (any more)")
             return
         if not self._whole:
             after = min(max(after, following), segment.end)
@@ -268,9 +269,10 @@ class RangeReader:
         moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
         if first > begin or (moved and following > begin):
             self._miss(segment, max(first, following), "retention has deleted them")
-        elif 0 <= end <= begin and (moved or self._stays(segment)):
-            self._miss(segment, self._range.end, f"the queue ends at {end}: its topic was made"
-                       " anew, or its broker lost its newest messages")
+        elif 0 <= end <= begin:
+            if moved or self._stays(segment):
+                self._miss_all(segment, f"the queue ends at {end}: its topic was made anew, or its"
+                               " broker lost its newest messages")
         elif following > begin:
             if self._whole:
                 self._miss(segment, following, "the broker passes over them")
@@ -296,6 +298,15 @@ class RangeReader:
         stop = min(max(end, segment.at + 1), segment.end)
         segment.pieces.append(Missing(segment.at, stop, why))
         segment.at = stop
+
+    def _miss_all(self, segment: _Segment, why: str) -> None:
+        """Nothing from here on is there: what was not asked for yet is not asked for."""
+        self._miss(segment, segment.end, why)
+        if self._next < self._range.end:
+            rest = _Segment(self._next, self._range.end)
+            self._miss(rest, rest.end, why)
+            self._segments.append(rest)
+            self._next = self._range.end
 
     def _address(self) -> str:
         return "" if self._link is None else self._link.address

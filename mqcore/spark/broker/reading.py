@@ -1,22 +1,25 @@
 """What driver and executors of a read share: its options, its tasks, and what a task does."""
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from mqcore.client.errors import RocketMQError
+from mqcore.filter.sql92_filter import Filter
 from mqcore.spark.broker.catalog import READ_GROUP, Catalog, catalog_of
 from mqcore.spark.broker.positions import Subject, shown
 from mqcore.spark.broker.ranges import Missing, Range, RangeReader
 from mqcore.spark.columns import Cutter, Picked
-from mqcore.spark.errors import DataLoss, OptionError
+from mqcore.spark.errors import DataLoss, OptionError, SparkSourceError, one_line
 from mqcore.spark.options import Options, client_config
 from mqcore.wire.records import RecordError
-from mqcore.wire.tags import Subscription, parse_subscription
+from mqcore.wire.tags import EXPRESSION_SQL92, Subscription, parse_subscription
 
 log = logging.getLogger("mqcore.spark")
 
@@ -84,7 +87,20 @@ class Reading:
         log.warning("%s; failOnDataLoss=false goes over them", text)
 
     def read(self, part: Slice) -> Iterator[Any]:
-        """The record batches of a task. Raises DataLoss, RocketMQError."""
+        """The record batches of a task. Raises SparkSourceError."""
+        batches = self._read(part)
+        following = one_line(functools.partial(next, batches, None))
+        with contextlib.closing(batches):
+            while (batch := following()) is not None:
+                yield batch
+
+    def _read(self, part: Slice) -> Generator[Any, None, None]:
+        try:
+            yield from self._batches(part)
+        except RocketMQError as error:
+            raise SparkSourceError(f"reading {shown(part.range.queue)}: {error}") from None
+
+    def _batches(self, part: Slice) -> Iterator[Any]:
         options, queue = self.options, part.range.queue
         config = client_config(options)
         reader = RangeReader(
@@ -152,6 +168,8 @@ def _address(catalog: Catalog, topic: str, broker_name: str) -> str:
 def _subscription(options: Options) -> Subscription:
     expression, kind = options["subExpression"], options["subExpressionType"].upper()
     try:
+        if kind == EXPRESSION_SQL92:
+            Filter.compile(expression)      # brokers let everything pass one that they cannot
         return parse_subscription("", expression, expression_type=kind)
     except ValueError as error:
         raise OptionError(f"subExpression {expression!r}: {error}") from None

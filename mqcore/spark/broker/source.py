@@ -3,13 +3,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 from mqcore.spark.broker.batch import batch_reader
 from mqcore.spark.broker.reading import Reading
 from mqcore.spark.broker.stream import StreamReader
+from mqcore.spark.broker.writer import TopicStreamWriter, TopicWriter, refuse_overwrite
 from mqcore.spark.columns import MAP, Picked, all_columns, picked_by_names, picked_by_schema
-from mqcore.spark.options import BATCH, ROCKETMQ, STREAM, Options, read_options
+from mqcore.spark.errors import one_line
+from mqcore.spark.options import BATCH, ROCKETMQ, STREAM, WRITE, Options, read_options
 
 NAME = "rocketmq"
 
@@ -21,6 +29,7 @@ class RocketMQ(DataSource):
     def name(cls) -> str:
         return NAME
 
+    @one_line
     def schema(self) -> str:
         """Without a schema of the user's: all columns, or those of the option `columns`."""
         given = {key.lower(): value for key, value in self.options.items()}
@@ -29,11 +38,22 @@ class RocketMQ(DataSource):
         return Picked(tuple((name, "string" if as_json and kind == MAP else kind)
                             for name, kind in picked.fields)).ddl
 
+    @one_line
     def reader(self, schema: Any) -> DataSourceReader:
         return batch_reader(Reading(self._options(BATCH), picked_by_schema(schema)))
 
+    @one_line
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return StreamReader(Reading(self._options(STREAM), picked_by_schema(schema)))
+
+    @one_line
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        refuse_overwrite(overwrite)
+        return TopicWriter(self._options(WRITE), schema)
+
+    @one_line
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        return TopicStreamWriter(self._options(WRITE), schema)
 
     def _options(self, on: str) -> Options:
         return read_options(dict(self.options.items()), ROCKETMQ, on, NAME)

@@ -30,7 +30,7 @@ from mqcore.spark.broker.positions import as_checkpoint, begins, from_checkpoint
 from mqcore.spark.broker.ranges import Range
 from mqcore.spark.broker.reading import Reading, Slice
 from mqcore.spark.broker.state import first_offsets, keep_first_offsets
-from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.errors import SparkSourceError, one_line
 
 log = logging.getLogger("mqcore.spark")
 
@@ -60,6 +60,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- the driver's questions -------------------------------------------------------------------
 
+    @one_line
     def initialOffset(self) -> dict[str, Any]:
         """Where the stream begins; the same whenever it is asked. Raises SparkSourceError."""
         if self._first is None:
@@ -88,14 +89,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options["minOffsetsPerTrigger"])
         return ReadAllAvailable()
 
+    @one_line
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing counts that comes later."""
         self._target = dict(self._ends.latest())
 
+    @one_line
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends, for the lag in a query's progress."""
         return as_checkpoint(self._ends.latest())
 
+    @one_line
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends. Raises SparkSourceError, DataLoss."""
         begin = from_checkpoint(start)
@@ -157,6 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return allotted(backlog, max(1, int(limit.max_bytes / max(mean, 1.0))))
         return backlog
 
+    @one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch: the same for the same offsets."""
         begin, until = from_checkpoint(start), from_checkpoint(end)

@@ -50,12 +50,14 @@ class Trouble:
     position  log position where it begins
     further   log position where whole records go on, -1: nowhere
     damaged   False: a torn end, which the next start cuts
+    result    what lies there: a ParseResult
     """
 
     position: int
     further: int
     damaged: bool
     text: str
+    result: int = ParseResult.PARSE_RECORD
 
     def __str__(self) -> str:
         return f"{'damage' if self.damaged else 'torn end'}: {self.text}"
@@ -93,6 +95,7 @@ class LogPlan:
     end: int
     parts: list[LogPart] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
+    end_result: int = ParseResult.PARSE_BLANK      # what lies at the end
 
 
 @dataclass(frozen=True)
@@ -195,15 +198,15 @@ class StoreAtRest:
 
 
 def read_part(
-    store: StoreAtRest, part: LogPart, wanted: Wanted
+    store: StoreAtRest, part: LogPart, wanted: Wanted, raw: RawRecords | None = None
 ) -> Iterator[tuple[bytes, int] | Trouble]:
     """
     The records of a part that fit, as (bytes end to end, how many), and what cannot be read between
-    them. Raises OSError, StoreInUseError.
+    them; raw: of this part, None: its own. Raises OSError, StoreInUseError.
     """
-    start, stop = max(part.start, 0), part.stop
+    stop = part.stop
     with store.held():
-        raw = store.records(start, stop, wanted)
+        raw = raw or store.records(part.start, stop, wanted)
         judge: LogVerifier | None = None
         while True:
             made = raw.next(ROWS_MAX, BYTES_MAX)
@@ -223,7 +226,7 @@ def read_part(
 def _damaged(store: StoreAtRest, raw: RawRecords, further: int) -> Trouble:
     return Trouble(raw.position, further, True,
                    f"{store.place(raw.position)}: {_words(raw.result)}; whole records go on at log "
-                   f"position {further}")
+                   f"position {further}", raw.result)
 
 
 def _words(result: int) -> str:
@@ -247,7 +250,7 @@ def plan(store: StoreAtRest, report: Report, *, split_bytes: int, parts_min: int
         return LogPlan(0, 0, [], troubles + _behind(store, 0))
     first = store.segments[0][0]
     end, result = _end(store)
-    made = LogPlan(first, end, [], troubles)
+    made = LogPlan(first, end, [], troubles, result)
     made.troubles += _tail(store, end, result) + _behind(store, end)
     split = max(1, min(split_bytes, -(-(end - first) // max(parts_min, 1))))
     starts = [first, *_starts(store, range(first + split, end, split), first, end)]

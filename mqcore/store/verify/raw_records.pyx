@@ -28,6 +28,7 @@ from mqcore.store.verify.window cimport (
 cdef enum:
     READ_AHEAD = 1 << 19              # stays in the processor's second cache
     TURN_BYTES = 64 << 20             # between two looks at the interpreter's signals
+    ODD_ENDS_MAX = 64
     NO_MEMORY = -1000                 # beside ParseResult and READ_FAILED
 
 # Topics whose records only say how transactions go on: half messages, what settled them, and what
@@ -38,6 +39,11 @@ cdef tuple UNDECIDED = (b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_TRANS_OP_HALF_TOP
 cdef struct Name:
     int32_t length
     uint8_t text[TOPIC_LENGTH_MAX + 1]
+
+cdef struct OddEnd:                   # of a segment
+    int64_t position
+    int64_t left                      # bytes to the segment's end
+    int64_t size                      # of the blank record there, 0: there is none
 
 cdef struct Names:
     Name* names                       # NULL: not asked
@@ -91,6 +97,9 @@ cdef class RawRecords:
     cdef readonly int64_t position     # behind the last record that was read
     cdef readonly int64_t last_time_ms     # store time of the youngest one
     cdef readonly int result           # what lies at position when next() gave None before stop
+    cdef readonly int64_t blanks       # blank records that were passed
+    cdef OddEnd odd[ODD_ENDS_MAX]
+    cdef int32_t odd_count
 
     def __cinit__(self, bytes log_folder not None, list segments not None, *, int64_t start,
                   int64_t stop, bint checksums=False, list topics=None, list queue_ids=None,
@@ -175,6 +184,8 @@ cdef class RawRecords:
             result = window_record(&self.window, self.position, True, &record)
             if result == PARSE_BLANK:
                 s = segment_of(&self.files, self.position)
+                self.blanks += 1
+                self.note_end(s, record.size)
                 if s + 1 >= self.files.count:
                     self.position = self.stop
                     return PARSE_RECORD
@@ -194,11 +205,30 @@ cdef class RawRecords:
                 count[0] += 1
             self.position += record.size
             s = segment_of(&self.files, self.position)
-            if s < 0:                  # exactly behind the last byte of a file
+            if s >= 0 and self.files.segments[s].base == self.position:
+                self.note_end(s - 1, 0)
+            elif s < 0:                # exactly behind the last byte of a file
                 s = segment_of(&self.files, self.position - 1)
+                self.note_end(s, 0)
                 self.position = (self.files.segments[s + 1].base if s + 1 < self.files.count
                                  else self.stop)
         return PARSE_RECORD
+
+    cdef void note_end(self, int32_t s, int64_t size) noexcept nogil:
+        """A segment ends with a blank record of this size, 0: without one."""
+        cdef int64_t left = (self.files.segments[s].base + self.files.segments[s].size
+                             - self.position)
+        if (size == 0 or size != left) and self.odd_count < ODD_ENDS_MAX:
+            self.odd[self.odd_count] = OddEnd(position=self.position, left=left, size=size)
+            self.odd_count += 1
+
+    def odd_ends(self) -> list[tuple[int, int, int]]:
+        """
+        Segments whose blank record is not all that is left, or is not there: (position, bytes left,
+        its size or 0), at most 64.
+        """
+        return [(self.odd[i].position, self.odd[i].left, self.odd[i].size)
+                for i in range(self.odd_count)]
 
     cdef bint grow(self, int64_t size) noexcept nogil:
         cdef uint8_t* larger = <uint8_t*>realloc(self.batch, size)

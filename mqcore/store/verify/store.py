@@ -7,11 +7,13 @@ store.md 1 to 5, 9, 12; docs/verify.md says what each verdict means.
 """
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mqcore.store import last_run
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
@@ -20,7 +22,6 @@ from mqcore.store.log.owner import alone
 from mqcore.store.record import ParseResult
 from mqcore.store.verify import config as verify_config
 from mqcore.store.verify.files import (
-    QueueFiles,
     StoreInUseError,
     StoreListing,
     StoreLock,
@@ -38,6 +39,8 @@ from mqcore.wire.records import decode_record
 
 STEP_BYTES: Final = 64 << 20
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
+DELAY: Final = re.compile(r"([0-9]{1,9})([smhd])")
+DELAY_UNITS_MS: Final = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": 24 * HOUR}
 DELAY_LEVELS_MS: Final = (
     SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, *(n * MINUTE for n in range(1, 11)),
     20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR)
@@ -50,6 +53,15 @@ COUNTED = {"on_disk", "first", "limit", "records", "bytes", "body_bytes", "first
            "superseded"}
 
 Progress = Callable[[int, int], None]
+
+
+def delay_levels_ms(text: str) -> tuple[int, ...]:
+    """Of a stock messageDelayLevel: durations with a unit, between blanks. Raises ValueError."""
+    parts = text.split()
+    matches = [DELAY.fullmatch(part) for part in parts]
+    if not 1 <= len(parts) < 64 or None in matches:
+        raise ValueError(f"{text!r}: expected 1 to 63 durations such as 10s 5m 2h")
+    return tuple(int(match[1]) * DELAY_UNITS_MS[match[2]] for match in matches if match)
 
 
 def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: int | None = None,
@@ -70,7 +82,7 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     Raises StoreInUseError, FileNotFoundError (no store there; NoLogError: not its log), OSError.
     """
     began = time.monotonic()
-    verification = _Verification(root, delay_levels_ms, progress, log_folders or LogFolders(()))
+    verification = Verification(root, delay_levels_ms, progress, log_folders or LogFolders(()))
     folders = (*verification.files.log.all(), root / "consumequeue")
     if not any(folder.is_dir() for folder in folders):
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
@@ -93,8 +105,20 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
     return report
 
 
-class _Verification:
-    """One run of `verify`."""
+class Walked(Protocol):
+    """What is known of log, queues and index once they were read: LogVerifier has the meanings."""
+
+    @property
+    def queue_count(self) -> int: ...
+    def figures(self) -> dict[str, int]: ...
+    def queue(self, number: int) -> dict[str, Any]: ...
+    def findings(self) -> tuple[list[dict[str, int]], list[int]]: ...
+    def rest(self) -> int: ...
+    def replay_from(self, before_ms: int) -> int: ...
+
+
+class Verification:
+    """One run of `verify`: what lies there, what reading it found, and what that means."""
 
     def __init__(self, root: Path, delay_levels_ms: Sequence[int],
                  progress: Progress | None, log_folders: LogFolders) -> None:
@@ -102,12 +126,37 @@ class _Verification:
         self.report = Report(str(root))
         self.files = StoreListing(root, log_folders)
         self.unclean = (root / "abort").exists()
-        self.alone = alone(root / "lock")
-        self.same_boot = self.alone and last_run.read(root / "abort").same_boot
+        self.checksums = alone(root / "lock")
+        self.same_boot = self.checksums and last_run.read(root / "abort").same_boot
         self.delay_levels_ms = list(delay_levels_ms)
         self.progress = progress
 
     def run(self, *, index: bool, index_slots: int | None) -> Report:
+        maps = self.look(index=index, index_slots=index_slots)
+        walker = LogVerifier(
+            self.files.log.text(), self.files.segments,
+            os.fsencode(self.root / "consumequeue"), os.fsencode(self.root / "consumequeue_ext"),
+            self.files.file_entries, self.delay_levels_ms,
+            checksums=self.checksums, same_boot=self.same_boot)
+        for queue in self.files.queues:
+            walker.add_queue(os.fsencode(queue.topic), queue.queue_id, queue.first, queue.limit,
+                             queue.ext_bytes)
+        for content in maps:
+            walker.add_index(content, self.files.index_slots, self.files.index_entries)
+        if index:
+            walker.check_keys()
+        self._walk(walker)
+        for number in range(len(maps)):
+            walker.check_chains(number)
+        if index:
+            walker.finish_keys()
+        for number in range(walker.queue_count):
+            walker.scan_queue(number)
+        self.judge(walker, index=index)
+        return self.report
+
+    def look(self, *, index: bool, index_slots: int | None) -> list[mmap.mmap]:
+        """List the files; those of the index, mapped. Raises OSError."""
         if self.unclean:
             self.report.add(MEND, "abort", None, "the last run did not end cleanly")
         read_log(self.files, self.report, unclean=self.unclean)
@@ -115,51 +164,30 @@ class _Verification:
         for name in misplaced:
             self.report.add(DAMAGE, name, None, "expected a folder of checksums" if "/" not in name
                             else "no file of checksums: no broker of ours starts with it")
+        self.checksums = self.checksums and not misplaced
+        self.same_boot = self.same_boot and not misplaced
         read_queues(self.files, self.report, unclean=self.unclean)
-        maps = read_index(self.files, self.report, index_slots) if index else []
-        self.walker = LogVerifier(
-            self.files.log.text(), self.files.segments,
-            os.fsencode(self.root / "consumequeue"), os.fsencode(self.root / "consumequeue_ext"),
-            self.files.file_entries, self.delay_levels_ms,
-            checksums=self.alone and not misplaced, same_boot=self.same_boot and not misplaced)
-        for queue in self.files.queues:
-            self._add(queue)
-        for content in maps:
-            self.walker.add_index(content, self.files.index_slots, self.files.index_entries)
-        if index:
-            self.walker.check_keys()
-        self._walk()
-        for number in range(len(maps)):
-            self.walker.check_chains(number)
-        if index:
-            self.walker.finish_keys()
-        for number in range(self.walker.queue_count):
-            self.walker.scan_queue(number)
-        self._judge(index=index)
-        return self.report
+        return read_index(self.files, self.report, index_slots) if index else []
 
-    def _add(self, queue: QueueFiles) -> None:
-        self.walker.add_queue(os.fsencode(queue.topic), queue.queue_id, queue.first, queue.limit,
-                              queue.ext_bytes)
-
-    def _walk(self) -> None:
+    def _walk(self, walker: LogVerifier) -> None:
         first = self.files.segments[0][0] if self.files.segments else 0
         total = sum(size for _, size in self.files.segments)
-        while self.walker.step(STEP_BYTES):
+        while walker.step(STEP_BYTES):
             if self.progress is not None:
-                self.progress(self.walker.position - first, total)
+                self.progress(walker.position - first, total)
         if self.progress is not None:
             self.progress(total, total)
 
     # -- judgement ---------------------------------------------------------------------------------
 
-    def _judge(self, *, index: bool) -> None:
-        figures = self.walker.figures()
-        queues = [self.walker.queue(number) for number in range(self.walker.queue_count)]
+    def judge(self, walker: Walked, *, index: bool) -> None:
+        """Add to the report what reading found, and what that means."""
+        figures = walker.figures()
+        queues = [walker.queue(number) for number in range(walker.queue_count)]
         times = self._checkpoint(figures)
-        replay = self.walker.replay_from(max(0, min(times[:2]) - REPLAY_BACK_MS))
+        replay = walker.replay_from(max(0, min(times[:2]) - REPLAY_BACK_MS))
         context = Context(self.files, [queue_name(queue) for queue in queues], self.unclean, replay)
-        kept, counts = self.walker.findings()
+        kept, counts = walker.findings()
         self.report.findings += [context.finding(found) for found in kept]
         for kind, count in enumerate(counts):
             shown = sum(1 for found in kept if found["kind"] == kind)
@@ -168,7 +196,7 @@ class _Verification:
                 self.report.add(like.severity, like.file.split("/")[0], None,
                                 f"{count - shown} more of this kind: {like.text}")
         decoded = verify_config.check(self.root, self.report)
-        self._log_end(figures, context)
+        self._log_end(walker, figures, context)
         self._missing_entries(queues, verify_config.topics_of(decoded))
         if index:
             self._missing_keys(figures, context)
@@ -205,14 +233,14 @@ class _Verification:
                     f"{figures['last_time_ms']}: records that were on disk are gone")
         return times
 
-    def _log_end(self, figures: dict[str, int], context: Context) -> None:
+    def _log_end(self, walker: Walked, figures: dict[str, int], context: Context) -> None:
         if not self.files.segments:
             if any(queue.limit for queue in self.files.queues) and any(
-                    self.walker.queue(n)["beyond"] for n in range(self.walker.queue_count)):
+                    walker.queue(n)["beyond"] for n in range(walker.queue_count)):
                 self.report.add(DAMAGE, "commitlog", None,
                                 "no segment, expected those to which the consume queues point")
             return
-        rest = self.walker.rest()
+        rest = walker.rest()
         if rest >= 0:
             what = RESULTS.get(figures["end_result"], "bytes that are no record")
             place = context.log(figures["end"])

@@ -1,0 +1,172 @@
+"""What a sink takes: the columns of rows, and rows as messages of a topic and a queue."""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mqcore.client.core.selection import queue_by_shard
+from mqcore.client.errors import ConfigError
+from mqcore.client.message import MessageQueue
+from mqcore.client.native.arrow_rows import ArrowRows
+from mqcore.spark.columns import COLUMNS, MAP, TEXTS
+from mqcore.spark.errors import OptionError, SparkSourceError
+
+WRITTEN: Mapping[str, tuple[str, ...]] = {
+    "body": ("binary", "string"), "topic": ("string",), "tags": ("string",),
+    "keys": ("string", TEXTS), "properties": (MAP,), "queueId": ("int", "bigint"),
+    "brokerName": ("string",), "delayTimeLevel": ("int", "bigint"),
+    "shardingKey": ("string", "int", "bigint"), "flag": ("int",),
+}
+_LOWER = {name.lower(): name for name in WRITTEN}
+_READ = {column.name.lower() for column in COLUMNS}     # what a frame from a topic has besides
+DELAY_LEVEL_MAX = 18
+
+Queues = Callable[[str], list[MessageQueue]]
+
+
+def checked_columns(schema: Any, topic: str | None) -> dict[str, str]:
+    """The columns that are written: our name -> the frame's. Raises OptionError."""
+    found = {}
+    for field in schema.fields:
+        low = field.name.lower()
+        name = _LOWER.get(low)
+        if name is None:
+            if low in _READ:
+                continue
+            near = difflib.get_close_matches(low, list(_LOWER), 1)
+            hint = f"did you mean {_LOWER[near[0]]}?" if near else f"it takes {', '.join(WRITTEN)}"
+            raise OptionError(f"the sink has no column {field.name}: {hint}")
+        kind = field.dataType.simpleString()
+        if kind not in WRITTEN[name]:
+            raise OptionError(
+                f"the sink's column {name} is {kind}: expected {' or '.join(WRITTEN[name])}")
+        found[name] = field.name
+    if "body" not in found:
+        raise OptionError("the sink needs a column body, binary or string")
+    if topic is None and "topic" not in found:
+        raise OptionError("the sink needs the option topic, or a column topic")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of one record batch that go one way; `queue` None: to any queue."""
+
+    topic: str
+    queue: MessageQueue | None
+    delay: int
+    batch: Any
+
+
+class Grouping:
+    """Parts record batches by topic, queue and delay; rows of a group keep their order."""
+
+    def __init__(self, columns: Mapping[str, str], topic: str | None, queues: Queues) -> None:
+        """
+        columns  as `checked_columns` gives them
+        topic    of all rows; None: the column says it
+        queues   the queues of a topic, for sharding keys and queue ids
+        """
+        self._columns = columns
+        self._topic = topic
+        self._queues = queues
+
+    def groups(self, batch: Any) -> Iterator[Group]:
+        """In the order of the values. Raises SparkSourceError."""
+        parts = [name for name in ("topic", "queueId", "brokerName", "shardingKey",
+                                   "delayTimeLevel")
+                 if name in self._columns and not (name == "topic" and self._topic is not None)]
+        if not parts:
+            yield Group(self._topic or "", None, 0, batch)
+            return
+        codes = np.zeros(batch.num_rows, np.int64)
+        values: list[list[Any]] = []
+        for name in parts:
+            encoded = batch.column(self._columns[name]).dictionary_encode("encode")
+            known = encoded.dictionary.to_pylist()
+            values.append(known)
+            codes = codes * max(len(known), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        ways: dict[tuple[str, MessageQueue | None, int], int] = {}
+        way_of = np.empty(len(distinct), np.int64)
+        for index, code in enumerate(distinct.tolist()):
+            said = {}
+            for name, known in zip(reversed(parts), reversed(values), strict=True):
+                code, place = divmod(code, max(len(known), 1))
+                said[name] = known[place]
+            way_of[index] = ways.setdefault(self._way(said), len(ways))
+        if len(ways) == 1:
+            yield Group(*next(iter(ways)), batch)
+            return
+        of_rows = way_of[inverse]
+        for way, number in ways.items():
+            yield Group(*way, batch.take(np.flatnonzero(of_rows == number)))
+
+    def _way(self, said: Mapping[str, Any]) -> tuple[str, MessageQueue | None, int]:
+        topic = self._topic or said["topic"]
+        if not topic:
+            raise SparkSourceError("a row has no topic: give the option topic")
+        delay = said.get("delayTimeLevel") or 0
+        if not 0 <= delay <= DELAY_LEVEL_MAX:
+            raise SparkSourceError(f"delayTimeLevel {delay}: expected 0 to {DELAY_LEVEL_MAX}")
+        queue = None
+        if said.get("queueId") is not None:
+            queue = self._named(topic, said.get("brokerName"), said["queueId"])
+        elif said.get("shardingKey") is not None:
+            queue = queue_by_shard(self._queues(topic), said["shardingKey"])
+        return topic, queue, delay
+
+    def _named(self, topic: str, broker: str | None, queue_id: int) -> MessageQueue:
+        found = [queue for queue in self._queues(topic)
+                 if queue.queue_id == queue_id and broker in (None, queue.broker_name)]
+        if len(found) != 1:
+            on = f" on broker {broker}" if broker else ""
+            why = "is not there" if not found else "is on several brokers: give brokerName, too"
+            raise SparkSourceError(f"queue {queue_id} of topic {topic}{on} {why}; without the"
+                                   " column queueId rows go to any queue")
+        return found[0]
+
+
+def messages(batch: Any, columns: Mapping[str, str]) -> ArrowRows:
+    """The rows of a record batch, ready to be written. Raises SparkSourceError."""
+    import pyarrow as pa
+
+    def texts(array: Any) -> Any:
+        if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+            array = array.cast(pa.binary())
+        there, ends, data = map(_bytes, array.buffers())
+        return there, ends, data, array.offset
+
+    def rows(array: Any) -> Any:
+        there, ends = map(_bytes, array.buffers()[:2])
+        return there, ends, None, array.offset
+
+    given: dict[str, Any] = {}
+    if "tags" in columns:
+        given["tags"] = texts(batch.column(columns["tags"]))
+    if "keys" in columns:
+        keys = batch.column(columns["keys"])
+        if pa.types.is_list(keys.type):
+            given["keys"], given["keys_rows"] = texts(keys.values), rows(keys)
+        else:
+            given["keys"] = texts(keys)
+    if "properties" in columns:
+        items = batch.column(columns["properties"])
+        given["names"], given["values"] = texts(items.keys), texts(items.items)
+        given["map_rows"] = rows(items)
+    if "flag" in columns:
+        flags = batch.column(columns["flag"]).fill_null(0)
+        given["flags"] = (None, _bytes(flags.buffers()[1]), None, flags.offset)
+    try:
+        return ArrowRows(batch.num_rows, texts(batch.column(columns["body"])), **given)
+    except ConfigError as error:
+        raise SparkSourceError(str(error)) from None
+
+
+def _bytes(buffer: Any) -> memoryview | None:
+    """An Arrow buffer as bytes."""
+    return None if buffer is None else memoryview(buffer).cast("B")

@@ -1,0 +1,289 @@
+"""
+The data source `rocketmq-store`: a store directory at rest, stock's or ours, read without a broker.
+
+    spark.read.format("rocketmq-store").load(DIR)
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from mqcore.spark.columns import Column, Picked, picked_by_names, picked_by_schema
+from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.spark.options import BATCH, Options, read_options
+from mqcore.spark.store.at_rest import (
+    LogPart,
+    StoreAtRest,
+    StoreError,
+    Trouble,
+    Wanted,
+    plan,
+    read_part,
+)
+from mqcore.spark.store.batches import LogCutter
+from mqcore.spark.store.entries import (
+    IndexFile,
+    QueueFile,
+    index_batches,
+    index_files,
+    queue_batches,
+    queue_files,
+)
+from mqcore.spark.store.options import INDEX, KNOWN, LOG, QUEUES, STORE
+from mqcore.store.log.folders import LogFolders
+from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.verify.report import Report
+from mqcore.wire.records import RecordError
+
+NAME: Final = "rocketmq-store"
+PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+QUEUE_FILE_BYTES: Final = 6_000_000    # about what a file of a queue costs, against splitBytes
+
+
+class DamagedStore(SparkSourceError):
+    """A store has what cannot be read, and `failOnDamage` is true."""
+
+
+@dataclass(frozen=True)
+class LogTask(InputPartition):
+    """A part of the log, and what is known to be wrong before it is read."""
+
+    part: LogPart | None
+    wanted: Wanted
+    troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True)
+class EntriesTask(InputPartition):
+    """Files of queues, or of the index."""
+
+    files: tuple[QueueFile | IndexFile, ...]
+
+
+class RocketMQStoreDataSource(DataSource):
+    """What Spark asks for; it travels to other processes, so it holds nothing but options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return _picked(self._read_options(), None).ddl
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._read_options()
+        path = self.options.get("path")
+        if path is None:
+            raise OptionError(f"{NAME}: expected the store's folder: .load(DIR)")
+        if "," in path and not Path(path).exists():
+            raise OptionError(f"{NAME}: expected one folder, not {path}")
+        # Spark asks for filters in a process of its own, and only where its setting for that is
+        # on; a reader that takes filters where it is off is an error. Spark 4.3 keeps what one
+        # query of a frame has pushed for all others of that frame: rows would be missing there, so
+        # that filters are taken only of who says that there are no others
+        pushed = options["pushFilters"] and PUSHDOWN in sys.modules
+        kind = FilteringReader if pushed else StoreReader
+        return kind(_local(path), options, _picked(options, schema))
+
+    def _read_options(self) -> Options:
+        return read_options(self.options, STORE, BATCH, NAME)
+
+
+def _local(path: str) -> str:
+    return path.removeprefix("file://").removeprefix("file:") or "/"
+
+
+def _picked(options: Options, schema: StructType | None) -> Picked:
+    """The columns that the user asked for; raises OptionError."""
+    known = KNOWN[options["what"]]
+    if schema is not None:
+        return picked_by_schema(schema, known=known)
+    if options.has("columns"):
+        found = picked_by_names(options["columns"], known=known)
+    else:
+        wanted: list[Column] = [column for column in known if not column.is_extra or (
+            column.name == "damage" and not options["failOnDamage"])]
+        found = Picked(tuple((column.name, column.type) for column in wanted))
+    if options["propertiesAs"] == "json":
+        found = Picked(tuple((name, "string" if name == "properties" else kind)
+                             for name, kind in found.fields))
+    return found
+
+
+class StoreReader(DataSourceReader):
+    """Plans and reads one frame."""
+
+    def __init__(self, root: str, options: Options, picked: Picked) -> None:
+        self._root = root
+        self._options = options
+        self._picked = picked
+        self._store, self._report = self._open()
+        self._wanted = Wanted(
+            topics=_none_or(tuple, options["topic"]),
+            queue_ids=_numbers(options["queueIds"]),
+            from_ms=options["startingTimestamp"] if options.has("startingTimestamp")
+            else Wanted.from_ms,
+            to_ms=options["endingTimestamp"] - 1 if options.has("endingTimestamp")
+            else Wanted.to_ms,
+            decided=options["transactions"] == "committed")
+
+    def _open(self) -> tuple[StoreAtRest, Report]:
+        paths = self._options["commitLogPaths"]
+        folders = None if paths is None else LogFolders(
+            tuple(Path(_local(path)).absolute() for path in paths))
+        for folder in folders.all() if folders is not None else ():
+            if not folder.is_dir():
+                raise OptionError(f"commitLogPaths: {folder}: there is no such directory")
+        try:
+            return StoreAtRest.open(self._root, folders, force=self._options["force"])
+        except StoreInUseError as error:
+            raise StoreError(f"{error}: stop it, or give the option force") from None
+
+    # -- in the driver -----------------------------------------------------------------------------
+
+    def partitions(self) -> list[InputPartition]:
+        what = self._options["what"]
+        if what == LOG:
+            return list(self._log_tasks())
+        if what == QUEUES:
+            wanted = self._wanted
+            files: list[QueueFile | IndexFile] = list(queue_files(
+                Path(self._store.root), _none_or(set, wanted.topics),
+                _none_or(set, wanted.queue_ids)))
+            each = max(1, self._options["splitBytes"] // QUEUE_FILE_BYTES)
+        else:
+            found, wrong = index_files(self._store.listing(), self._options["indexSlots"])
+            if wrong and self._options["failOnDamage"]:
+                raise DamagedStore(f"{self._root}: {wrong[0]}: give failOnDamage=false to read on")
+            files, each = list(found), 1
+        each = max(1, min(each, -(-len(files) // self._options["minPartitions"])))
+        return [EntriesTask(tuple(files[at:at + each])) for at in range(0, len(files), each)] or [
+            EntriesTask(())]
+
+    def _log_tasks(self) -> Iterator[LogTask]:
+        wanted = self._wanted
+        made = plan(self._store, self._report, split_bytes=self._options["splitBytes"],
+                    parts_min=self._options["minPartitions"], wanted=wanted)
+        for trouble in made.troubles:
+            if trouble.damaged and self._options["failOnDamage"]:
+                raise _damaged(self._root, trouble)
+        yield LogTask(None, wanted, tuple(made.troubles))
+        for part in made.parts:
+            yield LogTask(part, wanted)
+
+    # -- in a task ---------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if isinstance(partition, LogTask):
+            return self._read_log(partition)
+        assert isinstance(partition, EntriesTask)
+        return self._read_entries(partition)
+
+    def _read_entries(self, task: EntriesTask) -> Iterator[Any]:
+        with self._store.held():
+            for file in task.files:
+                yield from (queue_batches(file, self._picked) if isinstance(file, QueueFile)
+                            else index_batches(file, self._picked))
+
+    def _read_log(self, task: LogTask) -> Iterator[Any]:
+        cutter = LogCutter(self._picked)
+        broker = self._options["brokerName"]
+        if not self._options["failOnDamage"]:
+            for trouble in task.troubles:
+                yield cutter.trouble(trouble)
+        if task.part is None:
+            return
+        for found in read_part(self._store, task.part, task.wanted):
+            if not isinstance(found, Trouble):
+                try:
+                    yield cutter.cut([found[0]], found[1], broker=broker)
+                except RecordError as error:
+                    raise SparkSourceError(f"{self._root}: {error}") from None
+            elif self._options["failOnDamage"]:
+                raise _damaged(self._root, found)
+            else:
+                yield cutter.trouble(found)
+
+
+def _damaged(root: str, trouble: Trouble) -> DamagedStore:
+    return DamagedStore(f"{root}: {trouble.text}: `mqcore verify` says more, failOnDamage=false"
+                        " reads on")
+
+
+class FilteringReader(StoreReader):
+    """Takes the filters that can be held against records before they are made rows."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for one in filters:
+            narrowed = self._narrowed(one) if self._options["what"] != INDEX else None
+            if narrowed is None:
+                yield one
+                continue
+            self._wanted, is_whole = narrowed
+            if not is_whole:
+                yield one
+
+    def _narrowed(self, one: Filter) -> tuple[Wanted, bool] | None:
+        """What is wanted with a filter, and whether that is all of it; None: it is not taken."""
+        if isinstance(one, EqualTo | In) and len(one.attribute) == 1:
+            values = list(one.value) if isinstance(one, In) else [one.value]
+            return self._named(one.attribute[0], values)
+        if not isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+            return None
+        if len(one.attribute) != 1 or self._options["what"] != LOG:
+            return None
+        return self._ranged(one.attribute[0], one)
+
+    def _named(self, name: str, values: list[Any]) -> tuple[Wanted, bool] | None:
+        if name == "topic" and all(isinstance(value, str) for value in values):
+            return replace(self._wanted, topics=_both(self._wanted.topics, values)), True
+        if name == "queueId" and all(isinstance(value, int) for value in values):
+            return replace(self._wanted, queue_ids=_both(self._wanted.queue_ids, values)), True
+        return None
+
+    def _ranged(self, name: str, one: Any) -> tuple[Wanted, bool] | None:
+        wanted, value = self._wanted, one.value
+        is_lower = isinstance(one, GreaterThan | GreaterThanOrEqual)
+        if name == "commitLogOffset" and isinstance(value, int):
+            return (replace(wanted, first=max(wanted.first, value)) if is_lower
+                    else replace(wanted, end=min(wanted.end, value + 1))), False
+        if name == "storeTimestamp" and isinstance(value, datetime):
+            when = value if value.tzinfo is not None else value.astimezone(UTC)
+            ms = int(when.timestamp() * 1000)
+            return (replace(wanted, from_ms=max(wanted.from_ms, ms)) if is_lower
+                    else replace(wanted, to_ms=min(wanted.to_ms, ms + 1))), False
+        return None
+
+
+def _both(before: tuple[Any, ...] | None, values: list[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(value for value in values if before is None or value in before))
+
+
+def _none_or(kind: Any, values: Any) -> Any:
+    return None if values is None else kind(values)
+
+
+def _numbers(values: list[str] | None) -> tuple[int, ...] | None:
+    if values is None:
+        return None
+    if not all(value.isascii() and value.isdecimal() for value in values):
+        raise OptionError(f"queueIds {','.join(values)!r}: expected numbers, separated by commas")
+    return tuple(int(value) for value in values)

@@ -1,0 +1,160 @@
+"""
+What a stream has done, where operators look for it: a group's offsets on the broker, and its lag.
+
+Spark tells a source that a batch is done when the next one begins, and never of the last one. A
+listener hears of each at once.
+"""
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+
+from mqcore.client.core.options import check_group
+from mqcore.client.errors import RocketMQError
+from mqcore.client.message import MessageQueue
+from mqcore.spark.broker.catalog import Offsets, catalog_of
+from mqcore.spark.broker.positions import from_checkpoint, nested
+from mqcore.spark.options import ROCKETMQ, STREAM, read_options
+
+log = logging.getLogger("mqcore.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """
+    One batch of a query, of the sources that are ours.
+
+    query, batch  its id and the batch's number
+    rows          that the batch had
+    offsets       behind the last message read, by queue
+    lag           messages of each queue that were not read yet
+    """
+
+    query: str
+    batch: int
+    rows: int
+    offsets: Offsets
+    lag: Offsets
+
+    @property
+    def total_lag(self) -> int:
+        return sum(self.lag.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"query": self.query, "batch": self.batch, "rows": self.rows,
+                "lag": self.total_lag, "lagByQueue": nested(self.lag),
+                "offsets": nested(self.offsets)}
+
+
+class Tracker(StreamingQueryListener):
+    """Hears of batches; `stop` ends that."""
+
+    def __init__(
+        self, session: SparkSession, options: dict[str, str], query: str | None,
+        on_progress: Callable[[Progress], object] | None,
+    ) -> None:
+        """Raises OptionError; ConfigError for a group that cannot be."""
+        self._options = read_options(options, ROCKETMQ, STREAM, "track")
+        self._group = self._options["group"]
+        if self._group is not None:
+            check_group(self._group)
+        self._session = session
+        self._query = query
+        self._on_progress = on_progress
+        self._ended = threading.Condition()
+        self._gone: set[str] = set()
+        self._owed: Offsets = {}
+        self.last: Progress | None = None
+
+    def stop(self) -> None:
+        """Hear of nothing more."""
+        self._session.streams.removeListener(self)
+
+    def wait(self, query: StreamingQuery, timeout: float = 30.0) -> bool:
+        """Wait until all of a query that has ended was heard; whether it was, in time."""
+        with self._ended:
+            return self._ended.wait_for(lambda: str(query.id) in self._gone, timeout)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing was read yet."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        self._commit({})
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress
+        if self._query not in (None, str(progress.id)):
+            return
+        offsets: Offsets = {}
+        latest: Offsets = {}
+        for source in progress.sources:
+            offsets |= _offsets(source.endOffset)
+            latest |= _offsets(source.latestOffset)
+        if not offsets:
+            return
+        lag = {queue: max(0, latest.get(queue, offset) - offset)
+               for queue, offset in offsets.items()}
+        self.last = Progress(str(progress.id), progress.batchId, progress.numInputRows, offsets,
+                             lag)
+        log.info("%s", json.dumps(self.last.as_json()))
+        self._commit(offsets)
+        if self._on_progress is not None:
+            self._on_progress(self.last)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        if self._query in (None, str(event.id)):
+            self._commit({})
+        with self._ended:
+            self._gone.add(str(event.id))
+            self._ended.notify_all()
+
+    def _commit(self, offsets: dict[MessageQueue, int]) -> None:
+        """Tell brokers; what fails is told with the next batch, or at the end."""
+        if self._group is None:
+            return
+        self._owed |= offsets
+        if not self._owed:
+            return
+        try:
+            with catalog_of(self._options) as catalog:
+                catalog.commit(self._group, self._owed)
+            self._owed = {}
+        except RocketMQError as error:
+            log.warning("offsets of group %s wait for the next batch: %s", self._group, error)
+
+
+def track(
+    target: SparkSession | StreamingQuery, *,
+    on_progress: Callable[[Progress], object] | None = None, **options: str,
+) -> Tracker:
+    """
+    Commit a group's offsets on the brokers after each batch of streams from `rocketmq`.
+
+    target       a query, or a session: all of its queries
+    on_progress  called with the Progress of each batch, in the listener's thread
+    options      as of the source: nameServer, rocketmq.*, group (without it nothing is committed)
+    Raises OptionError.
+    """
+    session = target if isinstance(target, SparkSession) else SparkSession.active()
+    query = None if isinstance(target, SparkSession) else str(target.id)
+    tracker = Tracker(session, options, query, on_progress)
+    session.streams.addListener(tracker)
+    return tracker
+
+
+def _offsets(text: str | None) -> Offsets:
+    """The offsets of one of our sources; none of another's."""
+    try:
+        said = json.loads(text or "")
+    except ValueError:
+        return {}
+    if not isinstance(said, dict) or set(said) != {"offsets", "v"}:
+        return {}
+    return from_checkpoint(said)

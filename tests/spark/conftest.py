@@ -1,0 +1,66 @@
+"""One Spark session and one broker for all tests of the run."""
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.toolchain import unavailable
+from tests.spark.world import World
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever needs the session is of the marker `spark`."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or "world" in getattr(
+                item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """`local[2,3]`: two tasks at a time, three tries of each."""
+    if importlib.util.find_spec("pyspark") is None:
+        unavailable("needs pyspark: pip install 'mqcore[spark]'")
+    if shutil.which("java") is None:
+        unavailable("needs Java 17")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from mqcore.spark import builder
+
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        builder("tests").master("local[2,3]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "640m")
+        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "OFF")
+        .getOrCreate())
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
+    with mqcore_up(tmp_path_factory.mktemp("broker")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def world(spark: object, broker: MqcoreProcess) -> Iterator[World]:
+    """The session and the broker, and what tests do with both."""
+    with World(spark, broker.namesrv_addr) as made:
+        yield made

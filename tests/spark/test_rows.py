@@ -1,0 +1,129 @@
+"""Rows become the messages of a sink; no session is needed for that."""
+from __future__ import annotations
+
+import pytest
+
+from mqcore.client.errors import ConfigError, MessageTooLarge
+from mqcore.client.message import MessageQueue
+from mqcore.spark.broker.rows import Grouping, messages
+from mqcore.spark.errors import SparkSourceError
+from mqcore.wire.records import decode_batch
+
+pa = pytest.importorskip("pyarrow")
+
+MAP = pa.map_(pa.string(), pa.string())
+PREFIX = b"0123456789ABCDEF0123"
+QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(2)]
+
+
+def batch(**columns):
+    types = {"body": pa.binary(), "keys": pa.list_(pa.string()), "properties": MAP,
+             "queueId": pa.int32(), "delayTimeLevel": pa.int32(), "flag": pa.int32()}
+    return pa.record_batch(
+        [pa.array(values, types.get(name, pa.string())) for name, values in columns.items()],
+        names=list(columns))
+
+
+def items(rows, count_max=100, size_max=1 << 20, number=0):
+    found, at = [], 0
+    while at < rows.count:
+        body, at = rows.encode(at, count_max, size_max, PREFIX, number + at)
+        found.append(decode_batch(body))
+    return found
+
+
+def sent(rows, **limits):
+    return [item for part in items(rows, **limits) for item in part]
+
+
+def named(one):
+    return {name: name for name in one.schema.names}
+
+
+def grouped(one, topic="t"):
+    groups = Grouping(named(one), topic, lambda _: QUEUES).groups(one)
+    return [(group.topic, group.queue, group.delay, group.batch["body"].to_pylist())
+            for group in groups]
+
+
+def test_a_row_becomes_a_message_with_all_that_it_says():
+    one = batch(body=[b"one", b"two"], tags=["paid", None], keys=[["a", "b"], []],
+                properties=[{"n": "1", "TAGS": "x", "UNIQ_KEY": "y", "KEYS": "z"},
+                            {"TAGS": "new", "KEYS": "k", "empty": "", "DELAY": "3"}],
+                flag=[7, None])
+
+    first, second = sent(messages(one, named(one)), number=255)
+
+    assert (first.body, first.flag) == (b"one", 7)
+    assert first.properties == {
+        "WAIT": "true", "UNIQ_KEY": "0123456789ABCDEF01230000000000FF", "TAGS": "paid",
+        "KEYS": "a b", "n": "1"}
+    assert (second.body, second.flag) == (b"two", 0)
+    assert second.properties == {
+        "WAIT": "true", "UNIQ_KEY": "0123456789ABCDEF0123000000000100", "TAGS": "new", "KEYS": "k"}
+
+
+def test_keys_may_be_one_text():
+    one = pa.record_batch([pa.array([b"x"]), pa.array(["a b"])], names=["body", "keys"])
+    assert sent(messages(one, named(one)))[0].properties["KEYS"] == "a b"
+
+
+def test_a_part_of_a_batch_is_encoded_as_the_whole():
+    one = batch(body=[b"%d" % number for number in range(100)],
+                tags=[None if number % 3 else f"t{number}" for number in range(100)],
+                keys=[[f"k{number}"] * (number % 4) for number in range(100)],
+                properties=[{"n": str(number)} if number % 5 else None for number in range(100)])
+    whole = [item.properties | {"UNIQ_KEY": ""} for item in sent(messages(one, named(one)))]
+
+    for cut in (one.slice(13, 50), pa.record_batch(one.take(pa.array(range(13, 63))))):
+        part = sent(messages(cut, named(cut)))
+        assert [item.body for item in part] == [b"%d" % number for number in range(13, 63)]
+        assert [item.properties | {"UNIQ_KEY": ""} for item in part] == whole[13:63]
+
+
+def test_requests_end_at_their_limits():
+    rows = messages(batch(body=[b"x" * 100] * 10), {"body": "body"})
+
+    assert [len(part) for part in items(rows, count_max=4)] == [4, 4, 2]
+    assert [len(part) for part in items(rows, size_max=500)] == [2, 2, 2, 2, 2]
+    assert [len(part) for part in items(rows, size_max=1)] == [1] * 10
+
+
+@pytest.mark.parametrize(("one", "error"), [
+    (batch(body=[None]), ConfigError), (batch(body=[b""]), ConfigError),
+    (batch(body=[b"x"], properties=[{"a": "\x02"}]), ConfigError),
+    (batch(body=[b"x"], properties=[{"": "v"}]), ConfigError),
+    (batch(body=[b"x"], tags=["t" * 40_000]), MessageTooLarge)])
+def test_what_brokers_would_not_take_is_refused(one, error):
+    with pytest.raises(error):
+        items(messages(one, named(one)))
+
+
+def test_rows_without_a_queue_stay_together():
+    assert grouped(batch(body=[b"1", b"2"])) == [("t", None, 0, [b"1", b"2"])]
+
+
+def test_rows_go_where_their_columns_say_in_their_order():
+    one = batch(body=[b"1", b"2", b"3", b"4", b"5"], topic=["x", "y", "x", "y", "x"],
+                delayTimeLevel=[0, None, 3, 0, 0])
+
+    assert sorted(grouped(one, topic=None)) == [
+        ("x", None, 0, [b"1", b"5"]), ("x", None, 3, [b"3"]), ("y", None, 0, [b"2", b"4"])]
+    assert {topic for topic, _, _, _ in grouped(one)} == {"t"}
+
+
+def test_a_sharding_key_means_one_queue_and_a_queue_may_be_named():
+    keyed = grouped(batch(body=[b"1", b"2", b"3"], shardingKey=["k", "l", "k"]))
+    of_body = {body: queue for _, queue, _, bodies in keyed for body in bodies}
+    assert of_body[b"1"] == of_body[b"3"] is not None
+
+    named_queue = batch(body=[b"1"], queueId=[1], brokerName=["b"])
+    assert grouped(named_queue) == [("t", MessageQueue("t", "b", 1), 0, [b"1"])]
+
+
+@pytest.mark.parametrize(("columns", "said"), [
+    ({"queueId": [1]}, "give brokerName"), ({"queueId": [9], "brokerName": ["a"]}, "is not there"),
+    ({"delayTimeLevel": [19]}, "expected 0 to 18")])
+def test_a_way_that_is_not_there_is_told(columns, said):
+    with pytest.raises(SparkSourceError, match=said):
+        grouped(batch(body=[b"1"], **columns))

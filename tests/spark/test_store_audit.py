@@ -1,0 +1,91 @@
+"""The job `store-audit` finds what `mqcore verify` finds: the same words about the same places."""
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.store.verify.report import NOTE, Report
+from mqcore.store.verify.store import verify
+from tests.spark import faults
+from tests.store.golden import NAMES, unpack
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SPLIT_BYTES = 70_000
+ROOT = Path(__file__).parent.parent.parent
+
+
+def findings(report: Report) -> list[tuple[str, str, int | None, str]]:
+    """Without notes of what took turns: a clock that went back is none of the audit's matters."""
+    return sorted(((one.severity, one.file, one.position, one.text) for one in report.findings
+                   if not (one.severity == NOTE and "the clock went back" in one.text)), key=str)
+
+
+def agree(spark: Any, root: Path) -> Report:
+    from mqcore.spark.jobs.store_audit import audit
+
+    verified = verify(root)
+    audited = audit(spark, root, split_bytes=SPLIT_BYTES)
+
+    assert findings(audited) == findings(verified)
+    assert audited.status == verified.status
+    assert audited.queues == verified.queues
+    without = {"time_steps_back"}
+    assert {name: value for name, value in audited.figures.items() if name not in without} == {
+        name: value for name, value in verified.figures.items() if name not in without}
+    return audited
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stock_store_gets_the_verdict_of_verification(
+        name: str, spark: Any, tmp_path: Path) -> None:
+    agree(spark, unpack(name, tmp_path))
+
+
+@pytest.mark.parametrize(("name", "seed"), [("basic", 1), ("delay_retry_dlq", 3)])
+def test_each_fault_that_was_put_in_is_found(
+        name: str, seed: int, spark: Any, tmp_path: Path) -> None:
+    root = unpack(name, tmp_path)
+    chance = random.Random(seed)
+    put_in = [*faults.break_queues(root, name, chance), *faults.break_index(root, name, chance),
+              *faults.break_log(root, name, chance)]
+
+    report = agree(spark, root)
+
+    assert report.status == 1
+    assert len(report.findings) >= len(put_in)
+
+
+def test_lost_files_and_faults_after_a_crash_are_judged_as_verification_does(
+        spark: Any, tmp_path: Path) -> None:
+    root = unpack("crashed", tmp_path)
+    faults.break_queues(root, "crashed", random.Random(5))
+    lost = sorted((root / "commitlog").iterdir())[1]
+    lost.unlink()
+    (root / "checkpoint").unlink()
+
+    assert agree(spark, root).status == 1
+
+
+def test_the_command_says_it_in_one_line_and_by_its_status(spark: Any, tmp_path: Path) -> None:
+    root = unpack("crashed_torn", tmp_path)
+    from mqcore.spark.jobs.store_audit import store_audit
+
+    outcome = store_audit(spark, root)
+    assert outcome.status == 3
+    assert json.loads(json.dumps(outcome.figures))["verdict"].startswith("the next start mends it")
+
+    (tmp_path / "empty").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "mqcore.spark.jobs.store_audit", str(tmp_path / "empty"),
+         "--master", "local[1]"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        f"store-audit: {tmp_path / 'empty'}: no store: neither commitlog nor consumequeue is there")
