@@ -1,6 +1,7 @@
 """Brokers that die while tasks read and write, and brokers of others."""
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from mqcore.spark.broker.idle import Idle
 from tests.interop.toolchain import unavailable
 from tests.spark.world import World, forget_commit
-from tests.support.mqcore_process import mqcore_up
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.stock import StockError, free_broker_port, free_port, have_stock, stock_cluster
 from tests.support.waiting import wait_until
 
@@ -20,7 +21,7 @@ def slowly(frame, begun: Path):
     """The same rows; each takes a moment, and the first leaves a sign."""
     from pyspark.sql.functions import udf
 
-    @udf("binary")
+    @udf("binary", useArrow=False)
     def given(body):
         begun.touch()
         threading.Event().wait(0.001)
@@ -29,38 +30,46 @@ def slowly(frame, begun: Path):
     return frame.withColumn("body", given("body"))
 
 
+@contextlib.contextmanager
+def killed_when(begun: Path, first: MqcoreProcess, folder: Path, ports: dict[str, object]):
+    """A broker that dies when a file is there, and comes back with its store."""
+    ended, troubles = threading.Event(), []
+
+    def fate() -> None:
+        try:
+            wait_until(begun.exists, "the job reads", 240)
+            first.kill()
+            with mqcore_up(folder, ports):      # its processes live as long as this thread
+                ended.wait(300)
+        except BaseException as error:
+            troubles.append(error)
+
+    thread = threading.Thread(target=fate)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    assert troubles == []
+
+
 @pytest.mark.parametrize("what", ["read", "write"])
 def test_a_broker_that_is_killed_and_comes_back_costs_nothing(spark, tmp_path, what):
     ports: dict[str, object] = {
         "broker.listen_port": free_broker_port(), "namesrv.listen_port": free_port()}
     begun = tmp_path / "begun"
-    found: list[object] = []
     with mqcore_up(tmp_path, ports) as first, World(spark, first.namesrv_addr) as world:
         topic, target = world.topic(2), world.topic(2)
         world.send(topic, COUNT, body=500)
-
-        def job() -> None:
-            try:
-                frame = slowly(world.read(topic, rowsPerBatch=100, pullsInFlight=1, timeout="90s"),
-                               begun)
-                if what == "read":
-                    found.extend(world.numbers(frame))
-                else:
-                    world.write(frame.drop("queueId"), target, timeout="20s", retries=40,
-                                sendBatchRows=50, deliveryGuarantee="effectively-once")
-            except Exception as error:
-                found.append(error)
-
-        thread = threading.Thread(target=job)
-        thread.start()
-        wait_until(begun.exists, "the job reads", 120)
-        first.kill()
-        with mqcore_up(tmp_path, ports):
-            thread.join(240)
-            assert not thread.is_alive()
-            if what == "write" and not found:
-                found = world.numbers(world.read(target, timeout="60s"))
-            assert found == list(range(COUNT))
+        with killed_when(begun, first, tmp_path, ports):
+            frame = slowly(world.read(topic, rowsPerBatch=100, pullsInFlight=1, timeout="90s"),
+                           begun)
+            if what == "write":
+                world.write(frame.drop("queueId"), target, timeout="20s", retries=40,
+                            sendBatchRows=50, deliveryGuarantee="effectively-once")
+                frame = world.read(target, timeout="60s")
+            assert world.numbers(frame) == list(range(COUNT))
 
 
 @pytest.mark.interop
@@ -80,7 +89,8 @@ def test_a_stock_broker_is_read_and_written_alike(spark, tmp_path):
                 .drop("queueId"), tmp_path / "checkpoint", topic=target,
                 deliveryGuarantee="effectively-once", sendBatchRows=100)
 
-            assert [progress["numInputRows"] for progress in query.recentProgress] == [1_200, 800]
+            sizes = [progress["numInputRows"] for progress in query.recentProgress]
+            assert (len(sizes), sum(sizes)) == (2, 2_000)
             assert world.numbers(world.read(target)) == list(range(2_000))
             assert world.numbers(world.read(source, subExpression="t1")) == list(range(1, 2_000, 3))
             assert world.numbers(world.read(

@@ -17,7 +17,7 @@ class World:
     def __init__(self, spark: Any, namesrv: str) -> None:
         self.spark = spark
         self.namesrv = namesrv
-        self.producer = Producer("tests", namesrv=namesrv)
+        self.producer = Producer("tests", namesrv=namesrv, batch_count=16)
         self.admin = Admin(namesrv=namesrv)
 
     def __enter__(self) -> Self:

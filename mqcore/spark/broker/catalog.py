@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from mqcore.client.blocking import BlockingRole
@@ -27,6 +28,7 @@ from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL
 
 READ_GROUP = "TOOLS_CONSUMER"       # every broker has it, also where groups are not made on demand
 ROUTE_S = 1.0                       # routes are believed for so long
+NEVER_S = 1e8                       # it asks when it is asked
 NOTHING = -1                        # was committed
 SAMPLE_COUNT = 32                   # messages that sizes are told by
 AT_ONCE = 64                        # questions on their way
@@ -41,7 +43,8 @@ class AsyncCatalog(Role):
 
     def __init__(self, config: ClientConfig) -> None:
         super().__init__(
-            ClientInstance(config, heartbeat=lambda: {"consumerDataSet": [], "producerDataSet": []},
+            ClientInstance(replace(config, route_interval=NEVER_S, heartbeat_interval=NEVER_S),
+                           heartbeat=lambda: {"consumerDataSet": [], "producerDataSet": []},
                            masters_only=False), "Spark's catalog")
         self._queues: dict[str, tuple[float, list[MessageQueue] | None]] = {}
         self._written: dict[str, float] = {}            # topics, and when they were asked for
