@@ -12,22 +12,30 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build run test demo perf lint docs clean soak wheel debug
+.PHONY: build tools run test demo perf lint docs clean soak wheel debug
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/installed $(VENV)/built
+
+# -- ... and what the tests and checks need besides
+tools: $(VENV)/created
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/tools $(VENV)/built
 
 $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4"
 	@touch $@
 
-# -- the project, editable, with its test and lint tools; nothing is compiled here. Spark finds data
-#    sources among the modules of folders on the path, so this one is there
+# -- the project, editable; nothing is compiled here. Spark finds data sources among the modules of
+#    folders on the path, so this one is there
 $(VENV)/installed: $(VENV)/created pyproject.toml
-	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
+	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
+	@touch $@
+
+$(VENV)/tools: $(VENV)/installed
+	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it
@@ -42,7 +50,7 @@ run: build
 #    alone: a machine that is too slow for three at a time fails none, and what is said of the second
 #    run names each such test
 #    Those on a Spark session run after them: there is one session
-test: build
+test: tools
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not spark" $(PYTEST_ARGS) || { \
 	    [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
 	    $(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
@@ -51,21 +59,21 @@ test: build
 demo: build
 	$(BIN)/python -m mqcore.admin.demo
 
-perf: build
+perf: tools
 	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
 	$(BIN)/python -m perf.compare
 
 # -- each for SOAK_SECONDS: random and mutated frames, under which no process may die and no memory
 #    may grow; then every attack of tests/attacks in random order beside an honest client; then
 #    kills of all processes under load, which may lose nothing acknowledged
-soak: build
+soak: tools
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
 
 # -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine
 #    whose glibc is not older than the wheel's name says
-wheel: $(VENV)/installed
+wheel: $(VENV)/tools
 	rm -rf dist build/wheel
 	$(BIN)/python -m build --quiet --sdist --outdir dist
 	for python in $(WHEEL_PYTHONS); do \
@@ -76,16 +84,16 @@ wheel: $(VENV)/installed
 	ls -l dist
 
 # -- native tests over a build of its own, in build/debug: sanitizers and invariants on
-debug: $(VENV)/installed
+debug: $(VENV)/tools
 	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
 	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
 
-lint: build
+lint: tools
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 # -- build/docs: the client's API reference, of its docstrings
-docs: build
+docs: tools
 	$(BIN)/python -m docs.reference
 
 clean:

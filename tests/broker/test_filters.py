@@ -191,12 +191,12 @@ def test_changes_are_in_the_file_after_ten_seconds(bench: Bench) -> None:
     bench.broker.tick(NOW_MS + 10_000)
     assert not path.exists()
     beat(bench, {"T": ("a > 1", V)})
-    bench.broker.close()
+    bench.broker.tick(NOW_MS + 20_000)
     first = json.loads(path.read_text())["filterDataByTopic"]["T"]["groupFilterData"]["g"]
     assert (first["dead"], first["deadTime"], first["expression"]) == (False, 0, "a > 1")
 
     bench.broker.connection_closed(1)
-    bench.broker.tick(NOW_MS + 25_000)
+    bench.broker.tick(NOW_MS + 30_000)
     assert json.loads(path.read_text())["filterDataByTopic"]["T"]["groupFilterData"]["g"]["dead"]
 
 

@@ -113,7 +113,7 @@ def test_the_file_hears_of_it_with_the_next_update_of_a_group(strict: Bench) -> 
     path = strict.broker.core.settings.config_dir / "subscriptionGroup.json"
     look(strict)
     assert strict.broker.core.groups.version.counter == before + 1
-    strict.broker.close()
+    assert not strict.broker.core.groups.dirty
     assert json.loads(path.read_text())["subscriptionGroupTable"]["Slow"]["consumeEnable"] is True
     strict.ask(200, None, {"groupName": "Other"})
 

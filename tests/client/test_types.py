@@ -27,7 +27,7 @@ def pyright(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """basedpyright: pyright's own checks, and Node in a wheel."""
     command = shutil.which("basedpyright", path=str(Path(sys.executable).parent))
     if command is None:
-        unavailable("basedpyright is not installed, which `make build` does")
+        unavailable("basedpyright is not installed, which `make tools` does")
     return subprocess.run(
         [command, "--pythonpath", sys.executable, *arguments], capture_output=True, text=True,
         cwd=PROGRAM.parent, timeout=LIMIT_S, check=False,
