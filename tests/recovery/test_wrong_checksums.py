@@ -98,16 +98,19 @@ def test_one_wrong_bit_of_a_checksum_hides_no_message(
         assert "is damaged" not in broker.output.read_text()
 
 
+@pytest.mark.parametrize("lock", ["ours", "lock"])
 @pytest.mark.parametrize("files", ["all", "the first", "the last"])
 def test_checksums_of_another_log_are_set_aside_by_the_next_start(
-    folder: Path, made: tuple[Path, Path, list[bytes]], files: str,
+    folder: Path, made: tuple[Path, Path, list[bytes]], files: str, lock: str,
 ) -> None:
+    """lock: who started on the store last, as its file says."""
     own, others = checksums(folder), checksums(made[1])
     chosen = [number for number in range(min(len(own), len(others)))
               if files == "all" or number == (0 if files == "the first" else len(own) - 1)]
     for number in chosen:
         shutil.copy(others[number], own[number])
-    assert verify(folder / "store").status == 1
+    (folder / "store" / "lock").write_bytes(lock.encode())
+    assert verify(folder / "store").status == (1 if lock == "ours" else 0)
     with mqcore_up(folder, OWN_SETTINGS) as broker:
         assert pulled(broker) == made[2]
         said = broker.output.read_text()

@@ -9,7 +9,8 @@
 #
 # Where nobody else wrote, files may still be of another log: copied, or of a backup. After a clean stop
 # a start compares the first and the last entry of each segment; where one is wrong, and a run of
-# records that are whole by themselves has no right entry, the file is set aside.
+# records that are whole by themselves has no right entry, the file is set aside. Where somebody else
+# may have written, that goes for a run at the segment's begin, after any stop.
 from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.store.log.view cimport LogView
@@ -26,5 +27,6 @@ cdef class LogEntries:
                    RecordView* record) noexcept nogil
     cdef int judge(self, int64_t base, int64_t number) noexcept nogil
     cdef int judge_written(self, int64_t base, int64_t number, int64_t written) noexcept nogil
+    cdef bint is_foreign(self, int64_t base, int64_t written, bint begins) noexcept nogil
     cdef int64_t right_behind(self, int64_t base, int64_t offset, int64_t written) noexcept nogil
     cdef int ends_at(self, int64_t end) noexcept nogil

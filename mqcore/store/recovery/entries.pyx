@@ -183,11 +183,11 @@ cdef class LogEntries:
             else:
                 self.drop_from(start, self.first_stale(start, max(flushed - start, <int64_t>0)))
 
-    def set_aside_foreign(self, list starts, written_end) -> list[str]:
+    def set_aside_foreign(self, list starts, written_end, bint begins) -> list[str]:
         """
         Files of another log go to a folder beside, and their records are judged by themselves. Their
-        names. written_end: called with a position, up to where its segment has bytes of its own.
-        Raises OSError.
+        names. written_end: called with a position, up to where its segment has bytes of its own;
+        begins: only those that are wrong from their first entry on. Raises OSError.
         """
         cdef int64_t start, written
         gone = []
@@ -196,7 +196,7 @@ cdef class LogEntries:
             if not path.exists():
                 continue
             written = written_end(start) - start
-            if self.outline_fits(start, written) or not self.is_foreign(start, written):
+            if self.outline_fits(start, written) or not self.is_foreign(start, written, begins):
                 continue
             folder = disk.beside(path.parent, ".foreign")
             disk.make_folders(folder)
@@ -207,7 +207,7 @@ cdef class LogEntries:
             gone.append(os.fspath(folder / path.name))
         return gone
 
-    def is_foreign(self, int64_t base, int64_t written) -> bool:
+    cdef bint is_foreign(self, int64_t base, int64_t written, bint begins) noexcept nogil:
         """Whether FOREIGN_RUN records in a row, or all that there are, are right without their entries."""
         cdef int64_t count = 0, position = 0, hint = 0, run = 0, records = 0
         cdef const uint8_t* entries
@@ -219,16 +219,17 @@ cdef class LogEntries:
         if at == NULL:
             return False
         entries = log_checksums(self.log, base, &count)
-        with nogil:
-            while run < FOREIGN_RUN and record_check(at + position, written - position,
-                                                     base + position, &record) == PARSE_RECORD:
-                verdict = checksum_judge(entries, count, position, position + record.size,
-                                         at + position, record.size, &hint)
-                if verdict == CHECKSUM_NONE:
-                    break
-                run = run + 1 if verdict == CHECKSUM_WRONG else 0
-                records += 1
-                position += record.size
+        while run < FOREIGN_RUN and record_check(at + position, written - position,
+                                                 base + position, &record) == PARSE_RECORD:
+            verdict = checksum_judge(entries, count, position, position + record.size,
+                                     at + position, record.size, &hint)
+            if verdict == CHECKSUM_NONE:
+                break
+            if begins and verdict != CHECKSUM_WRONG:
+                return False
+            run = run + 1 if verdict == CHECKSUM_WRONG else 0
+            records += 1
+            position += record.size
         return run == FOREIGN_RUN or (run == records and records > 1)
 
     def outline_fits(self, int64_t base, int64_t written) -> bool:

@@ -154,11 +154,11 @@ cdef class Recovery:
         cdef list foreign = []
         store_i64_release(&self.shm.log.first, first)
         self.entries.remove_strangers(starts)
+        if clean or not alone:
+            foreign = self.entries.set_aside_foreign(
+                starts, lambda start: self.written_end(start), not alone)
         if not alone:
             self.entries.distrust(starts, ends.flushed if ends is not None else -1)
-        elif clean:
-            foreign = self.entries.set_aside_foreign(
-                starts, lambda start: self.written_end(start))
         if not starts:
             self.queues.remove_all()
             return self.finish(0, 0, 0, 0, "")
