@@ -15,6 +15,7 @@ import pytest
 
 from mqcore.client import AsyncProducer, Message, SendStatus
 from mqcore.layout import (
+    PUT_DISK_FAILED,
     PUT_FLUSH_TIMEOUT,
     PUT_OK,
     PUT_SERVICE_NOT_AVAILABLE,
@@ -133,7 +134,7 @@ def test_others_who_are_ahead_of_the_disk_do_not_speak_for_it(run: Run, pen: Rep
     finally:
         append_probe.unwatch()
 
-    assert taken(probe) == [(2, PUT_SERVICE_NOT_AVAILABLE)]
+    assert taken(probe) == [(2, PUT_DISK_FAILED)]
 
 
 def test_readers_do_not_wait_for_others(run: Run, pen: ReplicaPen) -> None:
@@ -361,7 +362,7 @@ def test_a_failed_sync_is_not_the_fault_of_what_waits_from_before(
     finally:
         append_probe.unwatch()
 
-    assert taken(probe) == [(1, PUT_OK), (2, PUT_SERVICE_NOT_AVAILABLE)]
+    assert taken(probe) == [(1, PUT_OK), (2, PUT_DISK_FAILED)]
 
 
 def test_a_failed_write_is_not_the_fault_of_what_waits_from_before(
