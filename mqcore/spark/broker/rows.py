@@ -23,7 +23,7 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 }
 _LOWER = {name.lower(): name for name in WRITTEN}
 _READ = {column.name.lower() for column in COLUMNS}     # what a frame from a topic has besides
-DELAY_LEVEL_MAX = 18
+LEVEL_MAX = 18
 
 Queues = Callable[[str], list[MessageQueue]]
 
@@ -111,8 +111,8 @@ class Grouping:
         if not topic:
             raise SparkSourceError("a row has no topic: give the option topic")
         delay = said.get("delayTimeLevel") or 0
-        if not 0 <= delay <= DELAY_LEVEL_MAX:
-            raise SparkSourceError(f"delayTimeLevel {delay}: expected 0 to {DELAY_LEVEL_MAX}")
+        if not 0 <= delay <= LEVEL_MAX:
+            raise SparkSourceError(f"delayTimeLevel {delay}: expected 0 to {LEVEL_MAX}")
         queue = None
         if said.get("queueId") is not None:
             queue = self._named(topic, said.get("brokerName"), said["queueId"])
