@@ -1,4 +1,4 @@
-"""The check-back table: messages that wait for the consumer's word (client.md 8.3).
+"""The check-back table: messages that wait for the consumer's word.
 
 A row with COUNT and CONFIRM is written in the business transaction. A job sends what is due, asks
 or sends again after growing waits, and gives up to people after so many times. The consumer

@@ -1,4 +1,4 @@
-"""Compensation: steps that are undone in reverse order when one fails (client.md 8.4).
+"""Compensation: steps that are undone in reverse order when one fails.
 
 That a step begins is committed before it runs; that it is done, in the transaction that its own
 work in the database is in. So a run is resumed where it was, whoever does it. Each claim of a run

@@ -1,4 +1,4 @@
-"""The idempotent consumer: a message that comes twice has one effect (client.md 8.1).
+"""The idempotent consumer: a message that comes twice has one effect.
 
 The row that says "done" is written in the transaction of the effect, before it: of two deliveries
 at the same time the database lets one through, and the other waits for its outcome.

@@ -1,4 +1,4 @@
-"""The outbox: a message is kept in the business transaction, and a relay sends it (client.md 8.3).
+"""The outbox: a message is kept in the business transaction, and a relay sends it.
 
 Order. Rows of one topic and key are numbered in the order of the commits: SQLite has one writer at
 a time, in PostgreSQL a lock of the key is held until the commit. A row is sent after the one before

@@ -1,4 +1,4 @@
-"""The transaction log: the database says what became of a local transaction (client.md 8.2).
+"""The transaction log: the database says what became of a local transaction.
 
 A row is written in the local transaction, so it is there if, and only if, that committed. Who
 answers ROLLBACK writes a tombstone in its place first: a local transaction that would commit later
