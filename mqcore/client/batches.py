@@ -1,15 +1,16 @@
 """What a reader hands out: records as they are stored, what they are in Arrow, what is missing."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.client.native.columns import columns
+from mqcore.client.native.columns import TooMuch, columns
 from mqcore.client.native.records import cut
 from mqcore.client.received import ReceivedMessage
-from mqcore.wire.records import RecordError
+from mqcore.wire.records import RecordError, decode_record
 
 
 class ReadGap(RocketMQError):
@@ -25,6 +26,27 @@ class ReadGap(RocketMQError):
         self.queue = queue
         self.begin = begin
         self.end = end
+
+
+def halves(bodies: Sequence[bytes], count: int) -> tuple[list[bytes], int, list[bytes], int]:
+    """Records, `count` together, cut in the middle: the first ones and how many, and the others.
+
+    Raises RecordError for fewer than two.
+    """
+    if count < 2:
+        raise RecordError(f"{count} messages: expected two or more to cut in the middle")
+    first: list[bytes] = []
+    wanted = count // 2
+    for index, body in enumerate(bodies):
+        at = 0
+        while at < len(body) and wanted:
+            at += int.from_bytes(body[at:at + 4], "big")
+            wanted -= 1
+        first.append(body[:at])
+        if not wanted:
+            rest = [body[at:], *bodies[index + 1:]]
+            return first, count // 2, [one for one in rest if one], count - count // 2
+    raise RecordError(f"fewer than {count} messages")
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,6 +70,14 @@ class RawBatch:
 
     def __len__(self) -> int:
         return self.count
+
+    def halves(self) -> tuple[RawBatch, RawBatch]:
+        """Two of about half as many messages; raises RecordError for one message."""
+        (first,), count, (rest,), others = halves([self.records], self.count)
+        middle = decode_record(rest[:int.from_bytes(rest[:4], "big")])
+        return (replace(self, records=first, count=count, next=middle.queue_offset),
+                replace(self, records=rest, count=others, begin=middle.queue_offset,
+                        store_timestamp_ms=middle.store_timestamp_ms))
 
     def messages(self) -> list[ReceivedMessage]:
         """The messages; raises ClientError for bytes that are none."""
@@ -94,13 +124,15 @@ def arrow_batch(batches: list[RawBatch], schema: Any) -> Any:
     """
     One pyarrow.RecordBatch of the messages of `batches`, in their order; bodies decompressed.
 
-    schema is what `arrow_schema` gave. Most of it runs without the GIL. Raises ClientError for
-    records that cannot be read.
+    schema is what `arrow_schema` gave. Most of it runs without the GIL. Raises TooMuch when they
+    have to be cut fewer at a time, ClientError for records that cannot be read.
     """
     pa = arrow()
     total = sum(batch.count for batch in batches)
     try:
         made = columns([batch.records for batch in batches], total)
+    except TooMuch:
+        raise
     except RecordError as error:
         raise ClientError(f"{batches[0].queue} and others: {error}") from error
     types = {field.name: field.type for field in schema}

@@ -20,6 +20,7 @@ from mqcore.client.core.options import check_group, check_topic, positive_second
 from mqcore.client.errors import ConfigError, NoRouteError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
+from mqcore.client.native.columns import TooMuch
 from mqcore.client.read_engine import ReadEngine
 from mqcore.client.read_offsets import max_offset, min_offset, offset_at_time
 from mqcore.client.received import ReceivedMessage
@@ -35,6 +36,7 @@ ROUTE_LOOK_S = 0.05
 LINGER_S = 0.2
 ARROW_ROWS = 65_536
 ARROW_BYTES = 32 << 20
+ARROW_BYTES_MIN = 1 << 20           # of a batch whose bodies inflate much
 BATCHES_MAX = 1_024
 MOMENT_S = 0.005                    # a hand-over to another thread costs as much as many batches
 
@@ -371,13 +373,21 @@ class AsyncReader(Role):
 
     async def _arrow(self, schema: Any, rows: int, linger: float) -> AsyncIterator[Any]:
         loop = asyncio.get_running_loop()
+        size_max = ARROW_BYTES
         while True:
             before = self.positions()
+            made = None
             try:
-                batches = await self._gathered(rows, linger)
+                batches = await self._gathered(rows, linger, size_max)
                 if not batches:
                     return
-                made = await loop.run_in_executor(None, arrow_batch, batches, schema)
+                while made is None:
+                    try:
+                        made = await loop.run_in_executor(None, arrow_batch, batches, schema)
+                    except TooMuch:             # they inflate: the others are pulled again
+                        batches, others = _halves(batches)
+                        self._restore({**self.positions(), **_begins(others)})
+                        size_max = max(size_max // 2, ARROW_BYTES_MIN)
             except BaseException:               # cancelled, or a body that cannot be decompressed
                 if self.is_running:
                     self._restore(before)
@@ -395,13 +405,14 @@ class AsyncReader(Role):
         self._forget_merged()
         engine.error = error
 
-    async def _gathered(self, rows: int, linger: float) -> list[RawBatch]:
-        """Raw batches of about `rows` messages or ARROW_BYTES; fewer when no more come in time."""
+    async def _gathered(self, rows: int, linger: float, size_max: int) -> list[RawBatch]:
+        """Raw batches of about `rows` messages or `size_max` bytes; fewer when no more come in
+        time."""
         found: list[RawBatch] = []
         count = size = 0
         deadline: float | None = None
         loop = asyncio.get_running_loop()
-        while count < rows and size < ARROW_BYTES:
+        while count < rows and size < size_max:
             engine = self._running()
             self._undecode()
             batch = self._taken(engine)
@@ -422,6 +433,22 @@ class AsyncReader(Role):
             except TimeoutError:
                 break
         return found
+
+
+def _halves(batches: list[RawBatch]) -> tuple[list[RawBatch], list[RawBatch]]:
+    middle = len(batches) // 2
+    if middle:
+        return batches[:middle], batches[middle:]
+    first, second = batches[0].halves()
+    return [first], [second]
+
+
+def _begins(batches: list[RawBatch]) -> Offsets:
+    """Where they begin in their queues."""
+    found: dict[MessageQueue, int] = {}
+    for batch in batches:
+        found.setdefault(batch.queue, batch.begin)
+    return found
 
 
 class Reader(BlockingRole[AsyncReader]):

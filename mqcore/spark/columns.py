@@ -7,11 +7,12 @@ here, and a JSON string as there when a schema says `string`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.client.native.columns import Columns, Want, columns
+from mqcore.client.batches import halves
+from mqcore.client.native.columns import Columns, TooMuch, Want, columns
 from mqcore.spark.errors import OptionError
 
 TEXTS = "array<string>"
@@ -171,6 +172,21 @@ class Cutter:
             self._want |= _WANTS.get(name, 0)
             if name == "properties":
                 self._want |= Want.WANT_PROPERTIES if kind == MAP else Want.WANT_JSON
+
+    def cut_all(self, bodies: Sequence[bytes], count: int, *, broker: str | None,
+                topic: str | None = None) -> Iterator[Any]:
+        """
+        The batches of `cut`: one, or as many as it takes where compressed bodies are too much
+        together. Raises RecordError.
+        """
+        try:
+            made = self.cut(bodies, count, broker=broker, topic=topic)
+        except TooMuch:
+            first, few, rest, others = halves(bodies, count)
+            yield from self.cut_all(first, few, broker=broker, topic=topic)
+            yield from self.cut_all(rest, others, broker=broker, topic=topic)
+        else:
+            yield made
 
     def cut(self, bodies: Sequence[bytes | memoryview], count: int, *, broker: str | None,
             topic: str | None = None) -> Any:

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqcore.client.batches import RawBatch, arrow_batch, arrow_schema
+from mqcore.client.batches import RawBatch, arrow_batch, arrow_schema, halves
 from mqcore.client.message import MessageQueue
-from mqcore.client.native.columns import columns, scan
+from mqcore.client.native.columns import TooMuch, columns, scan
 from mqcore.client.pull_link import PullRequest
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import decode, request
@@ -188,3 +189,25 @@ def test_a_pull_made_beforehand_is_the_one_made_each_time():
         77, {"queueOffset": "12345", "topic": 'T"', "ReqT": "0"})
 
 
+
+
+def test_records_are_cut_in_the_middle_where_one_ends():
+    records = [record(offset, b"b" * offset) for offset in range(7)]
+    batch = RawBatch(QUEUE, b"".join(records), 7, 0, 9, 0)
+    first, second = batch.halves()
+
+    assert (first.records, second.records) == (b"".join(records[:3]), b"".join(records[3:]))
+    assert [(half.count, half.begin, half.next) for half in (first, second)] == [
+        (3, 0, 3), (4, 3, 9)]
+    assert halves([b"".join(records[:2]), b"".join(records[2:])], 7) == (
+        [b"".join(records[:2]), records[2]], 3, [b"".join(records[3:])], 4)
+    with pytest.raises(RecordError):
+        halves(records[:1], 1)
+
+
+def test_bodies_that_are_too_much_together_are_refused_before_they_are_all_inflated():
+    small = [record(offset, zlib.compress(bytes(1000)), sys_flag=1) for offset in range(4)]
+
+    with pytest.raises(TooMuch, match="3 of 4 messages have 3000 bytes"):
+        columns([b"".join(small)], 4, inflated_max=2500)
+    assert len(columns([small[0]], 1, inflated_max=500).body) == 1000

@@ -307,6 +307,24 @@ def test_an_arrow_batch_of_the_live_end_does_not_wait_until_it_is_full(address):
     asyncio.run(scenario())
 
 
+def test_bodies_that_inflate_much_come_in_batches_that_do_not():
+    """80 messages are some 400 KiB as they are stored, and 320 MiB as they are read."""
+    async def scenario():
+        with MemoryBroker() as running:
+            topic = f"read{next(_topics)}"
+            async with AsyncProducer("PG", namesrv=running.namesrv) as producer:
+                for number in range(80):
+                    await producer.send(Message(topic, bytes(4 << 20), keys=str(number)), shard=0)
+            async with AsyncReader(topic, namesrv=running.namesrv, stop="end") as reader:
+                batches = [(one.num_rows, one.column("offset").to_pylist(),
+                            one.column("body").nbytes)
+                           async for one in reader.batches(arrow=True)]
+        assert [offset for _, offsets, _ in batches for offset in offsets] == list(range(80))
+        assert len(batches) > 1
+        assert max(size for _, _, size in batches) <= 257 << 20
+    asyncio.run(scenario())
+
+
 def test_nothing_is_committed(address, topic):
     async def scenario():
         async with AsyncReader(topic, namesrv=address, stop="end") as reader:

@@ -1,5 +1,7 @@
 from enum import IntEnum
 
+from mqcore.wire.records import RecordError
+
 class Want(IntEnum):
     WANT_BODY = 1
     WANT_TAGS = 2
@@ -52,6 +54,8 @@ class Columns:
 def scan(
     body: bytes, begin: int, stop: int, whole: bool, tags: list[bytes] | None
 ) -> tuple[bytes, int, int, int, int]: ...
+class TooMuch(RecordError): ...
 def columns(
-    bodies: list[bytes | bytearray | memoryview], row_count: int, want: int = ..., ticks: int = ...
+    bodies: list[bytes | bytearray | memoryview], row_count: int, want: int = ..., ticks: int = ...,
+    inflated_max: int = ...,
 ) -> Columns: ...

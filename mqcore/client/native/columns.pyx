@@ -60,6 +60,7 @@ cpdef enum Want:
 cdef enum:
     WANT_ITEMS = WANT_TAGS | WANT_KEYS | WANT_IDS | WANT_PROPERTIES
     WANTED_BY_READERS = WANT_BODY | WANT_ITEMS
+    INFLATED_BYTES_MAX = 256 << 20
 
 
 # -- one body ---------------------------------------------------------------------------------------
@@ -309,23 +310,29 @@ cdef int64_t read_rows(const uint8_t* data, int64_t length, Row* rows, int64_t r
     return count
 
 
+class TooMuch(RecordError):
+    """Several messages whose bodies are too much together: cut fewer at a time."""
+
+
 def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
-            int64_t ticks=1):
+            int64_t ticks=1, int64_t inflated_max=INFLATED_BYTES_MAX):
     """
     The columns of the records in `bodies` (buffers), which are `row_count` together.
 
     want   a sum of Want; columns that are not wanted have no bytes
     ticks  of the times, in a millisecond
+    inflated_max  bytes of bodies that were compressed, together; one alone may have more
 
     Bodies come out decompressed; of properties whose names or values are no UTF-8 the broken bytes
     are replaced, and of those with one name the last counts. Raises RecordError for bytes that are
-    no records, for a body that cannot be decompressed, and for more than 2 GiB in one column.
+    no records, and for a body that cannot be decompressed; TooMuch for more than `inflated_max`, or
+    2 GiB in one column.
     """
     cdef Columns made = Columns.__new__(Columns)
     cdef Sizes sizes
     cdef Row* rows
     cdef uint8_t* special
-    cdef int64_t filled = 0, count, index, length
+    cdef int64_t filled = 0, count, index, length, inflated = 0
     cdef const uint8_t* data
     cdef const uint8_t[::1] view
     cdef list held = []                     # what rows point to besides the bodies
@@ -352,13 +359,17 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
                 special[index] &= ~1
             if special[index]:
                 normalise(&rows[index], special[index], held)
+                if special[index] & 1:
+                    inflated += rows[index].body_length
+                    if inflated > inflated_max and filled > 1:
+                        raise TooMuch(f"{index + 1} of {filled} messages have {inflated} bytes")
         memset(&sizes, 0, sizeof(Sizes))
         with nogil:
             for index in range(filled):
                 measure(&rows[index], want, &sizes)
         if max(sizes.body, sizes.names, sizes.values, sizes.items, sizes.json,
                HOST_TEXT_MAX * filled) > 0x7FFFFFFF:
-            raise RecordError(f"{filled} messages have more than 2 GiB: expected smaller batches")
+            raise TooMuch(f"{filled} messages have more than 2 GiB: expected smaller batches")
         made.row_count, made.key_count, made.item_count = filled, sizes.key_count, sizes.items
         made.queue_offset, made.log_position = room(8 * filled), room(8 * filled)
         made.born_time, made.store_time = room(8 * filled), room(8 * filled)

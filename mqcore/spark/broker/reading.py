@@ -112,16 +112,17 @@ class Reading:
         bodies: list[bytes] = []
         count = size = 0
 
-        def batch() -> Any:
+        def cut() -> Iterator[Any]:
             try:
-                return cutter.cut(bodies, count, broker=queue.broker_name, topic=queue.topic)
+                yield from cutter.cut_all(
+                    bodies, count, broker=queue.broker_name, topic=queue.topic)
             except RecordError as error:
                 raise DataLoss(f"{shown(queue)} holds what cannot be read: {error}") from None
 
         for piece in reader:
             if isinstance(piece, Missing):
                 if count:
-                    yield batch()
+                    yield from cut()
                     bodies, count, size = [], 0, 0
                 self.lost(queue, piece.begin, piece.end, piece.why)
                 if "gapEnd" in self.picked:
@@ -132,10 +133,10 @@ class Reading:
             count += piece.count
             size += len(piece.records)
             if count >= rows_max or size >= bytes_max:
-                yield batch()
+                yield from cut()
                 bodies, count, size = [], 0, 0
         if count:
-            yield batch()
+            yield from cut()
 
 
 class _Locator:

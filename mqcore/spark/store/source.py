@@ -214,7 +214,7 @@ class StoreReader(DataSourceReader):
         for found in read_part(self._store, task.part, task.wanted):
             if not isinstance(found, Trouble):
                 try:
-                    yield cutter.cut([found[0]], found[1], broker=broker)
+                    yield from cutter.cut_all([found[0]], found[1], broker=broker)
                 except RecordError as error:
                     raise SparkSourceError(f"{self._root}: {error}") from None
             elif self._options["failOnDamage"]:
