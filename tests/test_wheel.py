@@ -16,7 +16,7 @@ import pytest
 from tests.support.stock import free_port
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("mqcore", "workers", "config")
+PARTS = ("mqcore", "workers", "config", "pyspark_*.py")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
           "pyproject.toml", "setup.cfg", "setup.py"}
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
@@ -101,7 +101,8 @@ def assert_holds_what_runs(wheel: Path) -> None:
         names = {name for name in file.namelist()
                  if ".dist-info/" not in name and not name.endswith("/")}
     compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
-    expected = {name if name.startswith("mqcore/") else f"mqcore/{name}" for name in sources()}
+    expected = {name if name.startswith(("mqcore/", "pyspark_")) else f"mqcore/{name}"
+                for name in sources()}
 
     assert {name for name in names if not name.endswith(".so")} == {
         name for name in expected if Path(name).suffix in (".py", ".pyi", ".toml", ".typed")}

@@ -51,7 +51,7 @@ class Quiet:
         return False
 
     has_work = has_results = push_waiting = push = put = tick = forget_deleted = no
-    lost = say_taken = no
+    lost = say_taken = look = no
 
     async def register_now(self, _: object) -> int:
         return 0
@@ -69,6 +69,7 @@ class Bench(Coordinator):
     """A coordinator whose ports do nothing."""
 
     def _start(self) -> None:
+        self._collector: Any = Quiet()
         self._figures: Any = Quiet()
         self._rings: Any = Quiet()
         self._own: Any = Quiet()
