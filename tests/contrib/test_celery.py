@@ -1,6 +1,7 @@
 """A Celery app over the transport: workers in processes of their own."""
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import kombu
 import pytest
 
+from mqcore.client.blocking import LoopThread
 from mqcore.testing import Broker, broker
 from tests.support.waiting import wait_until
 
@@ -79,7 +82,11 @@ def app(folder, running):
     yield module
     del os.environ["NAMESRV"]
     module.app.backend.result_consumer.stop()
+    module.app.pool.force_close_all()
+    kombu.pools.reset()
     module.app.close()
+    loop = LoopThread.shared().loop
+    wait_until(lambda: not asyncio.all_tasks(loop), "every client of the app has ended")
 
 
 @contextmanager

@@ -459,8 +459,10 @@ class Watcher:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, CallResult | None]] = []
+        self.pulled = 0
 
     def filter_messages(self, context: FilterHookContext) -> None:
+        self.pulled += len(context.messages)
         context.messages[:] = [one for one in context.messages if one.keys != ["unwanted"]]
 
     def before_consume(self, context: ConsumeHookContext) -> None:
@@ -493,7 +495,8 @@ def test_hooks_see_every_call_and_traces_tell_of_it(cluster: Cluster, in_thread:
             namesrv=cluster.namesrv_addr)
         consumer.add_hook(watcher)
         async with consumer:
-            await wait_until_async(lambda: len(watcher.calls) == 4, "two calls")
+            await wait_until_async(lambda: len(watcher.calls) == 4 and watcher.pulled == 3,
+                                   "two calls, and a message that is filtered out")
         told = Notes()
         async with AsyncPushConsumer(f"{group}-x", traces, told.listen, start="first",
                                      namesrv=cluster.namesrv_addr):
