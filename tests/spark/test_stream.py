@@ -110,8 +110,10 @@ def test_a_group_and_its_lag_are_where_operators_look(world, tmp_path):
     finally:
         tracker.stop()
 
-    assert [progress.rows for progress in heard] == [60, 40]
-    assert [progress.total_lag for progress in heard] == [40, 0]
+    first, second = (progress.rows for progress in heard)          # shares are rounded down
+    assert first + second == 100
+    assert 58 <= first <= 60
+    assert [progress.total_lag for progress in heard] == [second, 0]
     for queue, offset in heard[-1].offsets.items():
         assert world.admin.committed(group, queue) == offset == world.admin.max_offset(queue)
     world.send(topic, 5, begin=100)

@@ -2,8 +2,8 @@
 The sink `rocketmq`: rows to topics, in batches and streams.
 
 At least once: a task ends when every message of it is stored. Effectively once: the id of a message
-is made of query, batch, task and row. A task that may be a repetition looks for its first requests
-by their ids, and sends what is not there.
+is made of query, batch, task and row. A task, which may be a repetition, looks for its first
+requests by their ids, and sends what is not there.
 """
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from mqcore.wire.records import BODY_SIZE_MAX, decode_batch
 GROUP = "SPARK_PRODUCER"
 EFFECTIVELY_ONCE = "effectively-once"
 PREFIX_BYTES = 10
+INDEX_S = 0.2                       # in which a broker indexes what a try before has stored
 
 log = logging.getLogger("mqcore.spark")
 
@@ -94,11 +95,11 @@ class Sink:
         part, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
         identity = (Identity.of_task(query or self._job, batch_id, part) if once
                     else Identity.fresh())
-        # the first try of a batch job's task cannot be a repetition: the job's id is new
-        looks = once and (query is not None or attempt > 0)
+        if once and attempt > 0:
+            time.sleep(INDEX_S)
         try:
             with catalog_of(options) as catalog:
-                task = _Task(options, self._columns, catalog, identity, looks=looks, once=once)
+                task = _Task(options, self._columns, catalog, identity, once=once)
                 return task.run(batches)
         except RocketMQError as error:
             raise SparkSourceError(f"writing: {error}") from None
@@ -107,14 +108,14 @@ class Sink:
 class _Task:
     def __init__(
         self, options: Options, columns: dict[str, str], catalog: Catalog, identity: Identity, *,
-        looks: bool, once: bool,
+        once: bool,
     ) -> None:
         self._options = options
         self._columns = columns
         self._catalog = catalog
         self._identity = identity
         self._window = options["sendsInFlight"]
-        self._looks_until = self._window if looks else 0    # chunks below it may be stored
+        self._looks_until = self._window if once else 0     # chunks below it may be stored
         self._outbox = Outbox(
             client_config(options), catalog, catalog.wrap(options["group"] or GROUP),
             in_flight=self._window, retries=options["retries"], timeout=options["timeout"],
