@@ -1,5 +1,5 @@
 """
-Spark data sources and sinks for RocketMQ topics, in Python (docs/spark.md).
+Spark data sources and sinks for RocketMQ topics, in Python (docs/spark/README.md).
 
     from mqcore.spark import builder, track
 """

@@ -40,7 +40,7 @@ class Option:
     parse    makes the value of (name, text), raises OptionError
     default  the value without it
     on       READ, BATCH, STREAM, WRITE: where it has a meaning
-    says     one line for the table in docs/spark.md
+    says     one line for the table in docs/spark/README.md
     also     other names of it
     """
 

@@ -1,1 +1,1 @@
-"""The source and sink `rocketmq`: topics, over the wire (docs/spark.md)."""
+"""The source and sink `rocketmq`: topics, over the wire (docs/spark/README.md)."""
