@@ -94,6 +94,8 @@ def test_a_batch_is_shared_out_by_backlog():
     assert allotted({A: 10, B: 30}, 100) == {A: 10, B: 30}
     assert allotted({A: 100, B: 300, C: 0}, 40) == {A: 10, B: 30, C: 0}
     assert allotted({A: 1, B: 1_000_000}, 10) == {A: 1, B: 9}
+    assert allotted({A: 47, B: 53}, 60) == {A: 28, B: 32}
+    assert sum(allotted({A: 3, B: 5, C: 7}, 2).values()) == 2
 
 
 def test_limits_of_a_batch_are_kept_and_once_reads_all():

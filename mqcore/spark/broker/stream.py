@@ -36,12 +36,18 @@ log = logging.getLogger("mqcore.spark")
 
 
 def allotted(backlog: Mapping[MessageQueue, int], total: int) -> Offsets:
-    """`total` shared out by backlog; each queue that has one gets at least one."""
+    """`total` shared out by backlog, to the last one: what rounding leaves goes to queues that
+    have nothing yet, then to those that lost most by it."""
     whole = sum(backlog.values())
     if whole <= total:
         return dict(backlog)
-    return {queue: min(size, max(1, size * total // whole)) if size else 0
-            for queue, size in backlog.items()}
+    shares = {queue: size * total // whole for queue, size in backlog.items()}
+    lost = {queue: size * total % whole for queue, size in backlog.items()}
+    due = sorted((queue for queue in backlog if lost[queue]),
+                 key=lambda queue: (shares[queue] > 0, -lost[queue], queue))
+    for queue in due[:total - sum(shares.values())]:
+        shares[queue] += 1
+    return shares
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
