@@ -189,6 +189,9 @@ ROCKETMQ: tuple[Option, ...] = (
            " says the same"),
     Option("propertiesAs", one_of("map", "json"), "map", on=(READ,),
            says="`properties` as a map, or as a JSON string"),
+    Option("pushFilters", truth, False, on=(BATCH,), says="the query's filters decide what is read"
+           " at all; for a frame with one query only: Spark lets all queries of a frame have the"
+           " same"),
     Option("failOnDataLoss", truth, True, on=(READ,), says="fail when offsets of a range are not"
            " there; else they are logged, and rows of their own with the column `gapEnd`"),
     Option("stateDir", text, on=(STREAM,), says="a folder of one query, for the offsets that it"

@@ -175,11 +175,12 @@ def batch_reader(reading: Reading) -> BatchReader:
 
     Spark refuses one that takes filters while it has none to give
     (spark.sql.python.filterPushdown.enabled is false), and does not say so: but it asks from
-    another program then.
+    another program then. What one query of a frame has pushed it (4.3) keeps for all others of that
+    frame, which would miss rows: so filters are taken only of who says that there are none.
     """
-    frame = sys._getframe()
+    frame = sys._getframe() if reading.options["pushFilters"] else None
     while frame is not None:
         if frame.f_code.co_filename.endswith("data_source_pushdown_filters.py"):
             return FilteringBatchReader(reading)
-        frame = frame.f_back                                    # type: ignore[assignment]
+        frame = frame.f_back
     return BatchReader(reading)
