@@ -5,6 +5,7 @@ A task in Python costs 60 ms of a core with Spark's defaults, and about 14 ms wi
 """
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -22,7 +23,6 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
     # a second try of a task that still runs would send its messages twice
     "spark.speculation": "false",
-    "spark.pyspark.python": sys.executable,
 }
 
 
@@ -30,8 +30,11 @@ def builder(name: str = "mqcore") -> SparkSession.Builder:
     """
     `SparkSession.builder` with the settings; more of them, and the master, by its own methods.
 
+    Python's workers, and what looks for data sources, run under this interpreter unless the
+    environment's PYSPARK_PYTHON names another: Spark would take the first `python3` of the path.
     On a cluster mqcore has to be installed where executors run: they import the daemon.
     """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     made = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         made = made.config(key, value)
