@@ -103,7 +103,7 @@ def order_until_confirmed(kills: Kills, number: int, url: str, namesrv: str, top
     engine = kills.engine(url)
     with Producer("PG_PENDING", namesrv=namesrv) as producer:
         producer.send = kills.around(producer.send)                 # type: ignore[method-assign]
-        pending = CheckBack(engine, producer, count_max=100, wait=0.2, wait_max=0.2)
+        pending = CheckBack(engine, producer, count_max=20, wait=2.0, wait_max=2.0)
         with engine.begin() as connection:
             connection.execute(insert(orders).values(id=number))
             pending.add(connection, Message(topic, f"{number}"))

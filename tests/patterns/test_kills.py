@@ -124,7 +124,7 @@ def test_what_a_check_back_table_keeps_has_its_effect_once_and_is_confirmed(
                 insert(effects).values(body=message.text())))
             producer.send(confirmation(message, confirmations))
 
-        pending = CheckBack(engine, producer, count_max=100, wait=0.2, wait_max=0.2)
+        pending = CheckBack(engine, producer, count_max=20, wait=2.0, wait_max=2.0)
         with PushConsumer(f"CG_{topic}", topic, handle, namesrv=running.namesrv, start="first"), \
                 PushConsumer(f"CG_{confirmations}", confirmations, pending.confirm_listener,
                              namesrv=running.namesrv, start="first"):
