@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]     # through the link in build/debug
 BUILT = ROOT / "build" / "debug"
 REPORTS = BUILT / "reports"
-LINKED = ("tests", "pyproject.toml")          # what the tests need besides the package
+LINKED = ("tests", "docs", "pyproject.toml")     # what the tests need besides the package
 TESTS = (
     "tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire",
     "tests/pull/test_reading.py", "tests/hostile/test_limits.py",
