@@ -21,10 +21,11 @@ from mqcore.client.native.rows cimport (
 )
 from mqcore.client.native.texts cimport (
     HOST_TEXT_MAX,
+    LastHost,
     id_length,
     put_json,
     split_keys,
-    write_host,
+    write_host_again,
     write_id,
 )
 from mqcore.layout cimport SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
@@ -265,6 +266,7 @@ cdef class Columns:
     cdef int fill_texts(self, const Row* rows, int want) except -1:
         """The columns that only some readers want."""
         cdef int64_t row, n = self.row_count, at_json = 0, at_topics = 0, at_born = 0, at_store = 0
+        cdef LastHost last_born, last_store
         cdef const Row* one
         cdef uint8_t* json = <uint8_t*>PyBytes_AS_STRING(self.json)
         cdef int32_t* json_ends = <int32_t*>PyBytes_AS_STRING(self.json_ends)
@@ -274,6 +276,7 @@ cdef class Columns:
         cdef int32_t* born_ends = <int32_t*>PyBytes_AS_STRING(self.born_hosts_ends)
         cdef uint8_t* store = <uint8_t*>PyBytes_AS_STRING(self.store_hosts)
         cdef int32_t* store_ends = <int32_t*>PyBytes_AS_STRING(self.store_hosts_ends)
+        last_born.host = last_store.host = NULL
         with nogil:
             json_ends[0] = topics_ends[0] = born_ends[0] = store_ends[0] = 0
             for row in range(n):
@@ -284,10 +287,10 @@ cdef class Columns:
                     memcpy(topics + at_topics, one.topic, one.topic_length)
                     at_topics += one.topic_length
                 if want & WANT_HOSTS:
-                    at_born += write_host(born + at_born, one.born_host,
-                                          one.sys_flag & SYS_FLAG_BORN_HOST_V6)
-                    at_store += write_host(store + at_store, one.store_host,
-                                           one.sys_flag & SYS_FLAG_STORE_HOST_V6)
+                    at_born += write_host_again(born, at_born, one.born_host, (
+                        one.sys_flag & SYS_FLAG_BORN_HOST_V6) != 0, &last_born)
+                    at_store += write_host_again(store, at_store, one.store_host, (
+                        one.sys_flag & SYS_FLAG_STORE_HOST_V6) != 0, &last_store)
                 json_ends[row + 1] = <int32_t>at_json
                 topics_ends[row + 1] = <int32_t>at_topics
                 born_ends[row + 1] = <int32_t>at_born
@@ -296,14 +299,14 @@ cdef class Columns:
 
 
 cdef int64_t read_rows(const uint8_t* data, int64_t length, Row* rows, int64_t room_left,
-                       uint8_t* special) noexcept nogil:
+                       uint8_t* special, int want) noexcept nogil:
     """The records of one body into `rows`; how many, -1 for bytes that are no records, or more."""
     cdef int64_t place = 0, count = 0
     while place < length:
         if count == room_left or not read_row(data + place, length - place, &rows[count]):
             return -1
         special[count] = (1 if rows[count].sys_flag & SYS_FLAG_COMPRESSED else 0) | (
-            0 if is_plain(&rows[count]) else 2) | (
+            0 if not want & (WANT_ITEMS | WANT_JSON) or is_plain(&rows[count]) else 2) | (
             0 if is_ascii(rows[count].topic, rows[count].topic_length) else 4)
         place += rows[count].size
         count += 1
@@ -350,7 +353,7 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
             data = &view[0]
             with nogil:
                 count = read_rows(data, length, rows + filled, row_count - filled,
-                                  special + filled)
+                                  special + filled, want)
             if count < 0:
                 raise RecordError(f"a body of {length} bytes: no records, or more than were counted")
             filled += count

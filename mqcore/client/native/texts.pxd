@@ -1,6 +1,6 @@
 # Columns of text that are made of records: keys, ids, hosts, properties as JSON.
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcmp, memcpy, strlen
 
 from mqcore.client.native.rows cimport Item, Row, next_item
 from mqcore.endian cimport load_i32
@@ -83,6 +83,28 @@ cdef inline int32_t write_host(uint8_t* target, const uint8_t* host, bint is_v6)
     place += 1
     return place + put_number(
         target + place, load_i32(host + (ADDRESS_V6_SIZE if is_v6 else ADDRESS_V4_SIZE)))
+
+
+# The host that was written last, and where: most rows have the one of the row before.
+cdef struct LastHost:
+    const uint8_t* host         # NULL: none yet
+    bint is_v6
+    int64_t place
+    int32_t length
+
+
+cdef inline int32_t write_host_again(uint8_t* target, int64_t place, const uint8_t* host, bint is_v6,
+                                     LastHost* last) noexcept nogil:
+    """The same at a place of a column, copied from the row before where it is the same host."""
+    cdef int32_t size = HOST_V6_SIZE if is_v6 else HOST_V4_SIZE
+    if last.host == NULL or last.is_v6 != is_v6 or memcmp(last.host, host, size) != 0:
+        last.length = write_host(target + place, host, is_v6)
+        last.host = host
+        last.is_v6 = is_v6
+    else:
+        memcpy(target + place, target + last.place, last.length)
+    last.place = place
+    return last.length
 
 
 cdef inline int32_t put_json_byte(uint8_t* target, uint8_t byte) noexcept nogil:
