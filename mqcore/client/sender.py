@@ -33,6 +33,7 @@ from mqcore.client.message import MessageQueue, SendResult, SendStatus
 from mqcore.client.native.sends import SendFrames
 from mqcore.client.pool import client_request
 from mqcore.client.producer_config import ProducerConfig
+from mqcore.client.send_header import send_fields
 from mqcore.client.sending import Sending
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode
 from mqcore.wire.command import Ext, encode, next_opaque
@@ -311,18 +312,16 @@ class Sender:
             language=LanguageCode(client.language).name, unit_mode=client.unit_mode)
 
     def _ext(self, sending: Sending, queue: MessageQueue, born_ms: int) -> Ext:
-        properties = dict(sending.properties)
+        properties, config = sending.properties, self.config
         is_retry = sending.topic.startswith(_RETRY_PREFIX)
-        text = encode_properties(properties)
-        return {
-            "a": self.group, "b": queue.topic, "c": self.config.template_topic,
-            "d": str(self.config.template_queue_count), "e": str(queue.queue_id),
-            "f": str(sending.sys_flag), "g": str(born_ms), "h": str(sending.message.flag),
-            "i": text, "j": properties.get(RECONSUME_TIME, "0") if is_retry else "0",
-            "k": "true" if self.instance.config.unit_mode else "false",
-            "l": properties.get(MAX_RECONSUME_TIMES) if is_retry else None,
-            "m": "false" if sending.batch is None else "true", "n": queue.broker_name,
-        }
+        return send_fields(
+            self.group, queue.topic, queue, encode_properties(dict(properties)), born_ms=born_ms,
+            flag=sending.message.flag, sys_flag=sending.sys_flag,
+            template_topic=config.template_topic,
+            template_queue_count=config.template_queue_count,
+            is_batch=sending.batch is not None, unit_mode=self.instance.config.unit_mode,
+            reconsume_times=properties.get(RECONSUME_TIME, "0") if is_retry else "0",
+            reconsume_times_max=properties.get(MAX_RECONSUME_TIMES) if is_retry else None)
 
     async def way_of(self, sending: Sending) -> tuple[MessageQueue, Connection]:
         """The queue and the connection of a send that gets no answer. Raises RocketMQError."""

@@ -9,10 +9,10 @@ import tarfile
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
+from tests.interop.toolchain import unavailable
 from tests.support.stock import CACHE
 
 DOWNLOAD_S = 60
@@ -23,13 +23,6 @@ def cached(name: str) -> Path:
     """Where the sources of `package-version` are, or will be."""
     CACHE.mkdir(parents=True, exist_ok=True)
     return CACHE / name
-
-
-def missing(said: str) -> NoReturn:
-    """Skip the test; in CI fail it."""
-    if os.environ.get("CI", "").lower() in ("1", "true"):
-        pytest.fail(said)
-    pytest.skip(said)
 
 
 def checkout(package: str, repository: str) -> Path:
@@ -75,7 +68,7 @@ def sources(package: str) -> Path:
             capture_output=True, text=True, timeout=DOWNLOAD_S, check=False)
         archives = list(Path(passing).glob("*.tar.gz"))
         if not archives:
-            missing(f"the sources of {name} cannot be had: {done.stderr[-500:]}")
+            unavailable(f"the sources of {name} cannot be had: {done.stderr[-500:]}")
         with tarfile.open(archives[0]) as archive:
             archive.extractall(passing, filter="data")
         if not folder.is_dir():

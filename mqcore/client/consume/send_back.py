@@ -12,7 +12,8 @@ from mqcore.client.errors import RocketMQError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.pool import client_request
 from mqcore.client.received import ReceivedMessage
-from mqcore.wire.codes import RETRY_PREFIX, TEMPLATE_TOPIC, RequestCode
+from mqcore.client.send_header import send_fields
+from mqcore.wire.codes import RETRY_PREFIX, RequestCode
 from mqcore.wire.command import Ext
 from mqcore.wire.properties import (
     MAX_RECONSUME_TIMES,
@@ -23,7 +24,6 @@ from mqcore.wire.properties import (
 
 SEND_BACK_TIMEOUT_S = 5.0
 PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-_QUEUE_COUNT = "4"
 
 log: Final = logging.getLogger("mqcore.client")
 
@@ -83,13 +83,11 @@ class SendBack:
         times_max = kept.pop(MAX_RECONSUME_TIMES)
         try:
             queue = random.choice(await self._instance.routes.queues_to_publish(topic))
-            ext: Ext = {
-                "a": PRODUCER_GROUP, "b": topic, "c": TEMPLATE_TOPIC, "d": _QUEUE_COUNT,
-                "e": str(queue.queue_id), "f": str(message.sys_flag & 0x1),
-                "g": str(time.time_ns() // 1_000_000), "h": str(message.flag),
-                "i": encode_properties(kept), "j": times, "k": "false", "l": times_max,
-                "m": "false", "n": queue.broker_name,
-            }
+            ext = send_fields(
+                PRODUCER_GROUP, topic, queue, encode_properties(kept),
+                born_ms=time.time_ns() // 1_000_000, flag=message.flag,
+                sys_flag=message.sys_flag & 0x1, reconsume_times=times,
+                reconsume_times_max=times_max)
             await self._instance.call(
                 self._instance.routes.master(queue.broker_name),
                 client_request(RequestCode.SEND_MESSAGE_V2, ext, message.stored_body),

@@ -24,6 +24,8 @@ from mqcore.client.errors import (
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.sends import SendFrames
 from mqcore.client.pool import client_request
+from mqcore.client.route import TEMPLATE_QUEUE_COUNT
+from mqcore.client.send_header import send_fields
 from mqcore.spark.broker.catalog import Catalog
 from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.errors import SparkSourceError
@@ -38,7 +40,6 @@ STORED = frozenset({
 })
 PAUSE_S = 0.1
 PAUSE_MAX_S = 2.0
-TEMPLATE_QUEUE_COUNT = 4
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 QUERY_COUNT = 32
 _I64_MAX = (1 << 63) - 1
@@ -178,12 +179,8 @@ class Outbox:
             frames.put(out, int(code), opaque, queue.queue_id, 0, born_ms, chunk.flag, properties,
                        chunk.body, is_batch, False)
             return out
-        ext: Ext = {
-            "a": self._group, "b": chunk.topic, "c": TEMPLATE_TOPIC,
-            "d": str(TEMPLATE_QUEUE_COUNT), "e": str(queue.queue_id), "f": "0", "g": str(born_ms),
-            "h": str(chunk.flag), "i": encode_properties(properties), "j": "0", "k": "false",
-            "m": "true" if is_batch else "false", "n": queue.broker_name,
-        }
+        ext = send_fields(self._group, chunk.topic, queue, encode_properties(properties),
+                          born_ms=born_ms, flag=chunk.flag, is_batch=is_batch)
         command = client_request(code, ext, chunk.body)
         command.opaque = opaque
         self._prepare(command)
