@@ -1,0 +1,89 @@
+"""A standalone cluster of two workers on loopback, started from the pip package."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcore.bench.cpu import process_tree
+from tests.support.stock import free_port
+from tests.support.waiting import wait_until
+
+WORKERS = 2
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+EXECUTOR_CLASS = b"CoarseGrainedExecutorBackend"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """master: its URL; workers: pids of their JVMs."""
+
+    master: str
+    workers: tuple[int, ...]
+
+    def executors(self) -> list[int]:
+        """Pids of the executors' JVMs."""
+        found = []
+        for worker in self.workers:
+            for pid in process_tree(worker):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if EXECUTOR_CLASS in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        found.append(pid)
+        return found
+
+
+@contextlib.contextmanager
+def standalone(folder: Path) -> Iterator[Cluster]:
+    """Master and workers; their logs and work are below `folder`."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    (folder / "conf").mkdir(parents=True)
+    environment = {
+        **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(folder / "conf"), "SPARK_DAEMON_MEMORY": "128m",
+        "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+    environment.pop("PYTHONPATH", None)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> int:
+        with (folder / f"{name}.log").open("wb") as log:
+            started.append(subprocess.Popen(
+                [home / "bin/spark-class", f"org.apache.spark.deploy.{arguments[0]}",
+                 *arguments[1:]],
+                env=environment, stdout=log, stderr=log, start_new_session=True))
+        return started[-1].pid
+
+    port, page = free_port(), free_port()
+    url = f"spark://127.0.0.1:{port}"
+    try:
+        start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port),
+              "--webui-port", str(page))
+        workers = tuple(
+            start(f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--cores", "1",
+                  "--memory", "768m", "--webui-port", "0", "--work-dir",
+                  str(folder / f"work{number}"), url) for number in range(WORKERS))
+        wait_until(lambda: _alive(page) == WORKERS, "all workers are registered", 240)
+        yield Cluster(url, workers)
+    finally:
+        for process in reversed(started):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _alive(page: int) -> int:
+    """How many workers the master has; 0 while its page does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=10) as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return 0

@@ -1,0 +1,99 @@
+"""Executors on a cluster, that get mqcore as an archive, and are killed."""
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcore.client import Reader
+from tests.interop.toolchain import unavailable
+from tests.spark.standalone import standalone
+from tests.spark.world import World
+from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+COUNT = 24_000
+EACH = 8_000                          # of a micro-batch
+LIMIT_S = 280
+
+
+def archive(folder: Path) -> Path:
+    """What `pip install --no-deps --target` makes of mqcore, as an archive; `lib` stays."""
+    lib, made = folder / "lib", folder / "mqcore.tar.gz"
+    shutil.copytree(ROOT / "mqcore", lib / "mqcore", ignore=shutil.ignore_patterns(
+        "*.pyx", "*.pxd", "*.c", "*.h", "__pycache__"))     # mqcore/workers is a link, and followed
+    shutil.copytree(ROOT / "config", lib / "mqcore/config")
+    for module in ROOT.glob("pyspark_*.py"):
+        shutil.copy2(module, lib)
+    with tarfile.open(made, "w:gz", compresslevel=1) as file:
+        for one in lib.iterdir():
+            file.add(one, one.name)
+    return made
+
+
+def bare_python(folder: Path) -> Path:
+    """An interpreter that knows nothing of the project: others' packages are on its path only."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder / "bin/python"
+
+
+@pytest.fixture
+def world(broker: MqcoreProcess) -> Iterator[World]:
+    """The broker without this process's session: the driver is another one."""
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        unavailable("needs pyspark (pip install 'mqcore[spark]') and Java 17")
+    with World(None, broker.namesrv_addr) as made:
+        yield made
+
+
+@pytest.mark.timeout(600)
+def test_an_executor_that_is_killed_in_a_batch_costs_nothing(world: World, tmp_path: Path) -> None:
+    source, target = world.topic(4), world.topic(4)
+    world.send(source, COUNT)
+    python, others = bare_python(tmp_path / "bare"), sysconfig.get_path("purelib")
+    packed = archive(tmp_path)
+    asked = {"master": "", "namesrv": world.namesrv, "source": source, "target": target,
+             "checkpoint": str(tmp_path / "checkpoint"), "archive": str(packed), "path": others,
+             "each": EACH}
+    with standalone(tmp_path / "cluster") as cluster, (tmp_path / "driver.log").open("wb") as log:
+        asked["master"] = cluster.master
+        driver = subprocess.Popen(
+            [python, "-P", "-m", "copy_topic", json.dumps(asked)], cwd=tmp_path, stderr=log,
+            stdout=subprocess.PIPE, env={
+                **os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYTHONPATH": f"{tmp_path / 'lib'}:{others}:{ROOT / 'tests/spark/programs'}"})
+        try:
+            wait_until(lambda: stored(world, target) > EACH // 8, "the first batch is written",
+                       LIMIT_S)
+            killed = cluster.executors()[0]
+            at = stored(world, target)
+            os.kill(killed, signal.SIGKILL)
+            said, _ = driver.communicate(timeout=LIMIT_S)
+        finally:
+            driver.kill()
+            driver.wait()
+    assert driver.returncode == 0, (tmp_path / "driver.log").read_text()
+    assert at < COUNT
+    assert sum(json.loads(said)["rows"]) == COUNT
+    assert numbers(world, target) == list(range(COUNT))
+
+
+def stored(world: World, topic: str) -> int:
+    """Messages of a topic."""
+    return world.admin.topic_stats(topic).message_count
+
+
+def numbers(world: World, topic: str) -> list[int]:
+    with Reader(topic, namesrv=world.namesrv, start="earliest", stop="latest") as reader:
+        return sorted(int(message.body.split(b":")[0]) for message in reader)
