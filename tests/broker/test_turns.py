@@ -203,7 +203,7 @@ def beat(version: int, prefix: str, topics: int, **subscription: str) -> bytes:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = make_bench(settings_in(tmp_path / "store"))
+    made = make_bench(settings_in(tmp_path / "store", "processes.subscription_count_max=200000"))
     with collecting():
         yield made
 
