@@ -143,7 +143,7 @@ cpdef enum:
 # == Part 2: shared memory =========================================================================
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 5
+    SHM_LAYOUT_VERSION = 6
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -310,6 +310,7 @@ cdef struct SubscriptionEntry "mq_subscription_entry":
     int32_t kind                         # SUBSCRIPTION_
     int32_t code_count
     int32_t codes[SUBSCRIPTION_CODE_COUNT_MAX]
+    int32_t life                         # raised when the place goes to another pair (T4)
     uint8_t group_length
     uint8_t topic_length
     uint8_t group[GROUP_LENGTH_MAX]
@@ -422,6 +423,8 @@ cdef struct ShmHead "mq_shm_head":
     int64_t subscription_index_start
     int32_t subscription_capacity
     int32_t subscription_count           # the coordinator
+    int32_t subscription_looked          # where it looks for a place that can go to another pair
+    uint8_t pad_subscriptions[4]
     int64_t queues_start
     int64_t queue_index_start
     int32_t queue_capacity

@@ -366,6 +366,7 @@ class Coordinator:
         """A frame: what is urgent is done at once, the rest goes to the other lane."""
         try:
             command = wire.decode(item.frame)
+            command.body = item.body or command.body     # a long one is not copied
         except wire.FrameError as error:
             log.warning("connection from %s closed: %s", item.remote, error)
             self._rings.taken(item.connection, item.shares, item.size)

@@ -19,6 +19,8 @@ from mqcore.shm.tables import TableFullError, TableWriter
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 from mqcore.wire.topics import TopicConfig
 
+FORGOTTEN_AT_ONCE = 512            # filters of groups that are gone, when there is no room
+
 
 def within_i32(broker_id: int) -> int:
     """The id as shared memory holds it; nobody has brokers beyond, but a file may name them."""
@@ -112,6 +114,15 @@ class SharedTables:
 
     def _full(self, publish: Callable[[], None]) -> None:
         try:
-            publish()
+            self._publish(publish)
         except TableFullError as error:
             raise TablesFull(str(error)) from error
+
+    def _publish(self, publish: Callable[[], None]) -> None:
+        """What is kept for groups that are gone makes room."""
+        try:
+            publish()
+        except TableFullError:
+            if not self._filters.forget_dead(FORGOTTEN_AT_ONCE):
+                raise
+            publish()

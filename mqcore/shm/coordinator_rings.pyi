@@ -9,6 +9,7 @@ class Forwarded(NamedTuple):
     remote: str
     fast_port: bool
     frame: bytes
+    body: bytes
     repeated: bool
     shares: int
     size: int
@@ -25,6 +26,12 @@ class Commit(NamedTuple):
     topic: str
     queue_id: int
     offset: int
+
+class LongFrame:
+    def __init__(self, connection: int, header_size: int, body_size: int) -> None: ...
+    def add_for_test(self, part: bytes) -> bool: ...
+    @property
+    def texts(self) -> tuple[bytes, bytes]: ...
 
 class CoordinatorRings:
     dropped: int

@@ -3,9 +3,11 @@ import socket
 from collections import deque
 from typing import NamedTuple
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     ADDRESS_V4_SIZE,
     ADDRESS_V6_SIZE,
@@ -18,6 +20,7 @@ from mqcore.layout cimport (
     CONNECTION_LIFE_MASK,
     CONNECTION_LIFE_SHIFT,
     CONNECTION_SERVING_SHIFT,
+    FRAME_HEADER_WORD,
     FORWARD_CLOSED,
     FORWARD_COMMITS,
     FORWARD_PART_SHARE,
@@ -45,6 +48,7 @@ from mqcore.shm.ring cimport (
 from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer, shm_producer
 
 cdef enum:
+    HEADER_LENGTH_MASK = 0x00FFFFFF
     PART_BYTES_MAX = 256 << 10
     WAITING_BYTES_MAX = 256 << 20     # answers that wait for a serving process that does not take them
 
@@ -58,6 +62,7 @@ class Forwarded(NamedTuple):
     remote: str                # "ip:port"
     fast_port: bool
     frame: bytes
+    body: bytes                # of a long frame; then `frame` ends with its header
     repeated: bool             # an earlier coordinator has answered it: no answer
     shares: int                # for `taken`, when it is done
     size: int
@@ -85,6 +90,42 @@ class Commit(NamedTuple):
     offset: int
 
 
+cdef class LongFrame:
+    """A frame that comes in parts. Each of its bytes is copied once, when its part comes."""
+    cdef uint64_t connection
+    cdef bytes header                 # with its word
+    cdef bytes body
+    cdef int64_t size                 # that came
+
+    def __init__(self, uint64_t connection, int64_t header_size, int64_t body_size):
+        self.connection = connection
+        self.header = PyBytes_FromStringAndSize(NULL, header_size)
+        self.body = PyBytes_FromStringAndSize(NULL, body_size)
+        self.size = 0
+
+    cdef bint add(self, const uint8_t* part, int64_t length) except -1:
+        """Returns whether it is whole. Nobody else has seen the bytes before."""
+        cdef int64_t header_size = len(self.header)
+        cdef int64_t whole = header_size + len(self.body)
+        cdef int64_t of_header = min(max(header_size - self.size, 0), length)
+        if self.size + length > whole:
+            raise ValueError(f"a frame of {whole} bytes: {self.size + length} came")
+        memcpy(PyBytes_AS_STRING(self.header) + self.size, part, of_header)
+        self.size += of_header
+        memcpy(PyBytes_AS_STRING(self.body) + self.size - header_size, part + of_header,
+               length - of_header)
+        self.size += length - of_header
+        return self.size == whole
+
+    def add_for_test(self, bytes part) -> bool:
+        return self.add(<const uint8_t*><const char*>part, len(part))
+
+    @property
+    def texts(self) -> tuple[bytes, bytes]:
+        """Header with its word, and body: once all has come."""
+        return self.header, self.body
+
+
 cdef class CoordinatorRings:
     """Receives from and answers to every serving process of a run. One thread."""
     cdef Segment segment
@@ -92,7 +133,7 @@ cdef class CoordinatorRings:
     cdef Ring answers[SERVING_COUNT_MAX]
     cdef list waiting                 # per serving process: answers that found no room
     cdef list waiting_bytes
-    cdef dict begun                   # (serving, place): connection and parts of a frame, not whole yet
+    cdef dict begun                   # (serving, place): the LongFrame that is not whole yet
     cdef dict done                    # connection: shares and bytes that are done and not said (N5)
     cdef list lives                   # incarnation of each serving process
     cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
@@ -143,41 +184,48 @@ cdef class CoordinatorRings:
             return Closed(head.connection)
         if kind in (FORWARD_UNREAD, FORWARD_READS):
             return Reading(head.connection, kind == FORWARD_READS)
-        shares, size = FORWARD_PART_SHARE if head.part else 1, length
-        frame = (<const char*>payload)[:length]
+        shares, size, body = 1, length, b""
+        cdef LongFrame joined
         if head.part:
-            frame = self.join(serving, head, frame)
-            if frame is None:
+            joined = self.join(serving, head, payload, length)
+            if joined is None:
                 return None
-            size = len(frame)
+            shares, size = FORWARD_PART_SHARE, joined.size
+            frame, body = joined.header, joined.body
+        else:
+            frame = (<const char*>payload)[:length]
         address_size = ADDRESS_V6_SIZE if head.address_is_v6 else ADDRESS_V4_SIZE
         address = socket.inet_ntop(socket.AF_INET6 if head.address_is_v6 else socket.AF_INET,
                                    (<const char*>head.address)[:address_size])
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
-                         bool(head.fast_port), frame, kind == FORWARD_REPEATED, shares, size)
+                         bool(head.fast_port), frame, body, kind == FORWARD_REPEATED, shares, size)
 
-    cdef object join(self, int serving, ForwardHead* head, bytes part):
+    cdef LongFrame join(self, int serving, ForwardHead* head, const uint8_t* part, int32_t length):
         """The whole frame with its last part; None before, and when it began with an earlier coordinator."""
         key = (serving, head.part >> PART_PLACE_SHIFT)
+        cdef LongFrame frame
         if not head.part & PART_NEXT:
-            self.begun[key] = (head.connection, [])
-        connection, parts = self.begun.get(key, (None, None))
-        if connection != head.connection:
-            self.taken(head.connection, FORWARD_PART_SHARE, len(part))
+            self.begun[key] = LongFrame(
+                head.connection, FRAME_HEADER_WORD + (load_i32(part) & HEADER_LENGTH_MASK),
+                head.body_size)
+        frame = self.begun.get(key)
+        if frame is None or frame.connection != head.connection:
+            self.taken(head.connection, FORWARD_PART_SHARE, length)
             return None
-        parts.append(part)
-        if head.part & PART_MORE:
+        if not frame.add(part, length):
             self.taken(head.connection, FORWARD_PART_SHARE, 0)
             return None
         del self.begun[key]
-        return b"".join(parts)
+        return frame
 
     cdef void give_up(self, uint64_t connection):
         """Frames of a connection that is gone: their other parts will not come."""
-        for key in [key for key, frame in self.begun.items() if frame[0] == connection]:
-            _, parts = self.begun.pop(key)
-            self.taken(connection, 0, sum(map(len, parts)))
+        cdef LongFrame frame
+        for key, frame in list(self.begun.items()):
+            if frame.connection == connection:
+                del self.begun[key]
+                self.taken(connection, 0, frame.size)
 
     cdef int life(self, int serving):
         return self.segment.shm.slots[SLOT_SERVING + serving].incarnation & CONNECTION_LIFE_MASK
@@ -194,14 +242,16 @@ cdef class CoordinatorRings:
         of its predecessor is dropped.
         """
         lives = [self.life(i) for i in range(self.segment.shm.head.serving_count)]
+        cdef LongFrame frame
         changed = [i for i, life in enumerate(lives) if life != self.lives[i]]
         self.lives = lives
         for i in changed:
             self.waiting[i] = deque(one for one in self.waiting[i] if not self.is_stale(one[0]))
             self.waiting_bytes[i] = sum(len(one[4]) for one in self.waiting[i])
         if changed:
-            self.begun = {key: frame for key, frame in self.begun.items()
-                          if not self.is_stale(frame[0])}
+            for key, frame in list(self.begun.items()):
+                if self.is_stale(frame.connection):
+                    del self.begun[key]
             self.done = {one: done for one, done in self.done.items() if not self.is_stale(one)}
         return bool(changed)
 

@@ -24,7 +24,7 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.reserve cimport shm_reserve
 from mqcore.shm.segment cimport Segment, Shm
-from mqcore.shm.tables cimport Look, look_begin, look_holds, name_hash, subscription_place
+from mqcore.shm.tables cimport Look, look_begin, look_holds, name_hash, subscription_known, subscription_place
 
 from mqcore.shm.tables import TableFullError
 
@@ -241,7 +241,26 @@ cdef class FilterWriter:
 
     def remove_program(self, str group, str topic) -> None:
         """Forget it: pulls that need it go to the coordinator."""
-        self.clear(subscription_place(self.shm, group, topic))
+        cdef int32_t place = subscription_known(self.shm, group, topic)
+        if place >= 0:
+            self.clear(place)
+
+    def forget_dead(self, int count_max) -> int:
+        """
+        Forget up to so many programs of groups that are gone, whose places others need; returns how
+        many. A group that comes back says them again.
+        """
+        cdef FilterEntry* entry
+        cdef int32_t number, count = 0
+        for number in range(self.shm.head.subscription_count):
+            entry = &self.shm.filters[number]
+            if (entry.kind != FILTER_NONE and entry.dead_ms >= entry.born_ms
+                    and not self.shm.subscriptions[number].live):
+                self.clear(number)
+                count += 1
+                if count == count_max:
+                    break
+        return count
 
     def programs(self) -> list[tuple[str, str]]:
         """(group, topic) of all that are shown."""
@@ -263,8 +282,9 @@ cdef class FilterWriter:
             self.close(&self.shm.filters[place])
 
     def remove_codes(self, str group, str topic) -> None:
-        self.clear(self.shm.head.subscription_capacity + subscription_place(
-            self.shm, group, topic))
+        cdef int32_t place = subscription_known(self.shm, group, topic)
+        if place >= 0:
+            self.clear(self.shm.head.subscription_capacity + place)
 
     # -- expressions of pulls ------------------------------------------------------------------------
 
@@ -336,14 +356,15 @@ cdef class FilterReader:
     def program(self, str group, str topic):
         """What is shown of a group's SQL92 filter, or None."""
         cdef FilterView view
-        if not filter_look(self.shm, subscription_place(self.shm, group, topic), &view):
+        cdef int32_t place = subscription_known(self.shm, group, topic)
+        if place < 0 or not filter_look(self.shm, place, &view):
             return None
         return self.described(&view)
 
     def codes(self, str group, str topic):
         cdef FilterView view
-        if not filter_look(self.shm, filter_codes_place(
-                self.shm, subscription_place(self.shm, group, topic)), &view):
+        cdef int32_t place = subscription_known(self.shm, group, topic)
+        if place < 0 or not filter_look(self.shm, filter_codes_place(self.shm, place), &view):
             return None
         return self.described(&view)
 

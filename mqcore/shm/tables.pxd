@@ -9,6 +9,9 @@
 #   T3  A change of an entry makes `sequence` odd, writes, and makes it even again; a reader that saw
 #       an odd or a changed sequence reads again, some thousand times, and then takes the entry for
 #       absent: its writer died. Queues have no sequence: their words are single.
+#   T4  When the table of subscriptions is full, the place of a pair that is gone, and has no filter,
+#       goes to another one: `life` is raised, the key is changed under `sequence`. Who keeps a number
+#       keeps the life beside it. A search beside that may miss a pair: then the coordinator is asked.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.atomics cimport acquire_fence, cpu_pause, load_i32_acquire
@@ -23,7 +26,8 @@ cdef struct TopicView:             # a consistent copy
     int32_t flags
 
 cdef struct SubscriptionView:
-    int32_t number                 # of its entry, and of its filter (filters.pxd)
+    int32_t number                 # of its entry, and of its filter (filters.pxd) ...
+    int32_t life                   # ... as long as the entry has this one (T4)
     int32_t sequence               # that it was copied under: another one now says that it changed
     int64_t version
     int32_t kind
@@ -96,6 +100,11 @@ cdef int32_t subscription_number(Shm* shm, const uint8_t* group, int32_t group_l
                                  uint64_t hash) noexcept nogil
 # The entry number of a pair, given one that is not live if need be. Raises TableFullError, ValueError.
 cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1
+cdef int32_t subscription_known(Shm* shm, str group, str topic) except -2    # -1: it has none
+# Group and topic of an entry (GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX bytes) in that life; False: it is over.
+cdef bint subscription_names(const Shm* shm, int32_t number, int32_t life, uint8_t* group,
+                             int32_t* group_length, uint8_t* topic,
+                             int32_t* topic_length) noexcept nogil
 cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length,
                             const uint8_t* topic, int32_t topic_length,
                             SubscriptionView* view) noexcept nogil

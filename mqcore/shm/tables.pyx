@@ -10,6 +10,7 @@ from mqcore.atomics cimport (
 )
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
+    FILTER_NONE,
     GROUP_CONSUME_ENABLED,
     GROUP_LENGTH_MAX,
     GROUP_PULL_ASKS,
@@ -164,7 +165,8 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
                             const uint8_t* topic, int32_t topic_length,
                             SubscriptionView* view) noexcept nogil:
     cdef uint64_t hash = name_hash(topic, topic_length, name_hash(group, group_length, 0))
-    cdef int32_t number = subscription_number(shm, group, group_length, topic, topic_length, hash)
+    cdef Key key = pair_key(group, group_length, topic, topic_length, hash)
+    cdef int32_t number = subscription_at(shm, &key)
     cdef SubscriptionEntry* entry
     cdef int32_t live
     cdef Look look
@@ -173,8 +175,9 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
     entry = &shm.subscriptions[number]
     look.count = 0
     while look_begin(&look, &entry.sequence):                            # T3
-        live = entry.live
+        live = entry.live and subscription_has(shm, number, &key)        # T4
         view.number = number
+        view.life = entry.life
         view.sequence = look.sequence
         view.version = entry.version
         view.kind = entry.kind
@@ -183,6 +186,24 @@ cdef bint subscription_find(Shm* shm, const uint8_t* group, int32_t group_length
         if look_holds(&look, &entry.sequence):
             return live
     return False                       # its writer died in between: ask the coordinator
+
+
+cdef bint subscription_names(const Shm* shm, int32_t number, int32_t life, uint8_t* group,
+                             int32_t* group_length, uint8_t* topic,
+                             int32_t* topic_length) noexcept nogil:
+    cdef const SubscriptionEntry* entry = &shm.subscriptions[number]
+    cdef Look look
+    look.count = 0
+    while look_begin(&look, &entry.sequence):                            # T3
+        if entry.life != life:
+            return False
+        group_length[0] = entry.group_length
+        topic_length[0] = min(<int32_t>entry.topic_length, <int32_t>TOPIC_LENGTH_MAX)
+        memcpy(group, entry.group, group_length[0])
+        memcpy(topic, entry.topic, topic_length[0])
+        if look_holds(&look, &entry.sequence):
+            return True
+    return False
 
 
 cdef int32_t queue_find(Shm* shm, const uint8_t* topic, int32_t length, int32_t queue_id,
@@ -262,28 +283,87 @@ cdef int32_t granted(bint room, int32_t number, str what) except -1:
     return number
 
 
-cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1:
-    raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
-    raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
-    cdef Key key = key_of_pair(raw_group, raw_topic)
-    cdef int32_t number = subscription_at(shm, &key)
-    cdef SubscriptionEntry* entry
-    if number >= 0:
-        return number
-    number = free_place(shm.head.subscription_count, shm.head.subscription_capacity,
-                        "subscription")
-    granted(shm_grow(shm, shm.subscriptions, sizeof(SubscriptionEntry), number)
-            and shm_grow(shm, shm.filters, sizeof(FilterEntry), number)
-            and shm_grow(shm, shm.filters + shm.head.subscription_capacity, sizeof(FilterEntry),
-                         number), number, "subscription")
-    entry = &shm.subscriptions[number]
+cdef void name_entry(Shm* shm, int32_t number, const Key* key) noexcept nogil:
+    """Give a subscription's place to a pair."""
+    cdef SubscriptionEntry* entry = &shm.subscriptions[number]
+    open_entry(&entry.sequence)
+    entry.life += 1
+    entry.live = 0
     entry.hash = key.hash
     entry.group_length = <uint8_t>key.name_length
     entry.topic_length = <uint8_t>key.topic_length
     memcpy(entry.group, key.name, key.name_length)
     memcpy(entry.topic, key.topic, key.topic_length)
-    entry.live = 0
-    shm.head.subscription_count = number + 1
+    close_entry(&entry.sequence)
+
+
+cdef void index_forget(Shm* shm, int32_t number) noexcept nogil:
+    """
+    Take a subscription's number out of the index; what lies behind it moves up. Each number is
+    stored at its new place before it goes from the old one: a writer that dies in between leaves one
+    twice, which does no harm.
+    """
+    cdef int32_t* index = shm.subscription_index
+    cdef int32_t mask = shm.head.subscription_capacity * 2 - 1
+    cdef int32_t hole = <int32_t>(shm.subscriptions[number].hash & <uint64_t>mask)
+    cdef int32_t at, home
+    while index[hole] != number + 1:
+        if index[hole] == 0:
+            return                     # its writer died before it was there
+        hole = (hole + 1) & mask
+    at = (hole + 1) & mask
+    while index[at] != 0:
+        home = <int32_t>(shm.subscriptions[index[at] - 1].hash & <uint64_t>mask)
+        if (at - home) & mask >= (at - hole) & mask:
+            store_i32_release(&index[hole], index[at])
+            hole = at
+        at = (at + 1) & mask
+    store_i32_release(&index[hole], 0)
+
+
+cdef int32_t place_that_is_free(Shm* shm) noexcept nogil:
+    """The number of a pair that is gone and has no filter (T4), now in no index; -1: there is none."""
+    cdef int32_t count = shm.head.subscription_count
+    cdef int32_t i, number
+    for i in range(count):
+        number = shm.head.subscription_looked % count
+        shm.head.subscription_looked = number + 1
+        if (shm.subscriptions[number].live == 0 and shm.filters[number].kind == FILTER_NONE
+                and shm.filters[shm.head.subscription_capacity + number].kind == FILTER_NONE):
+            index_forget(shm, number)
+            return number
+    return -1
+
+
+cdef int32_t subscription_known(Shm* shm, str group, str topic) except -2:
+    raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
+    raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
+    cdef Key key = key_of_pair(raw_group, raw_topic)
+    return subscription_at(shm, &key)
+
+
+cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1:
+    raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
+    raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
+    cdef Key key = key_of_pair(raw_group, raw_topic)
+    cdef int32_t number = subscription_at(shm, &key)
+    cdef int32_t next = shm.head.subscription_count
+    if number >= 0:
+        return number
+    if next < shm.head.subscription_capacity and (
+            shm_grow(shm, shm.subscriptions, sizeof(SubscriptionEntry), next)
+            and shm_grow(shm, shm.filters, sizeof(FilterEntry), next)
+            and shm_grow(shm, shm.filters + shm.head.subscription_capacity, sizeof(FilterEntry),
+                         next)):
+        number = next
+    else:
+        number = place_that_is_free(shm)
+    if number < 0:
+        free_place(next, shm.head.subscription_capacity, "subscription")
+        granted(False, next, "subscription")
+    name_entry(shm, number, &key)
+    if number == next:
+        shm.head.subscription_count = number + 1
     index_add(shm.subscription_index, shm.head.subscription_capacity, key.hash, number)  # T2
     return number
 
@@ -398,10 +478,7 @@ cdef class TableWriter:
 
     def remove_subscription(self, str group, str topic) -> None:
         """Forget what a group wants of a topic."""
-        raw_group = name_bytes("group", group, GROUP_LENGTH_MAX)
-        raw_topic = name_bytes("topic", topic, TOPIC_LENGTH_MAX)
-        cdef Key key = key_of_pair(raw_group, raw_topic)
-        cdef int32_t number = subscription_at(self.shm, &key)
+        cdef int32_t number = subscription_known(self.shm, group, topic)
         if number >= 0:
             open_entry(&self.shm.subscriptions[number].sequence)
             self.shm.subscriptions[number].live = 0

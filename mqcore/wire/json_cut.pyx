@@ -57,9 +57,12 @@ def cut(const uint8_t[::1] text not None, size_t at, size_t wanted, size_t most)
     return found.place, found.how, found.values
 
 
-def past_space(const uint8_t[::1] text not None, size_t at) -> int:
-    """The place of the first character from `at` on that is no white space of JSON."""
-    cdef size_t length = text.shape[0]
+def past_space(const uint8_t[::1] text not None, size_t at, size_t most) -> int:
+    """
+    The place of the first character from `at` on that is no white space of JSON, or `most` behind
+    `at` if there are more.
+    """
+    cdef size_t length = min(<size_t>text.shape[0], at + most)
     while at < length and text[at] in (c' ', c'\t', c'\r', c'\n'):
         at += 1
     return at

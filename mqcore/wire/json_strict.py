@@ -19,6 +19,7 @@ SCALAR_SIZE_MAX: Final = 1 << 20        # bytes of one string or number in a lon
 MEMBERS_MAX: Final = 1 << 18            # ... and members of one object: what has no pause
 _PART_SIZE: Final = 32 << 10            # bytes that are read between two pauses
 _ITEMS_A_TURN: Final = 4_000            # items of containers that are let go between two
+_TOO_LONG: Final = f"a string, a number or blanks of more than {SCALAR_SIZE_MAX} bytes"
 
 _DECODER = msgspec.json.Decoder()
 _MARK = 0x7F                            # before the digits of a bare key: strings begin otherwise
@@ -86,7 +87,7 @@ def _raise_if_cut(raw: bytes, error: Exception) -> None:
 
 
 def _has_end(raw: bytes) -> bool:
-    return raw.rstrip()[-1:] in (b"}", b"]", b"")
+    return raw[-WHOLE_SIZE_MAX:].rstrip()[-1:] in (b"}", b"]", b"")
 
 
 def _bare(value: Any, depth: int) -> Any:
@@ -120,7 +121,7 @@ class _Parts:
 
     def document(self) -> Generator[None, None, Any]:
         """The value, with pauses. Raises OtherForm."""
-        at = past_space(self._raw, 0)
+        at = self._past_space(0)
         if self._raw[at:at + 1] not in (b"{", b"["):
             if len(self._raw) > SCALAR_SIZE_MAX:
                 raise JsonError(f"a string or a number of more than {SCALAR_SIZE_MAX} bytes")
@@ -133,8 +134,7 @@ class _Parts:
             self._take_count(values)
             if how == CUT_NOWHERE:
                 if place < len(self._raw):
-                    raise JsonError(
-                        f"a string, a number or blanks of more than {SCALAR_SIZE_MAX} bytes")
+                    raise JsonError(_TOO_LONG)
                 if not _has_end(self._raw):
                     raise JsonError(f"the text ends too early, after {len(self._raw)} bytes")
                 raise OtherForm("the text ends in a container")
@@ -148,6 +148,12 @@ class _Parts:
                 at = self._leave(place)
                 if not self._open:
                     return self.value
+
+    def _past_space(self, at: int) -> int:
+        place = past_space(self._raw, at, SCALAR_SIZE_MAX)
+        if place - at == SCALAR_SIZE_MAX:
+            raise JsonError(_TOO_LONG)
+        return place
 
     def _enter(self, place: int) -> dict[Any, Any] | list[Any]:
         if len(self._open) > DEPTH_MAX:
@@ -187,7 +193,7 @@ class _Parts:
             bracket = b"}" if isinstance(self._open.pop(), dict) else b"]"
             if raw[place:place + 1] != bracket:
                 raise OtherForm("another bracket")
-            place = past_space(raw, place + 1)
+            place = self._past_space(place + 1)
             if not self._open:
                 if place != len(raw):
                     raise OtherForm("something behind the end")

@@ -148,15 +148,31 @@ def test_one_connection_has_a_limit_of_groups(
     assert [producer(bench, name).code for name in ("P", "Q", "R", "P")] == [0, 0, 1, 0]
 
 
-def test_all_subscriptions_together_have_a_limit(tmp_path: Path) -> None:
+def test_a_connection_has_half_of_the_places_for_subscriptions_that_it_finds(
+    tmp_path: Path,
+) -> None:
     bench = make_bench(settings_in(tmp_path, "processes.subscription_count_max=64"))
-    assert bench.heartbeat("G", {f"T{n}": 1 for n in range(60)}).code == 0
-    refused = bench.heartbeat("H", {f"T{n}": 1 for n in range(5)}, connection=2)
-    assert refused.code == 1
-    assert "expected at most 64 of all groups together" in refused.remark
 
+    def says(group: str, count: int, version: int, connection: int = 1) -> str | None:
+        answer = bench.heartbeat(group, {f"T{n}": version for n in range(count)},
+                                 connection=connection)
+        assert answer.code == (0 if answer.remark is None else 1)
+        return answer.remark
+
+    assert "for the subscriptions of group G: 33 more" in (says("G", 33, 1) or "")
+    assert says("G", 20, 1) is None
+    assert says("H", 12, 1) is None
+    assert says("H", 12, 2) is None                     # no more than before
+    assert "group H: 1 more" in (says("H", 13, 3) or "")
+    assert says("I", 16, 1, connection=2) is None       # half of what is left
+    assert says("I", 17, 2, connection=2) is not None
+    assert says("G", 10, 4) is None
+    assert says("H", 14, 4) is None                     # what it gave back
+    assert says("H", 15, 5) is not None
+    assert says("G", 11, 5, connection=3) is None       # of another's group: in its own share
     bench.broker.connection_closed(1)
-    assert bench.heartbeat("H", {f"T{n}": 1 for n in range(5)}, connection=2).code == 0
+    assert says("G", 24, 6, connection=3) is None       # of the 48 that the second does not have
+    assert says("G", 25, 7, connection=3) is not None
 
 
 @pytest.mark.parametrize(("body", "remark"), [

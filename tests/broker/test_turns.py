@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from mqcore.broker.request import Request
+from mqcore.broker.requests.client import DIGEST_BYTES_A_TURN, _digest
 from mqcore.broker.saving import Saving
 from mqcore.broker.tables import config_file
+from mqcore.turns import finished
+from mqcore.wire import fastjson, json_strict
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command
+from mqcore.wire.json_cut import past_space
 from mqcore.wire.topics import TopicConfig
 from mqcore.workers.collector import Collector
 from tests.attacks import coordinator_hogs as hogs
@@ -199,7 +203,7 @@ def beat(version: int, prefix: str, topics: int, **subscription: str) -> bytes:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = make_bench(settings_in(tmp_path / "store"))
+    made = make_bench(settings_in(tmp_path / "store", "processes.subscription_count_max=200000"))
     with collecting():
         yield made
 
@@ -257,6 +261,22 @@ ROOM = FRAME_BYTES - len(HEAD) - len(TAIL)
 def test_neither_do_bodies_as_long_as_a_frame(bench: Bench, inner: bytes) -> None:
     taken = turns_of(bench, [(Code.HEART_BEAT, HEAD + inner + TAIL)])
     assert max(taken) <= UNITS_MAX, taken
+
+
+def test_the_bytes_of_a_long_body_are_looked_at_in_parts() -> None:
+    body = bytes(FRAME_BYTES)
+    assert len(list(_digest(body))) == FRAME_BYTES // DIGEST_BYTES_A_TURN
+    assert finished(_digest(body)) != finished(_digest(body[:-1] + b"x"))
+
+
+def test_blanks_behind_a_body_are_not_all_looked_at() -> None:
+    most = json_strict.SCALAR_SIZE_MAX
+    assert past_space(b" " * (4 * most), 5, most) == 5 + most
+    blanks = b" " * (most - 1)
+    assert finished(fastjson.loads_in_turns(blanks + b"[]" + blanks)) == []
+    for text in (blanks + b" []", b"[]" + blanks + b" "):
+        with pytest.raises(fastjson.JsonError, match="blanks of more than 1048576 bytes"):
+            finished(fastjson.loads_in_turns(text))
 
 
 def test_neither_do_the_largest_locks(bench: Bench) -> None:

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 
 import pytest
 
+from mqcore.shm.filters import FilterReader, FilterWriter
 from mqcore.shm.tables import QueueTable, TableFullError, TableReader, TableWriter
 from mqcore.store.probes.append_probe import AppendProbe
 from tests.store.harness import Run, new_segment
@@ -156,6 +158,55 @@ def test_a_full_subscription_table_names_its_setting(writer):
         writer.publish_subscription("g", f"t{number}", version=1)
     with pytest.raises(TableFullError, match="subscription_count_max"):
         writer.publish_subscription("g", "one more", version=1)
+
+
+def test_places_of_pairs_that_are_gone_go_to_others(writer, reader):
+    dice, shown = random.Random(7), {}
+    for version in range(40 * CAPACITY):
+        pair = f"g{dice.randrange(4)}", f"t{dice.randrange(2 * CAPACITY)}"
+        if pair in shown and dice.random() < 0.5:
+            writer.remove_subscription(*pair)
+            del shown[pair]
+        elif len(shown) < CAPACITY or pair in shown:
+            writer.publish_subscription(*pair, version=version, codes=[version])
+            shown[pair] = version
+        else:
+            with pytest.raises(TableFullError):
+                writer.publish_subscription(*pair, version=version)
+    pairs = [(f"g{group}", f"t{topic}") for group in range(4) for topic in range(2 * CAPACITY)]
+    found = {pair: reader.subscription(*pair) for pair in pairs}
+    assert len(shown) > CAPACITY // 2
+    assert {pair: is_there for pair, is_there in found.items() if is_there} == {
+        pair: (version, TAGS, [version]) for pair, version in shown.items()}
+
+
+def test_a_place_with_a_filter_does_not_go_to_others(segment, writer, reader):
+    filters, program = FilterWriter(segment), {
+        "program": b"p", "expression": "a = 1", "client_version": 1, "born_ms": 5, "now_ms": 5}
+    for number in range(CAPACITY):
+        writer.publish_subscription("g", f"t{number}", version=1, other=True)
+    filters.publish_program("g", "t0", dead_ms=0, **program)
+    filters.publish_program("g", "t1", dead_ms=9, **program)
+    for number in range(2):
+        writer.remove_subscription("g", f"t{number}")
+    with pytest.raises(TableFullError):
+        writer.publish_subscription("g", "new", version=1)
+    assert filters.forget_dead(10) == 1                 # of t1: its group is gone
+    writer.publish_subscription("g", "new", version=2)
+    assert reader.subscription("g", "new") == (2, ALL, [])
+    assert filters.programs() == [("g", "t0")]
+    with pytest.raises(TableFullError):
+        writer.publish_subscription("g", "newer", version=1)
+
+
+def test_looking_for_what_is_not_there_takes_no_place(segment, writer):
+    filters = FilterWriter(segment)
+    for number in range(CAPACITY):
+        filters.remove_program("g", f"x{number}")
+        filters.remove_codes("g", f"x{number}")
+        assert FilterReader(segment).codes("g", f"y{number}") is None
+    for number in range(CAPACITY):
+        writer.publish_subscription("g", f"t{number}", version=1)
 
 
 # -- a busy writer beside a reader -----------------------------------------------------------------

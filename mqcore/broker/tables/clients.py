@@ -56,6 +56,7 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     members: dict[int, Client] = field(default_factory=dict)
     cost: int = 0                          # bytes of the subscriptions ...
+    places: int = 0                        # ... how many they are ...
     payer: int = 0                         # ... and the member in whose share they are
 
 
@@ -83,7 +84,8 @@ class _Memberships:
 class ClientTables:
     """
     Both tables, and the groups of each connection. A connection has a share of the memory for what
-    its heartbeats said; the subscriptions of a group are in the share of one of its members.
+    its heartbeats said, and of the places for subscriptions; those of a group are in the share of
+    one of its members.
     """
 
     def __init__(
@@ -93,8 +95,7 @@ class ClientTables:
         """gone: told of each consumer group whose last member has left."""
         self._publish = publish
         self._gone = gone
-        self._subscription_count_max = subscription_count_max
-        self._subscription_count = 0
+        self._places = Room(subscription_count_max)
         self._room = Room(max(CLIENTS_BYTES_MIN, BYTES_PER_SUBSCRIPTION * subscription_count_max))
         self._empty_bytes = 0              # of producer groups without members
         self.changes = 0                   # of who is here and what they subscribe
@@ -159,27 +160,28 @@ class ClientTables:
             if self.consumers.get(entry.group) is group and (
                     group is None or group.subscriptions is known):
                 break                      # or others changed it meanwhile
-        growth = len(change.result) - len(known)
-        if self._subscription_count + growth > self._subscription_count_max:
-            raise FieldError(
-                f"body: the broker has no room for the subscriptions of group {entry.group}:"
-                f" expected at most {self._subscription_count_max} of all groups together"
-            )
         connection = client.connection
+        pays = group is not None and group.payer == connection
+        places = len(change.result) - (group.places if group is not None and pays else 0)
+        more_places = len(change.result) > len(known)
+        if more_places and not self._places.may_take(connection, places):
+            raise FieldError(
+                f"body: the broker has no room for the subscriptions of group {entry.group:.255}:"
+                f" {places} more, expected less than this connection's share of the"
+                f" {self._places.left} places that are free (processes.subscription_count_max)")
         memberships = self._memberships(connection)
-        paid = group.cost if group is not None and group.payer == connection else 0
-        grows = group is None or change.cost > group.cost
+        paid = group.cost if group is not None and pays else 0
+        grows = group is None or change.cost > group.cost or more_places
         self._join(memberships.consumers, entry.group, client, memberships,
                    change.cost - paid if grows else 0)
         if group is None:
             group = self.consumers[entry.group] = ConsumerGroup(entry.group)
-        self._charge(group, change.cost, connection if grows else group.payer)
+        self._charge(group, change.cost, len(change.result), connection if grows else group.payer)
         joined = connection not in group.members
         group.members[connection] = client
         if change.newer or change.gone:
             self.changes += 1
             group.subscriptions = change.result
-            self._subscription_count += growth
         model_changed = group.message_model != entry.message_model
         if joined or (group.consume_type, group.message_model, group.from_where) != (
                 entry.consume_type, entry.message_model, entry.from_where):
@@ -337,14 +339,15 @@ class ClientTables:
                 result[topic] = known[topic]
             else:
                 del result[topic]
-        self._subscription_count += len(result) - len(group.subscriptions)
         group.subscriptions = result
-        self._charge(group, sum(map(bytes_of, result.values())), group.payer)
+        self._charge(group, sum(map(bytes_of, result.values())), len(result), group.payer)
 
-    def _charge(self, group: ConsumerGroup, cost: int, payer: int) -> None:
-        self._room.take(group.payer, -group.cost)
-        self._room.take(payer, cost)
-        group.cost, group.payer = cost, payer
+    def _charge(self, group: ConsumerGroup, cost: int, places: int, payer: int) -> None:
+        for room, before, now in (
+                (self._room, group.cost, cost), (self._places, group.places, places)):
+            room.take(group.payer, -before)
+            room.take(payer, now)
+        group.cost, group.places, group.payer = cost, places, payer
 
     def _memberships(self, connection: int) -> _Memberships:
         return self._connections.setdefault(connection, _Memberships())
@@ -392,11 +395,10 @@ class ClientTables:
         group.members.pop(connection, None)
         if group.members:
             if group.payer == connection:
-                self._charge(group, group.cost, next(iter(group.members)))
+                self._charge(group, group.cost, group.places, next(iter(group.members)))
             return {}
         del self.consumers[name]
-        self._charge(group, 0, group.payer)
-        self._subscription_count -= len(group.subscriptions)
+        self._charge(group, 0, 0, group.payer)
         self._gone(name)
         return group.subscriptions
 

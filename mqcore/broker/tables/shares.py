@@ -45,8 +45,8 @@ class Shares:
 
 class Room:
     """
-    Bytes of a table that is filled by connections and given back: each gets at most half of what it
-    finds. What is in the table already is never taken away.
+    Bytes or places of a table that is filled by connections and given back: each gets at most half
+    of what it finds. What is in the table already is never taken away.
     """
 
     def __init__(self, size: int) -> None:

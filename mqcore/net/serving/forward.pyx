@@ -121,7 +121,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
         if not header.has_opaque:      # nothing that could be answered
             connection_close(f.transport, c, CLOSE_HEADER, header_length)
             return HANDLE_CLOSE
-        if park == PARK_NOT:
+        if park == PARK_NOT and header_length <= FORWARD_BYTES_MAX:
             return forward_long(f, c, request)
         if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
             reply_plain(f.transport, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,

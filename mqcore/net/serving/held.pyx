@@ -86,6 +86,7 @@ cdef bint want(Held* h, Connection* c, HeldPull* held, const Wanted* wanted) noe
     held_of(c).filter_bytes += filter_size(held)
     held.subscription = wanted.view.number
     held.sequence = wanted.view.sequence
+    held.life = wanted.view.life
     return True
 
 
@@ -96,7 +97,7 @@ cdef void want_anew(Held* h, Connection* c, HeldPull* held) noexcept nogil:
             &h.shm.subscriptions[held.subscription].sequence) == held.sequence:
         return
     wanted.match.filter = NULL
-    if wanted_again(h.wants, held.subscription, &wanted):
+    if wanted_again(h.wants, held.subscription, held.life, &wanted):
         if want(h, c, held, &wanted):
             held.cursor = held.offset
     filter_drop(&h.wants.filters, wanted.match.filter)

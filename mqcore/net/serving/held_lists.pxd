@@ -41,6 +41,7 @@ cdef struct HeldPull:
     Match match                        # codes and filter are its own
     int32_t subscription               # entry that it follows, -1: it brought its own
     int32_t sequence                   # of that entry, when `match` was made of it
+    int32_t life                       # of that entry (T4)
 
 cdef struct Held:
     Transport* transport

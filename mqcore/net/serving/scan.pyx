@@ -1,10 +1,10 @@
 """Walks a consume queue for a pull (broker.md 6.2, 6.3; DefaultMessageStore, MessageFilter)."""
 from libc.errno cimport ENOENT
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
-from mqcore.atomics cimport load_i64_acquire
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.clock cimport steady_ms
 from mqcore.endian cimport load_i64
 from mqcore.filter.bitmap cimport bitmap_has
@@ -110,7 +110,8 @@ cdef bint origin_passes(Reading* r, int32_t queue, const RecordView* view) noexc
     cdef int32_t group_length = q.topic_length - RETRY_PREFIX_LENGTH
     cdef const uint8_t* at = view.properties
     cdef const uint8_t* topic = NULL
-    cdef int32_t topic_length = 0, number
+    cdef int32_t topic_length = 0, number, life
+    cdef uint64_t hash
     cdef PropertyItem item
     cdef FilterView found
     cdef LoadedFilter* filter
@@ -121,14 +122,18 @@ cdef bint origin_passes(Reading* r, int32_t queue, const RecordView* view) noexc
             topic_length = item.value_length
     if topic == NULL:
         return True
-    number = subscription_number(r.shm, group, group_length, topic, topic_length,
-                                 name_hash(topic, topic_length, name_hash(group, group_length, 0)))
+    hash = name_hash(topic, topic_length, name_hash(group, group_length, 0))
+    number = subscription_number(r.shm, group, group_length, topic, topic_length, hash)
     if number < 0:
         return True
+    life = load_i32_acquire(&r.shm.subscriptions[number].life)
     filter = filter_take(&r.wants.filters, r.shm, number, &found)
     if filter == NULL:
         return True
-    passes = filter_passes(filter, view.properties, view.properties_length, &r.transport.work)
+    passes = (life != load_i32_acquire(&r.shm.subscriptions[number].life)              # T4
+              or number != subscription_number(r.shm, group, group_length, topic, topic_length, hash)
+              or filter_passes(filter, view.properties, view.properties_length,
+                               &r.transport.work))
     filter_drop(&r.wants.filters, filter)
     return passes
 

@@ -1,21 +1,23 @@
 """What a pull selects by (broker.md 6.1 steps 5 to 6; FilterAPI, ConsumerFilterManager)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.atomics cimport load_i32_acquire
 from mqcore.filter.loaded cimport filter_drop, filter_take
 from mqcore.layout cimport (
     FILTER_ALL,
     FILTER_CODES,
     FILTER_PROGRAM,
+    GROUP_LENGTH_MAX,
     REQUEST_TEXT_MAX,
     SUBSCRIPTION_ALL,
     SUBSCRIPTION_CODES,
     SUBSCRIPTION_CODE_COUNT_MAX,
     SUBSCRIPTION_OTHER,
     SUBSCRIPTION_TAGS,
-    SubscriptionEntry,
+    TOPIC_LENGTH_MAX,
 )
 from mqcore.shm.filters cimport FilterView, filter_codes_place, filter_of_request
-from mqcore.shm.tables cimport subscription_find
+from mqcore.shm.tables cimport subscription_find, subscription_names
 from mqcore.store.record cimport java_hash
 from mqcore.store.topic_names cimport is_retry_topic
 from mqcore.text cimport is_literal, put_literal
@@ -67,6 +69,18 @@ cdef bint take_filter(Wants* w, int32_t place, int32_t kind, int64_t version,
         return False
     wanted.match.filter = filter
     return True
+
+
+cdef bint take_filter_of(Wants* w, int32_t place, int32_t kind, int64_t version,
+                         Wanted* wanted) noexcept nogil:
+    """The filter of `wanted.view`, unless its place has gone to another pair meanwhile (T4)."""
+    if not take_filter(w, place, kind, version, wanted):
+        return False
+    if load_i32_acquire(&w.shm.subscriptions[wanted.view.number].life) == wanted.view.life:
+        return True
+    filter_drop(&w.filters, wanted.match.filter)
+    wanted.match.filter = NULL
+    return False
 
 
 cdef bint take_request_filter(Wants* w, const uint8_t* text, int32_t length,
@@ -133,9 +147,10 @@ cdef bint wanted_known(Wants* w, const uint8_t* group, int32_t group_length, con
         return False
     wanted.match.kind = view.kind
     if view.kind == SUBSCRIPTION_OTHER:
-        return w.filters_enabled and take_filter(w, view.number, FILTER_PROGRAM, version, wanted)
+        return w.filters_enabled and take_filter_of(w, view.number, FILTER_PROGRAM, version, wanted)
     if view.kind == SUBSCRIPTION_CODES:
-        return take_filter(w, filter_codes_place(w.shm, view.number), FILTER_CODES, version, wanted)
+        return take_filter_of(w, filter_codes_place(w.shm, view.number), FILTER_CODES, version,
+                              wanted)
     wanted.match.code_count = view.code_count
     return True
 
@@ -147,11 +162,12 @@ cdef bint wanted_by(Wants* w, const PullRequest* request, Wanted* wanted) noexce
                         request.version, wanted)
 
 
-cdef bint wanted_again(Wants* w, int32_t number, Wanted* wanted) noexcept nogil:
-    cdef const SubscriptionEntry* entry = &w.shm.subscriptions[number]
+cdef bint wanted_again(Wants* w, int32_t number, int32_t life, Wanted* wanted) noexcept nogil:
+    cdef uint8_t[GROUP_LENGTH_MAX] group
+    cdef uint8_t[TOPIC_LENGTH_MAX] topic
+    cdef int32_t group_length, topic_length
     cdef SubscriptionView now
     # the filter comes after its subscription: it has to be as new
-    return (subscription_find(w.shm, entry.group, entry.group_length, entry.topic,
-                              entry.topic_length, &now)
-            and wanted_known(w, entry.group, entry.group_length, entry.topic, entry.topic_length,
-                             now.version, wanted))
+    return (subscription_names(w.shm, number, life, group, &group_length, topic, &topic_length)
+            and subscription_find(w.shm, group, group_length, topic, topic_length, &now)
+            and wanted_known(w, group, group_length, topic, topic_length, now.version, wanted))
