@@ -10,6 +10,8 @@ from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 
 BATCH = 500
+GROUP = "invented_group_" + "g" * 90        # long names make a table large with few of them
+TOPIC = "InventedTopic" + "T" * 100
 
 
 def connect(address: str, source: str) -> socket.socket:
@@ -18,12 +20,20 @@ def connect(address: str, source: str) -> socket.socket:
     return socket.create_connection((host, int(port)), 30, (source, 0))
 
 
+def group_of(number: int) -> str:
+    return f"{GROUP}_{number}"
+
+
+def topic_of(number: int) -> str:
+    return f"{TOPIC}{number % 97}"
+
+
 def commits(start: int, count: int) -> Iterator[bytes]:
     """Batches of one-way commits, each for a group and topic of its own; the last is answered."""
     for first in range(start, start + count, BATCH):
         yield b"".join(
             encode(request(RequestCode.UPDATE_CONSUMER_OFFSET, {
-                "consumerGroup": f"invented_group_{number}", "topic": f"InventedTopic{number % 97}",
+                "consumerGroup": group_of(number), "topic": topic_of(number),
                 "queueId": "0", "commitOffset": str(number)}, oneway=True))
             for number in range(first, min(first + BATCH, start + count)))
 
