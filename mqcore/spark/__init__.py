@@ -1,18 +1,20 @@
 """
 Spark data sources and sinks for RocketMQ topics, in Python (docs/spark/README.md).
 
-    from mqcore.spark import builder, track
+    from mqcore.spark import builder, read_lake, track
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mqcore.spark.lake.opening import read_lake as read_lake
     from mqcore.spark.session import builder as builder
     from mqcore.spark.tracking import Progress as Progress
     from mqcore.spark.tracking import track as track
 
-_HOMES = {"builder": "session", "track": "tracking", "Progress": "tracking"}
+_HOMES = {"builder": "session", "track": "tracking", "Progress": "tracking",
+          "read_lake": "lake.opening"}
 
 
 def __getattr__(name: str) -> Any:

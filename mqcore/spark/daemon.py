@@ -10,6 +10,7 @@ import gc
 
 import pyarrow
 import pyarrow.ipc
+import pyarrow.parquet
 import pyspark.daemon
 import pyspark.sql.conversion
 import pyspark.sql.pandas.serializers
@@ -17,9 +18,12 @@ import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker
 
 import mqcore.spark.broker.source
+import mqcore.spark.lake.writer
 
-PRELOADED = (pyarrow.ipc, pyspark.sql.conversion, pyspark.sql.pandas.serializers, pyspark.worker,
-             pyspark.sql.worker.plan_data_source_read, mqcore.spark.broker.source)
+PRELOADED = (pyarrow.ipc, pyarrow.parquet, pyspark.sql.conversion,
+             pyspark.sql.pandas.serializers, pyspark.worker,
+             pyspark.sql.worker.plan_data_source_read, mqcore.spark.broker.source,
+             mqcore.spark.lake.writer)
 
 if __name__ == "__main__":
     gc.collect()

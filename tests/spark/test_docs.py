@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mqcore.spark.columns import COLUMNS
 from mqcore.spark.jobs.command import JOBS
+from mqcore.spark.lake.options import LAKE
 from mqcore.spark.options import ROCKETMQ
 from mqcore.spark.store.options import KNOWN, STORE
 
@@ -45,6 +46,13 @@ def test_the_page_of_stores_has_their_options_and_columns():
     shared = {column.name for column in COLUMNS}
     for columns in KNOWN.values():
         assert {column.name for column in columns} - shared <= set(re.findall(r"`(\w+)`", text))
+
+
+def test_the_page_of_tables_has_their_options():
+    text = (DOCS / "lake.md").read_text(encoding="utf-8").split("\n## ")[0]
+    told = {row[0].strip("`"): row[2] for row in cells(text)}
+
+    assert told == {option.name: option.says for option in LAKE}
 
 
 def test_the_page_of_jobs_has_each():

@@ -12,6 +12,7 @@ from mqcore.client.core.selection import queue_by_shard
 from mqcore.client.errors import ConfigError
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.arrow_rows import ArrowRows
+from mqcore.spark.arrow_groups import alike
 from mqcore.spark.columns import COLUMNS, MAP, TEXTS
 from mqcore.spark.errors import OptionError, SparkSourceError
 
@@ -83,22 +84,10 @@ class Grouping:
         if not parts:
             yield Group(self._topic or "", None, 0, batch)
             return
-        codes = np.zeros(batch.num_rows, np.int64)
-        values: list[list[Any]] = []
-        for name in parts:
-            encoded = batch.column(self._columns[name]).dictionary_encode("encode")
-            known = encoded.dictionary.to_pylist()
-            values.append(known)
-            codes = codes * max(len(known), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        distinct, inverse = np.unique(codes, return_inverse=True)
+        distinct, inverse = alike([batch.column(self._columns[name]) for name in parts])
         ways: dict[tuple[str, MessageQueue | None, int], int] = {}
-        way_of = np.empty(len(distinct), np.int64)
-        for index, code in enumerate(distinct.tolist()):
-            said = {}
-            for name, known in zip(reversed(parts), reversed(values), strict=True):
-                code, place = divmod(code, max(len(known), 1))
-                said[name] = known[place]
-            way_of[index] = ways.setdefault(self._way(said), len(ways))
+        way_of = np.array([ways.setdefault(self._way(dict(zip(parts, values, strict=True))),
+                                           len(ways)) for values in distinct], np.int64)
         if len(ways) == 1:
             yield Group(*next(iter(ways)), batch)
             return

@@ -7,6 +7,9 @@ from typing import Final
 import click
 
 JOBS: Final = {                        # name -> one line for the overview
+    "archive": "Write topics to a table of Parquet files, each message once.",
+    "lake-maintain": "Compact a table, drop what is old, remove orphans, keep the latest by key.",
+    "replay": "Send messages of a table to a topic, each once and in order.",
     "store-audit": "Check a store at rest, as `mqcore verify` does, on Spark.",
 }
 

@@ -5,6 +5,7 @@ A job is a function on a SparkSession that returns an Outcome; `job_command` mak
 """
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -47,14 +48,15 @@ class Outcome:
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--master and --conf."""
     command = click.option(
-        "--conf", "confs", multiple=True, metavar="NAME=VALUE", callback=_settings,
+        "--conf", "confs", multiple=True, metavar="NAME=VALUE", callback=settings,
         help="A setting of Spark; may be repeated.")(command)
     return click.option("--master", default="local[*]", show_default=True,
                         help="Spark's master, such as spark://host:7077.")(command)
 
 
-def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-              ) -> dict[str, str]:
+def settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+             ) -> dict[str, str]:
+    """The values of an option that is given as NAME=VALUE, again and again."""
     found = {}
     for value in values:
         name, equals, rest = value.partition("=")
@@ -63,6 +65,24 @@ def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, .
                                      "spark.executor.memory=4g")
         found[name.strip()] = rest.strip()
     return found
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--namesrv, --topics, --pattern, --source: `source`, options of the data source `rocketmq`."""
+    @click.option("--namesrv", "-n", envvar="NAMESRV_ADDR", required=True, metavar="HOST:PORT;...",
+                  help="Name servers.")
+    @click.option("--topics", metavar="NAME,...", help="Which topics.")
+    @click.option("--pattern", metavar="REGEX", help="All topics with such names instead.")
+    @click.option("--source", multiple=True, metavar="NAME=VALUE", callback=settings,
+                  help="A further option of the source rocketmq; may be repeated.")
+    @functools.wraps(command)
+    def called(namesrv: str, topics: str | None, pattern: str | None, source: dict[str, str],
+               **rest: Any) -> Any:
+        if (topics is None) == (pattern is None):
+            raise click.UsageError("expected --topics or --pattern")
+        chosen = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern}
+        return command(source={"nameServer": namesrv, **chosen, **source}, **rest)
+    return called
 
 
 def session(name: str, master: str, confs: dict[str, str]) -> Any:
