@@ -47,14 +47,15 @@ class Outcome:
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--master and --conf."""
     command = click.option(
-        "--conf", "confs", multiple=True, metavar="NAME=VALUE", callback=_settings,
+        "--conf", "confs", multiple=True, metavar="NAME=VALUE", callback=settings,
         help="A setting of Spark; may be repeated.")(command)
     return click.option("--master", default="local[*]", show_default=True,
                         help="Spark's master, such as spark://host:7077.")(command)
 
 
-def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-              ) -> dict[str, str]:
+def settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+             ) -> dict[str, str]:
+    """What NAME=VALUE, repeated, says; raises BadParameter."""
     found = {}
     for value in values:
         name, equals, rest = value.partition("=")
