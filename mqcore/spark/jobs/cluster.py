@@ -10,28 +10,38 @@ import click
 from mqcore.spark.broker.catalog import Offsets
 from mqcore.spark.broker.positions import nested
 from mqcore.spark.broker.source import NAME
+from mqcore.spark.errors import OptionError
 from mqcore.spark.jobs.frame import settings
-from mqcore.spark.options import BATCH, ROCKETMQ, Options, read_options
+from mqcore.spark.options import BATCH, ROCKETMQ, Options, Parse, read_options
 
 Cluster = Mapping[str, str]         # options of the source: nameServer, rocketmq.*, timeout ...
 
 
 def cluster_options(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """--namesrv and --option, as `namesrv` and `given`."""
+    """--namesrv and --source, as `namesrv` and `source`."""
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         command = click.option(
-            "--option", "given", multiple=True, metavar="NAME=VALUE", callback=settings,
-            help="An option of the source `rocketmq`, such as rocketmq.accessKey=AK; may be"
-            " repeated.")(command)
+            "--source", multiple=True, metavar="NAME=VALUE", callback=settings,
+            help="A further option of the source rocketmq; may be repeated.")(command)
         return click.option(
             "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT]", envvar="NAMESRV_ADDR",
             required=required, help="Name servers  [env: NAMESRV_ADDR].")(command)
     return decorate
 
 
-def cluster_of(namesrv: str, given: Mapping[str, str]) -> dict[str, str]:
+def parsed(parse: Parse) -> Callable[..., Any]:
+    """The callback of an option of a command that is written as one of the source's options."""
+    def callback(_ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(param.opts[0], value)
+        except OptionError as error:
+            raise click.BadParameter(str(error)) from None
+    return callback
+
+
+def cluster_of(namesrv: str, source: Mapping[str, str]) -> dict[str, str]:
     """What these two options say."""
-    return {"nameServer": namesrv, **given}
+    return {"nameServer": namesrv, **source}
 
 
 def checked(cluster: Cluster) -> Options:

@@ -9,6 +9,7 @@ import click
 JOBS: Final = {                        # name -> one line for the overview
     "store-audit": "Check a store at rest, as `mqcore verify` does, on Spark.",
     "transactions": "What was decided about transactional messages, and what is open.",
+    "trace": "Latencies, errors and retries, by the traces of clients.",
 }
 
 

@@ -55,7 +55,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
              ) -> dict[str, str]:
-    """What NAME=VALUE, repeated, says; raises BadParameter."""
+    """The values of an option that is given as NAME=VALUE, again and again."""
     found = {}
     for value in values:
         name, equals, rest = value.partition("=")

@@ -19,7 +19,15 @@ from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
 from mqcore.spark.columns import picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs import transaction_tables as tables
-from mqcore.spark.jobs.cluster import Cluster, checked, cluster_of, cluster_options, read, span
+from mqcore.spark.jobs.cluster import (
+    Cluster,
+    checked,
+    cluster_of,
+    cluster_options,
+    parsed,
+    read,
+    span,
+)
 from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome, run, spark_options
 from mqcore.spark.options import moment, seconds
 from mqcore.spark.store.source import NAME as STORE
@@ -287,15 +295,6 @@ def transactions(
     return Outcome(EXIT_MISMATCH if wrong else EXIT_FINE, figures)
 
 
-def _parsed(parse: Any) -> Any:
-    def callback(_ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-        try:
-            return None if value is None else parse(param.opts[0], value)
-        except OptionError as error:
-            raise click.BadParameter(str(error)) from None
-    return callback
-
-
 @click.command("transactions")
 @click.option("--store", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="A store at rest, instead of a cluster.")
@@ -303,16 +302,16 @@ def _parsed(parse: Any) -> Any:
 @click.option("--commit-log", "commit_logs", multiple=True, metavar="PATH",
               help="A folder of the store's commit log, where it is not in it; may be repeated.")
 @click.option("--force", is_flag=True, help="Also while a broker runs on the store.")
-@click.option("--since", "since_ms", metavar="TIME", callback=_parsed(moment),
+@click.option("--since", "since_ms", metavar="TIME", callback=parsed(moment),
               help="Only half messages stored then or later.")
-@click.option("--open-max", "open_max_s", metavar="TIME", callback=_parsed(seconds),
+@click.option("--open-max", "open_max_s", metavar="TIME", callback=parsed(seconds),
               help="What is open for longer is a mismatch, such as 10m.")
 @click.option("--list", "list_count", type=click.IntRange(0, 10_000), default=LIST_COUNT,
               show_default=True, metavar="N", help="Transactions of each list in the report.")
 @click.option("--output", metavar="PATH", help="Write all transactions there, as Parquet.")
 @spark_options
 def command(
-    store: Path | None, namesrv: str | None, given: dict[str, str], commit_logs: tuple[str, ...],
+    store: Path | None, namesrv: str | None, source: dict[str, str], commit_logs: tuple[str, ...],
     force: bool, master: str, confs: dict[str, str], **options: Any,
 ) -> None:
     """
@@ -326,7 +325,7 @@ def command(
             **({"commitLogPaths": ",".join(commit_logs)} if commit_logs else {}),
             **({"force": True} if force else {})}}
     elif namesrv is not None:
-        of = {"cluster": cluster_of(namesrv, given)}
+        of = {"cluster": cluster_of(namesrv, source)}
     else:
         raise click.UsageError("give --namesrv of a cluster, or --store of a store at rest")
     run("transactions", lambda spark: transactions(spark, **of, **options), master=master,
