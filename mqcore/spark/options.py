@@ -209,6 +209,10 @@ ROCKETMQ: tuple[Option, ...] = (
     Option("deliveryGuarantee", one_of("at-least-once", "effectively-once"), "at-least-once",
            on=(WRITE,), says="`effectively-once`: messages have ids made of query, batch, task and"
            " row, and what a try before stored is found by them and not sent again"),
+    Option("identity", text, on=(WRITE,), says="of a batch that is `effectively-once`: its name in"
+           " place of one of its own; a later write of the same rows in the same order under this"
+           " name sends what is not stored yet"),
+    Option("rowsPerSecond", number(1), on=(WRITE,), says="that one task sends, at most"),
     Option("sendBatchRows", number(1, 10_000), 512, on=(WRITE,),
            says="messages of one request at most"),
     Option("sendBatchBytes", size, 512 << 10, on=(WRITE,), says="bytes of one request at most"),

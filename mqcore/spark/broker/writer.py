@@ -82,7 +82,10 @@ class Sink:
         client_config(options)
         self._options = options
         self._columns = checked_columns(schema, options["topic"])
-        self._job = uuid.uuid4().hex                # of a batch; streams have ids of their own
+        # of a batch; streams have ids of their own
+        self._job = options["identity"] or uuid.uuid4().hex
+        if options["identity"] and options["deliveryGuarantee"] != EFFECTIVELY_ONCE:
+            raise OptionError("identity: expected deliveryGuarantee effectively-once, too")
 
     @one_line
     def write(self, batches: Iterator[Any]) -> WriterCommitMessage:
@@ -123,6 +126,7 @@ class _Task:
         self._chunks = 0
         self._rows = 0
         self._found = 0
+        self._begun = time.monotonic()
 
     def run(self, batches: Iterator[Any]) -> Sent:
         grouping = Grouping(self._columns, self._options["topic"], self._queues)
@@ -166,7 +170,15 @@ class _Task:
             self._found += chunk.count
             self._looks_until = chunk.number + 1 + self._window
             return
+        self._pace(chunk.count)
         self._outbox.submit(chunk)
+
+    def _pace(self, count: int) -> None:
+        """Wait until so many more rows are within the rate."""
+        rate = self._options["rowsPerSecond"]
+        if rate is not None:
+            due = self._begun + (self._rows - self._found - count) / rate
+            time.sleep(max(0.0, due - time.monotonic()))
 
 
 def _alone(chunk: Chunk, delay: int) -> None:

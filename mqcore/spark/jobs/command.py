@@ -10,6 +10,7 @@ JOBS: Final = {                        # name -> one line for the overview
     "store-audit": "Check a store at rest, as `mqcore verify` does, on Spark.",
     "transactions": "What was decided about transactional messages, and what is open.",
     "trace": "Latencies, errors and retries, by the traces of clients.",
+    "dlq": "What dead letters have in common, and dead letters sent again.",
 }
 
 
