@@ -95,8 +95,8 @@ class Tracker(StreamingQueryListener):
         offsets: Offsets = {}
         latest: Offsets = {}
         for source in progress.sources:
-            offsets |= _offsets(source.endOffset)
-            latest |= _offsets(source.latestOffset)
+            offsets |= offsets_of(source.endOffset)
+            latest |= offsets_of(source.latestOffset)
         if not offsets:
             return
         lag = {queue: max(0, latest.get(queue, offset) - offset)
@@ -149,7 +149,7 @@ def track(
     return tracker
 
 
-def _offsets(text: str | None) -> Offsets:
+def offsets_of(text: str | None) -> Offsets:
     """The offsets of one of our sources; none of another's."""
     try:
         said = json.loads(text or "")

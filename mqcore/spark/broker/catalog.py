@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from mqcore.client.admin.transactions import HALF_TOPIC, OP_TOPIC
 from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import ClientConfig
 from mqcore.client.consume.pulling import commit_offset, committed_offset
@@ -66,12 +67,14 @@ class AsyncCatalog(Role):
                       if self._instance.wrap(self._instance.unwrap(name)) == name)
 
     async def queues(self, topic: str) -> list[MessageQueue] | None:
-        """The queues to read of a topic; None: there is no such topic (any more)."""
+        """The queues to read of a topic; None: there is no such topic (any more). That of op
+        records is where half messages are: no name server knows it."""
         now = time.monotonic()
         known = self._queues.get(topic)
         if known is None or now - known[0] > ROUTE_S:
             found = await self._instance.routes.readable(
-                self._instance.wrap(topic), timeout=self._instance.config.call_timeout)
+                self._instance.wrap(HALF_TOPIC if topic == OP_TOPIC else topic),
+                timeout=self._instance.config.call_timeout)
             if found is not None:
                 found = [MessageQueue(topic, one.broker_name, one.queue_id) for one in found]
             known = self._queues[topic] = now, found

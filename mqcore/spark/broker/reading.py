@@ -14,7 +14,8 @@ from mqcore.client.errors import RocketMQError
 from mqcore.filter.sql92_filter import Filter
 from mqcore.spark.broker.catalog import READ_GROUP, Catalog, catalog_of
 from mqcore.spark.broker.positions import Subject, shown
-from mqcore.spark.broker.ranges import Missing, Range, RangeReader
+from mqcore.spark.broker.ranges import Missing, Piece, Range, RangeReader
+from mqcore.spark.broker.views import NOT_PULLED, ViewReader
 from mqcore.spark.columns import Cutter, Picked
 from mqcore.spark.errors import DataLoss, OptionError, SparkSourceError, one_line
 from mqcore.spark.options import Options, client_config
@@ -103,10 +104,12 @@ class Reading:
     def _batches(self, part: Slice) -> Iterator[Any]:
         options, queue = self.options, part.range.queue
         config = client_config(options)
-        reader = RangeReader(
-            config, _Locator(options, part), part.range, part.topic, self.subscription,
-            group=options["group"] or READ_GROUP, in_flight=options["pullsInFlight"],
-            timeout=options["timeout"])
+        locate, limits = _Locator(options, part), {
+            "in_flight": options["pullsInFlight"], "timeout": options["timeout"]}
+        reader: Iterable[Piece | Missing] = RangeReader(
+            config, locate, part.range, part.topic, self.subscription,
+            group=options["group"] or READ_GROUP, **limits
+        ) if part.topic not in NOT_PULLED else ViewReader(config, locate, part.range, **limits)
         cutter = Cutter(self.picked)
         rows_max, bytes_max = options["rowsPerBatch"], options["bytesPerBatch"]
         bodies: list[bytes] = []

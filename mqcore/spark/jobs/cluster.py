@@ -1,0 +1,60 @@
+"""Which cluster a job works on: the options of its command, and frames of topics."""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from mqcore.spark.broker.catalog import Offsets
+from mqcore.spark.broker.positions import nested
+from mqcore.spark.broker.source import NAME
+from mqcore.spark.errors import OptionError
+from mqcore.spark.jobs.frame import settings
+from mqcore.spark.options import BATCH, ROCKETMQ, Options, Parse, read_options
+
+Cluster = Mapping[str, str]         # options of the source: nameServer, rocketmq.*, timeout ...
+
+
+def cluster_options(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--namesrv and --source, as `namesrv` and `source`."""
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option(
+            "--source", multiple=True, metavar="NAME=VALUE", callback=settings,
+            help="A further option of the source rocketmq; may be repeated.")(command)
+        return click.option(
+            "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT]", envvar="NAMESRV_ADDR",
+            required=required, help="Name servers  [env: NAMESRV_ADDR].")(command)
+    return decorate
+
+
+def parsed(parse: Parse) -> Callable[..., Any]:
+    """The callback of an option of a command that is written as one of the source's options."""
+    def callback(_ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(param.opts[0], value)
+        except OptionError as error:
+            raise click.BadParameter(str(error)) from None
+    return callback
+
+
+def cluster_of(namesrv: str, source: Mapping[str, str]) -> dict[str, str]:
+    """What these two options say."""
+    return {"nameServer": namesrv, **source}
+
+
+def checked(cluster: Cluster) -> Options:
+    """The options of a batch read from it, without any topic; raises OptionError."""
+    return read_options(cluster, ROCKETMQ, BATCH, NAME)
+
+
+def read(spark: Any, cluster: Cluster, **options: object) -> Any:
+    """The frame of a batch read; options as of the source."""
+    return spark.read.format(NAME).options(**cluster, **options).load()
+
+
+def span(begins: Offsets, ends: Offsets) -> dict[str, str]:
+    """Options that read these offsets of these queues, and nothing else of their topics."""
+    return {"startingOffsets": json.dumps(nested(begins)),
+            "endingOffsets": json.dumps(nested(ends))}

@@ -1,0 +1,112 @@
+"""The job `dlq` tells dead letters apart, and sends each again once, also when it is killed."""
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.client import Message, MessageQueue, PushConsumer
+from tests.spark.world import World
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parent.parent.parent
+COUNT = 150
+FIRST_RUN = 120
+
+
+def fail_all(world: World, group: str, topic: str, letters: int) -> None:
+    """A group that gives up everything, until it has so many dead letters."""
+    def listen(message: Any) -> None:
+        raise RuntimeError("not today")
+
+    dead = MessageQueue(f"%DLQ%{group}", world.broker_name, 0)
+    with PushConsumer(group, topic, listen, namesrv=world.namesrv, start="first", max_retries=0):
+        wait_until(lambda: world.admin.committed(
+            group, MessageQueue(topic, world.broker_name, 0)) == end_of(world, topic)
+            and end_of(world, dead.topic) == letters, "all dead letters", 120)
+
+
+def end_of(world: World, topic: str) -> int:
+    return world.admin.max_offset(MessageQueue(topic, world.broker_name, 0))
+
+
+@pytest.mark.spark
+def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_path: Path) -> None:
+    from mqcore.spark.errors import OptionError
+    from mqcore.spark.jobs.dlq import Choice, dlq
+
+    topic, ledger = world.topic(1), tmp_path / "ledger"
+    group = f"{topic}-group"
+    cluster = {"nameServer": world.namesrv}
+    world.producer.send_many([Message(
+        topic, f"{number}", tags=f"t{number % 2}", keys=[f"k{number}"],
+        properties={"exception": f"refused after {number} ms\nat x"} if number % 3 == 0 else {})
+        for number in range(COUNT)])
+    fail_all(world, group, topic, COUNT)
+
+    report = dlq(world.spark, cluster, group, choice=Choice(tags=["t1"])).figures
+    assert (report["letters"]["messages"], report["chosen"], report["dryRun"]) == (COUNT, 75, True)
+    assert [(one["topic"], one["tags"], one["cause"], one["messages"])
+            for one in report["clusters"]["dead"]["cause"]] == [
+        (topic, "t0", None, 50), (topic, "t1", None, 50),
+        (topic, "t0", "refused after # ms", 25), (topic, "t1", "refused after # ms", 25)]
+    assert [one["host"] for one in report["clusters"]["dead"]["host"]] == ["127.0.0.1"] * 2
+    with pytest.raises(OptionError, match="needs a ledger"):
+        dlq(world.spark, cluster, group, redrive=True)
+    with pytest.raises(OptionError, match=r"where 'nothing > 1': .*nothing"):
+        dlq(world.spark, cluster, group, choice=Choice(where="nothing > 1"))
+
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "mqcore.spark.jobs.dlq", group, "-n", world.namesrv, "--redrive",
+         "--ledger", str(ledger), "--rate", "50", "--max", str(FIRST_RUN), "--master", "local[1]"],
+        cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: end_of(world, topic) > COUNT, "the first messages", 240)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert COUNT < end_of(world, topic) < COUNT + FIRST_RUN
+
+    runs = [dlq(world.spark, cluster, group, redrive=True, ledger=ledger, rate=5_000,
+                count_max=FIRST_RUN).figures for _ in range(2)]
+    assert [(one["resumed"], one["sent"]) for one in runs] == [
+        (FIRST_RUN, 0), (0, COUNT - FIRST_RUN)]
+    sent = world.read(topic).where("properties['MQCORE_ORIGIN_TOPIC'] IS NOT NULL").selectExpr(
+        "COUNT(*)", "COUNT(DISTINCT properties['MQCORE_ORIGIN_MESSAGE_ID'])",
+        "COUNT(DISTINCT body)", "MIN(properties['MQCORE_ORIGIN_TOPIC'])",
+        "COUNT(DISTINCT tags, keys[0])").first()
+    assert tuple(sent) == (COUNT, COUNT, COUNT, f"%DLQ%{group}", COUNT)
+    assert end_of(world, topic) == 2 * COUNT
+
+    fail_all(world, group, topic, 2 * COUNT)
+    report = dlq(world.spark, cluster, group, ledger=ledger).figures
+    assert (report["letters"], report["chosen"]) == (
+        {"rows": 2 * COUNT, "messages": COUNT, "notSendable": 0, "redriven": COUNT,
+         "cameBack": COUNT}, 0)
+    assert dlq(world.spark, cluster, group, ledger=ledger, again=True).figures["chosen"] == COUNT
+
+
+def test_a_ledger_is_of_one_group_and_of_one_job_at_a_time(tmp_path: Path) -> None:
+    import pyarrow
+
+    from mqcore.spark.errors import OptionError, SparkSourceError
+    from mqcore.spark.jobs.dlq_ledger import Ledger
+
+    ledger = Ledger(tmp_path / "ledger", "G", write=True)
+    table = pyarrow.table({"queueOffset": [3, 5]})
+    with ledger.alone():
+        run = ledger.begin(table)
+        with pytest.raises(SparkSourceError, match="another job"), Ledger(
+                tmp_path / "ledger", "G", write=True).alone():
+            raise AssertionError("it had it")
+    assert [(one.number, one.is_done, one.table()) for one in ledger.runs()] == [(1, False, table)]
+    ledger.finish(run)
+    assert [one.is_done for one in ledger.runs()] == [True]
+    assert ledger.begin(table).identity != run.identity
+    with pytest.raises(OptionError, match="ledger of group G"):
+        Ledger(tmp_path / "ledger", "H", write=False)
