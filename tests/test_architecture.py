@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock", "invariants",
               "text"},
     "wire": {"endian", "layout", "text", "turns"},
-    "shm": {"epoll", "figures", "layout", "names", "participants", "atomics", "clock",
+    "shm": {"epoll", "figures", "layout", "names", "participants", "atomics", "clock", "endian",
             "invariants"},
     "names": {"layout", "text"},
     "figures": {"participants"}, "participants": set(),

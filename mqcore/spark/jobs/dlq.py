@@ -94,7 +94,7 @@ class Letters:
             queues = self._queues(catalog, self._dead)
             retries = self._queues(catalog, RETRY_PREFIX + group)
             done = catalog.committed(group, retries)
-            stored = self._read(queues + retries, tables.COLUMNS,
+            stored = self._read(queues + retries, tables.READ_COLUMNS,
                                 catalog.begins(queues + retries), catalog.ends(queues + retries))
         stored.createOrReplaceTempView("stored")
         self._letters = spark.sql(tables.letters(self._dead, causes)).persist()

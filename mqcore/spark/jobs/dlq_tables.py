@@ -6,8 +6,8 @@ from typing import Final
 
 from mqcore.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 
-COLUMNS: Final = ("topic,brokerName,queueId,queueOffset,storeTimestamp,bornHost,msgId,keys,tags,"
-                  "properties,reconsumeTimes,bodyCRC")
+READ_COLUMNS: Final = ("topic,brokerName,queueId,queueOffset,storeTimestamp,bornHost,msgId,keys,"
+                       "tags,properties,reconsumeTimes,bodyCRC")
 SENT_COLUMNS: Final = ("topic,body,flag,brokerName,queueId,queueOffset,storeTimestamp,msgId,keys,"
                        "tags,properties")
 FIRST_ID: Final = "MQCORE_ORIGIN_MESSAGE_ID"

@@ -32,7 +32,7 @@ def events(spark: Any, traces: Any, *, delay_s: float | None = None) -> Any:
     """
     One row for each record of trace messages, each once.
 
-    traces   frame with `trace_tables.COLUMNS`; of a stream with delay_s
+    traces   frame with `trace_tables.READ_COLUMNS`; of a stream with delay_s
     delay_s  how much later than others a record may come; None: of a batch
     """
     traces.createOrReplaceTempView("traces")
@@ -76,7 +76,7 @@ def spans(spark: Any, cluster: Cluster, *, topic: str = TRACE_TOPIC, latest_s: f
 
 
 def _traces(spark: Any, cluster: Cluster, topic: str, options: Mapping[str, object]) -> Any:
-    return read(spark, cluster, topic=topic, columns=tables.COLUMNS, **options)
+    return read(spark, cluster, topic=topic, columns=tables.READ_COLUMNS, **options)
 
 
 # -- the job ---------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def stream(
     """
     own = spark.newSession()
     reader = own.readStream.format(NAME).options(**{
-        **cluster, "topic": topic, "columns": tables.COLUMNS, "startingOffsets": "earliest",
+        **cluster, "topic": topic, "columns": tables.READ_COLUMNS, "startingOffsets": "earliest",
         **options})
     found = events(own, reader.load(), delay_s=delay_s)
     writer = figures(own, found, window_s=window_s, latest_s=latest_s).writeStream.outputMode(

@@ -11,7 +11,7 @@ from typing import Final
 from mqcore.client.admin.traces import CONTEXTS
 from mqcore.client.core.trace import FIELD_END, RECORD_END
 
-COLUMNS: Final = "body,bornHost,storeTimestamp"
+READ_COLUMNS: Final = "body,bornHost,storeTimestamp"
 KINDS: Final = ("Pub", "SubBefore", "SubAfter", "EndTransaction")
 CLOCKS: Final = "INTERVAL 1 MINUTE"     # that a consumer's clock may be behind its producer's
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
