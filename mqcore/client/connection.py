@@ -4,7 +4,8 @@ Requests of one turn of the loop leave in one write; nothing is delayed by it. W
 answer stands in a table by opaque; one timer serves all deadlines.
 
 It belongs to the loop's thread. Another thread that waits for one answer may write its one frame by
-itself (`write_here`): whoever writes to the socket holds the gate.
+itself (`write_here`): whoever writes to the socket holds the gate. It may read the answer, too
+(`read_here`), when it has the turn (`mqcore.client.reading`).
 """
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from typing import Final
 
 from mqcore.client.errors import ConnectError, QueueFull, RequestTimeout, RocketMQError
 from mqcore.client.native.answers import FrameReader, Waiter, take_expired
+from mqcore.client.reading import ReadingTurn, Stored
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
 
@@ -73,11 +75,12 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_planned = False
         self._gate = threading.Lock()
         self._descriptor = -1                   # of the socket, if other threads may write to it
+        self._turn = ReadingTurn(self._loop, self._gate, self._waiting, self._reader, self._take)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._writable = asyncio.Event()
         self._writable.set()
-        self.heard_at: float = self._loop.time()       # when bytes of the peer came last
+        self._heard_at = self._loop.time()
         self.local_host: str = ""
 
     @classmethod
@@ -107,6 +110,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_writable(self) -> bool:
         """Whether the peer takes bytes."""
         return self._writable.is_set()
+
+    @property
+    def heard_at(self) -> float:
+        """When bytes of the peer came last, of the loop's clock."""
+        return max(self._heard_at, self._turn.heard_at)
 
     @property
     def pending_count(self) -> int:
@@ -159,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
     def sent(self, opaque: int, waiter: Waiter) -> None:
         """A frame with this opaque was added to `out`: `waiter` is told the outcome."""
         self._waiting[opaque] = waiter
+        self._turn.note_other()
         if self._timer is None or waiter.deadline < self._timer_at:
             self._arm(waiter.deadline)
         self.plan_flush()
@@ -199,6 +208,7 @@ class Connection(asyncio.BufferedProtocol):
                     or transport.get_write_buffer_size() or waiter.deadline < self._timer_at):
                 return False
             self._waiting[opaque] = waiter
+            self._turn.note_alone()
             try:
                 written = os.write(self._descriptor, frame)
             except OSError:             # full; else the loop meets the same error, and tells all
@@ -207,6 +217,11 @@ class Connection(asyncio.BufferedProtocol):
                 self.out[:0] = frame[written:]
                 self._loop.call_soon_threadsafe(self.flush)
             return True
+
+    def read_here(self, opaque: int, waiter: Waiter) -> Stored | None:
+        """What `waiter.stored` would be told of the frame that `write_here` wrote, read in the
+        thread of the caller; None: the loop tells `waiter`."""
+        return self._turn.read(opaque, waiter.deadline)
 
     def _flush_in_turn(self) -> None:
         self._flush_planned = False
@@ -220,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_OUTPUT_BYTES_MAX)
         if transport.get_extra_info("sslcontext") is None:
             self._descriptor = transport.get_extra_info("socket").fileno()
+            self._turn.open(transport, self._descriptor)
         name = transport.get_extra_info("sockname")
         self.local_host = str(name[0]) if name else ""
 
@@ -227,6 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         with self._gate:                # the socket is closed after this, and its number given away
             self._transport = None
             self._descriptor = -1
+            self._turn.close()
             self.out = bytearray()
         self._writable.set()            # whoever waits learns that the connection is closed
         if self._timer is not None:
@@ -250,7 +267,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard_at = self._loop.time()
+        self._heard_at = self._loop.time()
+        self._take(nbytes)
+        self._turn.maybe_lend()
+
+    def _take(self, nbytes: int = 0) -> None:
+        """Go through the frames that are whole, with `nbytes` more that were read."""
         self.cork()                     # what the answers bring about needs no further turn
         try:
             self._reader.received(nbytes)

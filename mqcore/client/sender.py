@@ -33,9 +33,10 @@ from mqcore.client.message import MessageQueue, SendResult, SendStatus
 from mqcore.client.native.sends import SendFrames
 from mqcore.client.pool import client_request
 from mqcore.client.producer_config import ProducerConfig
+from mqcore.client.reading import Stored
 from mqcore.client.send_header import send_fields
 from mqcore.client.sending import Sending
-from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode
+from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode, ResponseCode
 from mqcore.wire.command import Ext, encode, next_opaque
 from mqcore.wire.properties import (
     MAX_RECONSUME_TIMES,
@@ -101,6 +102,9 @@ class Sender:
                 else:
                     self._room_waiters.append(waiter)
                 has_waited = True
+                if self.room.try_take(size, count):     # a thread gave it before it saw who waits
+                    self._room_waiters.remove(waiter)
+                    break
                 async with asyncio.timeout_at(deadline):
                     await waiter
         except TimeoutError:
@@ -123,7 +127,8 @@ class Sender:
         while self.room.count:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._idle_waiters.append(waiter)
-            await waiter
+            if self.room.count:         # a thread may have ended the last one before it saw this
+                await waiter
 
     # -- the way of one send ----------------------------------------------------------------------
 
@@ -163,10 +168,22 @@ class Sender:
         sending.began, sending.deadline = self._loop.time(), sending.tries.deadline
         sending.tries.begin()
         if connection.write_here(opaque, sending, frame):
+            answer = connection.read_here(opaque, sending)
+            if answer is not None:
+                self._stored_here(sending, answer)
             return True
         sending.tries.take_back()
         sending.sent_to = None          # else the next choice avoids its broker
         return False
+
+    def _stored_here(self, sending: Sending, answer: Stored) -> None:
+        """Take an answer in the thread that waits for it; what asks for more is the loop's."""
+        if answer[0] != ResponseCode.SUCCESS or self._routes.is_guess(sending.topic):
+            self._loop.call_soon_threadsafe(sending.stored, *answer)
+            return
+        left = self._finish(sending, sending.result_of(*answer), None)
+        if self._room_waiters or (left == 0 and self._idle_waiters):
+            self._loop.call_soon_threadsafe(self._wake, left)
 
     def knows_way(self, sending: Sending) -> bool:
         """Whether its route and its queue's broker are known, and no selector is to be called."""
@@ -393,15 +410,26 @@ class Sender:
     ) -> None:
         if sending.is_ended:
             return
+        left = self._finish(sending, result, error)
+        if sending.is_alone:
+            self._leave_lane(sending)
+        if sending.after is not None:
+            sending.after(sending)
+        self._wake(left)
+
+    def _finish(
+        self, sending: Sending, result: SendResult | None, error: RocketMQError | None
+    ) -> int:
+        """Tell its outcome; how many messages are still on their way. Any thread."""
         sending.is_ended = True
         left = self.room.give(sending.size, 1 if sending.batch is None else len(sending.batch))
         if result is None:
             result = sending.keep
         sending.finish(result, error and sending.tries.settle(error))
-        if sending.is_alone:
-            self._leave_lane(sending)
-        if sending.after is not None:
-            sending.after(sending)
+        return left
+
+    def _wake(self, left: int) -> None:
+        """There is room again, and `left` messages are on their way."""
         self._wake_for_room()
         if left == 0 and self._idle_waiters:
             waiters, self._idle_waiters = self._idle_waiters, []

@@ -121,20 +121,29 @@ class Sending(Waiter):
             self.call.end(result, error)
         deliver(self.outcome, result, error)
 
+    def result_of(
+        self, code: int, queue_id: int, queue_offset: int, offset_message_id: str, region_id: str,
+        transaction_id: str, is_traced: bool,
+    ) -> SendResult:
+        """What an answer that it is stored says."""
+        sender, queue = self.sender, self.sent_to
+        assert sender is not None
+        assert queue is not None
+        if sender.namespace or queue.queue_id != queue_id:
+            queue = MessageQueue(self.message.topic, queue.broker_name, queue_id)
+        return SendResult(
+            STATUS[code], self.key, offset_message_id, queue, queue_offset,
+            region_id or "DefaultRegion", transaction_id, is_traced)
+
     # -- what the connection calls ----------------------------------------------------------------
 
     def stored(
         self, code: int, queue_id: int, queue_offset: int, offset_message_id: str, region_id: str,
         transaction_id: str, is_traced: bool,
     ) -> None:
-        sender, queue = self.sender, self.sent_to
-        assert sender is not None
-        assert queue is not None
-        if sender.namespace or queue.queue_id != queue_id:
-            queue = MessageQueue(self.message.topic, queue.broker_name, queue_id)
-        sender.stored(self, SendResult(
-            STATUS[code], self.key, offset_message_id, queue, queue_offset,
-            region_id or "DefaultRegion", transaction_id, is_traced))
+        assert self.sender is not None
+        self.sender.stored(self, self.result_of(
+            code, queue_id, queue_offset, offset_message_id, region_id, transaction_id, is_traced))
 
     def answered(self, command: Command) -> None:
         assert self.sender is not None

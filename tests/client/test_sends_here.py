@@ -20,6 +20,7 @@ from mqcore.client import (
 )
 from mqcore.client.connection import Connection
 from mqcore.client.native.answers import Waiter
+from mqcore.client.reading import Stored
 from mqcore.testing import Broker, broker
 from mqcore.wire.codes import RequestCode
 from tests.client.threads import cluster_thread
@@ -75,6 +76,52 @@ def test_a_thread_that_waits_writes_by_itself(running: Broker, written: list[boo
     assert bodies(running, topic, 100) == [f"{n}".encode() for n in range(100)]
 
 
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each `read_here` got the answer."""
+    outcomes: list[bool] = []
+    read_here = Connection.read_here
+
+    def noted(self: Connection, opaque: int, waiter: Waiter) -> Stored | None:
+        answer = read_here(self, opaque, waiter)
+        outcomes.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(Connection, "read_here", noted)
+    return outcomes
+
+
+def test_a_thread_that_sends_alone_reads_by_itself(running: Broker, read: list[bool]) -> None:
+    topic = created(running, "here-read")
+    with Producer("here", namesrv=running.namesrv, topics=[topic]) as producer:
+        results = [producer.send(Message(topic, f"{n}")) for n in range(200)]
+        producer.flush(10)
+        assert producer._role._sender.room.count == 0
+    assert [result.queue_offset for result in results] == list(range(200))
+    assert read.count(True) > 100
+
+
+def test_threads_and_futures_share_a_connection_that_one_thread_read(
+    running: Broker, read: list[bool],
+) -> None:
+    topic = created(running, "here-mixed", queues=4)
+    with Producer("here", namesrv=running.namesrv, topics=[topic], send_timeout=30.0) as producer:
+        def work(number: int) -> None:
+            for each in range(100):
+                producer.send(Message(topic, f"{number}-{each}"))
+
+        for turn in range(3):
+            work(10 * turn)
+            futures = [producer.send_soon(Message(topic, f"{turn}+{each}")) for each in range(50)]
+            with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(work, range(10 * turn + 1, 10 * turn + 1 + THREADS)))
+            assert all(future.result(20) for future in futures)
+    found = bodies(running, topic, 3 * (100 + 50 + 100 * THREADS))
+    assert len(set(found)) == len(found) == 3 * (150 + 100 * THREADS)
+    assert read.count(True) > 100
+    assert False in read
+
+
 def test_what_a_thread_sent_before_stays_before(running: Broker, written: list[bool]) -> None:
     topic = created(running, "here-order")
     with Producer("here", namesrv=running.namesrv, topics=[topic]) as producer:
@@ -109,10 +156,12 @@ def test_large_bodies_of_several_threads_arrive_whole(
         assert found.count(body) == 5
 
 
-def test_a_connection_that_ends_leaves_the_outcome_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [1, 30], ids=["loop-reads", "thread-reads"])
+def test_a_connection_that_ends_leaves_the_outcome_open(tmp_path: Path, before: int) -> None:
     with cluster_thread(tmp_path) as (address, brokers), Producer(
             "PG", namesrv=address, topics=["T"], retry_count=0, send_timeout=10.0) as producer:
-        producer.send(Message("T", "1"))
+        for _ in range(before):
+            producer.send(Message("T", "1"))
         brokers[0].silent.add(RequestCode.SEND_MESSAGE_V2)
         connection = producer._role._instance.pool._connections[brokers[0].address]
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -127,12 +176,14 @@ def test_a_connection_that_ends_leaves_the_outcome_open(tmp_path: Path) -> None:
         assert producer.send(Message("T", "3")).message_id
 
 
+@pytest.mark.parametrize("before", [1, 30], ids=["loop-reads", "thread-reads"])
 def test_no_answer_is_a_timeout_and_the_room_is_free_again(
-    tmp_path: Path,
+    tmp_path: Path, before: int,
 ) -> None:
     with cluster_thread(tmp_path) as (address, brokers), Producer(
             "PG", namesrv=address, topics=["T"], retry_count=0) as producer:
-        producer.send(Message("T", "1"), timeout=2.0)
+        for _ in range(before):
+            producer.send(Message("T", "1"), timeout=2.0)
         brokers[0].silent.add(RequestCode.SEND_MESSAGE_V2)
         with pytest.raises(RequestTimeout) as caught:
             producer.send(Message("T", "2"), timeout=2.5)

@@ -6,6 +6,8 @@ frame is decoded by `mqcore.wire.command` (remoting.md 1, 4.1.1).
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -13,6 +15,21 @@ from mqcore.endian cimport load_i32, load_u32
 
 from mqcore.wire.codes import FRAME_LENGTH_MAX
 from mqcore.wire.command import FrameError, decode
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+    enum:
+        POLLIN
+    int poll(pollfd* watched, unsigned long count, int timeout_ms)
+
+cdef extern from "<sys/socket.h>" nogil:
+    enum:
+        MSG_DONTWAIT
+        SHUT_RDWR
+    ssize_t recv(int descriptor, void* target, size_t size, int flags)
+    int shutdown(int descriptor, int how)
 
 cdef enum:
     WORD_SIZE = 4
@@ -191,6 +208,13 @@ cdef class Waiter:
         raise NotImplementedError
 
 
+cdef bint _says_stored(object found, const Answer* answer) except *:
+    """Whether the answer tells `found`, a Waiter or None, the place of its message."""
+    return (found is not None and (<Waiter?>found).wants_place and answer.has_place
+            and answer.queue_offset >= 0 and 0 <= answer.queue_id <= INT32_MAX
+            and (answer.code == 0 or 10 <= answer.code <= STORED_CODE_MAX))
+
+
 def take_expired(dict waiting, double now) -> tuple:
     """Take those whose deadline is over out of opaque -> waiter.
 
@@ -206,6 +230,32 @@ def take_expired(dict waiting, double now) -> tuple:
         elif earliest == 0.0 or waiter.deadline < earliest:
             earliest = waiter.deadline
     return [waiting.pop(opaque) for opaque in late], earliest
+
+
+# -- a socket in the thread of who waits -----------------------------------------------------------
+
+
+def readable(int descriptor, double timeout) -> bool:
+    """Whether bytes, or the end, can be read within `timeout` seconds, or a signal came before.
+
+    Raises what a signal's handler does.
+    """
+    cdef pollfd watched
+    cdef int found, timeout_ms = <int>(1000 * timeout) + 1
+    watched.fd = descriptor
+    watched.events = POLLIN
+    with nogil:
+        found = poll(&watched, 1, timeout_ms)
+    if found < 0 and errno == EINTR:
+        PyErr_CheckSignals()
+        return False
+    return found != 0                   # an error is met by the read
+
+
+def end_of_socket(int descriptor) -> None:
+    """Nothing more is read or written; a thread in `readable` wakes up. A peer that ended it
+    before has woken it as well."""
+    shutdown(descriptor, SHUT_RDWR)
 
 
 # -- frames ---------------------------------------------------------------------------------------
@@ -234,6 +284,55 @@ cdef class FrameReader:
 
     def room(self) -> memoryview:
         """Where the next bytes go; at least 64 KiB, and the rest of the frame that has begun."""
+        self._make_room()
+        return memoryview(self._buffer)[self._end:]
+
+    def receive(self, int descriptor) -> bool:
+        """Add what a socket has now; False: its end, or an error, which the next read tells too."""
+        cdef ssize_t count
+        self._make_room()
+        count = recv(descriptor, PyByteArray_AS_STRING(self._buffer) + self._end,
+                     PyByteArray_GET_SIZE(self._buffer) - self._end, MSG_DONTWAIT)
+        if count > 0:
+            self._end += count
+        return count > 0 or (count < 0 and errno in (EAGAIN, EINTR))
+
+    @property
+    def has_bytes(self) -> bool:
+        return self._start != self._end
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is something to look at: a frame, or what is none."""
+        cdef int64_t length
+        if self._end - self._start < WORD_SIZE:
+            return False
+        length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
+        return (self._end - self._start - WORD_SIZE >= length
+                or not 0 <= length <= self._frame_length_max)
+
+    def take(self, int32_t opaque) -> tuple | None:
+        """Take the first frame out, if it says that the message sent with `opaque` is stored.
+
+        Returns what `Waiter.stored` is told; who waited is taken out, and not told. None: it is
+        another frame, or nobody waits any more.
+        """
+        cdef Answer answer
+        cdef int64_t length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
+        cdef Py_ssize_t begin = self._start + WORD_SIZE
+        if not self.is_whole or length < 0 or length > self._frame_length_max:
+            return None
+        if (not self._is_plain_answer(begin, length, &answer) or answer.opaque != opaque
+                or not _says_stored(self._waiting.get(answer.opaque), &answer)):
+            return None
+        del self._waiting[answer.opaque]
+        self._start = begin + length
+        if self._start == self._end:
+            self._start = self._end = 0
+        return (answer.code, answer.queue_id, answer.queue_offset, _string(answer.message_id),
+                _string(answer.region), _string(answer.transaction_id), answer.is_traced)
+
+    cdef int _make_room(self) except -1:
         cdef Py_ssize_t size = self._end - self._start, wanted = ROOM_MIN
         cdef bytearray larger
         cdef int64_t length
@@ -251,7 +350,7 @@ cdef class FrameReader:
                 memmove(PyByteArray_AS_STRING(self._buffer),
                         PyByteArray_AS_STRING(self._buffer) + self._start, size)
             self._start, self._end = 0, size
-        return memoryview(self._buffer)[self._end:]
+        return 0
 
     def received(self, Py_ssize_t count) -> None:
         """Take `count` bytes that were written to `room`; answers go to who waits.
@@ -276,22 +375,23 @@ cdef class FrameReader:
             if PyByteArray_GET_SIZE(self._buffer) > 16 * ROOM_MIN:
                 self._buffer = bytearray(ROOM_MIN)      # one long frame does not cost for ever
 
-    cdef int _frame(self, Py_ssize_t begin, Py_ssize_t length) except -1:
+    cdef bint _is_plain_answer(self, Py_ssize_t begin, Py_ssize_t length, Answer* answer) noexcept:
+        """Whether the frame is an answer whose header could be read."""
         cdef const uint8_t* frame = <const uint8_t*>PyByteArray_AS_STRING(self._buffer) + begin
+        cdef Py_ssize_t header_size
+        if length < WORD_SIZE:
+            return False
+        header_size = load_u32(frame)                   # a plain one: its kind, the top byte, is 0
+        # With the lock: to give it away for less than a microsecond costs more.
+        return (header_size <= length - WORD_SIZE and _read(frame + WORD_SIZE, header_size, answer)
+                and answer.flag & FLAG_RESPONSE != 0)
+
+    cdef int _frame(self, Py_ssize_t begin, Py_ssize_t length) except -1:
         cdef Answer answer
         cdef Waiter waiter
-        cdef Py_ssize_t header_size
-        cdef bint is_plain = False
-        if length >= WORD_SIZE:
-            header_size = load_u32(frame)               # a plain one: its kind, the top byte, is 0
-            if header_size <= length - WORD_SIZE:
-                # With the lock: to give it away for less than a microsecond costs more.
-                is_plain = _read(frame + WORD_SIZE, header_size, &answer)
-        if is_plain and answer.flag & FLAG_RESPONSE:
+        if self._is_plain_answer(begin, length, &answer):
             found = self._waiting.get(answer.opaque)
-            if (found is not None and (<Waiter?>found).wants_place and answer.has_place
-                    and answer.queue_offset >= 0 and 0 <= answer.queue_id <= INT32_MAX
-                    and (answer.code == 0 or 10 <= answer.code <= STORED_CODE_MAX)):
+            if _says_stored(found, &answer):
                 waiter = <Waiter>found
                 del self._waiting[answer.opaque]
                 try:
