@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"broker", "namesrv", "turns", "wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",
             "clock", "invariants", "text"},
-    "filter": {"store", "shm", "layout", "atomics", "text"},
+    "filter": {"store", "shm", "layout", "atomics", "text", "wire"},
     "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock", "invariants",
               "text"},
     "wire": {"endian", "layout", "text", "turns"},

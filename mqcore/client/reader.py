@@ -22,10 +22,11 @@ from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import TooMuch
 from mqcore.client.read_engine import ReadEngine
+from mqcore.client.read_filter import read_filter
 from mqcore.client.read_offsets import max_offset, min_offset, offset_at_time
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.role import Role
-from mqcore.wire.tags import EXPRESSION_SQL92, SUBSCRIBE_ALL, Subscription, parse_subscription
+from mqcore.wire.tags import SUBSCRIBE_ALL
 
 GROUP = "TOOLS_CONSUMER"            # every broker has it, also where groups are not made on demand
 BUFFER_BYTES = 64 << 20
@@ -91,7 +92,7 @@ class AsyncReader(Role):
         self._pull_count = whole(pull_count, "pull_count", 1, 65_535)
         self._buffer_bytes = whole(buffer_bytes, "buffer_bytes", 1, 1 << 40)
         self._timeout = positive_seconds(timeout, "timeout")
-        self._subscription = _subscription(filter, sql)
+        self._subscription = read_filter(filter, sql)
         own = ("start", "stop", "filter", "sql", "group", "pull_count", "buffer_bytes", "timeout")
         super().__init__(
             ClientInstance(client_config(options, config, own), heartbeat=_no_groups,
@@ -556,17 +557,6 @@ class Reader(BlockingRole[AsyncReader]):
 def _no_groups() -> dict[str, Any]:
     """A reader is in no group."""
     return {"consumerDataSet": [], "producerDataSet": []}
-
-
-def _subscription(tags: str, sql: str | None) -> Subscription:
-    try:
-        if sql is None:
-            return parse_subscription("", tags)
-        if tags != SUBSCRIBE_ALL:
-            raise ConfigError("filter and sql: expected one of them")
-        return parse_subscription("", sql, expression_type=EXPRESSION_SQL92)
-    except ValueError as error:
-        raise ConfigError(f"{'filter' if sql is None else 'sql'}: {error}") from error
 
 
 def _checked(position: Position, parameter: str) -> Position:

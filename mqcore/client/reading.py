@@ -4,11 +4,11 @@ A thread that sends one message after the other, and nobody beside it, reads eac
 no second thread has to wake up for it. The loop lends the turn when it has seen some such sends,
 and takes it back when something else uses the connection, or the turn was not used for a moment.
 
-    T1  Only who has the turn touches the FrameReader: the loop in LOOP, one thread in THREAD.
-    T2  The turn changes under the connection's gate. So does `waiting` while the turn is lent.
-    T3  A thread takes out the one answer that it waits for, when it says that a message is stored.
-        Whatever else came stays where it is, and the turn goes back: all else is the loop's work.
-    T4  Who waits for an answer while the turn is FREE reads it, or the loop takes the turn back.
+- Only who has the turn touches the FrameReader: the loop in LOOP, one thread in THREAD.
+- The turn changes under the connection's gate, and so does what a thread does to `waiting`.
+- A thread takes out the one answer that it waits for, when it says that a message is stored.
+  Whatever else came stays where it is, and the turn goes back: all else is the loop's work.
+- Who waits for an answer while the turn is FREE reads it, or the loop takes the turn back.
 """
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ import struct
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from mqcore.filter.sql92_parser import parse
 from mqcore.filter.sql92_program import numbers
-from mqcore.filter.sql92_tokens import INT_MAX, SqlLimit
-from mqcore.filter.sql92_tree import (
+from mqcore.wire.sql92_parser import parse
+from mqcore.wire.sql92_tokens import INT_MAX, SqlLimit
+from mqcore.wire.sql92_tree import (
     And,
     Between,
     Equal,

@@ -13,8 +13,8 @@ from collections import OrderedDict
 
 from mqcore.filter.sql92 import Program
 from mqcore.filter.sql92_compiler import Truth, compile_program
-from mqcore.filter.sql92_parser import EXPRESSION_BYTES_MAX
-from mqcore.filter.sql92_tokens import SqlError
+from mqcore.wire.sql92_parser import EXPRESSION_BYTES_MAX
+from mqcore.wire.sql92_tokens import SqlError
 
 CACHE_COUNT_MAX = 100           # expressions, refused ones too (broker.md 8.2)
 

@@ -450,6 +450,42 @@ def test_missing_offsets_are_named_and_nothing_moves_on(answer, gap):
     assert one.position == 5
 
 
+@pytest.mark.parametrize(("sql", "said"), [
+    ("amount >", "sql: SQL92 expression, position 8: expected"),
+    ("amount = 'x", "position 9"),
+    ("", "sql"),
+])
+def test_an_expression_that_brokers_refuse_is_refused_at_the_call(sql, said):
+    with pytest.raises(ConfigError, match=said):
+        Reader("T", sql=sql)
+
+
+def test_how_long_an_expression_may_be_is_left_to_the_broker():
+    Reader("T", sql=" OR ".join(f"a = {n}" for n in range(5_000)))
+
+
+@pytest.mark.parametrize("first", [7, 8])
+def test_what_begins_at_or_behind_the_stop_leaves_a_gap_before_it(first):
+    one = cursor(stop=7)
+    with pytest.raises(ReadGap, match="5 to 6") as error:
+        one.accept(OK, first + 1, first, 20, found(first))
+    assert (error.value.begin, error.value.end) == (5, 7)
+    one.seek(error.value.end)
+    assert one.is_done
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_messages_that_are_promised_and_not_there_are_an_error(whole):
+    with pytest.raises(ClientError, match="none of offset 5"):
+        cursor(whole=whole).accept(OK, 5, 0, 20, b"")
+
+
+def test_a_filter_that_finds_nothing_before_the_stop_is_done():
+    one = cursor(stop=7, whole=False)
+    assert one.accept(OK, 9, 0, 20, found(8)) is None
+    assert one.is_done
+
+
 def test_what_lies_before_a_gap_comes_first():
     one = cursor()
     assert one.accept(OK, 10, 0, 20, found(5, 6, 9)).next == 7

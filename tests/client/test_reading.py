@@ -1,4 +1,4 @@
-"""The turn to read a connection keeps the rules T1 to T4 of mqcore/client/reading.py."""
+"""The turn to read a connection keeps the rules of mqcore/client/reading.py."""
 from __future__ import annotations
 
 import socket
@@ -128,7 +128,7 @@ def test_the_turn_is_lent_after_some_sends_that_were_alone(place: Place) -> None
     assert not place.transport.is_reading
 
 
-def test_the_turn_is_not_lent_while_somebody_waits(place: Place) -> None:      # T4
+def test_the_turn_is_not_lent_while_somebody_waits(place: Place) -> None:
     place.send_alone(LEND_AFTER)
     place.wait_for()
     place.turn.maybe_lend()
@@ -167,7 +167,7 @@ def test_an_answer_that_comes_in_pieces_is_waited_for(place: Place) -> None:
 @pytest.mark.parametrize("first", [
     bytes(encode(request(40))), answer(5), answer(OPAQUE, 2), b"\xff\xff\xff\xff",
 ], ids=["request", "stray", "refusal", "nonsense"])
-def test_what_is_not_its_answer_goes_to_the_loop_with_the_turn(     # T3
+def test_what_is_not_its_answer_goes_to_the_loop_with_the_turn(
     place: Place, first: bytes,
 ) -> None:
     place.lend()
@@ -190,7 +190,7 @@ def test_the_loop_goes_on_with_the_frames_that_a_thread_left(place: Place) -> No
     assert waits.told == [STORED]
 
 
-def test_a_thread_that_leaves_others_waiting_returns_the_turn(place: Place) -> None:    # T4
+def test_a_thread_that_leaves_others_waiting_returns_the_turn(place: Place) -> None:
     place.lend()
     place.wait_for()
     place.wait_for(5)
@@ -199,7 +199,7 @@ def test_a_thread_that_leaves_others_waiting_returns_the_turn(place: Place) -> N
     assert place.turn._turn is Turn.RETURNING
 
 
-def test_one_thread_has_the_turn_at_a_time(place: Place) -> None:       # T1
+def test_one_thread_has_the_turn_at_a_time(place: Place) -> None:
     place.lend()
     place.wait_for()
     place.wait_for(5)

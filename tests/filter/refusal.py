@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mqcore.filter.sql92_compiler import compile_program
-from mqcore.filter.sql92_tokens import SqlError
+from mqcore.wire.sql92_tokens import SqlError
 
 
 def program_or_refusal(expression: str) -> bytes | SqlError:

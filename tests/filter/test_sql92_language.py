@@ -5,7 +5,7 @@ import pytest
 
 from mqcore.filter.sql92_compiler import Truth
 from mqcore.filter.sql92_filter import Filter
-from mqcore.filter.sql92_tokens import SqlError
+from mqcore.wire.sql92_tokens import SqlError
 
 ORDER = b"price\x01120\x02weight\x012.5\x02color\x01blue\x02vip\x01True\x02TAGS\x01TagA"
 

@@ -14,14 +14,14 @@ from mqcore.filter import sql92_filter
 from mqcore.filter.sql92 import Program
 from mqcore.filter.sql92_compiler import INSTRUCTIONS_MAX, NAMES_MAX, Truth, compile_program
 from mqcore.filter.sql92_filter import CACHE_COUNT_MAX, Filter
-from mqcore.filter.sql92_parser import (
+from mqcore.filter.sql92_program import numbers
+from mqcore.wire.sql92_parser import (
     CHAIN_MAX,
     EXPRESSION_BYTES_MAX,
     IN_LIST_MAX,
     NESTING_MAX,
 )
-from mqcore.filter.sql92_program import numbers
-from mqcore.filter.sql92_tokens import SqlError
+from mqcore.wire.sql92_tokens import SqlError
 from tests.filter.generate import Generator
 from tests.filter.refusal import program_or_refusal
 

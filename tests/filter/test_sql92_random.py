@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mqcore.filter.sql92_compiler import Truth, compile_program
 from mqcore.filter.sql92_filter import Filter
-from mqcore.filter.sql92_tokens import SqlError
 from mqcore.wire.properties import decode_properties
+from mqcore.wire.sql92_tokens import SqlError
 from tests.filter import reference
 from tests.filter.generate import Generator
 from tests.filter.refusal import program_or_refusal

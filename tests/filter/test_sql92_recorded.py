@@ -9,10 +9,10 @@ from mqcore.filter.bitmap import has_positions, set_positions
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.sql92_compiler import Truth
 from mqcore.filter.sql92_filter import Filter
-from mqcore.filter.sql92_tokens import SqlError
 from mqcore.wire.command import decode
 from mqcore.wire.properties import encode_properties
 from mqcore.wire.records import decode_records
+from mqcore.wire.sql92_tokens import SqlError
 from tests.filter.stock import recorded
 from tests.store.golden import manifest
 from tests.support.recorded import exchanges

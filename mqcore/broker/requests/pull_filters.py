@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.filters import compiled
 from mqcore.broker.tables.subscriptions import BROADCASTING
-from mqcore.filter.sql92_tokens import SqlLimit
 from mqcore.layout import REQUEST_TEXT_MAX, SUBSCRIPTION_CODE_COUNT_MAX
 from mqcore.wire.codes import ResponseCode
+from mqcore.wire.sql92_tokens import SqlLimit
 from mqcore.wire.tags import EXPRESSION_TAG, parse_subscription
 
 if TYPE_CHECKING:

@@ -116,8 +116,8 @@ class Cursor:
         except RecordError as error:
             raise ClientError(f"pull from {self.queue}: {error}",
                               topic=self.queue.topic) from error
-        if missing >= 0 and after == begin:
-            self._missing(begin, missing)
+        if self.whole and after == begin and body:
+            self._missing(begin, missing if missing >= 0 else self.stop)    # they begin behind it
         if not self.whole:
             after = min(max(after, next_offset), self.stop)
         if after == begin:

@@ -9,30 +9,35 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
-from mqcore.endian cimport load_i16, load_i32, load_i64
+from mqcore.endian cimport load_i32, load_i64
 from mqcore.layout cimport (
     HOST_V4_SIZE,
     HOST_V6_SIZE,
-    MAGIC_MESSAGE,
     PROPERTY_SEPARATOR,
     RECORD_BODY_AFTER_HOSTS,
-    RECORD_BODY_LENGTH_AFTER_HOSTS,
     RECORD_BORN_HOST,
     RECORD_BORN_TIME,
-    RECORD_FIXED_SIZE,
     RECORD_FLAG,
     RECORD_LOG_POSITION,
     RECORD_MAGIC,
     RECORD_PREPARED_POSITION_AFTER_HOSTS,
     RECORD_QUEUE_ID,
-    RECORD_QUEUE_OFFSET,
-    RECORD_RECONSUME_TIMES_AFTER_HOSTS,
     RECORD_SIZE,
     RECORD_STORE_HOST_AFTER_BORN_HOST,
     RECORD_STORE_TIME_AFTER_BORN_HOST,
     RECORD_SYS_FLAG,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
+)
+
+from mqcore.client.native.rows cimport (
+    ROW_HAS_NO_MAGIC,
+    ROW_HAS_WRONG_FIELDS,
+    ROW_HAS_WRONG_SIZE,
+    ROW_IS_CUT,
+    Row,
+    RowTrouble,
+    cut_row,
 )
 
 from ipaddress import ip_address
@@ -150,45 +155,27 @@ cdef class StoredRecord:
         return self._record
 
 
-cdef inline int32_t host_size(int32_t sys_flag, int32_t bit) noexcept nogil:
-    return HOST_V6_SIZE if sys_flag & bit else HOST_V4_SIZE
-
-
 cdef bint take(StoredRecord made, const uint8_t* record, int64_t left) except False:
     """Fill `made` from the record at hand; raises RecordError for what is none."""
-    cdef int32_t size, sys_flag, hosts_end, body_at, topic_at, properties_at
-    cdef int64_t body_length
-    if left < RECORD_FIXED_SIZE:
+    cdef Row row
+    cdef RowTrouble trouble = cut_row(record, left, &row)
+    if trouble == ROW_IS_CUT:
         raise RecordError(f"record of {left} bytes is cut off")
-    size = load_i32(record + RECORD_SIZE)
-    if load_i32(record + RECORD_MAGIC) != <int32_t>MAGIC_MESSAGE:
+    if trouble == ROW_HAS_NO_MAGIC:
         raise RecordError(
             f"record magic {load_i32(record + RECORD_MAGIC) & 0xFFFFFFFF:#010x}: expected a message")
-    if not RECORD_FIXED_SIZE < size <= left:
-        raise RecordError(f"record size {size}: {left} bytes are there")
-    sys_flag = load_i32(record + RECORD_SYS_FLAG)
-    hosts_end = (RECORD_BORN_HOST + host_size(sys_flag, SYS_FLAG_BORN_HOST_V6)
-                 + RECORD_STORE_HOST_AFTER_BORN_HOST
-                 + host_size(sys_flag, SYS_FLAG_STORE_HOST_V6))
-    body_at = hosts_end + RECORD_BODY_AFTER_HOSTS
-    if body_at > size:
-        raise RecordError("record is cut off inside a field")
-    body_length = load_i32(record + hosts_end + RECORD_BODY_LENGTH_AFTER_HOSTS)
-    if not 0 <= body_length <= size - body_at - 3:
-        raise RecordError(f"record field length {body_length}: {size - body_at} bytes are left")
-    topic_at = <int32_t>(body_at + body_length) + 1
-    properties_at = topic_at + record[topic_at - 1] + 2
-    if properties_at > size:
-        raise RecordError("record is cut off inside a field")
-    if properties_at + load_i16(record + properties_at - 2) != size:
-        raise RecordError(f"record size {size}: its fields do not end there")
-    made._record = PyBytes_FromStringAndSize(<const char*>record, size)
-    made.queue_offset = load_i64(record + RECORD_QUEUE_OFFSET)
-    made.body_size = <int32_t>body_length
-    made._body_at = body_at
-    made._properties_at = properties_at
-    made._hosts_end = hosts_end
-    made.reconsume_times = load_i32(record + hosts_end + RECORD_RECONSUME_TIMES_AFTER_HOSTS)
+    if trouble == ROW_HAS_WRONG_SIZE:
+        raise RecordError(
+            f"record size {load_i32(record + RECORD_SIZE)}: {left} bytes are there")
+    if trouble == ROW_HAS_WRONG_FIELDS:
+        raise RecordError(f"record size {row.size}: its fields do not end there")
+    made._record = PyBytes_FromStringAndSize(<const char*>record, row.size)
+    made.queue_offset = row.queue_offset
+    made.body_size = row.body_length
+    made._body_at = <int32_t>(row.body - record)
+    made._properties_at = <int32_t>(row.properties - record)
+    made._hosts_end = made._body_at - RECORD_BODY_AFTER_HOSTS
+    made.reconsume_times = row.reconsume_times
     made._min_offset = made._max_offset = -1
     return True
 

@@ -56,6 +56,13 @@ cdef struct Row:
     int32_t topic_length
     int32_t size                # of the whole record
 
+cdef enum RowTrouble:           # what a record is not
+    ROW_IS_WHOLE = 0
+    ROW_IS_CUT                  # its fixed fields are not there
+    ROW_HAS_NO_MAGIC
+    ROW_HAS_WRONG_SIZE
+    ROW_HAS_WRONG_FIELDS        # their lengths do not add up to its size
+
 cdef struct Item:
     const uint8_t* name
     const uint8_t* value
@@ -63,15 +70,17 @@ cdef struct Item:
     int32_t value_length
 
 
-cdef inline bint read_row(const uint8_t* at, int64_t left, Row* row) noexcept nogil:
-    """One record of at most `left` bytes; False when its lengths do not fit."""
+cdef inline RowTrouble cut_row(const uint8_t* at, int64_t left, Row* row) noexcept nogil:
+    """One record of at most `left` bytes, taken apart."""
     cdef int64_t end, place
     cdef int32_t born_host_size, store_host_size
-    if left < RECORD_FIXED_SIZE or load_i32(at + RECORD_MAGIC) != MAGIC_MESSAGE:
-        return False
+    if left < RECORD_FIXED_SIZE:
+        return ROW_IS_CUT
+    if load_i32(at + RECORD_MAGIC) != MAGIC_MESSAGE:
+        return ROW_HAS_NO_MAGIC
     end = load_i32(at + RECORD_SIZE)
     if end < RECORD_FIXED_SIZE or end > left:
-        return False
+        return ROW_HAS_WRONG_SIZE
     row.size = <int32_t>end
     row.body_crc = load_i32(at + RECORD_BODY_CRC)
     row.queue_id = load_i32(at + RECORD_QUEUE_ID)
@@ -83,7 +92,7 @@ cdef inline bint read_row(const uint8_t* at, int64_t left, Row* row) noexcept no
     born_host_size = HOST_V6_SIZE if row.sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_SIZE
     store_host_size = HOST_V6_SIZE if row.sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_SIZE
     if end < RECORD_FIXED_SIZE + born_host_size + store_host_size - 2 * HOST_V4_SIZE:
-        return False
+        return ROW_HAS_WRONG_FIELDS
     row.born_host = at + RECORD_BORN_HOST
     place = RECORD_BORN_HOST + born_host_size
     row.store_ms = load_i64(at + place + RECORD_STORE_TIME_AFTER_BORN_HOST)
@@ -95,17 +104,24 @@ cdef inline bint read_row(const uint8_t* at, int64_t left, Row* row) noexcept no
     place += RECORD_BODY_AFTER_HOSTS
     # after the body at least the topic's length, and that of the properties
     if row.body_length < 0 or row.body_length > end - place - 1 - PROPERTIES_LENGTH_SIZE:
-        return False
+        return ROW_HAS_WRONG_FIELDS
     row.body = at + place
     place += row.body_length
     row.topic_length = at[place]
     row.topic = at + place + 1
     place += 1 + row.topic_length
     if place > end - PROPERTIES_LENGTH_SIZE:
-        return False
+        return ROW_HAS_WRONG_FIELDS
     row.properties_length = load_i16(at + place)
     row.properties = at + place + PROPERTIES_LENGTH_SIZE
-    return row.properties_length == end - place - PROPERTIES_LENGTH_SIZE
+    if row.properties_length != end - place - PROPERTIES_LENGTH_SIZE:
+        return ROW_HAS_WRONG_FIELDS
+    return ROW_IS_WHOLE
+
+
+cdef inline bint read_row(const uint8_t* at, int64_t left, Row* row) noexcept nogil:
+    """One record of at most `left` bytes; False when its lengths do not fit."""
+    return cut_row(at, left, row) == ROW_IS_WHOLE
 
 
 cdef inline bint next_item(const uint8_t** at, const uint8_t* end, Item* item) noexcept nogil:

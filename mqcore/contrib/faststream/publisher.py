@@ -16,7 +16,6 @@ from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import DefaultCodec
 from faststream._internal.producer import ProducerProto
-from faststream._internal.utils.path import Address
 from faststream.exceptions import FeatureNotSupportedException, IncorrectState
 from faststream.response.publish_type import PublishType
 from faststream.response.response import PublishCommand
@@ -32,6 +31,7 @@ from mqcore.contrib.faststream.messages import (
     describe,
     message_of,
 )
+from mqcore.contrib.faststream.topics import HasTopic, SaysTopic
 
 REQUEST_S = 30.0
 
@@ -104,12 +104,9 @@ class PublisherSpecConfig(PublisherSpecificationConfig):
     topic: str
 
 
-class RocketMQPublisherSpecification(PublisherSpecification[BrokerConfig, PublisherSpecConfig]):
+class RocketMQPublisherSpecification(
+        SaysTopic, PublisherSpecification[BrokerConfig, PublisherSpecConfig]):
     """One publisher in the AsyncAPI schema."""
-
-    @property
-    def topic(self) -> str:
-        return f"{self._outer_config.prefix}{self.config.topic}"
 
     @property
     def name(self) -> str:
@@ -124,7 +121,7 @@ class RocketMQPublisherSpecification(PublisherSpecification[BrokerConfig, Publis
                                 bindings=None))}
 
 
-class RocketMQPublisher(PublisherUsecase):
+class RocketMQPublisher(HasTopic, PublisherUsecase):
     """Sends to one topic."""
 
     def __init__(self, config: PublisherConfig, specification: Any) -> None:
@@ -132,16 +129,6 @@ class RocketMQPublisher(PublisherUsecase):
         self._topic = config.topic
         self.tags = config.tags
         self.headers = dict(config.headers)
-
-    @property
-    def topic(self) -> str:
-        """With the prefixes of its routers."""
-        return f"{self._outer_config.prefix}{self._topic}"
-
-    @property
-    def address(self) -> Address:
-        """The same for FastStream."""
-        return Address.literal(self.topic)
 
     async def publish(
         self, message: Any = None, topic: str = "", *, tags: str | None = None,

@@ -15,7 +15,6 @@ from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
 from faststream._internal.endpoint.subscriber.mixins import TasksMixin
 from faststream._internal.endpoint.utils import process_msg
-from faststream._internal.utils.path import Address
 from faststream.middlewares import AckPolicy
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
@@ -24,6 +23,7 @@ from faststream.specification.schema import Operation, SubscriberSpec
 from mqcore.client import AsyncConsumer, Delivery
 from mqcore.contrib.faststream.messages import Parser, RocketMQMessage
 from mqcore.contrib.faststream.publisher import Answer
+from mqcore.contrib.faststream.topics import HasTopic, SaysTopic
 
 TAKE_COUNT = 32
 
@@ -54,12 +54,9 @@ class SubscriberSpecConfig(SubscriberSpecificationConfig):
     topic: str
 
 
-class RocketMQSubscriberSpecification(SubscriberSpecification[BrokerConfig, SubscriberSpecConfig]):
+class RocketMQSubscriberSpecification(
+        SaysTopic, SubscriberSpecification[BrokerConfig, SubscriberSpecConfig]):
     """One subscriber in the AsyncAPI schema."""
-
-    @property
-    def topic(self) -> str:
-        return f"{self._outer_config.prefix}{self.config.topic}"
 
     @property
     def channel_labels(self) -> list[str]:
@@ -75,7 +72,7 @@ class RocketMQSubscriberSpecification(SubscriberSpecification[BrokerConfig, Subs
                                 bindings=None))}
 
 
-class RocketMQSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
+class RocketMQSubscriber(HasTopic, TasksMixin, SubscriberUsecase[Delivery]):
     """Takes messages of one topic, up to `max_workers` at a time."""
 
     def __init__(self, config: SubscriberConfig, specification: Any, calls: Any) -> None:
@@ -87,16 +84,6 @@ class RocketMQSubscriber(TasksMixin, SubscriberUsecase[Delivery]):
         self._max_workers = config.max_workers
         self._consumer: AsyncConsumer | None = None
         self._slots = asyncio.Semaphore(config.max_workers)
-
-    @property
-    def topic(self) -> str:
-        """With the prefixes of its routers."""
-        return f"{self._outer_config.prefix}{self._topic}"
-
-    @property
-    def address(self) -> Address:
-        """The same for FastStream."""
-        return Address.literal(self.topic)
 
     @property
     def group(self) -> str:

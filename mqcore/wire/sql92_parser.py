@@ -6,7 +6,7 @@ keep a hostile expression from costing more than a few tens of milliseconds to c
 """
 from __future__ import annotations
 
-from mqcore.filter.sql92_tokens import (
+from mqcore.wire.sql92_tokens import (
     Kind,
     SqlError,
     SqlLimit,
@@ -15,7 +15,7 @@ from mqcore.filter.sql92_tokens import (
     float_value,
     integer_value,
 )
-from mqcore.filter.sql92_tree import (
+from mqcore.wire.sql92_tree import (
     And,
     Between,
     Equal,
