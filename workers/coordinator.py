@@ -90,8 +90,11 @@ class Reader(StoreReader):
 
     def find_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> KeyMatches:
-        return self.keys.find(topic, key, count_max, begin_ms, end_ms)
+    ) -> Generator[None, None, KeyMatches]:
+        look_up = self.keys.look_up(topic, key, count_max, begin_ms, end_ms)
+        while not look_up.step():
+            yield
+        return look_up.matches()
 
     def entry(self, topic: str, queue_id: int, offset: int) -> ConsumeQueueEntry | None:
         found = super().entry(topic, queue_id, offset)

@@ -1,7 +1,7 @@
 """The coordinator's hand on the queue table: what queues there are, and their removal."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ from mqcore.shm.segment import Segment
 
 REMOVAL_TIMEOUT_MS = 2_500           # what an admin client waits for, and a bit less
 QUEUES_AT_ONCE = 256
+REMOVED_AT_ONCE = 2_000
+LOOKED_AT_ONCE = 50_000              # whether they are gone
 COUNT_COLUMNS = 3                    # of QueueLives.counts
 
 
@@ -61,10 +63,21 @@ class SharedQueues:
             yield QueueGrowth(state.topic, state.queue_id, messages, size, calls)
 
     def remove(
-        self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]
-    ) -> None:
-        numbers = self._lives.numbers(queues)
-        self._lives.ask(numbers)
+        self, queues: Sequence[tuple[str, int]], done: Callable[[bool], None],
+        unless: Callable[[str], bool] | None = None,
+    ) -> Generator[None, None, None]:
+        numbers: list[int] = []
+        for first in range(0, len(queues), REMOVED_AT_ONCE):
+            some = queues[first:first + REMOVED_AT_ONCE]
+            if unless is not None:
+                some = [queue for queue in some if not unless(queue[0])]
+            found = self._lives.numbers(some)
+            if unless is not None:
+                self._lives.ask(found)
+            numbers += found
+            yield
+        if unless is None:
+            self._lives.ask(numbers)
         self._removals.append(Removal(numbers, done, self._now_ms() + REMOVAL_TIMEOUT_MS))
 
     def delete_expired_files(self) -> None:
@@ -74,7 +87,7 @@ class SharedQueues:
         """Tell those whose queues are gone, and those who have waited long enough."""
         now_ms = self._now_ms()
         for removal in list(self._removals):
-            removal.numbers = self._lives.waiting(removal.numbers)
+            self._lives.let_go(removal.numbers, LOOKED_AT_ONCE)
             if not removal.numbers or now_ms >= removal.deadline_ms:
                 self._removals.remove(removal)
                 removal.done(not removal.numbers)

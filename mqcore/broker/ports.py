@@ -6,7 +6,15 @@ All of these are called from one thread. None of them may block for longer than 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -89,10 +97,10 @@ class StoreReader(Protocol):
 
     def find_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> KeyMatches:
+    ) -> Generator[None, None, KeyMatches]:
         """
-        What the key index says (store.md 4.4): at most count_max records, stored from begin_ms to
-        end_ms. Other keys with the same hash are among them.
+        What the key index says (store.md 4.4), with pauses: at most count_max records, stored from
+        begin_ms to end_ms. Other keys with the same hash are among them.
         """
         ...
 
@@ -187,9 +195,13 @@ class Queues(Protocol):
         """
         ...
 
-    def remove(self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]) -> None:
+    def remove(
+        self, queues: Sequence[tuple[str, int]], done: Callable[[bool], None],
+        unless: Callable[[str], bool] | None = None,
+    ) -> Generator[None, None, None]:
         """
-        Remove queues by (topic, queue id): the next message of each gets offset 0.
+        Remove queues by (topic, queue id), with pauses: the next message of each gets offset 0.
+        Those of topics for which `unless` says so at that moment stay; without it all go at once.
 
         done  called once, later: True when they are gone, False when that takes too long to wait
               for (it goes on by itself)

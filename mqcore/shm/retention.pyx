@@ -138,11 +138,16 @@ cdef class QueueLives:
         store_i32_release(&self.shm.log.removals_asked, self.shm.log.removals_asked + 1)
         doorbell_ring(&self.shm.slots[SLOT_WRITER])
 
-    def waiting(self, list numbers) -> list[int]:
-        """Those of these queues whose removal is not done yet."""
-        return [number for number in numbers
-                if load_i32_acquire(&self.shm.queues[<int32_t>number].removal_done)
-                != self.shm.queues[<int32_t>number].removal_asked]
+    def let_go(self, list numbers, int count_max) -> None:
+        """Take off the list's end the queues that are gone, up to the first that is not; so many."""
+        cdef int32_t number
+        while numbers and count_max > 0:
+            number = numbers[len(numbers) - 1]
+            if (load_i32_acquire(&self.shm.queues[number].removal_done)
+                    != self.shm.queues[number].removal_asked):
+                return
+            numbers.pop()
+            count_max -= 1
 
     # -- the writer --------------------------------------------------------------------------------
 

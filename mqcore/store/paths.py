@@ -52,9 +52,15 @@ def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
 
 
 def queue_folders(root: Path) -> Iterator[tuple[str, int, Path]]:
+    """(topic, queue id, folder) of all queues below `root`, as `queue_names`. Raises OSError."""
+    for topic, queue_id in queue_names(root):
+        yield topic, queue_id, root / topic / str(queue_id)
+
+
+def queue_names(root: Path) -> Iterator[tuple[str, int]]:
     """
-    (topic, queue id, folder) of all queues below `root`; whatever is called otherwise is passed
-    over. Raises OSError.
+    (topic, queue id) of all queues that have a folder below `root`; whatever is called otherwise is
+    passed over. Raises OSError.
     """
     if not root.is_dir():
         return
@@ -64,7 +70,7 @@ def queue_folders(root: Path) -> Iterator[tuple[str, int, Path]]:
         for queue in os.scandir(topic.path):
             if (_QUEUE_ID.fullmatch(queue.name) and int(queue.name) < QUEUE_ID_END
                     and queue.is_dir()):
-                yield topic.name, int(queue.name), Path(queue.path)
+                yield topic.name, int(queue.name)
 
 
 def remove_queue(root: Path, topic: str, queue_id: int, file_bytes: int | None) -> list[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mqcore.broker.ports import ConsumeQueueEntry, Put, PutStatus, QueueGrowth
@@ -174,7 +174,8 @@ class MemoryStore:
 
     def find_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> Found:
+    ) -> Generator[None, None, Found]:
+        yield
         matching = [(stored_ms, position) for stored_ms, position in
                     reversed(self._keys.get((topic, key), []))
                     if begin_ms <= stored_ms <= end_ms][:max(count_max, 0)]
@@ -193,8 +194,14 @@ class MemoryStore:
         """Nothing: put rates are not kept."""
         return []
 
-    def remove(self, queues: Collection[Queue], done: Callable[[bool], None]) -> None:
+    def remove(
+        self, queues: Sequence[Queue], done: Callable[[bool], None],
+        unless: Callable[[str], bool] | None = None,
+    ) -> Generator[None, None, None]:
+        yield
         for queue in queues:
+            if unless is not None and unless(queue[0]):
+                continue
             for entry in self._queues.pop(queue, []):
                 self._records.pop(entry.position, None)
         done(True)

@@ -1,7 +1,7 @@
 """In-memory stand-ins for the ports, and short ways to make a broker and its requests."""
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ class FakeStore:
 
     def find_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> KeyMatches:
+    ) -> Generator[None, None, KeyMatches]:
+        yield
         last_ms, last_position, entries = self.index.get((topic, key), (0, 0, []))
         found = [(time_ms, position) for time_ms, position in reversed(entries)
                  if begin_ms <= time_ms <= end_ms][:max(count_max, 0)]
@@ -101,8 +102,13 @@ class FakeQueues:
     def some(self) -> Iterator[list[tuple[str, int, int]]]:
         yield self.all()
 
-    def remove(self, queues: Collection[tuple[str, int]], done: Callable[[bool], None]) -> None:
-        self.removed += sorted(queues)
+    def remove(
+        self, queues: Sequence[tuple[str, int]], done: Callable[[bool], None],
+        unless: Callable[[str], bool] | None = None,
+    ) -> Generator[None, None, None]:
+        yield
+        self.removed += sorted(
+            queue for queue in queues if unless is None or not unless(queue[0]))
         self.waiting.append(done)
 
     def delete_expired_files(self) -> None:

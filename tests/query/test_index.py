@@ -111,6 +111,18 @@ def test_what_the_dispatcher_has_written_is_found_at_once(tmp_path: Path) -> Non
     assert len(reader.files()) == 5
 
 
+def test_a_long_chain_is_walked_in_steps(tmp_path: Path) -> None:
+    run = Run(tmp_path / "store", index_slots=1, index_entries=1_000)
+    loop, probe = run.writer("async", 0), run.probe()
+    for number in range(600):
+        assert probe.send("topic", 0, [b"x"], opaque=number, properties=b"KEYS\x01mine")
+    loop.run(1000)
+    assert run.dispatcher().run(1000) == 0
+    look_up = IndexReader(str(run.index_folder), 1, 1_000).look_up("topic", "other", 8, 0, EVER)
+    assert [look_up.step() for _ in range(4)] == [False, False, True, True]     # of 256 entries
+    assert look_up.matches().positions == ()
+
+
 def test_a_store_without_index_finds_nothing(tmp_path: Path) -> None:
     found = IndexReader(str(tmp_path / "missing"), 7, 50).find("topic", "key", 10, 0, EVER)
 

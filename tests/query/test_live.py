@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ class StockStore:
             self.run.segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
             file_entries=self.run.file_entries, memory_bytes=1 << 30)
 
-    def find_key(self, *query: Any) -> KeyMatches:
+    def find_key(self, *query: Any) -> Generator[None, None, KeyMatches]:
+        yield
         return self.keys.find(*query)
 
     def record(self, position: int) -> bytes | None:

@@ -7,6 +7,8 @@ at that moment, which CLEAN_UNUSED_TOPIC does here, and only when it is asked fo
 """
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mqcore.broker.core import Core
 from mqcore.broker.request import (
     Answer,
@@ -43,7 +45,7 @@ def _remove_queues(core: Core, request: Request, name: str) -> OutcomeJob:
     for some in core.ports.queues.some():
         queues += [(topic, queue_id) for topic, queue_id, _ in some if topic == name]
         yield
-    return _removed(core, request, queues)
+    return (yield from _removed(core, request, queues))
 
 
 def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
@@ -56,9 +58,8 @@ def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
             and not topic.startswith(LIGHT_QUEUE_PREFIX)
         ]
         yield
-    # a topic may have been made meanwhile
-    queues = [queue for queue in queues if core.topics.get(queue[0]) is None]
-    return _removed(core, request, queues)
+    return (yield from _removed(
+        core, request, queues, unless=lambda topic: core.topics.get(topic) is not None))
 
 
 def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
@@ -72,7 +73,7 @@ def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
             if topic != SCHEDULE_TOPIC and last is not None and last.position + last.size <= first:
                 queues.append((topic, queue_id))
         yield
-    return _removed(core, request, queues)
+    return (yield from _removed(core, request, queues))
 
 
 def delete_expired_files(core: Core, request: Request) -> Answer:
@@ -81,7 +82,10 @@ def delete_expired_files(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS)
 
 
-def _removed(core: Core, request: Request, queues: list[tuple[str, int]]) -> Answer | None:
+def _removed(
+    core: Core, request: Request, queues: list[tuple[str, int]],
+    unless: Callable[[str], bool] | None = None,
+) -> OutcomeJob:
     if not queues:
         return Answer(ResponseCode.SUCCESS)
 
@@ -91,5 +95,5 @@ def _removed(core: Core, request: Request, queues: list[tuple[str, int]]) -> Ans
         if frame is not None:
             core.ports.connections.send(request.connection, frame)
 
-    core.ports.queues.remove(queues, done)
+    yield from core.ports.queues.remove(queues, done, unless)
     return None

@@ -6,16 +6,19 @@ alone: other keys' messages may come along, and clients take out what they want.
 """
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, Fields, Request
+from mqcore.broker.request import Answer, Fields, OutcomeJob, Request
 from mqcore.wire.codes import FRAME_LENGTH_MAX, ResponseCode
 
 ROUNDS_MAX = 3                    # further back each time, while no record can be read
 HEADER_BYTES_MAX = 1024           # of the answer; its records have to fit in the rest of a frame
+RECORD_BYTES_A_TURN = 64 << 10
 REMARK_NOTHING = "can not find message, maybe time range not correct"
 
 
-def query_message(core: Core, request: Request) -> Answer:
+def query_message(core: Core, request: Request) -> OutcomeJob:
     """QUERY_MESSAGE (12): whole records, oldest first; 22 when there is none."""
     fields = Fields.of(request.command)
     topic, key = fields.text("topic"), fields.text("key")
@@ -27,11 +30,11 @@ def query_message(core: Core, request: Request) -> Answer:
     wanted = min(wanted, store.query_count_max)
     last_time_ms = last_position = 0
     for _ in range(ROUNDS_MAX):
-        found = core.ports.store.find_key(topic, key, wanted, begin_ms, end_ms)
+        found = yield from core.ports.store.find_key(topic, key, wanted, begin_ms, end_ms)
         if not found.positions:
             break
         last_time_ms, last_position = found.last_time_ms, found.last_position
-        body = _records(core, sorted(found.positions))
+        body = yield from _records(core, sorted(found.positions))
         if body:
             return Answer(ResponseCode.SUCCESS, ext=_header(last_time_ms, last_position), body=body)
         end_ms = found.oldest_ms
@@ -41,8 +44,8 @@ def query_message(core: Core, request: Request) -> Answer:
         ResponseCode.QUERY_NOT_FOUND, REMARK_NOTHING, _header(last_time_ms, last_position))
 
 
-def _records(core: Core, positions: list[int]) -> bytes:
-    """The records that are still there, as many as one frame carries."""
+def _records(core: Core, positions: list[int]) -> Generator[None, None, bytes]:
+    """The records that are still there, as many as one frame carries. With pauses."""
     room = FRAME_LENGTH_MAX - HEADER_BYTES_MAX
     records = []
     for position in positions:
@@ -53,6 +56,8 @@ def _records(core: Core, positions: list[int]) -> bytes:
         if room < 0:
             break
         records.append(record)
+        if len(record) >= RECORD_BYTES_A_TURN:
+            yield
     return b"".join(records)
 
 

@@ -14,6 +14,7 @@ from mqcore.layout cimport (
     SLOT_COORDINATOR,
     ForwardHead,
 )
+from mqcore.net.serving.asked cimport asked_answered
 from mqcore.net.serving.dispatch cimport redo_request
 from mqcore.net.serving.forward cimport count_taken, forward_unread
 from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
@@ -104,6 +105,8 @@ cdef void one_answer(Answers* a, const ForwardHead* head, int32_t kind, const ui
             redo(a, parked, payload, <int32_t>length)
         return
     if kind == ANSWER_FRAME and c != NULL and (parked != NULL or not head.parked):
+        if parked == NULL:
+            asked_answered(c, payload, length)
         write_frame(a, c, payload, length)
     if kind == ANSWER_OFFER and c != NULL:
         write_offer(a, c, payload, length)

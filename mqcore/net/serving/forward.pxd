@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from mqcore.layout cimport LONG_FRAMES_MAX
 from mqcore.net.identity cimport Identity
 from mqcore.net.remoting.frames cimport Request
+from mqcore.net.serving.asked cimport Asking
 from mqcore.net.serving.commits cimport Commits
 from mqcore.net.serving.parked cimport Parking
 from mqcore.net.serving.requests_ring cimport RequestsRing
@@ -43,6 +44,7 @@ cdef struct Forwarding:
     bint[LONG_FRAMES_MAX] long_frames  # places of frames that go in parts: taken
     int64_t long_tickets               # N15: that were given ...
     int64_t long_tickets_done          # ... and of these: that have had their place, or went away
+    Asking asking                      # N16
 
 cdef bint forwarding_open(Forwarding* f) noexcept nogil                # False: no memory
 # A whole frame. park: Park (parked.pxd); body_stays: send only the header. Handled.

@@ -23,6 +23,7 @@ from mqcore.layout cimport (
 from mqcore.net.remoting.frames cimport CLOSE_HEADER, ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT
+from mqcore.net.serving.asked cimport asked_add, asked_orphaned
 from mqcore.net.serving.commits cimport commits_send
 from mqcore.net.serving.parked cimport PARK_NOT, ParkedRequest, may_park, park_frame
 from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of
@@ -149,6 +150,8 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     ring_commit(&f.requests.ring, FORWARD_FRAME, sizeof(ForwardHead) + sent)
     requests_publish(f.requests)
     count_forwarded(f, c, 1, sent)
+    if park == PARK_NOT:
+        asked_add(&f.asking, c, header)
     if header.code == CODE_HEART_BEAT:
         keep_heartbeat(f, c, request.frame, length)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
@@ -201,6 +204,7 @@ cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil:
     if own.known:
         put_word(f, FORWARD_CLOSED, c.id)
     free(own.heartbeat)
+    free(own.asked)
 
 
 cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
@@ -246,6 +250,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         own.long_sent += size
         count_forwarded(f, c, FORWARD_PART_SHARE, size)
     end_long(f, c)
+    asked_add(&f.asking, c, header)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
@@ -282,7 +287,9 @@ cdef void meet_coordinator(Forwarding* f) noexcept nogil:
         if f.transport.connections[i] != NULL:
             forwarding_of(f.transport.connections[i]).count = 0
             forwarding_of(f.transport.connections[i]).bytes = 0
+            forwarding_of(f.transport.connections[i]).long_sent = 0          # N16
             f.transport.connections[i].tell_below = 0
+    asked_orphaned(&f.asking)
     f.repeat_at = 0
     forward_heartbeats(f)
 

@@ -30,6 +30,7 @@ from mqcore.net.remoting.frames cimport Remoting
 from mqcore.net.remoting.say cimport remoting_front
 from mqcore.net.serving.answers cimport take_answers
 from mqcore.net.serving.appends cimport take_results
+from mqcore.net.serving.asked cimport asked_settle
 from mqcore.net.serving.cold cimport cold_close, cold_open
 from mqcore.net.serving.commits cimport commits_send
 from mqcore.net.serving.dispatch cimport serve
@@ -168,6 +169,7 @@ cdef void tick(Server* s) noexcept nogil:
             give_pages_back()
     commits_send(&s.commits)
     answer_old_parked(&s.parking)
+    asked_settle(&s.forwarding.asking, s.parking.coordinator_since_ms)
     transport_tick(&s.transport)
 
 
@@ -296,6 +298,7 @@ cdef class ServingLoop:
         s.fronts[KIND_FAST] = s.fronts[KIND_MAIN]
         s.appends.transport = s.reading.transport = s.held.transport = s.pulls.transport = t
         s.parking.transport = s.forwarding.transport = s.answers.transport = t
+        s.forwarding.asking.transport = t
         s.sends.shm = s.wants.shm = s.reading.shm = s.held.shm = s.shm
         s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
         s.appends.identity = s.sends.identity = s.forwarding.identity = &s.identity

@@ -12,6 +12,11 @@ from mqcore.net.transport.transport cimport Connection
 cdef enum:
     ASKED_BUCKETS = 8                  # topics by hash; one more for sends whose topic is not known
 
+cdef struct AskedRequest:              # asked.pxd
+    int64_t number                     # of all that were asked, in order
+    int32_t opaque
+    bint binary
+
 cdef struct ForwardShare:              # forward.pxd
     bint known                         # the coordinator has heard of it
     uint8_t* heartbeat                 # its last one, for a coordinator that starts anew
@@ -22,6 +27,9 @@ cdef struct ForwardShare:              # forward.pxd
     int32_t long_sent                  # bytes of its first frame that are in `requests` already
     int32_t long_place                 # of Forwarding.long_frames, + 1; 0: none
     int64_t long_ticket                # N15: its place in the line for one; 0: it wants none
+    AskedRequest* asked                # N16: what the coordinator owes it, the oldest first
+    int32_t asked_count
+    int32_t asked_capacity
 
 cdef struct ParkShare:                 # parked.pxd
     int32_t asked_count                # N7: its sends that are parked ...

@@ -32,6 +32,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef enum:
     FOUND_MAX = 1024                   # of one look-up
+    STEP_ENTRIES = 256                 # of a chain, whose pages may be on the disk alone
 
 
 cdef struct Search:
@@ -68,21 +69,21 @@ cdef bint known(const Search* search, int64_t position) noexcept nogil:
     return False
 
 
-cdef void search_file(const uint8_t* bytes, int32_t slots, int32_t entries,
-                      Search* search) noexcept nogil:
-    """Walk one chain, newest entry first; each step leads to an older one, so it ends."""
-    cdef int32_t number = load_i32(bytes + index_slot_start(search.hash % slots))
+cdef int32_t chain_walk(const uint8_t* bytes, const IndexHeader* header, int32_t slots,
+                        int32_t entries, int32_t number, Search* search) noexcept nogil:
+    """
+    Go on along one chain, newest entry first, for STEP_ENTRIES; each leads to an older one, so it
+    ends. Returns the entry to go on with, 0: none.
+    """
     cdef int64_t time_ms
-    cdef IndexHeader header
     cdef IndexEntry entry
-    acquire_fence()
-    header = index_header_decode(bytes)
-    if header.next_entry <= 1 or number > header.next_entry:
-        return
-    while 0 < number < entries and search.count < search.count_max:
+    cdef int i
+    for i in range(STEP_ENTRIES):
+        if not (0 < number < entries and search.count < search.count_max):
+            return 0
         entry = index_entry_decode(bytes + index_entry_start(slots, number))
         if entry.seconds < 0:
-            return
+            return 0
         time_ms = header.begin_time_ms + 1000 * <int64_t>entry.seconds
         if (entry.key_hash == search.hash and search.begin_ms <= time_ms <= search.end_ms
                 and not known(search, entry.log_position)):
@@ -90,8 +91,9 @@ cdef void search_file(const uint8_t* bytes, int32_t slots, int32_t entries,
             search.count += 1
             search.oldest_ms = time_ms
         if entry.previous >= number or time_ms < search.begin_ms:
-            return
+            return 0
         number = entry.previous
+    return number
 
 
 cdef class IndexReader:
@@ -113,32 +115,20 @@ cdef class IndexReader:
         self.entries = entries
         self.file_size = index_file_size(slots, entries)
 
-    def find(self, str topic, str key, int count_max, int64_t begin_ms, int64_t end_ms) -> KeyMatches:
+    def look_up(self, str topic, str key, int count_max, int64_t begin_ms,
+                int64_t end_ms):
         """
         At most `count_max` (up to 1024) positions of records with a key, stored from begin_ms to
-        end_ms (the index knows whole seconds), the newest ones. Raises OSError.
+        end_ms (the index knows whole seconds), the newest ones: once its steps are done.
         """
-        cdef Search search
-        topic_bytes = topic.encode("utf-8", "replace")
-        key_bytes = key.encode("utf-8", "replace")
-        search.hash = index_hash(topic_bytes, <int32_t>len(topic_bytes), key_bytes,
-                                 <int32_t>len(key_bytes))
-        search.begin_ms = begin_ms
-        search.end_ms = end_ms
-        search.count_max = min(count_max, FOUND_MAX)
-        search.count = 0
-        search.oldest_ms = 0
-        last_time_ms = last_position = 0
-        for number, path in enumerate(self.files()):
-            header = self.search_one(path, &search)
-            if header is None:
-                continue
-            if not last_time_ms:
-                last_time_ms, last_position = header[1], header[2]
-            if header[0] < begin_ms or search.count >= search.count_max:
-                break
-        return KeyMatches(tuple(search.positions[i] for i in range(search.count)),
-                          search.oldest_ms, last_time_ms, last_position)
+        return KeyLookUp(self, topic, key, count_max, begin_ms, end_ms)
+
+    def find(self, str topic, str key, int count_max, int64_t begin_ms, int64_t end_ms) -> KeyMatches:
+        """`look_up`, all steps in one. Raises OSError."""
+        look_up = self.look_up(topic, key, count_max, begin_ms, end_ms)
+        while not look_up.step():
+            pass
+        return look_up.matches()
 
     def files(self) -> list[str]:
         """The index files, newest first."""
@@ -148,29 +138,87 @@ cdef class IndexReader:
             return []
         return [os.path.join(self.folder, name) for name in sorted(names, reverse=True)]
 
-    cdef search_one(self, str path, Search* search):
-        """(begin time, end time, end position) of a file that was searched; None: deleted, or new."""
-        cdef const uint8_t* bytes
-        cdef IndexHeader header
+
+cdef class KeyLookUp:
+    """One look-up of a key, in steps: its chain may lead through a whole file."""
+    cdef IndexReader reader
+    cdef list files                    # that are left, the newest last
+    cdef Search search
+    cdef const uint8_t* bytes          # the file that is open, NULL: none
+    cdef IndexHeader header
+    cdef int32_t number                # of the entry to go on with, 0: none
+    cdef int64_t last_time_ms
+    cdef int64_t last_position
+
+    def __init__(self, IndexReader reader not None, str topic, str key, int count_max,
+                 int64_t begin_ms, int64_t end_ms):
+        topic_bytes = topic.encode("utf-8", "replace")
+        key_bytes = key.encode("utf-8", "replace")
+        self.reader = reader
+        self.search.hash = index_hash(topic_bytes, <int32_t>len(topic_bytes), key_bytes,
+                                      <int32_t>len(key_bytes))
+        self.search.begin_ms = begin_ms
+        self.search.end_ms = end_ms
+        self.search.count_max = min(count_max, FOUND_MAX)
+        self.files = reader.files()[::-1]
+
+    def __dealloc__(self):
+        self.close()
+
+    def step(self) -> bool:
+        """Look at one file more, or go on in one for STEP_ENTRIES; whether all is done. Raises OSError."""
+        if self.bytes == NULL:
+            if not self.files:
+                return True
+            self.open(self.files.pop())
+        if self.number:
+            with nogil:
+                self.number = chain_walk(self.bytes, &self.header, self.reader.slots,
+                                         self.reader.entries, self.number, &self.search)
+        if self.bytes != NULL and not self.number:
+            self.close()
+            if (self.header.begin_time_ms < self.search.begin_ms
+                    or self.search.count >= self.search.count_max):
+                self.files.clear()
+        return self.bytes == NULL and not self.files
+
+    def matches(self) -> KeyMatches:
+        """What was found so far."""
+        return KeyMatches(tuple(self.search.positions[i] for i in range(self.search.count)),
+                          self.search.oldest_ms, self.last_time_ms, self.last_position)
+
+    cdef void close(self) noexcept:
+        if self.bytes != NULL:
+            munmap(<void*>self.bytes, self.reader.file_size)
+            self.bytes = NULL
+
+    cdef open(self, str path):
+        """None is open afterwards if the file was deleted, or is new."""
         cdef void* mapped
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return None
+            return
         try:
-            if os.fstat(fd).st_size < self.file_size:
-                return None                              # just made, its length not yet given
-            mapped = mmap(NULL, self.file_size, PROT_READ, MAP_SHARED, fd, 0)
+            if os.fstat(fd).st_size < self.reader.file_size:
+                return                                   # just made, its length not yet given
+            mapped = mmap(NULL, self.reader.file_size, PROT_READ, MAP_SHARED, fd, 0)
             if <long>mapped == -1:
                 raise OSError(errno, "index file cannot be mapped", path)
         finally:
             os.close(fd)
-        bytes = <const uint8_t*>mapped
-        header = index_header_decode(bytes)
-        empty = header.next_entry <= 1
-        if (not empty and header.begin_time_ms <= search.end_ms
-                and header.end_time_ms >= search.begin_ms):
-            with nogil:
-                search_file(bytes, self.slots, self.entries, search)
-        munmap(mapped, self.file_size)
-        return None if empty else (header.begin_time_ms, header.end_time_ms, header.end_position)
+        self.bytes = <const uint8_t*>mapped
+        self.number = load_i32(self.bytes + index_slot_start(self.search.hash % self.reader.slots))
+        acquire_fence()
+        self.header = index_header_decode(self.bytes)
+        if self.header.next_entry <= 1:
+            self.number = 0
+            self.close()
+            return
+        if not self.last_time_ms:
+            self.last_time_ms = self.header.end_time_ms
+            self.last_position = self.header.end_position
+        if (self.number > self.header.next_entry
+                or self.header.begin_time_ms > self.search.end_ms
+                or self.header.end_time_ms < self.search.begin_ms):
+            self.number = 0

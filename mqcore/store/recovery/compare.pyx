@@ -45,7 +45,7 @@ cdef extern from "<sys/stat.h>" nogil:
     int stat_of "stat"(const char* path, file_status* status)
 
 cdef enum:
-    READERS = 16                      # threads that wait for the disk
+    READERS = 64                      # threads that wait for the disk
     CHUNK_ENTRIES = 1024              # read at a time
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 

@@ -17,7 +17,7 @@ from mqcore.layout cimport (
 from mqcore.shm.segment cimport Segment
 from mqcore.shm.tables cimport QUEUE_REFUSED, name_hash, queue_find_or_add, queue_hash
 from mqcore.store import files as disk
-from mqcore.store.paths import FILE_NAME, queue_folder, queue_folders, remove_queue
+from mqcore.store.paths import FILE_NAME, queue_folder, queue_folders, queue_names, remove_queue
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LogView, log_next_use, log_segment
@@ -128,7 +128,7 @@ cdef class QueueRecovery:
         """The numbers of the queues that have a folder and are not as known."""
         numbers = []
         cdef int32_t number
-        for topic, queue_id, _ in queue_folders(Path(self.folder)):
+        for topic, queue_id in queue_names(Path(self.folder)):
             number = <int32_t>(self.enter(os.fsencode(topic), queue_id) - self.shm.queues)
             if not self.found[number].known:
                 numbers.append(number)
