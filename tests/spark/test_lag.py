@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from mqcore.client import Message, MessageQueue
 from mqcore.spark import Progress
 from tests.spark.world import World
-
-pytestmark = [pytest.mark.spark]
 
 LONG, SHORT, DONE = 400, 20, 5
 
@@ -41,6 +40,7 @@ def check(topic: dict[str, Any], who: str, positions: list[int], since_ms: int) 
     assert all(queue["behindMs"] == 0 for queue in queues if not queue["lag"])
 
 
+@pytest.mark.spark
 def test_a_skewed_queue_and_hot_keys_are_seen(world: World, tmp_path: Path) -> None:
     from mqcore.spark.jobs.lag import lag
 
@@ -68,3 +68,17 @@ def test_a_skewed_queue_and_hot_keys_are_seen(world: World, tmp_path: Path) -> N
     assert hot["tag", "hot"] == 200 / (200 + 2 * (SHORT - DONE))
     assert (found.status, found.figures["overLimit"]) == (0, [])
     assert lag(world.spark, cluster, groups=[group], lag_max=100, sample=0).status == 1
+
+
+def test_what_cannot_be_is_said_in_one_line(tmp_path: Path) -> None:
+    from mqcore.spark.errors import OptionError
+    from mqcore.spark.jobs import lag, transactions
+
+    with pytest.raises(OptionError, match="is no checkpoint of a query"):
+        lag.of_checkpoint(tmp_path)
+    for command, arguments, said in (
+            (lag.command, ["-n", "h:1", "--behind-max", "soon"], "expected a time, as in 500ms"),
+            (transactions.command, ["--since", "now", "-n", "h:1"], "expected milliseconds since"),
+            (transactions.command, [], "give --namesrv of a cluster, or --store")):
+        outcome = CliRunner(env={"NAMESRV_ADDR": ""}).invoke(command, arguments)
+        assert (outcome.exit_code, said in outcome.output) == (2, True), outcome.output

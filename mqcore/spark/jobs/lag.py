@@ -146,7 +146,7 @@ class Lags:
 
     def _row(self, who: str, queue: MessageQueue, offset: int) -> tuple[Any, ...]:
         begin, end = self._begins[queue], self._ends[queue]
-        position = min(offset, end)
+        position = min(max(offset, 0), end)
         return (who, queue.topic, queue.broker_name, queue.queue_id, position,
                 max(position, begin), end, end - begin)
 
