@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from mqcore.client.admin import Admin
 from tests.store.golden import manifest, unpack
 from tests.support.mqcore_process import mqcore_up
+from tests.support.stock import require_stock, stock_cluster
 from tests.transactions.producer import COMMIT, ROLLBACK, Producer
 
 pytestmark = [pytest.mark.spark]
@@ -21,12 +24,17 @@ FAST: dict[str, object] = {
     "broker.transaction_timeout_ms": 200, "broker.transaction_check_interval_ms": 200,
     "broker.transaction_check_max": 3, "broker.offsets_persist_interval_ms": 200,
 }
+STOCK_FAST: dict[str, object] = {
+    "transactionTimeOut": 200, "transactionCheckInterval": 200, "transactionCheckMax": 3,
+    "flushConsumerOffsetInterval": 200, "mappedFileSizeCommitLog": 64 << 20,
+    "mappedFileSizeConsumeQueue": 20_000 * 20, "maxHashSlotNum": 50_000, "maxIndexNum": 200_000,
+}
 Fate = tuple[str, str, int, int, int | None]
 
 
-def fates(joined: Any) -> dict[str, Fate]:
+def fates(frame: Any) -> dict[str, Fate]:
     """Of each transaction's id: state, topic, questions, copies, milliseconds until its end."""
-    rows = joined.frame.selectExpr(
+    rows = frame.selectExpr(
         "transactionId", "state", "topic", "checks", "copies",
         "IF(decidedAt IS NULL, NULL, openMs) AS tookMs").collect()
     return {row[0]: tuple(row[1:]) for row in rows}
@@ -57,16 +65,15 @@ def told_by_the_manifest(name: str) -> dict[str, Fate]:
 
 
 def test_a_stock_store_says_what_was_decided(spark: Any, tmp_path: Path) -> None:
-    from mqcore.spark.jobs.transactions import join, transactions
+    from mqcore.spark.jobs.transactions import transactions
 
     root = unpack("transactions", tmp_path)
     expected = told_by_the_manifest("transactions")
 
-    joined = join(spark, store=root)
-    assert fates(joined) == expected
-    joined.close()
     outcome = transactions(spark, store=root, list_count=3, open_max_s=1.0,
                            output=str(tmp_path / "all"))
+
+    assert fates(spark.read.parquet(str(tmp_path / "all"))) == expected
 
     counts = Counter(state for state, *_ in expected.values())
     said = outcome.figures
@@ -79,7 +86,6 @@ def test_a_stock_store_says_what_was_decided(spark: Any, tmp_path: Path) -> None
     assert (group["producerGroup"], group["topic"]) == ("pg_golden_tx", "golden_tx")
     assert [one["host"] for one in said["byHost"]] == ["127.0.0.1"]
     assert len(said["givenUpOldest"]) == 3
-    assert spark.read.parquet(str(tmp_path / "all")).count() == len(expected)
 
 
 def decide(producer: Producer, admin: Admin, broker_address: str, topic: str) -> dict[str, str]:
@@ -106,17 +112,30 @@ def decide(producer: Producer, admin: Admin, broker_address: str, topic: str) ->
     return {**known, key(twice): "committed", key(both): "committed", key(fresh): "open"}
 
 
-def test_a_live_broker_and_its_store_say_the_same(spark: Any, tmp_path: Path) -> None:
-    from mqcore.spark.jobs.transactions import join, transactions
+@contextmanager
+def cluster_of(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Addresses of a name server and its broker."""
+    if kind == "mqcore":
+        with mqcore_up(folder, FAST) as broker:
+            yield broker.namesrv_addr, broker.broker_addr
+        return
+    require_stock()
+    with stock_cluster(folder, STOCK_FAST) as stock:
+        yield stock.namesrv_addr, stock.broker_addr
 
-    with mqcore_up(tmp_path, FAST) as broker, Admin(namesrv=broker.namesrv_addr) as admin:
-        cluster = {"nameServer": broker.namesrv_addr}
-        assert transactions(spark, cluster=cluster).figures["transactions"] == 0
-        with Producer(broker.broker_addr, "PG") as producer:
-            topic = producer.topic(1)
-            known = decide(producer, admin, broker.broker_addr, topic)
+
+@pytest.mark.parametrize("kind", ["mqcore", pytest.param("stock", marks=pytest.mark.interop)])
+def test_a_live_broker_and_its_store_say_the_same(
+        kind: str, spark: Any, tmp_path: Path) -> None:
+    from mqcore.spark.jobs.transactions import Live, join
+
+    with cluster_of(kind, tmp_path) as (namesrv, address), Admin(namesrv=namesrv) as admin:
+        cluster = {"nameServer": namesrv}
+        assert Live(spark, cluster, None).halves().isEmpty()        # nobody has sent any
+        with Producer(address, "PG") as producer:
+            known = decide(producer, admin, address, producer.topic(1))
         joined = join(spark, cluster=cluster)
-        live = fates(joined)
+        live = fates(joined.frame)
         assert {key: fate[0] for key, fate in live.items()} == known
         figures = joined.figures(10)
         joined.close()
@@ -125,7 +144,9 @@ def test_a_live_broker_and_its_store_say_the_same(spark: Any, tmp_path: Path) ->
         ("committed", "committed more than once"), ("committed", "committed and rolled back")}
     assert [one["transactionId"] for one in figures["openOldest"]] == [
         key for key, state in known.items() if state == "open"]
-    assert all(fate[2] >= 1 for key, fate in live.items() if fate[3] > 1)
-    at_rest = join(spark, store=tmp_path / "store")
-    assert fates(at_rest) == live
-    at_rest.close()
+    assert {key: fate[2] for key, fate in live.items() if known[key] == "given up"} == {
+        key: 3 for key, state in known.items() if state == "given up"}
+    if kind == "mqcore":
+        at_rest = join(spark, store=tmp_path / "store")
+        assert fates(at_rest.frame) == live
+        at_rest.close()

@@ -20,7 +20,12 @@ from mqcore.spark.columns import Cutter, Picked
 from mqcore.spark.errors import DataLoss, OptionError, SparkSourceError, one_line
 from mqcore.spark.options import Options, client_config
 from mqcore.wire.records import RecordError
-from mqcore.wire.tags import EXPRESSION_SQL92, Subscription, parse_subscription
+from mqcore.wire.tags import (
+    EXPRESSION_SQL92,
+    SUBSCRIBE_ALL,
+    Subscription,
+    parse_subscription,
+)
 
 log = logging.getLogger("mqcore.spark")
 
@@ -104,6 +109,9 @@ class Reading:
     def _batches(self, part: Slice) -> Iterator[Any]:
         options, queue = self.options, part.range.queue
         config = client_config(options)
+        if part.topic in NOT_PULLED and self.subscription.expression != SUBSCRIBE_ALL:
+            raise SparkSourceError(f"brokers do not filter topic {part.topic}: leave subExpression"
+                                   " out")
         locate, limits = _Locator(options, part), {
             "in_flight": options["pullsInFlight"], "timeout": options["timeout"]}
         reader: Iterable[Piece | Missing] = RangeReader(

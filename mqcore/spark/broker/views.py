@@ -72,11 +72,14 @@ class ViewReader:
             link.close()
             raise
         keep_link(link, self._config)
+        if not places:
+            return Missing(begin, first if begin < first < end else end, "they are not there")
+        gone = next((number for number, answer in enumerate(answers)
+                     if answer.code == ResponseCode.SUCCESS), len(answers))
+        if gone:
+            return Missing(begin, begin + gone, "retention has deleted them")
         records = [answer.body for answer in itertools.takewhile(
             lambda answer: answer.code == ResponseCode.SUCCESS, answers)]
-        if not records:
-            stop = begin + 1 if places else first if begin < first < end else end
-            return Missing(begin, stop, "they are not there (any more)")
         try:
             found, count, after, _, missing = scan(b"".join(records), begin, end, True, None)
         except RecordError as error:

@@ -135,7 +135,7 @@ class Letters:
                 "rows", "messages", "notSendable", "redriven", "cameBack")},
             "retries": {name: retried.get(name, 0) for name in ("rows", "messages", "waiting")},
             "clusters": {tables.DEAD: {}, tables.RETRIED: {}}}
-        for row in self._spark.sql(tables.largest(list_count)).collect():
+        for row in self._spark.sql(tables.largest(list_count)).collect() if list_count else ():
             found["clusters"][row.fate].setdefault(row.by, []).append(_shown(row))
         return found
 

@@ -72,12 +72,15 @@ COPIES: Final = """
                 GROUP BY broker, id) AS lost ON lost.broker = one.broker AND lost.id = one.id
             LEFT JOIN passed ON passed.broker = one.broker)"""
 
+# A message that was sent twice, or that an operator had asked about anew, has begun twice: then one
+# of its copies may be rolled back, and another committed.
 TOGETHER: Final = """
     SELECT broker, id, FIRST(producerGroup) AS producerGroup, FIRST(topic) AS topic,
         FIRST(queueId) AS queueId, FIRST(keys) AS keys, FIRST(tags) AS tags,
         MIN_BY(client, half) AS client, MIN(born) AS sentAt, MIN(stored) AS storedAt,
         COUNT(*) AS copies, MAX(checks) AS checks, SUM(commits) AS commits,
         SUM(GREATEST(ops - commits, 0)) AS rollbacks, SUM(GREATEST(commits - ops, 0)) AS opsMissing,
+        COUNT_IF(checks = 0) AS begun, COUNT_IF(commits > 0 AND ops > commits) AS bothWays,
         COUNT_IF(left) AS copiesLeft, COUNT_IF(left AND half < passed) AS copiesPassed,
         MIN(commitAt) AS commitAt, MIN_BY(checks, commitAt) AS commitChecks,
         MIN_BY(queueOffset, commitAt) AS queueOffset,
@@ -98,13 +101,14 @@ def transactions(gone: list[str]) -> str:
     return f"""
         SELECT NULLIF(broker, '') AS brokerName, producerGroup, id AS transactionId, topic, queueId,
             keys, tags, client, state, sentAt, storedAt, decidedAt,
-            UNIX_MILLIS(COALESCE(decidedAt, asOf)) - UNIX_MILLIS(storedAt) AS openMs,
+            GREATEST(UNIX_MILLIS(COALESCE(decidedAt, asOf)) - UNIX_MILLIS(storedAt), 0) AS openMs,
             CASE state WHEN 'committed' THEN commitChecks WHEN 'rolled back' THEN rollbackChecks
                 WHEN 'ended' THEN rollbackChecks ELSE checks END AS checks,
             copies, commits, rollbacks, opsMissing, copiesLeft, queueOffset, halfOffset,
             commitLogOffset,
             CASE WHEN commits > 1 THEN 'committed more than once'
-                WHEN commits > 0 AND rollbacks > 0 THEN 'committed and rolled back'
+                WHEN bothWays > 0 OR (commits > 0 AND rollbacks > 0 AND begun <= 1)
+                    THEN 'committed and rolled back'
                 WHEN commits > 0 AND copiesLeft > copiesPassed THEN 'committed, and asked again'
                 WHEN state = 'forgotten' THEN 'passed by the check without an end'
             END AS conflict

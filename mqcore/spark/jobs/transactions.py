@@ -46,7 +46,8 @@ class Source(Protocol):
 
     passed  by broker: half messages below this offset are settled; who is not in it does not say
     gone    topics of half messages that are not there any more, known after `later`
-    as_of   open transactions are open until then; None: the time of the youngest half message
+    as_of   open transactions are open until then, known after `later`; None: until the time of
+            the youngest half message
     """
 
     passed: dict[str, int]
@@ -116,7 +117,7 @@ class Live:
         self._since_ms = since_ms
         self.passed: dict[str, int] = {}
         self.gone: list[str] = []
-        self.as_of: datetime | None = datetime.fromtimestamp(time.time(), UTC)
+        self.as_of: datetime | None = None
 
     def halves(self) -> Any:
         with catalog_of(self._options) as catalog:
@@ -138,6 +139,7 @@ class Live:
                     self.gone.append(topic)
                 found += queues or []
             given_up = catalog.queues(GIVEN_UP_TOPIC) or []
+            self.as_of = datetime.fromtimestamp(time.time(), UTC)
             return (self._read(tables.FINAL_COLUMNS, catalog, found, from_ms),
                     self._read(tables.HALF_COLUMNS, catalog, given_up, from_ms))
 
