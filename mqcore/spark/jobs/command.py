@@ -14,6 +14,8 @@ JOBS: Final = {                        # name -> one line for the overview
     "transactions": "What was decided about transactional messages, and what is open.",
     "trace": "Latencies, errors and retries, by the traces of clients.",
     "dlq": "What dead letters have in common, and dead letters sent again.",
+    "reconcile": "Compare a topic with a lake's table, or with another cluster.",
+    "migrate": "Move a cluster to another: settings, messages, groups' offsets.",
 }
 
 
