@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.client import Message, Producer
 from mqcore.client.admin import Admin
 from mqcore.client.message import MessageQueue
 from tests.spark.world import KeptSession, World
@@ -95,6 +96,11 @@ def test_a_migration_that_dies_in_the_middle_goes_on_where_it_was(
 
     topic, broken = world.topic(2), tmp_path / "broken"
     world.send(topic, 600, body=4_000)
+    target.create_topic(topic, queues=2, broker="new-a")
+    with Producer("others", namesrv=target.namesrv) as producer:       # a copy of another queue
+        producer.send(
+            Message(topic, "x", properties={"ORIGIN_QUEUE": "b:0", "ORIGIN_OFFSET": "9999"}),
+            queue=MessageQueue(topic, "new-a", 0))
     read = Copying._read
 
     def reading(self: Copying, cluster: Any, *args: Any) -> Any:
@@ -114,7 +120,8 @@ def test_a_migration_that_dies_in_the_middle_goes_on_where_it_was(
     monkeypatch.setattr(Copying, "_read", read)
     verified = moving.verify(world.spark)
 
-    assert 0 < stored < 300
+    assert 1 < stored < 301
+    assert done.figures["foreign"] == 1
     assert (done.status, done.figures["there"], done.figures["duplicates"]) == (0, 600, 0)
     assert (verified.status, verified.figures["right"]) == (0, 600)
 

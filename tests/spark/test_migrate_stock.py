@@ -133,6 +133,14 @@ def test_a_stock_broker_in_use_is_moved_and_its_java_consumers_go_on(
         members.push("sleeper", ORDERS, "sleepers")
         members.wait_for(ORDERS, {"delayed"}, "sleeper", 60)
         verified = moving.verify(spark)
+        before.add_write_perm("stock-a")
+        after.create_topic("back", queues=1)
+        with Producer("back", namesrv=new.namesrv_addr) as producer:
+            producer.send_many([Message("back", f"{number}") for number in range(50)])
+        returning = Migration({"nameServer": new.namesrv_addr}, {"nameServer": old.namesrv_addr},
+                              tmp_path / "back", topics="back|%RETRY%refusers", groups="refusers")
+        returned = returning.copy(spark)
+        proved = returning.verify(spark)
 
         assert load.trouble == []
         assert copied.figures["copied"] > FIRST
@@ -142,5 +150,6 @@ def test_a_stock_broker_in_use_is_moved_and_its_java_consumers_go_on(
         assert verified.status == 0, verified.figures
         assert verified.figures["right"] >= FIRST + count + 3
         assert after.max_offset(MessageQueue("%DLQ%refusers", "new-a", 0)) == 3
+        assert (returned.status, returned.figures["copied"], proved.status) == (0, 53, 0)
         assert (min(offset for _, offset in places_of(members.deliveries(ORDERS, "sleeper")))
                 == 40)

@@ -60,6 +60,7 @@ class Copies:
         self._options = options
         self._catalog = catalog
         self._attempt = attempt
+        self._origins: dict[MessageQueue, str] = {}     # which old queue goes there
         self._found: dict[MessageQueue, int] = {}       # the last copy when the task began
         self._sent: dict[MessageQueue, int] = {}
 
@@ -68,14 +69,15 @@ class Copies:
         queue = group.queue
         if queue is None:
             raise SparkSourceError("copies need a queueId in each row")
+        if not group.batch.num_rows:
+            return group
         if queue not in self._found:
+            self._origins[queue] = _origin(group.batch)
             last = self._last_copy(queue)
             if last is None and self._attempt:
                 self._check_seen(queue)
             self._found[queue] = -1 if last is None else last
         offsets = _numbers(group.batch, "queueOffset")
-        if not len(offsets):
-            return group
         if np.any(np.diff(offsets) <= 0) or offsets[0] <= self._sent.get(queue, -1):
             raise SparkSourceError(f"copies to {queue} do not come in their order: one task has to"
                                    " read a queue whole")
@@ -123,13 +125,15 @@ class Copies:
         return _numbers(batch, "bornTimestamp") // 1_000
 
     def _last_copy(self, queue: MessageQueue) -> int | None:
-        """The origin's offset of the last copy that a queue has; None: its end has none."""
+        """The origin's offset of the last copy from there that a queue has; None: its end has none.
+        """
+        origin = self._origins[queue]
         end = self._catalog.ends([queue])[queue]
         for count in LOOK_BACK:
             begin = max(end - count, 0)
             for record in reversed(self._records(queue, begin, end)):
                 said = record.properties.get(ORIGIN_OFFSET, "")
-                if said.isdigit():
+                if said.isdigit() and record.properties.get(ORIGIN_QUEUE) == origin:
                     return int(said)
             if begin == 0:
                 return None
@@ -163,6 +167,15 @@ class Copies:
 def is_alone(topic: str) -> bool:
     """Brokers take no batches for groups' retry topics."""
     return topic.startswith(RETRY_PREFIX)
+
+
+def _origin(batch: Any) -> str:
+    """Which queue the rows are copied from."""
+    said = dict(batch.column("properties")[0].as_py() or ())
+    if not said.get(ORIGIN_QUEUE) or not said.get(ORIGIN_OFFSET):
+        raise SparkSourceError(f"copies need the properties {ORIGIN_QUEUE} and {ORIGIN_OFFSET} in"
+                               " each row")
+    return str(said[ORIGIN_QUEUE])
 
 
 def _numbers(batch: Any, name: str) -> Any:

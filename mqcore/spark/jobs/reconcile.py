@@ -14,12 +14,8 @@ from typing import Any, Final
 import click
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.copies import (
-    ORIGIN_BORN_HOST,
-    ORIGIN_OFFSET,
-    ORIGIN_QUEUE,
-    ORIGIN_STORE_TIME,
-)
+from mqcore.spark.broker.copies import ORIGIN as ORIGIN_PROPERTIES
+from mqcore.spark.broker.copies import ORIGIN_OFFSET, ORIGIN_QUEUE, ORIGIN_STORE_TIME
 from mqcore.spark.broker.positions import parse_offsets
 from mqcore.spark.columns import MAP
 from mqcore.spark.errors import OptionError
@@ -49,7 +45,7 @@ CONTENT: Final = {                  # what has to be the same, by what places ar
     ID: ("body", "flag", "tags", "keys", "properties"),
 }
 # What a cluster, or the way there, adds to a message; and what brokers take for instructions.
-_ADDED = (ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_STORE_TIME, ORIGIN_BORN_HOST, CLUSTER)
+_ADDED = (*ORIGIN_PROPERTIES, CLUSTER)
 _INSTRUCTIONS = (DELAY, WAIT, TRANSACTION_PREPARED)
 
 
