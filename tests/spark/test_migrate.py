@@ -33,7 +33,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
 
 def rows(frame: Any) -> list[tuple[Any, ...]]:
     """What has to be the same, in the order of queues."""
-    own = "map_filter(properties, (k, v) -> NOT startswith(k, 'ORIGIN_'))"
+    own = "map_filter(properties, (k, v) -> NOT startswith(k, 'MQCORE_ORIGIN_'))"
     found = frame.selectExpr(
         "queueId", "queueOffset", "cast(body AS string) body", "flag", "bornTimestamp", "msgId",
         "reconsumeTimes", f"to_json({own}) properties").orderBy("queueId", "queueOffset").collect()
@@ -99,7 +99,9 @@ def test_a_migration_that_dies_in_the_middle_goes_on_where_it_was(
     target.create_topic(topic, queues=2, broker="new-a")
     with Producer("others", namesrv=target.namesrv) as producer:       # a copy of another queue
         producer.send(
-            Message(topic, "x", properties={"ORIGIN_QUEUE": "b:0", "ORIGIN_OFFSET": "9999"}),
+            Message(topic, "x", properties={
+                "MQCORE_ORIGIN_BROKER": "b", "MQCORE_ORIGIN_QUEUE_ID": "0",
+                "MQCORE_ORIGIN_OFFSET": "9999"}),
             queue=MessageQueue(topic, "new-a", 0))
     read = Copying._read
 

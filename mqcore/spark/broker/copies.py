@@ -7,7 +7,7 @@ far it is: a task that may be a repetition looks there, and passes over what is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,11 +26,12 @@ from mqcore.wire.records import Record, decode_batch, decode_records
 from mqcore.wire.tags import parse_subscription
 
 # Properties of a copy: where it was.
-ORIGIN_QUEUE: Final = "ORIGIN_QUEUE"                # broker:queue id
-ORIGIN_OFFSET: Final = "ORIGIN_OFFSET"
-ORIGIN_STORE_TIME: Final = "ORIGIN_STORE_TIME"      # milliseconds since 1970
-ORIGIN_BORN_HOST: Final = "ORIGIN_BORN_HOST"        # address:port
-ORIGIN: Final = (ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_STORE_TIME, ORIGIN_BORN_HOST)
+ORIGIN_PREFIX: Final = "MQCORE_ORIGIN_"
+ORIGIN_BROKER: Final = "MQCORE_ORIGIN_BROKER"
+ORIGIN_QUEUE_ID: Final = "MQCORE_ORIGIN_QUEUE_ID"
+ORIGIN_OFFSET: Final = "MQCORE_ORIGIN_OFFSET"
+ORIGIN_STORE_TIME: Final = "MQCORE_ORIGIN_STORE_TIME"       # milliseconds since 1970
+ORIGIN_BORN_HOST: Final = "MQCORE_ORIGIN_BORN_HOST"         # address:port
 
 COLUMNS: Final = {                  # that rows need, besides what every sink takes
     "properties": "map<string,string>", "queueId": "int", "queueOffset": "bigint",
@@ -39,6 +40,8 @@ COLUMNS: Final = {                  # that rows need, besides what every sink ta
 PULLS: Final = 4
 LOOK_BACK: Final = (1, 32, 1_024, 8_192)            # messages before a queue's end
 ALONE_BYTES: Final = 1 << 20        # of one message, which no batch has room for then
+
+Origin = tuple[str | None, str | None]
 
 log = logging.getLogger("mqcore.spark")
 
@@ -60,7 +63,7 @@ class Copies:
         self._options = options
         self._catalog = catalog
         self._attempt = attempt
-        self._origins: dict[MessageQueue, str] = {}     # which old queue goes there
+        self._origins: dict[MessageQueue, Origin] = {}      # which old queue goes there
         self._found: dict[MessageQueue, int] = {}       # the last copy when the task began
         self._sent: dict[MessageQueue, int] = {}
 
@@ -72,7 +75,7 @@ class Copies:
         if not group.batch.num_rows:
             return group
         if queue not in self._found:
-            self._origins[queue] = _origin(group.batch)
+            self._origins[queue] = _origin_of(group.batch)
             last = self._last_copy(queue)
             if last is None and self._attempt:
                 self._check_seen(queue)
@@ -133,7 +136,7 @@ class Copies:
             begin = max(end - count, 0)
             for record in reversed(self._records(queue, begin, end)):
                 said = record.properties.get(ORIGIN_OFFSET, "")
-                if said.isdigit() and record.properties.get(ORIGIN_QUEUE) == origin:
+                if said.isdigit() and _origin(record.properties) == origin:
                     return int(said)
             if begin == 0:
                 return None
@@ -169,13 +172,17 @@ def is_alone(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
 
 
-def _origin(batch: Any) -> str:
-    """Which queue the rows are copied from."""
+def _origin(properties: Mapping[str, str]) -> Origin:
+    return properties.get(ORIGIN_BROKER), properties.get(ORIGIN_QUEUE_ID)
+
+
+def _origin_of(batch: Any) -> Origin:
+    """Which queue the rows are copied from: broker and number."""
     said = dict(batch.column("properties")[0].as_py() or ())
-    if not said.get(ORIGIN_QUEUE) or not said.get(ORIGIN_OFFSET):
-        raise SparkSourceError(f"copies need the properties {ORIGIN_QUEUE} and {ORIGIN_OFFSET} in"
-                               " each row")
-    return str(said[ORIGIN_QUEUE])
+    if None in _origin(said) or not said.get(ORIGIN_OFFSET):
+        raise SparkSourceError(f"copies need the properties {ORIGIN_BROKER}, {ORIGIN_QUEUE_ID} and"
+                               f" {ORIGIN_OFFSET} in each row")
+    return _origin(said)
 
 
 def _numbers(batch: Any, name: str) -> Any:

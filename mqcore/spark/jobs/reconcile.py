@@ -14,8 +14,13 @@ from typing import Any, Final
 import click
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.copies import ORIGIN as ORIGIN_PROPERTIES
-from mqcore.spark.broker.copies import ORIGIN_OFFSET, ORIGIN_QUEUE, ORIGIN_STORE_TIME
+from mqcore.spark.broker.copies import (
+    ORIGIN_BROKER,
+    ORIGIN_OFFSET,
+    ORIGIN_PREFIX,
+    ORIGIN_QUEUE_ID,
+    ORIGIN_STORE_TIME,
+)
 from mqcore.spark.broker.positions import parse_offsets
 from mqcore.spark.columns import MAP
 from mqcore.spark.errors import OptionError
@@ -44,9 +49,8 @@ CONTENT: Final = {                  # what has to be the same, by what places ar
     ORIGIN: ("body", "flag", "tags", "keys", "properties", "bornTimestamp"),
     ID: ("body", "flag", "tags", "keys", "properties"),
 }
-# What a cluster, or the way there, adds to a message; and what brokers take for instructions.
-_ADDED = (*ORIGIN_PROPERTIES, CLUSTER)
-_INSTRUCTIONS = (DELAY, WAIT, TRANSACTION_PREPARED)
+ORIGIN_TOPIC: Final = f"{ORIGIN_PREFIX}TOPIC"               # replays say it
+_INSTRUCTIONS = (DELAY, WAIT, TRANSACTION_PREPARED)         # to brokers, which some take out
 
 
 def reconcile(
@@ -187,16 +191,18 @@ class _Comparison:
         if "properties" in frame.columns and frame.schema["properties"].dataType.simpleString(
                 ) != MAP:
             properties = f"from_json(properties, '{MAP}')"
-        left_out = _ADDED if self._by == OFFSET else (*_ADDED, *_INSTRUCTIONS)
+        left_out = (CLUSTER,) if self._by == OFFSET else (CLUSTER, *_INSTRUCTIONS)
         own = ", ".join(f"'{name}'" for name in left_out)
         shown = {"properties": "array_sort(map_entries(map_filter("
-                               f"{properties}, (k, v) -> k NOT IN ({own}))))"}
+                               f"{properties}, (k, v) -> k NOT IN ({own})"
+                               f" AND NOT startswith(k, '{ORIGIN_PREFIX}'))))"}
         hashed = ", ".join(shown.get(name, name) for name in content)
         store_ms = "unix_millis(storeTimestamp)"
-        broker, queue, place = "brokerName", "queueId", "queueOffset"
+        topic, broker, queue, place = "topic", "brokerName", "queueId", "queueOffset"
         if self._by == ORIGIN and side == 1:
-            broker = f"substring_index({properties}['{ORIGIN_QUEUE}'], ':', 1)"
-            queue = f"cast(substring_index({properties}['{ORIGIN_QUEUE}'], ':', -1) AS int)"
+            topic = f"coalesce({properties}['{ORIGIN_TOPIC}'], topic)"
+            broker = f"{properties}['{ORIGIN_BROKER}']"
+            queue = f"cast({properties}['{ORIGIN_QUEUE_ID}'] AS int)"
             place = f"cast({properties}['{ORIGIN_OFFSET}'] AS bigint)"
             store_ms = f"cast({properties}['{ORIGIN_STORE_TIME}'] AS bigint)"
         block = f"{place} DIV {BLOCK}"
@@ -205,7 +211,8 @@ class _Comparison:
             block = f"pmod(xxhash64(msgId), {BUCKETS})"
         values = ["keys", "xxhash64(body) AS value"] if keys else []
         rows = frame.selectExpr(
-            f"{side} AS side", "topic", f"{broker} AS brokerName", f"{queue} AS queueId",
+            f"{side} AS side", f"{topic} AS topic", f"{broker} AS brokerName",
+            f"{queue} AS queueId",
             f"{place} AS place", f"{block} AS block", f"{store_ms} AS storeMs",
             f"xxhash64({place}, {hashed}) AS hash", *values)
         return rows.where("place IS NOT NULL")

@@ -26,9 +26,11 @@ PHASES: Final = ("copy", "cutover", "verify")
 @click.option("--broker", "brokers", multiple=True, callback=settings, metavar="OLD=NEW",
               help="Which broker goes to which; may be repeated.")
 @click.option("--source-option", "source_options", multiple=True, callback=settings,
-              metavar="NAME=VALUE", help="Of the source, such as rocketmq.accessKey.")
+              metavar="NAME=VALUE", help="Of the old cluster, such as rocketmq.accessKey.")
 @click.option("--target-option", "target_options", multiple=True, callback=settings,
-              metavar="NAME=VALUE", help="Of the sink, such as rocketmq.accessKey.")
+              metavar="NAME=VALUE", help="Of the new cluster, such as rocketmq.accessKey.")
+@click.option("--sink-option", "sink", multiple=True, callback=settings, metavar="NAME=VALUE",
+              help="More of the sink, such as rowsPerSecond.")
 @click.option("--messages-max", type=click.IntRange(1), default=MESSAGES_MAX, show_default=True,
               help="Messages of one round.")
 @click.option("--open-dead-letters", is_flag=True,

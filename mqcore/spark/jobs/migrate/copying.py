@@ -10,8 +10,9 @@ from mqcore.client.message import MessageQueue
 from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.broker.copies import (
     ORIGIN_BORN_HOST,
+    ORIGIN_BROKER,
     ORIGIN_OFFSET,
-    ORIGIN_QUEUE,
+    ORIGIN_QUEUE_ID,
     ORIGIN_STORE_TIME,
 )
 from mqcore.spark.broker.positions import nested, shown
@@ -118,7 +119,8 @@ class Copying:
                            "topic,brokerName,queueId,queueOffset,properties")
         frame.selectExpr(
             "topic", "brokerName", "queueId", "queueOffset",
-            f"properties['{ORIGIN_QUEUE}'] AS origin",
+            f"concat(properties['{ORIGIN_BROKER}'], ':', properties['{ORIGIN_QUEUE_ID}'])"
+            " AS origin",
             f"cast(properties['{ORIGIN_OFFSET}'] AS bigint) AS place",
         ).createOrReplaceTempView("back")
         rows = self._spark.sql("""
@@ -172,7 +174,8 @@ class Copying:
     def _write(self, begins: Offsets, ends: Offsets) -> None:
         cases = " ".join(f"WHEN '{old}' THEN '{new}'" for old, new in self._table.brokers.items())
         origin = ", ".join((
-            f"'{ORIGIN_QUEUE}', concat(brokerName, ':', queueId)",
+            f"'{ORIGIN_BROKER}', brokerName",
+            f"'{ORIGIN_QUEUE_ID}', cast(queueId AS string)",
             f"'{ORIGIN_OFFSET}', cast(queueOffset AS string)",
             f"'{ORIGIN_STORE_TIME}', cast(unix_millis(storeTimestamp) AS string)",
             f"'{ORIGIN_BORN_HOST}', bornHost"))
