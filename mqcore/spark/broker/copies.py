@@ -33,7 +33,7 @@ ORIGIN_OFFSET: Final = "MQCORE_ORIGIN_OFFSET"
 ORIGIN_STORE_TIME: Final = "MQCORE_ORIGIN_STORE_TIME"       # milliseconds since 1970
 ORIGIN_BORN_HOST: Final = "MQCORE_ORIGIN_BORN_HOST"         # address:port
 
-COLUMNS: Final = {                  # that rows need, besides what every sink takes
+COLUMNS_NEEDED: Final = {           # that rows have, besides what every sink takes
     "properties": "map<string,string>", "queueId": "int", "queueOffset": "bigint",
     "bornTimestamp": "timestamp", "reconsumeTimes": "int",
 }
@@ -49,7 +49,7 @@ log = logging.getLogger("mqcore.spark")
 def check_columns(schema: Any) -> None:
     """Whether a frame can be copied; raises OptionError."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
-    for name, kind in COLUMNS.items():
+    for name, kind in COLUMNS_NEEDED.items():
         if kinds.get(name) != kind:
             raise OptionError(f"copies need a column {name}, {kind}, as the source rocketmq gives"
                               f" it: the frame has {kinds.get(name, 'none')}")

@@ -41,9 +41,10 @@ BLOCK: Final = 65_536               # places that are compared at once
 BUCKETS: Final = 4_096              # the same of ids
 SETTLE_S: Final = 60.0
 WRONG: Final = ("lost", "extra", "duplicates", "changed")
-FINDINGS_MAX: Final = 48            # of each kind
-COLUMNS: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "body", "flag",
-                  "tags", "keys", "properties", "msgId", "bornTimestamp")
+FINDINGS_OF_A_KIND: Final = 48      # of each kind
+COLUMNS_READ: Final = (
+    "topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "body", "flag", "tags",
+    "keys", "properties", "msgId", "bornTimestamp")
 CONTENT: Final = {                  # what has to be the same, by what places are told by
     OFFSET: ("body", "flag", "tags", "keys", "properties", "bornTimestamp"),
     ORIGIN: ("body", "flag", "tags", "keys", "properties", "bornTimestamp"),
@@ -258,7 +259,7 @@ class _Comparison:
                 SELECT kind, topic, place AS msgId FROM (
                     SELECT *, ROW_NUMBER() OVER (PARTITION BY kind ORDER BY topic, place) AS number
                     FROM {{places}} WHERE kind IS NOT NULL)
-                WHERE number <= {FINDINGS_MAX} ORDER BY kind, topic, msgId""").collect()
+                WHERE number <= {FINDINGS_OF_A_KIND} ORDER BY kind, topic, msgId""").collect()
         else:
             rows = self._sql(f"""
                 SELECT kind, topic, brokerName, queueId, begin, end FROM (
@@ -271,7 +272,7 @@ class _Comparison:
                                     AS island
                                 FROM {{places}} WHERE kind IS NOT NULL)
                           GROUP BY kind, topic, brokerName, queueId, island))
-                WHERE number <= {FINDINGS_MAX}
+                WHERE number <= {FINDINGS_OF_A_KIND}
                 ORDER BY kind, topic, brokerName, queueId, begin""").collect()
         return [row.asDict() for row in rows]
 
@@ -291,7 +292,7 @@ class _Comparison:
             "SELECT COUNT(*) AS all, COUNT_IF(NOT l <=> r) AS wrong FROM {values}").first()
         which = self._sql(f"""
             SELECT topic, key FROM {{values}} WHERE NOT l <=> r ORDER BY topic, key
-            LIMIT {FINDINGS_MAX}""").collect() if row["wrong"] else []
+            LIMIT {FINDINGS_OF_A_KIND}""").collect() if row["wrong"] else []
         return {"count": row["all"], "different": row["wrong"],
                 "findings": [one.asDict() for one in which]}
 
@@ -307,7 +308,7 @@ def read_side(spark: Any, given: str, options: Mapping[str, str]) -> Any:
     """
     name, _, path = given.partition(":")
     if name == "rocketmq" and not any(key.lower() == "columns" for key in options):
-        options = {**options, "columns": ",".join(COLUMNS)}
+        options = {**options, "columns": ",".join(COLUMNS_READ)}
     reader = spark.read.format(name).options(**options)
     return reader.load(path) if path else reader.load()
 
