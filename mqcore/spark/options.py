@@ -213,6 +213,9 @@ ROCKETMQ: tuple[Option, ...] = (
            " place of one of its own; a later write of the same rows in the same order under this"
            " name sends what is not stored yet"),
     Option("rowsPerSecond", number(1), on=(WRITE,), says="that one task sends, at most"),
+    Option("copies", truth, False, on=(WRITE,), says="rows are messages of another cluster, a task"
+           " for each queue: ids, properties, born time and tries stay; what a queue has already is"
+           " found at its end, and not sent again"),
     Option("sendBatchRows", number(1, 10_000), 512, on=(WRITE,),
            says="messages of one request at most"),
     Option("sendBatchBytes", size, 512 << 10, on=(WRITE,), says="bytes of one request at most"),

@@ -1,6 +1,7 @@
 """Offsets of streams and batches, as far as no broker is needed."""
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -162,6 +163,28 @@ def test_a_broker_that_is_away_is_borne_with_for_a_time(monkeypatch):
     with pytest.raises(SparkSourceError, match="reading t: no route"):
         ends.latest()
     del reader
+
+
+def test_ends_are_asked_once_for_many_polls(monkeypatch):
+    """Spark polls a hundred times a second; Apache's connector asks for each queue each time."""
+    class Asked:
+        count = 0
+
+        def queues(self, _topic):
+            return [A, B]
+
+        def ends(self, queues):
+            Asked.count += 1
+            return dict.fromkeys(queues, 7)
+
+    monkeypatch.setattr(ends_of, "catalog_of", lambda _: contextlib.nullcontext(Asked()))
+    ends = ends_of.Ends(reading(pollinterval="1h"))
+
+    assert [ends.latest() for _ in range(50)] == [{A: 7, B: 7}] * 50
+    assert Asked.count == 1
+    ends._asked_s -= 3_601
+    ends.latest()
+    assert Asked.count == 2
 
 
 def test_first_offsets_are_written_once(tmp_path):

@@ -48,6 +48,7 @@ def test_every_offset_is_read_once_and_in_order(count_max, in_flight):
 
 
 def test_requests_are_on_their_way_together_and_few_are_wasted():
+    """Apache's connector waits for 32 messages before it asks for the next."""
     broker = FakeBroker(range(4_000), count_max=8)
 
     assert read(broker, 0, 4_000, in_flight=16) == (list(range(4_000)), [])

@@ -97,6 +97,7 @@ def test_queries_of_one_frame_do_not_share_their_filters(world):
 
 
 def test_offsets_may_be_given_by_queue_and_by_time(world):
+    """Apache's connector knows no times."""
     topic = world.topic(2)
     world.send(topic, 100)
     first_ms = now_ms()
@@ -134,6 +135,7 @@ def test_a_read_may_begin_where_a_group_is(world):
 
 
 def test_queues_are_split_into_more_tasks(world):
+    """Apache's connector has one task for a queue, whatever its length."""
     topic = world.topic(2)
     world.send(topic, 1_000)
 
@@ -146,6 +148,7 @@ def test_queues_are_split_into_more_tasks(world):
 
 
 def test_several_topics_are_read_by_name_and_by_pattern(world):
+    """Apache's connector reads one topic."""
     first, second = world.topic(1), world.topic(1)
     world.send(first, 10)
     world.send(second, 10, begin=10)

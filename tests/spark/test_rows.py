@@ -63,6 +63,20 @@ def test_a_row_becomes_a_message_with_all_that_it_says():
         "WAIT": "true", "UNIQ_KEY": "0123456789ABCDEF0123000000000100", "TAGS": "new", "KEYS": "k"}
 
 
+def test_a_copy_keeps_all_its_properties_and_gets_none():
+    said = [{"UNIQ_KEY": "theirs", "TAGS": "x", "KEYS": "a b", "DELAY": "3", "WAIT": "false"}, {},
+            {"n": "1"}]
+    one = batch(body=[b"one", b"two", b"three"], properties=said, flag=[7, 0, 1]).slice(0)
+
+    rows = messages(one, named(one), verbatim=True)
+    found = decode_batch(rows.encode(0, 3, 1 << 20, b"", 0)[0])
+
+    assert [item.properties for item in found] == said
+    assert [(item.body, item.flag) for item in found] == [(b"one", 7), (b"two", 0), (b"three", 1)]
+    last = messages(one.slice(2), named(one), verbatim=True)
+    assert decode_batch(last.encode(0, 9, 1 << 20, b"", 0)[0])[0].properties == {"n": "1"}
+
+
 def test_keys_may_be_one_text():
     one = pa.record_batch([pa.array([b"x"]), pa.array(["a b"])], names=["body", "keys"])
     assert sent(messages(one, named(one)))[0].properties["KEYS"] == "a b"

@@ -91,6 +91,19 @@ class World:
         return sorted(row["n"] for row in rows)
 
 
+class KeptSession:
+    """The session of all tests, for a command, which must not end it."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """It goes on."""
+
+
 def forget_commit(checkpoint: Path, batch: int) -> None:
     """As if the driver had died when a batch was done, and before that was written down."""
     for path in (checkpoint / "commits").iterdir():

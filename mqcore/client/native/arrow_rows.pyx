@@ -104,19 +104,23 @@ cdef class ArrowRows:
     cdef const int32_t* _map_ends
     cdef int64_t _map_offset
     cdef const int32_t* _flags
+    cdef bint _verbatim
     cdef list _held
 
     def __init__(self, int64_t count, object body, *, object tags=None, object keys=None,
                  object keys_rows=None, object names=None, object values=None, object map_rows=None,
-                 object flags=None):
+                 object flags=None, bint verbatim=False):
         """
         Columns as (validity or None, i32 ends, data or None, offset): buffers, and the first row.
 
         keys, keys_rows         all keys, and the lists of rows; without the latter: one text a row
         names, values, map_rows of the properties
         flags                   (validity or None, i32 values, None, offset) without nulls
+        verbatim                the properties are all that messages have: none is left out, and no
+                                id is made
         """
         self._held = []
+        self._verbatim = verbatim
         self.count = count
         self.hold(body, &self._body)
         self.hold(tags, &self._tags)
@@ -152,7 +156,10 @@ cdef class ArrowRows:
         return &view[0]
 
     cdef int64_t properties(self, int64_t row, uint8_t* target) except -1:
-        """All but the fixed ones; their bytes, written when there is a target. ConfigError."""
+        """
+        All but the fixed ones, a separator before each; their bytes, written when there is a
+        target. ConfigError.
+        """
         cdef int64_t total = 0, at, first, last
         cdef Piece tags = piece_of(&self._tags, row), keys, name, value
         cdef bint has_keys = False
@@ -176,7 +183,7 @@ cdef class ArrowRows:
             name, value = piece_of(&self._names, at), piece_of(&self._values, at)
             if not value.size:
                 continue
-            if is_left_out(&name) and not (
+            if not self._verbatim and is_left_out(&name) and not (
                     (not tags.size and name.size == 4 and memcmp(name.start, b"TAGS", 4) == 0)
                     or (not has_keys and name.size == 4
                         and memcmp(name.start, b"KEYS", 4) == 0)):
@@ -214,6 +221,11 @@ cdef class ArrowRows:
             raise ConfigError(f"properties of row {row}: expected names, and no characters 1 and 2")
         return 0
 
+    cdef int64_t properties_size(self, int64_t row) except -1:
+        """Bytes of all properties of a row. Raises ConfigError."""
+        cdef int64_t size = self.properties(row, NULL)
+        return max(size - 1, 0) if self._verbatim else _fixed_size + ID_SIZE + size
+
     def encode(self, int64_t first, int64_t count_max, int64_t size_max, bytes prefix not None,
                int64_t number) -> tuple:
         """
@@ -221,7 +233,8 @@ cdef class ArrowRows:
 
         As many as fit into `count_max` and `size_max` bytes, at least one. The row at `first` has
         the id of 20 digits `prefix` and `number` in 12 hexadecimal ones; each row after it one
-        more. Raises ConfigError for a row without a body, MessageTooLarge.
+        more; `verbatim` rows have what their properties say. Raises ConfigError for a row without a
+        body, MessageTooLarge.
         """
         cdef int64_t row = first, size = 0, item_size, end = min(self.count, first + count_max)
         cdef int64_t properties_size, index
@@ -229,13 +242,13 @@ cdef class ArrowRows:
         cdef const char* digits = "0123456789ABCDEF"
         cdef bytes made
         cdef uint8_t* at
-        if len(prefix) != ID_PREFIX_SIZE:
+        if not self._verbatim and len(prefix) != ID_PREFIX_SIZE:
             raise ConfigError(f"prefix {prefix!r}: expected {ID_PREFIX_SIZE} digits")
         while row < end:
             body = piece_of(&self._body, row)
             if not body.size:
                 raise ConfigError("a row has no body: brokers take no empty messages")
-            properties_size = _fixed_size + ID_SIZE + self.properties(row, NULL)
+            properties_size = self.properties_size(row)
             if properties_size > _PROPERTIES_LENGTH_MAX:
                 raise MessageTooLarge(f"properties of {properties_size} bytes: expected at most"
                                       f" {_PROPERTIES_LENGTH_MAX}")
@@ -249,7 +262,7 @@ cdef class ArrowRows:
         at = <uint8_t*>PyBytes_AS_STRING(made)
         for row in range(first, end):
             body = piece_of(&self._body, row)
-            properties_size = _fixed_size + ID_SIZE + self.properties(row, NULL)
+            properties_size = self.properties_size(row)
             store_i32(at, <int32_t>(BATCH_HEAD_SIZE + body.size + PROPERTIES_LENGTH_SIZE
                                     + properties_size))
             store_i32(at + 4, 0)
@@ -257,6 +270,11 @@ cdef class ArrowRows:
             store_i32(at + 12, 0 if self._flags == NULL else self._flags[row])
             store_i32(at + 16, <int32_t>body.size)
             at = put(at + BATCH_HEAD_SIZE, body.start, body.size)
+            if self._verbatim:              # the first separator lies where the length comes then
+                self.properties(row, at + PROPERTIES_LENGTH_SIZE - 1)
+                store_i16(at, <int16_t>properties_size)
+                at += PROPERTIES_LENGTH_SIZE + properties_size
+                continue
             store_i16(at, <int16_t>properties_size)
             at = put(at + PROPERTIES_LENGTH_SIZE, _fixed, _fixed_size)
             at = put(at, PyBytes_AS_STRING(prefix), ID_PREFIX_SIZE)

@@ -10,6 +10,7 @@ import itertools
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqcore.client.config import ClientConfig
@@ -42,6 +43,7 @@ PAUSE_S = 0.1
 PAUSE_MAX_S = 2.0
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 QUERY_COUNT = 32
+_I32_MAX = (1 << 31) - 1
 _I64_MAX = (1 << 63) - 1
 
 log = logging.getLogger("mqcore.spark")
@@ -56,6 +58,8 @@ class Chunk:
     body        of a batch, or of the one message whose `properties` are given
     first, last the ids of its first and its last message
     queue       where it has to go; None: to any queue
+    born_ms     of all of them; None: now
+    reconsumed  how often they were tried
     """
 
     number: int
@@ -67,6 +71,8 @@ class Chunk:
     queue: MessageQueue | None = None
     properties: dict[str, str] | None = None
     flag: int = 0
+    born_ms: int | None = None
+    reconsumed: int = 0
     tries: int = 0
     is_stored: bool = False
     link: Link | None = None
@@ -78,11 +84,12 @@ class Outbox:
 
     def __init__(
         self, config: ClientConfig, catalog: Catalog, group: str, *, in_flight: int, retries: int,
-        timeout: float, reads_back: bool,
+        timeout: float, reads_back: bool, look: Callable[[Chunk], bool] | None = None,
     ) -> None:
         """
         group       the producer group, as brokers know it
         reads_back  look whether a chunk is stored before it is sent again
+        look        says whether it is; None: the brokers' key index does
         """
         self._config = config
         self._catalog = catalog
@@ -91,6 +98,7 @@ class Outbox:
         self._retries = retries
         self._timeout = timeout
         self._reads_back = reads_back
+        self._look = look or self.stored
         self._links: dict[str, Link] = {}
         self._waiting: dict[Link, dict[int, Chunk]] = {}
         self._outstanding: deque[Chunk] = deque()
@@ -163,11 +171,11 @@ class Outbox:
         return link
 
     def _frame(self, chunk: Chunk, queue: MessageQueue, opaque: int) -> bytearray:
-        born_ms = time.time_ns() // 1_000_000
+        born_ms = time.time_ns() // 1_000_000 if chunk.born_ms is None else chunk.born_ms
         is_batch = chunk.properties is None
         code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
         properties = chunk.properties or {}
-        if self._config.account is None and not self._config.stream:
+        if self._config.account is None and not self._config.stream and not chunk.reconsumed:
             key = chunk.topic, queue.broker_name
             frames = self._frames.get(key)
             if frames is None:
@@ -180,7 +188,9 @@ class Outbox:
                        chunk.body, is_batch, False)
             return out
         ext = send_fields(self._group, chunk.topic, queue, encode_properties(properties),
-                          born_ms=born_ms, flag=chunk.flag, is_batch=is_batch)
+                          born_ms=born_ms, flag=chunk.flag, is_batch=is_batch,
+                          reconsume_times=str(chunk.reconsumed),
+                          reconsume_times_max=str(_I32_MAX) if chunk.reconsumed else None)
         command = client_request(code, ext, chunk.body)
         command.opaque = opaque
         self._prepare(command)
@@ -235,7 +245,7 @@ class Outbox:
         log.info("sending to topic %s again: %s", chunk.topic, error)
         time.sleep(min(PAUSE_S * 2 ** (chunk.tries - 1), PAUSE_MAX_S))
         self._queues.pop(chunk.topic, None)             # the routes may have changed
-        if self._reads_back and self.stored(chunk):
+        if self._reads_back and self._look(chunk):
             chunk.is_stored = True
             return
         self._transmit(chunk)

@@ -120,8 +120,13 @@ class Grouping:
         return found[0]
 
 
-def messages(batch: Any, columns: Mapping[str, str]) -> ArrowRows:
-    """The rows of a record batch, ready to be written. Raises SparkSourceError."""
+def messages(batch: Any, columns: Mapping[str, str], *, verbatim: bool = False) -> ArrowRows:
+    """
+    The rows of a record batch, ready to be written.
+
+    verbatim  `properties` are all that messages have, tags and ids too
+    Raises SparkSourceError.
+    """
     import pyarrow as pa
 
     def texts(array: Any) -> Any:
@@ -151,7 +156,8 @@ def messages(batch: Any, columns: Mapping[str, str]) -> ArrowRows:
         flags = batch.column(columns["flag"]).fill_null(0)
         given["flags"] = (None, _bytes(flags.buffers()[1]), None, flags.offset)
     try:
-        return ArrowRows(batch.num_rows, texts(batch.column(columns["body"])), **given)
+        return ArrowRows(batch.num_rows, texts(batch.column(columns["body"])), verbatim=verbatim,
+                         **given)
     except ConfigError as error:
         raise SparkSourceError(str(error)) from None
 

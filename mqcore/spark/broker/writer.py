@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 
 from mqcore.client.errors import RocketMQError
 from mqcore.spark.broker.catalog import Catalog, catalog_of
+from mqcore.spark.broker.copies import Copies, check_columns, is_alone
 from mqcore.spark.broker.outbox import Chunk, Outbox
 from mqcore.spark.broker.rows import Group, Grouping, checked_columns, messages
 from mqcore.spark.errors import OptionError, SparkSourceError, one_line
@@ -86,6 +87,8 @@ class Sink:
         self._job = options["identity"] or uuid.uuid4().hex
         if options["identity"] and options["deliveryGuarantee"] != EFFECTIVELY_ONCE:
             raise OptionError("identity: expected deliveryGuarantee effectively-once, too")
+        if options["copies"]:
+            check_columns(schema)
 
     @one_line
     def write(self, batches: Iterator[Any]) -> WriterCommitMessage:
@@ -102,7 +105,8 @@ class Sink:
             time.sleep(INDEX_S)
         try:
             with catalog_of(options) as catalog:
-                task = _Task(options, self._columns, catalog, identity, once=once)
+                copies = Copies(options, catalog, attempt) if options["copies"] else None
+                task = _Task(options, self._columns, catalog, identity, once=once, copies=copies)
                 return task.run(batches)
         except RocketMQError as error:
             raise SparkSourceError(f"writing: {error}") from None
@@ -111,18 +115,20 @@ class Sink:
 class _Task:
     def __init__(
         self, options: Options, columns: dict[str, str], catalog: Catalog, identity: Identity, *,
-        once: bool,
+        once: bool, copies: Copies | None = None,
     ) -> None:
         self._options = options
         self._columns = columns
         self._catalog = catalog
         self._identity = identity
+        self._copies = copies
         self._window = options["sendsInFlight"]
-        self._looks_until = self._window if once else 0     # chunks below it may be stored
+        self._looks_until = self._window if once and copies is None else 0  # may be stored
         self._outbox = Outbox(
             client_config(options), catalog, catalog.wrap(options["group"] or GROUP),
             in_flight=self._window, retries=options["retries"], timeout=options["timeout"],
-            reads_back=once)
+            reads_back=once or copies is not None,
+            look=None if copies is None else copies.is_stored)
         self._chunks = 0
         self._rows = 0
         self._found = 0
@@ -133,7 +139,10 @@ class _Task:
         try:
             for batch in batches:
                 for group in grouping.groups(batch):
-                    self._send(group)
+                    if self._copies is None:
+                        self._send(group)
+                    else:
+                        self._copy(group, self._copies)
             self._outbox.finish()
         finally:
             self._outbox.close()
@@ -162,6 +171,27 @@ class _Task:
             self._submit(chunk)
             self._identity.number += count
             at = end
+
+    def _copy(self, group: Group, copies: Copies) -> None:
+        """Send what a queue does not have yet, as it is."""
+        rest = copies.rest(group)
+        there = group.batch.num_rows - rest.batch.num_rows
+        self._rows += there
+        self._found += there
+        columns = {name: column for name, column in self._columns.items()
+                   if name in ("body", "properties", "flag")}
+        rows = messages(rest.batch, columns, verbatim=True)
+        topic = self._catalog.wrap(group.topic)
+        count_max = 1 if is_alone(topic) else self._options["sendBatchRows"]
+        for begin, stop in copies.runs(rest.batch):
+            at = begin
+            while at < stop:
+                body, end = rows.encode(at, min(count_max, stop - at),
+                                        self._options["sendBatchBytes"], b"", 0)
+                chunk = Chunk(self._chunks, topic, body, end - at, "", "", group.queue)
+                copies.mark(chunk, rest.batch, at, end)
+                self._submit(chunk)
+                at = end
 
     def _submit(self, chunk: Chunk) -> None:
         self._chunks += 1

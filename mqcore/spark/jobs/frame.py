@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import click
 
-from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.spark.options import seconds
 
 EXIT_FINE: Final = 0
 EXIT_MISMATCH: Final = 1
@@ -83,6 +84,14 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         chosen = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern}
         return command(source={"nameServer": namesrv, **chosen, **source}, **rest)
     return called
+
+
+def seconds_of(_ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """For options that are times: `500ms`, `10s`, `15m`; 0."""
+    try:
+        return 0.0 if value.strip() == "0" else seconds(f"--{param.name}", value)
+    except OptionError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def session(name: str, master: str, confs: dict[str, str]) -> Any:
