@@ -14,9 +14,9 @@ JOBS: Final = {                        # name -> one line for the overview
     "transactions": "What was decided about transactional messages, and what is open.",
     "trace": "Latencies, errors and retries, by the traces of clients.",
     "dlq": "What dead letters have in common, and dead letters sent again.",
-    "lag": "How far groups and streams are behind, and where that is uneven.",
     "reconcile": "Compare a topic with a lake's table, or with another cluster.",
     "migrate": "Move a cluster to another: settings, messages, groups' offsets.",
+    "lag": "How far groups and streams are behind, and where that is uneven.",
 }
 
 
