@@ -153,23 +153,26 @@ def _shared_classes(classpath: str) -> tuple[str, ...]:
     with alone(archive.name):
         if not archive.exists():
             _archive_classes(archive)
-    return (f"-XX:SharedArchiveFile={archive}",) if archive.stat().st_size else ()
+    there = archive.exists() and archive.stat().st_size
+    return (f"-XX:SharedArchiveFile={archive}",) if there else ()
 
 
 def _archive_classes(archive: Path) -> None:
-    """Write it at the end of a broker's short life; empty when the JVM makes none."""
+    """Write it as a broker ends: empty when the JVM makes none, not at all when it is killed."""
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="archiving-") as scratch:
         made = Path(scratch, archive.name)
         namesrv = start_namesrv(Path(scratch, "namesrv"), jvm_options=(*NAMESRV_JVM, UNSHARED))
         try:
-            start_broker(Path(scratch, "broker"), namesrv.addr, {
+            broker = start_broker(Path(scratch, "broker"), namesrv.addr, {
                 "mappedFileSizeCommitLog": 64 << 20, "maxHashSlotNum": 500, "maxIndexNum": 2_000,
             }, jvm_options=(*BROKER_JVM, "-XX:+IgnoreUnrecognizedVMOptions",
-                            f"{ARCHIVING}={made}")).stop()
+                            f"{ARCHIVING}={made}"))
+            broker.stop()
         finally:
             namesrv.stop()
-        made.touch()
-        made.rename(archive)
+        if broker.process.returncode != -signal.SIGKILL:
+            made.touch()
+            made.rename(archive)
 
 
 def _pom(artifacts: Sequence[str]) -> str:
@@ -303,7 +306,7 @@ def start_broker(
 
     folder: ROCKETMQ_HOME and, unless `properties` names another storePathRootDir, parent of the
     store (`folder/store`). conf_files: further files below conf/, such as `plain_acl.yml`.
-    system: Java's system properties; {} for a start as users have it.
+    system: Java's system properties; with none it starts as users start it, without an archive.
     """
     port = port or free_broker_port()
     given = dict(properties or {})
@@ -343,9 +346,8 @@ def _start(
     conf = home / f"{name}.conf"
     conf.write_text("".join(f"{key}={_property(value)}\n" for key, value in properties.items()))
     output = home / f"{name}.out"
-    shares = set(SHORT_LIVED) <= set(jvm_options) and not any(
-        option.startswith((ARCHIVING, UNSHARED)) for option in jvm_options)
-    shared = _shared_classes(classpath) if shares else ()
+    shared = _shared_classes(classpath) if system and not any(
+        option.startswith((ARCHIVING, UNSHARED)) for option in jvm_options) else ()
     command = ["java", *jvm_options, *shared, *JAVA_OPENS, f"-Duser.home={home}",
                *(f"-D{name}={value}" for name, value in system.items()), "-cp", classpath,
                main_class, "-c", str(conf)]
