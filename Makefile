@@ -46,12 +46,12 @@ $(VENV)/built: $(VENV)/created setup.py $(SOURCES)
 run: build
 	$(BIN)/mqcore up -c config/broker.toml
 
-# -- three tests at a time: those with other clients wait most of theirs. What fails is run once more,
-#    alone: a machine that is too slow for three at a time fails none, and what is said of the second
-#    run names each such test
+# -- four tests at a time, on two processors as well: half of what they take is waiting, for other
+#    clients above all. What fails is run once more, alone: a machine that is too slow for four at a
+#    time fails none, and what is said of the second run names each such test
 #    Those on a Spark session run after them: there is one session
 test: tools
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not spark" $(PYTEST_ARGS) || { \
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not spark" $(PYTEST_ARGS) || { \
 	    [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
 	    $(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
 	@$(BIN)/python -m pytest -m spark tests/spark $(PYTEST_ARGS)

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from socket import inet_ntoa
 from typing import Any
 
 from mqcore.layout import (
@@ -237,7 +238,8 @@ def decode_records(buffer: bytes | memoryview) -> list[Record]:
 def _host(view: memoryview, at: int, ipv6: bool) -> tuple[tuple[str, int], int]:
     end = at + (16 if ipv6 else 4)
     (port,) = _INT.unpack_from(view, end)
-    return (str(ip_address(bytes(view[at:end]))), port), end + _INT.size
+    host = str(ip_address(bytes(view[at:end]))) if ipv6 else inet_ntoa(view[at:end])
+    return (host, port), end + _INT.size
 
 
 def _slice(view: memoryview, start: int, length: int) -> tuple[memoryview, int]:

@@ -43,17 +43,15 @@ def certificate(tmp_path_factory):
 def cluster(certificate, tmp_path_factory):
     """A stock cluster that wants signatures, and speaks TLS to who begins with it."""
     require_stock()
-    options = {
+    system = {
         "tls.test.mode.enable": "false", "tls.server.certPath": certificate / "cert.pem",
         "tls.server.keyPath": certificate / "key.pem", "tls.server.mode": "permissive"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", " ".join(f"-D{k}={v}" for k, v in options.items()))
-        with stock_cluster(tmp_path_factory.mktemp("secured"), {
-            "aclEnable": True, "mappedFileSizeCommitLog": 64 << 20,
-            "mappedFileSizeConsumeQueue": 20_000 * 20, "maxHashSlotNum": 50_000,
-            "maxIndexNum": 200_000,
-        }, conf_files={"plain_acl.yml": ACL}) as running:
-            yield running
+    with stock_cluster(tmp_path_factory.mktemp("secured"), {
+        "aclEnable": True, "mappedFileSizeCommitLog": 64 << 20,
+        "mappedFileSizeConsumeQueue": 20_000 * 20, "maxHashSlotNum": 50_000,
+        "maxIndexNum": 200_000,
+    }, conf_files={"plain_acl.yml": ACL}, system=system) as running:
+        yield running
 
 
 @pytest.mark.parametrize("ways", [{}, {"namespace": "space"}, {"stream": True}])

@@ -23,7 +23,7 @@ from tests.support.mqcore_process import MqcoreProcess
 from tests.wire_live.peer import pull_fields
 from tests.wire_live.state import State
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "25"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "12"))
 SETTLE_S = 3.0                        # answers that nobody reads go with their connections
 WARM_UP_SECONDS = 5.0                 # tables, arenas and buffers reach their size
 GROWTH_KIB_MAX = 10 << 10

@@ -4,6 +4,7 @@ torn end, and put right. (What a stock broker wrote has no checksums: tests/veri
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -19,10 +20,12 @@ from mqcore.store.verify.store import verify
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import log_records
 from tests.support.mqcore_process import MqcoreError, mqcore_up
+from tests.support.waiting import wait_until
 from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, kill, load
 from tests.wire_live.peer import Peer, pull_fields
 
 MESSAGES = 800
+DISPATCH_S = 20
 SEED = int(os.environ.get("MQCORE_TEST_SEED", "20261122"))
 STORE_TIME = 56                  # of a record with an IPv4 born host
 PLACES = 300 if os.environ.get("CI") else 60
@@ -330,11 +333,16 @@ def test_damage_before_records_of_an_earlier_time_is_found_by_their_checksums(
 
 
 def messages_of(folder: Path) -> int:
-    """How many a broker started there counts in the queues of the load."""
+    """How many a broker started there has in the queues of the load, when it has dispatched."""
     with mqcore_up(folder, OWN_SETTINGS) as broker, Peer(broker.broker_addr) as peer:
-        ends = [peer.ask(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue)})
-                for queue in range(4)]
-    return sum(int((end.ext or {})["offset"] or 0) for end in ends)
+        def found() -> int:
+            ends = [peer.ask(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue)})
+                    for queue in range(4)]
+            return sum(int((end.ext or {})["offset"] or 0) for end in ends)
+
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: found() >= MESSAGES, "all messages in their queues", DISPATCH_S)
+        return found()
 
 
 def test_a_broker_that_starts_on_a_flipped_property_says_damage_to_who_pulls_it(

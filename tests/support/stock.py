@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -54,6 +55,9 @@ JAVA_OPENS = (
 )
 # A JVM of a test lives for seconds: the compiler that is quick at its work, one collecting thread.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+ARCHIVING, UNSHARED = "-XX:ArchiveClassesAtExit", "-Xshare:off"
+# System properties. Else a start makes two keys and certificates, which is half of what it takes.
+WITHOUT_TLS = {"tls.server.mode": "disabled"}
 NAMESRV_JVM = ("-Xms64m", "-Xmx256m", *SHORT_LIVED)
 BROKER_JVM = ("-Xms128m", "-Xmx1g", *SHORT_LIVED)
 
@@ -135,6 +139,40 @@ def _download(artifacts: Sequence[str], folder: Path) -> None:
         if run.returncode:
             raise StockError(f"maven could not resolve {list(artifacts)}:\n{run.stdout[-2000:]}")
         jars.rename(folder)
+
+
+@functools.cache
+def _shared_classes(classpath: str) -> tuple[str, ...]:
+    """
+    Options for what brokers and name servers load, ready in a file: half of what a start takes. A
+    JVM before 13 knows no such file, and makes none.
+    """
+    java = Path(shutil.which("java") or "java").resolve()
+    digest = hashlib.sha256(f"{java} {java.stat().st_mtime_ns} {classpath}".encode()).hexdigest()
+    archive = CACHE / f"stock-{STOCK_VERSION}-{digest[:10]}.jsa"
+    with alone(archive.name):
+        if not archive.exists():
+            _archive_classes(archive)
+    there = archive.exists() and archive.stat().st_size
+    return (f"-XX:SharedArchiveFile={archive}",) if there else ()
+
+
+def _archive_classes(archive: Path) -> None:
+    """Write it as a broker ends: empty when the JVM makes none, not at all when it is killed."""
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="archiving-") as scratch:
+        made = Path(scratch, archive.name)
+        namesrv = start_namesrv(Path(scratch, "namesrv"), jvm_options=(*NAMESRV_JVM, UNSHARED))
+        try:
+            broker = start_broker(Path(scratch, "broker"), namesrv.addr, {
+                "mappedFileSizeCommitLog": 64 << 20, "maxHashSlotNum": 500, "maxIndexNum": 2_000,
+            }, jvm_options=(*BROKER_JVM, "-XX:+IgnoreUnrecognizedVMOptions",
+                            f"{ARCHIVING}={made}"))
+            broker.stop()
+        finally:
+            namesrv.stop()
+        if broker.process.returncode != -signal.SIGKILL:
+            made.touch()
+            made.rename(archive)
 
 
 def _pom(artifacts: Sequence[str]) -> str:
@@ -241,13 +279,13 @@ class StockProcess:
 
 def start_namesrv(
     folder: Path, properties: Mapping[str, object] | None = None, port: int | None = None,
-    jvm_options: Sequence[str] = NAMESRV_JVM,
+    jvm_options: Sequence[str] = NAMESRV_JVM, system: Mapping[str, object] = WITHOUT_TLS,
 ) -> StockProcess:
     """Start a stock name server whose files live in `folder`; returns once it answers."""
     port = port or free_port()
     started = _start(
         "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", folder,
-        {"listenPort": port, **(properties or {})}, f"127.0.0.1:{port}", jvm_options,
+        {"listenPort": port, **(properties or {})}, f"127.0.0.1:{port}", jvm_options, system,
     )
 
     def answers() -> bool:
@@ -261,13 +299,14 @@ def start_namesrv(
 def start_broker(
     folder: Path, namesrv_addr: str, properties: Mapping[str, object] | None = None,
     port: int | None = None, jvm_options: Sequence[str] = BROKER_JVM,
-    conf_files: Mapping[str, str] | None = None,
+    conf_files: Mapping[str, str] | None = None, system: Mapping[str, object] = WITHOUT_TLS,
 ) -> StockProcess:
     """
     Start a stock broker; returns once `namesrv_addr` knows it and it accepts connections.
 
     folder: ROCKETMQ_HOME and, unless `properties` names another storePathRootDir, parent of the
     store (`folder/store`). conf_files: further files below conf/, such as `plain_acl.yml`.
+    system: Java's system properties; with none it starts as users start it, without an archive.
     """
     port = port or free_broker_port()
     given = dict(properties or {})
@@ -279,7 +318,7 @@ def start_broker(
         "storePathCommitLog": store / "commitlog", **given,
     }
     started = _start("broker", "org.apache.rocketmq.broker.BrokerStartup", folder, settings,
-                     f"127.0.0.1:{port}", jvm_options, conf_files or {})
+                     f"127.0.0.1:{port}", jvm_options, system, conf_files or {})
 
     def is_ready() -> bool:
         with socket.create_connection(("127.0.0.1", port), timeout=PROBE_TIMEOUT_S):
@@ -291,7 +330,8 @@ def start_broker(
 
 def _start(
     name: str, main_class: str, home: Path, properties: Mapping[str, object], addr: str,
-    jvm_options: Sequence[str], conf_files: Mapping[str, str] | None = None,
+    jvm_options: Sequence[str], system: Mapping[str, object],
+    conf_files: Mapping[str, str] | None = None,
 ) -> StockProcess:
     classpath = stock_classpath()
     home = home.absolute()
@@ -306,7 +346,10 @@ def _start(
     conf = home / f"{name}.conf"
     conf.write_text("".join(f"{key}={_property(value)}\n" for key, value in properties.items()))
     output = home / f"{name}.out"
-    command = ["java", *jvm_options, *JAVA_OPENS, f"-Duser.home={home}", "-cp", classpath,
+    shared = _shared_classes(classpath) if system and not any(
+        option.startswith((ARCHIVING, UNSHARED)) for option in jvm_options) else ()
+    command = ["java", *jvm_options, *shared, *JAVA_OPENS, f"-Duser.home={home}",
+               *(f"-D{name}={value}" for name, value in system.items()), "-cp", classpath,
                main_class, "-c", str(conf)]
     with output.open("wb") as sink:
         process = subprocess.Popen(
@@ -369,6 +412,7 @@ def stock_cluster(
     tmp_path: Path, broker_properties: Mapping[str, object] | None = None, *,
     namesrv_properties: Mapping[str, object] | None = None,
     jvm_options: Sequence[str] = BROKER_JVM, conf_files: Mapping[str, str] | None = None,
+    system: Mapping[str, object] = WITHOUT_TLS,
 ) -> Iterator[StockCluster]:
     """
     Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.
@@ -378,10 +422,10 @@ def stock_cluster(
     """
     processes: list[StockProcess] = []
     try:
-        namesrv = start_namesrv(tmp_path / "stock-namesrv", namesrv_properties)
+        namesrv = start_namesrv(tmp_path / "stock-namesrv", namesrv_properties, system=system)
         processes.append(namesrv)
         broker = start_broker(tmp_path / "stock-broker", namesrv.addr, broker_properties,
-                              jvm_options=jvm_options, conf_files=conf_files)
+                              jvm_options=jvm_options, conf_files=conf_files, system=system)
         processes.append(broker)
         given = (broker_properties or {}).get("storePathRootDir", broker.home / "store")
         yield StockCluster(namesrv, broker, Path(str(given)), processes)

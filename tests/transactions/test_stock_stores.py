@@ -76,10 +76,12 @@ def finish(address: str) -> list[Asked]:
             (one,) = producer.wait_asked(body=body)
             assert producer.end(one, decision).code == 0
             asked.append(one)
+        stored = [b"asked about", b"committed", b"patient"]
+        producer.until(lambda: sorted(producer.stored(TOPIC)) == stored, "both are delivered")
         settled(producer)
 
         assert producer.asked == []
-        assert sorted(producer.stored(TOPIC)) == [b"asked about", b"committed", b"patient"]
+        assert sorted(producer.stored(TOPIC)) == stored
     return asked
 
 

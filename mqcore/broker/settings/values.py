@@ -4,6 +4,7 @@ read, so that an error can name the place it came from.
 """
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -16,14 +17,17 @@ SHOWN_MAX = 120                    # characters of a wrong value in a message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]")   # and half characters
 
 
+@functools.cache
+def types_of(kind: type[Struct]) -> dict[str, Any]:
+    """The types of its fields, with their bounds: looked up once, which takes a millisecond."""
+    return get_type_hints(kind, include_extras=True)
+
+
 class Values:
     """The values read so far, and for each where it came from."""
 
     def __init__(self, sections: Mapping[str, type[Struct]]) -> None:
-        self._types = {
-            section: get_type_hints(kind, include_extras=True)
-            for section, kind in sections.items()
-        }
+        self._types = {section: types_of(kind) for section, kind in sections.items()}
         self._values: dict[str, dict[str, Any]] = {section: {} for section in sections}
         self._sources: dict[str, str] = {}
 
