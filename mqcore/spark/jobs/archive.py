@@ -41,6 +41,7 @@ from mqcore.spark.lake.opening import open_table, read_lake
 from mqcore.spark.lake.options import KINDS
 from mqcore.spark.lake.writer import NAME as LAKE_NAME
 from mqcore.spark.options import ROCKETMQ, STREAM, Options, read_options
+from mqcore.spark.session import own_session
 from mqcore.spark.tracking import Progress, track
 
 FOLDER: Final = "_mqcore_archive"       # below the table's: checkpoints, by the archive's name
@@ -69,8 +70,18 @@ def archive(
     stop        ends an archive that goes on
     Raises SparkSourceError, OptionError, StreamingQueryException.
     """
-    own = spark.newSession()            # whose queries are these alone
-    table = open_table(path, (sink or {}).get("tableFormat"))
+    with own_session(spark) as own:     # whose queries are these alone
+        return _archived(own, path, dict(source), dict(sink or {}), name=name,
+                         batch_rows=batch_rows, gaps=gaps, every_s=every_s, verify=verify,
+                         stop=stop)
+
+
+def _archived(
+    own: Any, path: str | Path, source: dict[str, str], sink: dict[str, str], *, name: str,
+    batch_rows: int, gaps: str, every_s: float | None, verify: bool,
+    stop: threading.Event | None,
+) -> Outcome:
+    table = open_table(path, sink.get("tableFormat"))
     folder = table.root / FOLDER / name
     checkpoint = folder / "checkpoint"
     given = {
@@ -85,7 +96,7 @@ def archive(
         given["startingOffsets"] = json.dumps(nested(_begins(own, options, table, path)))
     frame = own.readStream.format(ROCKETMQ_NAME).options(**given).load()
     writer = frame.coalesce(2 * own.sparkContext.defaultParallelism).writeStream.format(
-        LAKE_NAME).options(**(sink or {})).option("checkpointLocation", str(checkpoint))
+        LAKE_NAME).options(**sink).option("checkpointLocation", str(checkpoint))
     writer = (writer.trigger(availableNow=True) if every_s is None
               else writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds"))
     heard: list[Progress] = []
