@@ -21,6 +21,7 @@ def main() -> None:
         builder("archive").master("local[2]").config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
         .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.authenticate.socketTimeout", "120s")     # slow machines
         .config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate())
     threads = [threading.Thread(target=archive, args=(
         spark, Path(folder, name), {"nameServer": namesrv, "subscribe": topic}),
