@@ -1,12 +1,14 @@
 """
 What Spark reads from topics and writes to them in a second, and what that costs whom.
 
-    python -m perf.spark [read] [narrow] [write] [batches]         (all of them by default)
+    python -m perf.spark [read] [narrow] [write] [batches] [archive] [replay]      (all by default)
 
 read      messages of 1 KiB, all columns: rows/s
 narrow    the same, offsets alone
 write     rows of 1 KiB, with tags and keys, to a topic: rows/s
 batches   micro-batches of a few rows: seconds of one, median
+archive   messages of 1 KiB, all columns, to a table of Parquet files with zstd: rows/s
+replay    such a table to a topic, each queue in its order: rows/s
 
 `local[2]` with the settings of mqcore.spark.builder, a broker of its own beside it, eight queues,
 RUNS times each. CPU of the JVM, of Python (driver and workers), and of the broker: microseconds a
@@ -15,6 +17,7 @@ row. The first run of each warms up.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import subprocess
@@ -26,9 +29,13 @@ from typing import Any
 
 from mqcore.bench.cpu import cpu_seconds, process_tree
 from mqcore.client import Message, Producer
+from mqcore.client.admin import Admin
 from mqcore.spark import builder
+from mqcore.spark.jobs.archive import archive
+from mqcore.spark.jobs.replay import Choice, replay
 from mqcore.testing import Broker, broker
 
+CASES = ["read", "narrow", "write", "batches", "archive", "replay"]
 READ_COUNT = 1_000_000
 WRITE_COUNT = 500_000
 RUNS = 4
@@ -115,15 +122,36 @@ def batches(spark: Any, mq: Broker, folder: str) -> None:
     print(f"batches  median {statistics.median(times[5:]) * 1000:.0f} ms of {len(times)}")
 
 
+def tables(
+    spark: Any, mq: Broker, meter: Meter, topic: str, folder: str, wanted: list[str]
+) -> None:
+    numbers = itertools.count()
+    source = {"nameServer": mq.namesrv}
+
+    def archived() -> str:
+        path = f"{folder}/table{next(numbers)}"
+        archive(spark, path, {**source, "subscribe": topic})
+        return path
+
+    if "archive" in wanted:
+        measured("archive", meter, READ_COUNT, archived)
+    if "replay" in wanted:
+        with Admin(namesrv=mq.namesrv) as admin:
+            admin.create_topic("again", queues=8)
+        path = archived()
+        measured("replay", meter, READ_COUNT, lambda: replay(
+            spark, path, "again", source, Choice(), name=f"replay{next(numbers)}"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="read|narrow|write|batches")
-    wanted = parser.parse_args().cases or ["read", "narrow", "write", "batches"]
-    if not set(wanted) <= {"read", "narrow", "write", "batches"}:
-        parser.error("expected some of read, narrow, write, batches")
+    parser.add_argument("cases", nargs="*", metavar="|".join(CASES))
+    wanted = parser.parse_args().cases or CASES
+    if not set(wanted) <= set(CASES):
+        parser.error(f"expected some of {', '.join(CASES)}")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     with broker(SETTINGS) as mq, tempfile.TemporaryDirectory() as folder:
-        topic = fill(mq) if {"read", "narrow"} & set(wanted) else ""
+        topic = fill(mq) if {"read", "narrow", "archive", "replay"} & set(wanted) else ""
         spark = builder("perf").master("local[2]").config("spark.ui.enabled", "false").config(
             "spark.ui.showConsoleProgress", "false").config(
             "spark.driver.memory", "2g").getOrCreate()
@@ -137,6 +165,8 @@ def main() -> None:
             write(spark, mq, meter, folder)
         if "batches" in wanted:
             batches(spark, mq, folder)
+        if {"archive", "replay"} & set(wanted):
+            tables(spark, mq, meter, topic, folder, wanted)
         spark.stop()
 
 

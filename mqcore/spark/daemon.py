@@ -18,12 +18,13 @@ import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker
 
 import mqcore.spark.broker.source
+import mqcore.spark.lake.filing
 import mqcore.spark.lake.writer
 
 PRELOADED = (pyarrow.ipc, pyarrow.parquet, pyspark.sql.conversion,
              pyspark.sql.pandas.serializers, pyspark.worker,
              pyspark.sql.worker.plan_data_source_read, mqcore.spark.broker.source,
-             mqcore.spark.lake.writer)
+             mqcore.spark.lake.filing, mqcore.spark.lake.writer)
 
 if __name__ == "__main__":
     gc.collect()

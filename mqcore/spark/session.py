@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -39,3 +41,23 @@ def builder(name: str = "mqcore") -> SparkSession.Builder:
     for key, value in SETTINGS.items():
         made = made.config(key, value)
     return made
+
+
+@contextmanager
+def own_session(spark: Any) -> Iterator[Any]:
+    """
+    A session beside another, with views, settings and streams of its own, in the calling thread.
+
+    Spark looks for Python data sources in the thread's active session; new threads have none.
+    """
+    sessions = SparkSession._get_j_spark_session_class(spark.sparkContext._jvm)
+    before = sessions.getActiveSession()
+    own = spark.newSession()
+    sessions.setActiveSession(own._jsparkSession)
+    try:
+        yield own
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

@@ -23,6 +23,8 @@ from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.broker.positions import from_checkpoint, nested
 from mqcore.spark.options import ROCKETMQ, STREAM, read_options
 
+ROWS = "mqcoreRows"                 # an observation of a query that counts `rows` by itself
+
 log = logging.getLogger("mqcore.spark")
 
 
@@ -101,8 +103,9 @@ class Tracker(StreamingQueryListener):
             return
         lag = {queue: max(0, latest.get(queue, offset) - offset)
                for queue, offset in offsets.items()}
-        self.last = Progress(str(progress.id), progress.batchId, progress.numInputRows, offsets,
-                             lag)
+        counted = (progress.observedMetrics or {}).get(ROWS)
+        rows = progress.numInputRows if counted is None else counted["rows"] or 0
+        self.last = Progress(str(progress.id), progress.batchId, rows, offsets, lag)
         log.info("%s", json.dumps(self.last.as_json()))
         self._commit(offsets)
         if self._on_progress is not None:

@@ -1,13 +1,26 @@
 """The job `archive`: topics are in a table, each message once."""
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
-import pytest
-
+from mqcore.bench.cpu import process_tree
 from mqcore.client.message import MessageQueue
 from mqcore.spark import read_lake
+from mqcore.spark.lake.opening import open_table
+from tests.spark.test_kills import killed_when
+from tests.spark.world import World
+from tests.support.mqcore_process import mqcore_up
+from tests.support.stock import free_broker_port, free_port
+from tests.support.waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
+HELD = ROOT / "tests/spark/programs/held"
 KEY = ["topic", "brokerName", "queueId", "queueOffset"]
 
 
@@ -24,18 +37,16 @@ def in_order(frame):
     return frame.drop("gapEnd").orderBy(KEY).collect()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_each_message_is_in_the_table_once_bit_for_bit(world, tmp_path, kind):
+def test_each_message_is_in_the_table_once_bit_for_bit(world, tmp_path):
     topic, root = world.topic(2), tmp_path / "a [lake]"
     world.send(topic, 300)
-    sink = {"tableFormat": kind}
 
-    first = archived(world, root, topic, sink=sink, batch_rows=200,
+    first = archived(world, root, topic, batch_rows=200,
                      source={"group": f"archive-{topic}"})
     again = archived(world, root, topic)
     world.send(topic, 50, begin=300)
     shutil.rmtree(root / "_mqcore_archive")         # then the table says where to go on
-    last = archived(world, root, topic, verify=True)
+    last = archived(world, root, topic, verify=True, source={"startingOffsets": "earliest"})
 
     assert [(one.status, one.figures["rows"]) for one in (first, again, last)] == [
         (0, 300), (0, 0), (0, 50)]
@@ -45,3 +56,93 @@ def test_each_message_is_in_the_table_once_bit_for_bit(world, tmp_path, kind):
     for number in range(2):
         queue = MessageQueue(topic, world.broker_name, number)
         assert 0 < world.admin.committed(f"archive-{topic}", queue) < world.admin.max_offset(queue)
+
+
+def killed_in_its_commits(world, topic, folder, names):
+    """A driver that is killed, and all its processes, when tables are about to be changed, or just
+    were: see tests/spark/programs/held."""
+    log = folder / "driver.log"
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.programs.archive_tables", world.namesrv, topic,
+             str(folder), *names], cwd=ROOT, stdout=output, stderr=output,
+            env={**os.environ, "PYTHONPATH": f"{HELD}:{ROOT}"})
+    try:
+        wait_until(lambda: driver.poll() is not None or all(
+            (folder / name / "held").exists() for name in names), "commits are held", 240)
+        assert driver.poll() is None, log.read_text()
+    finally:
+        if driver.poll() is None:
+            for pid in process_tree(driver.pid):
+                os.kill(pid, signal.SIGKILL)
+        driver.wait()
+
+
+def test_a_driver_killed_before_and_after_the_commit_costs_nothing(world, tmp_path):
+    topic = world.topic(2)
+    world.send(topic, 300)
+    names = ["parquet-before", "delta-after", "iceberg-after"]
+
+    killed_in_its_commits(world, topic, tmp_path, names)
+    tables = [open_table(tmp_path / name, name.partition("-")[0]) for name in names]
+    assert [table.exists() and table.state().rows for table in tables] == [False, 300, 300]
+    files = [len(list(table.root.rglob("mq-*.parquet"))) for table in tables]
+    assert min(files) > 0
+    world.send(topic, 20, begin=300)
+
+    expected = in_order(world.read(topic))
+    for table, count in zip(tables, files, strict=True):
+        done = archived(world, table.root, topic, verify=True)
+        assert (done.status, done.figures["tableRows"]) == (0, 320)
+        assert in_order(read_lake(world.spark, table.root)) == expected
+        # the dead driver's files are those of the table, or of nobody: then of the batch that
+        # found itself there nothing stayed
+        orphans = len(table.orphans(round(1e15)))
+        assert orphans == (count if table.root.name.endswith("before") else 0)
+
+
+def test_a_broker_that_is_killed_and_comes_back_costs_nothing(spark, tmp_path):
+    ports: dict[str, object] = {
+        "broker.listen_port": free_broker_port(), "namesrv.listen_port": free_port()}
+
+    class Begun:
+        def exists(self) -> bool:
+            return any((tmp_path / "lake").rglob("mq-*.parquet"))
+
+    with mqcore_up(tmp_path, ports) as first, World(spark, first.namesrv_addr) as world:
+        topic = world.topic(2)
+        world.send(topic, 6_000, body=500)
+        with killed_when(Begun(), first, tmp_path, ports):
+            done = archived(world, tmp_path / "lake", topic, verify=True, batch_rows=4_000,
+                            sink={"rowGroupBytes": "40k"}, source={
+                                "timeout": "90s", "pullsInFlight": "1", "rowsPerBatch": "50"})
+            assert (done.status, done.figures["tableRows"]) == (0, 6_000)
+            assert world.numbers(read_lake(spark, tmp_path / "lake")) == list(range(6_000))
+
+
+def test_maintenance_goes_on_beside_an_archive_that_goes_on(world, tmp_path):
+    from mqcore.spark.jobs.lake_maintain import lake_maintain
+
+    topic, root, stop = world.topic(2), tmp_path / "lake", threading.Event()
+    outcomes = []
+    running = threading.Thread(target=lambda: outcomes.append(archived(
+        world, root, topic, every_s=0.0, batch_rows=40, stop=stop, verify=True)))
+    running.start()
+    try:
+        table = open_table(root)
+        compacted = 0
+        for turn in range(1, 4):
+            world.send(topic, 100, begin=100 * turn - 100)
+            wait_until(lambda: table.exists() and len(table.state().files) > 1, "files are there")
+            reader = read_lake(world.spark, root)
+            seen = reader.count()
+            compacted += lake_maintain(world.spark, root).figures["filesCompacted"]
+            assert reader.count() == seen
+        wait_until(lambda: table.state().rows == 300, "all is archived")
+    finally:
+        stop.set()
+        running.join()
+
+    assert compacted > 3
+    assert [(one.status, one.figures["rows"]) for one in outcomes] == [(0, 300)]
+    assert in_order(read_lake(world.spark, root)) == in_order(world.read(topic))

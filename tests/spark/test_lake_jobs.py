@@ -1,6 +1,8 @@
 """The jobs `replay` and `lake-maintain`, each after an archive."""
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mqcore.spark import read_lake
@@ -50,8 +52,14 @@ def test_what_is_archived_and_replayed_and_archived_is_the_same(world, tmp_path)
     chosen = {"where": "tags = 't1'", "keys": ("k1", "k2", "k4", "k7"), "ends": (
         f'{{"{source}": {{"{world.broker_name}": {{"0": 9999, "1": 0}}}}}}')}
     few = replayed(world, tmp_path / "first", target, dry_run=True, choice=chosen, name="few")
-    assert few.figures["messages"] == first.where(
-        "queueId = 0 AND keys[0] IN ('k1', 'k4', 'k7')").count()
+    count = first.where("queueId = 0 AND keys[0] IN ('k1', 'k4', 'k7')").count()
+    assert few.figures["messages"] == count
+    began = time.monotonic()
+    replayed(world, tmp_path / "first", target, choice={"keys": ("k5",)}, name="slow", rate=1)
+    replayed(world, tmp_path / "first", target, choice={"where": "queueId = 0 AND queueOffset < 3"},
+             name="slower", rate=2)
+    assert time.monotonic() - began >= 1.0
+    assert world.read(target).count() == 404
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])

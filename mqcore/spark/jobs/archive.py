@@ -22,11 +22,11 @@ from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.broker.positions import (
     EARLIEST,
     Subject,
+    begins,
     from_checkpoint,
     nested,
 )
 from mqcore.spark.broker.source import NAME as ROCKETMQ_NAME
-from mqcore.spark.columns import COLUMNS
 from mqcore.spark.errors import SparkSourceError
 from mqcore.spark.jobs.frame import (
     EXIT_FINE,
@@ -37,15 +37,21 @@ from mqcore.spark.jobs.frame import (
     source_options,
     spark_options,
 )
+from mqcore.spark.lake.filing import NAME as FILES_NAME
 from mqcore.spark.lake.opening import open_table, read_lake
 from mqcore.spark.lake.options import KINDS
+from mqcore.spark.lake.rows import FILE_ROWS
 from mqcore.spark.lake.writer import NAME as LAKE_NAME
 from mqcore.spark.options import ROCKETMQ, STREAM, Options, read_options
-from mqcore.spark.tracking import Progress, track
+from mqcore.spark.session import own_session
+from mqcore.spark.tracking import ROWS, Progress, track
 
 FOLDER: Final = "_mqcore_archive"       # below the table's: checkpoints, by the archive's name
 BATCH_ROWS: Final = 1_000_000
 LOOK_S: Final = 1
+STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+                 "startingOffsetsByTimestampStrategy")
+_STARTS: Final = frozenset(name.lower() for name in STARTS)
 QUEUE: Final = ("topic", "brokerName", "queueId")
 
 log = logging.getLogger("mqcore.spark")
@@ -69,23 +75,34 @@ def archive(
     stop        ends an archive that goes on
     Raises SparkSourceError, OptionError, StreamingQueryException.
     """
-    own = spark.newSession()            # whose queries are these alone
-    table = open_table(path, (sink or {}).get("tableFormat"))
+    with own_session(spark) as own:     # whose queries are these alone
+        return _archived(own, path, dict(source), dict(sink or {}), name=name,
+                         batch_rows=batch_rows, gaps=gaps, every_s=every_s, verify=verify,
+                         stop=stop)
+
+
+def _archived(
+    own: Any, path: str | Path, source: dict[str, str], sink: dict[str, str], *, name: str,
+    batch_rows: int, gaps: str, every_s: float | None, verify: bool,
+    stop: threading.Event | None,
+) -> Outcome:
+    from pyspark.sql.functions import sum as sum_of
+
+    table = open_table(path, sink.get("tableFormat"))
     folder = table.root / FOLDER / name
     checkpoint = folder / "checkpoint"
     given = {
         **source, "maxOffsetsPerTrigger": str(batch_rows),
         "failOnDataLoss": str(gaps == "fail").lower(), "stateDir": str(folder / "begin"),
-        "columns": ",".join(column.name for column in COLUMNS),
-        "minPartitions": str(own.sparkContext.defaultParallelism)}
+        "minPartitions": str(2 * own.sparkContext.defaultParallelism)}
     options = read_options(given, ROCKETMQ, STREAM, ROCKETMQ_NAME)
-    if options.has("startingOffsets") or options.has("startingTimestamp"):
-        log.info("where to begin counts for the first run alone")
-    elif not (checkpoint / "metadata").exists():
-        given["startingOffsets"] = json.dumps(nested(_begins(own, options, table, path)))
-    frame = own.readStream.format(ROCKETMQ_NAME).options(**given).load()
-    writer = frame.coalesce(2 * own.sparkContext.defaultParallelism).writeStream.format(
-        LAKE_NAME).options(**(sink or {})).option("checkpointLocation", str(checkpoint))
+    if not (checkpoint / "metadata").exists():
+        begin = nested(_begins(own, options, table, path))
+        given = {key: value for key, value in given.items() if key.lower() not in _STARTS}
+        given["startingOffsets"] = json.dumps(begin)
+    frame = own.readStream.format(FILES_NAME).options(**given, **sink).load(str(table.root))
+    writer = frame.observe(ROWS, sum_of(FILE_ROWS).alias("rows")).writeStream.format(
+        LAKE_NAME).options(**sink).option("checkpointLocation", str(checkpoint))
     writer = (writer.trigger(availableNow=True) if every_s is None
               else writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds"))
     heard: list[Progress] = []
@@ -121,16 +138,19 @@ def archive(
 
 
 def _begins(spark: Any, options: Options, table: Any, path: str | Path) -> Offsets:
-    """Of each queue: where the table ends; of queues that it does not have: their begin."""
+    """Of each queue: where the table ends, or a later offset that options say; of queues that it
+    does not have: what options say, or their begin."""
     ends: Offsets = {}
     if table.exists() and table.state().files:
         ends = table_ends(read_lake(spark, path))
     try:
         with catalog_of(options) as catalog:
             queues = Subject(options).existing(catalog)
+            told = (begins(options, catalog, queues, "earliest")
+                    if any(options.has(name) for name in STARTS) else {})
     except RocketMQError as error:
         raise SparkSourceError(f"nameServer: {error}") from None
-    return {queue: ends.get(queue, EARLIEST) for queue in queues}
+    return {queue: max(ends.get(queue, EARLIEST), told.get(queue, EARLIEST)) for queue in queues}
 
 
 def table_ends(frame: Any) -> Offsets:

@@ -26,6 +26,7 @@ from mqcore.spark.lake.table import DAY, TOPIC, Change, ChangedMeanwhile, DataFi
 from mqcore.spark.lake.writer import MAINTAINER
 from mqcore.spark.lake.writer import NAME as LAKE_NAME
 from mqcore.spark.options import seconds
+from mqcore.spark.session import own_session
 
 TARGET_BYTES: Final = 256 << 20
 WAVE_BYTES: Final = 8 << 30             # of one change: what is sorted at a time
@@ -55,7 +56,18 @@ def lake_maintain(
     catalog          of Iceberg: see the option icebergCatalog
     Raises SparkSourceError, OptionError.
     """
-    own = spark.newSession()
+    with own_session(spark) as own:
+        return _maintained(own, path, compact=compact, target_bytes=target_bytes,
+                           wave_bytes=wave_bytes, check=check, keep_s=keep_s, latest=latest,
+                           latest_format=latest_format, orphans_after_s=orphans_after_s,
+                           catalog=catalog)
+
+
+def _maintained(
+    own: Any, path: str | Path, *, compact: bool, target_bytes: int, wave_bytes: int, check: bool,
+    keep_s: float | None, latest: str | Path | None, latest_format: str | None,
+    orphans_after_s: float, catalog: Mapping[str, str] | None,
+) -> Outcome:
     table = existing(open_table(path, catalog=catalog))
     figures: dict[str, Any] = {"path": str(table.root), "format": table.kind}
     figures["filesDropped"] = 0 if keep_s is None else _retain(table, keep_s)

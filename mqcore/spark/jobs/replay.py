@@ -27,6 +27,7 @@ from mqcore.spark.jobs.frame import Outcome, run, settings, spark_options
 from mqcore.spark.lake.opening import existing, open_table, read_lake
 from mqcore.spark.lake.table import put_once
 from mqcore.spark.options import ROCKETMQ, WRITE, Options, moment, read_options
+from mqcore.spark.session import own_session
 
 FOLDER: Final = "_mqcore_replay"        # below the table's: plans, by the replay's name
 PLAN: Final = "plan.json"
@@ -184,7 +185,15 @@ def replay(
     dry_run      say what would be sent
     Raises SparkSourceError, OptionError.
     """
-    own = spark.newSession()
+    with own_session(spark) as own:
+        return _replayed(own, path, target, sink, choice, name=name, rate=rate,
+                         step_rows=step_rows, into_source=into_source, dry_run=dry_run)
+
+
+def _replayed(
+    own: Any, path: str | Path, target: str, sink: Mapping[str, str], choice: Choice, *,
+    name: str, rate: int | None, step_rows: int, into_source: bool, dry_run: bool,
+) -> Outcome:
     table = existing(open_table(path))
     folder = table.root / FOLDER / name
     options = read_options({**sink, "topic": target}, ROCKETMQ, WRITE, ROCKETMQ_NAME)

@@ -7,6 +7,7 @@ under the name of the query and the number of the batch: a batch that is repeate
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import uuid
 from collections.abc import Iterator
@@ -22,21 +23,16 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from mqcore.spark.errors import OptionError, SparkSourceError, one_line
-from mqcore.spark.lake.files import FileWriter, Form
-from mqcore.spark.lake.opening import open_table
-from mqcore.spark.lake.options import LAKE, PARTS
+from mqcore.spark.lake.files import FileWriter
+from mqcore.spark.lake.options import LAKE
+from mqcore.spark.lake.rows import FILE, are_files, form_of, shape_of, table_of
 from mqcore.spark.lake.table import (
-    DAY,
-    DAY_OF,
     NOTHING,
-    TOPIC,
     Change,
     ChangedMeanwhile,
     DataFile,
-    Shape,
     Table,
     local_folder,
 )
@@ -64,26 +60,25 @@ class Sink:
         self._options = options
         self._path = local_folder(path)
         self._overwrite = overwrite
-        self._form = Form(options["compression"], options["compressionLevel"],
-                          options["fileBytes"], options["rowGroupBytes"])
-        table = self._table()           # what is wrong there is told before tasks begin
-        self._shape = Shape(to_arrow_schema(schema, timezone="UTC"),
-                            _parts(options, schema, table.parts() if table.exists() else None))
+        self._form = form_of(options)
+        self._shape = shape_of(options, self._path, schema)
+        self._are_files = are_files(schema)
         if (options["txnAppId"] is None) != (options["txnVersion"] is None):
             raise OptionError("txnAppId and txnVersion: expected both, or none")
         self._job = options["txnAppId"] or uuid.uuid4().hex
         self._number = options["txnVersion"] or 0
 
     def _table(self) -> Table:
-        options = self._options
-        return open_table(self._path, options["tableFormat"], catalog=options["icebergCatalog"],
-                          name=options["icebergTable"])
+        return table_of(self._options, self._path)
 
     @one_line
     def write(self, batches: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of a task to files. Raises SparkSourceError."""
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        if self._are_files:
+            return Written([DataFile(**json.loads(text)) for batch in batches
+                            for text in batch.column(FILE).to_pylist()], query)
         files = FileWriter(self._path, self._shape, self._form, self._options["fileTag"])
         try:
             for batch in batches:
@@ -133,23 +128,6 @@ class Sink:
         written = [one for one in messages if isinstance(one, Written)]
         with contextlib.suppress(SparkSourceError):     # then `lake-maintain` removes them
             self._table().discard(each.path for one in written for each in one.files)
-
-
-def _parts(options: Options, schema: Any, known: tuple[str, ...] | None) -> tuple[str, ...]:
-    there = {field.name: field.dataType.simpleString() for field in schema.fields}
-    wanted = {TOPIC: (TOPIC, "string"), DAY: (DAY_OF, "timestamp")}
-    if options.has("partitionBy") or known is not None:
-        chosen: tuple[str, ...] = options["partitionBy"] or known or ()
-        for part in chosen:
-            name, kind = wanted[part]
-            if there.get(name) != kind:
-                raise OptionError(f"partitionBy {part} needs a column {name}, {kind}: give another"
-                                  " partitionBy, or none")
-    else:
-        chosen = tuple(part for part in PARTS if there.get(wanted[part][0]) == wanted[part][1])
-    if DAY in chosen and DAY in there:
-        raise OptionError("the frame has a column day: rename it, or leave day out of partitionBy")
-    return chosen
 
 
 class TableWriter(Sink, DataSourceArrowWriter):

@@ -1,0 +1,36 @@
+"""
+A driver: archives a topic to several tables at the same time.
+
+Its arguments: name server, topic, folder of the tables, and their names, which begin with formats.
+"""
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from mqcore.spark import builder
+from mqcore.spark.jobs.archive import archive
+
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
+
+
+def main() -> None:
+    namesrv, topic, folder, *names = sys.argv[1:]
+    spark = (
+        builder("archive").master("local[2]").config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
+        .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.authenticate.socketTimeout", "120s")     # slow machines
+        .config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate())
+    threads = [threading.Thread(target=archive, args=(
+        spark, Path(folder, name), {"nameServer": namesrv, "subscribe": topic}),
+        kwargs={"sink": {"tableFormat": name.partition("-")[0]}}) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
