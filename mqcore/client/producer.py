@@ -41,14 +41,14 @@ from mqcore.client.serialization import (
     message_of,
 )
 from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
-from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.codes import SCHEDULE_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
 from mqcore.wire.numbers import I32_MAX, I32_MIN
 from mqcore.wire.properties import INSTANCE_ID, MESSAGE_TYPE, REPLY, TRANSACTION_PREPARED
 from mqcore.wire.records import TRANSACTION_PREPARED as SYS_FLAG_PREPARED
 
 _NOT_SENDABLE = frozenset({
-    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
 })
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"

@@ -7,6 +7,7 @@ here, and a JSON string as there when a schema says `string`.
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from mqcore.client.batches import halves
 from mqcore.client.native.columns import Columns, TooMuch, Want, columns
 from mqcore.spark.errors import OptionError
+
+log = logging.getLogger("mqcore.spark")
 
 TEXTS = "array<string>"
 MAP = "map<string,string>"
@@ -195,9 +198,13 @@ class Cutter:
 
         broker  its name, for all of them; None: null
         topic   for all of them; None: the one that each record has
-        Bodies come out decompressed. Raises RecordError for bytes that are no records.
+        Bodies come out decompressed; those that cannot be, by nobody, are null. Raises RecordError
+        for bytes that are no records, and where a package is missing.
         """
-        made = columns(list(bodies), count, int(self._want), TICKS)
+        made = columns(list(bodies), count, int(self._want), TICKS, broken_is_null=True)
+        if made.body_missing:
+            log.warning("%d of %d messages have bodies that cannot be decompressed: null",
+                        made.body_missing, count)
         return self._pa.RecordBatch.from_arrays(
             [self._array(name, field.type, made, count, broker, topic)
              for (name, _), field in zip(self.picked.fields, self.schema, strict=True)],
@@ -224,6 +231,10 @@ class Cutter:
             return pa.nulls(count, kind)
         if name in _TEXTS:
             data, ends = _TEXTS[name]
+            if name == "body" and made.body_there is not None:
+                return pa.Array.from_buffers(
+                    kind, count, [pa.py_buffer(made.body_there), pa.py_buffer(made.body_ends),
+                                  pa.py_buffer(made.body)], made.body_missing)
             return self._texts(kind, count, getattr(made, ends), getattr(made, data))
         if name == "tags":
             return pa.Array.from_buffers(

@@ -70,6 +70,7 @@ class Tracker(StreamingQueryListener):
         self._session = session
         self._query = query
         self._on_progress = on_progress
+        self._heard = threading.Lock()
         self._ended = threading.Condition()
         self._gone: set[str] = set()
         self._owed: Offsets = {}
@@ -88,16 +89,31 @@ class Tracker(StreamingQueryListener):
         """Nothing was read yet."""
 
     def onQueryIdle(self, event: Any) -> None:
-        self._commit({})
+        with self._heard:
+            self._commit({})
 
     def onQueryProgress(self, event: Any) -> None:
-        progress = event.progress
+        with self._heard:
+            self._hear(event.progress)
+
+    def catch_up(self, query: StreamingQuery) -> None:
+        """Hear of the last batch of a query that began, or ended, before this was listening."""
+        with self._heard:
+            progress = query.lastProgress
+            if progress is not None and (self.last is None
+                                         or self.last.batch < progress["batchId"]):
+                self._hear(progress)
+        if not query.isActive:
+            self._end(str(query.id))
+
+    def _hear(self, progress: Any) -> None:
         if self._query not in (None, str(progress.id)):
             return
         offsets: Offsets = {}
         latest: Offsets = {}
         for source in progress.sources:
-            offsets |= offsets_of(source.endOffset)
+            for queue, offset in offsets_of(source.endOffset).items():
+                offsets[queue] = min(offset, offsets.get(queue, offset))    # of several sources
             latest |= offsets_of(source.latestOffset)
         if not offsets:
             return
@@ -113,9 +129,13 @@ class Tracker(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:
         if self._query in (None, str(event.id)):
-            self._commit({})
+            with self._heard:
+                self._commit({})
+        self._end(str(event.id))
+
+    def _end(self, query: str) -> None:
         with self._ended:
-            self._gone.add(str(event.id))
+            self._gone.add(query)
             self._ended.notify_all()
 
     def _commit(self, offsets: dict[MessageQueue, int]) -> None:
@@ -149,6 +169,8 @@ def track(
     query = None if isinstance(target, SparkSession) else str(target.id)
     tracker = Tracker(session, options, query, on_progress)
     session.streams.addListener(tracker)
+    if not isinstance(target, SparkSession):
+        tracker.catch_up(target)
     return tracker
 
 

@@ -55,6 +55,10 @@ class RecordError(ValueError):
     """The bytes are no message record, or its body cannot be decompressed."""
 
 
+class BrokenBody(RecordError):
+    """A body that nobody can decompress: it is broken, cut off, or too long when it is plain."""
+
+
 @dataclass(slots=True)
 class Record:
     """One stored message; `body` is as stored, `plain_body()` is what the sender meant."""
@@ -117,8 +121,8 @@ def body_crc(body: bytes | memoryview) -> int:
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
     """The plain form of a stored body, by the compression bits of `sys_flag`.
 
-    LZ4 and ZSTD need the packages lz4 and zstandard; without them, and for data that is broken,
-    cut off or longer than `size_max` bytes when it is plain, raises RecordError.
+    LZ4 and ZSTD need the packages lz4 and zstandard; without them raises RecordError. For data that
+    is broken, cut off or longer than `size_max` bytes when it is plain, BrokenBody.
     """
     if not sys_flag & FLAG_COMPRESSED:
         return body
@@ -134,7 +138,7 @@ def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> byt
         stream = zstd.ZstdDecompressor().decompressobj()
         return _plain("ZSTD", stream, lambda: _in_pieces(stream, body, size_max), size_max,
                       zstd.ZstdError)
-    raise RecordError(f"sysFlag {sys_flag:#x}: unknown compression {kind:#x}")
+    raise BrokenBody(f"sysFlag {sys_flag:#x}: unknown compression {kind:#x}")
 
 
 def _inflate(body: bytes, size_max: int) -> bytes:
@@ -168,11 +172,11 @@ def _plain(
     try:
         plain = decompressed()
     except failure as error:
-        raise RecordError(f"{kind} body: {error}") from error
+        raise BrokenBody(f"{kind} body: {error}") from error
     if len(plain) > size_max:
-        raise RecordError(f"{kind} body: more than {size_max} bytes")
+        raise BrokenBody(f"{kind} body: more than {size_max} bytes")
     if not stream.eof:
-        raise RecordError(f"{kind} body: cut off")
+        raise BrokenBody(f"{kind} body: cut off")
     return plain
 
 

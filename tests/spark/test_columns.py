@@ -46,6 +46,21 @@ def cut(picked: Picked, records: list[Record] = RECORDS, **given: str | None) ->
     return batch.to_pylist()
 
 
+def test_a_body_that_nobody_can_decompress_is_null_and_the_others_are_there():
+    """Any producer can send one: it may stop no stream."""
+    flag = compress(b"")[1]
+    rows = cut(all_columns(), [
+        BASE, *(replace(BASE, queue_offset=offset, body=body, sys_flag=sys_flag, topic="päid")
+                for offset, body, sys_flag in (
+                    (8, b"this is no zlib", flag), (9, compress(b"x" * 99)[0][:-3], flag),
+                    (10, compress(b"x" * (80 << 20))[0], flag), (11, b"x", flag | 0x600))),
+        replace(RECORDS[2], queue_offset=12)])
+
+    assert [row["body"] for row in rows] == [b"one", *[None] * 4, b"z" * 5_000]
+    assert [row["topic"] for row in rows] == ["orders", *["päid"] * 5]
+    assert [row["queueOffset"] for row in rows] == [7, 8, 9, 10, 11, 12]
+
+
 def test_every_field_of_a_record_has_its_column():
     first, second, third = cut(all_columns())
 

@@ -173,9 +173,9 @@ def test_ends_are_asked_once_for_many_polls(monkeypatch):
         def queues(self, _topic):
             return [A, B]
 
-        def ends(self, queues):
+        def known_ends(self, queues):
             Asked.count += 1
-            return dict.fromkeys(queues, 7)
+            return dict.fromkeys(queues, 7), {}
 
     monkeypatch.setattr(ends_of, "catalog_of", lambda _: contextlib.nullcontext(Asked()))
     ends = ends_of.Ends(reading(pollinterval="1h"))

@@ -157,6 +157,7 @@ def test_damage_fails_in_one_line_or_is_a_row(spark: Any, tmp_path: Path) -> Non
     ({"queueIds": "1,x"}, "queueIds '1,x': expected numbers"),
     ({"commitLogPaths": "/no/such/folder"}, "/no/such/folder: there is no such directory"),
     ({"splitBytes": "0"}, "splitBytes '0': expected bytes"),
+    ({"what": "index", "topic": "a"}, "topic: rows of what=index cannot be chosen by it"),
 ])
 def test_options_that_cannot_be_are_named(
         options: dict[str, str], said: str, spark: Any, basic: Path) -> None:

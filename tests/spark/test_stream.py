@@ -117,6 +117,13 @@ def test_a_group_and_its_lag_are_where_operators_look(world, tmp_path):
     assert [progress.total_lag for progress in heard] == [second, 0]
     for queue, offset in heard[-1].offsets.items():
         assert world.admin.committed(group, queue) == offset == world.admin.max_offset(queue)
+    late = track(query, nameServer=world.namesrv, topic=topic, group=f"late-{topic}")
+    try:
+        assert late.wait(query)         # of a query that has ended
+    finally:
+        late.stop()
+    for queue, offset in heard[-1].offsets.items():
+        assert world.admin.committed(f"late-{topic}", queue) == offset
     world.send(topic, 5, begin=100)
     assert world.numbers(world.read(topic, startingOffsets="group", group=group)) == list(
         range(100, 105))

@@ -24,6 +24,7 @@ from mqcore.wire.codes import (
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
+    SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
 )
 from mqcore.wire.topics import (
@@ -37,7 +38,6 @@ from mqcore.wire.topics import (
 TOPICS_A_TURN = 200                 # that are published between two pauses
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 QUEUES_OF_A_TOPIC_MAX = QUEUE_ID_END
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_QUEUE_COUNT = 18
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -1,13 +1,13 @@
 """Namespaces: a prefix that parts the names of several users of one cluster (client.md 1.8)."""
 from __future__ import annotations
 
-from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
+from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 
 _END = "%"
 _SYSTEM_PREFIX = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SYSTEM_TOPICS = frozenset({
-    "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC",
+    "TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC",
     "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
     "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
 })

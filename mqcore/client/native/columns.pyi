@@ -17,6 +17,8 @@ class Columns:
     key_count: int
     item_count: int
     tags_missing: int
+    body_there: bytes | None
+    body_missing: int
     queue_offset: bytes
     log_position: bytes
     born_time: bytes
@@ -57,5 +59,5 @@ def scan(
 class TooMuch(RecordError): ...
 def columns(
     bodies: list[bytes | bytearray | memoryview], row_count: int, want: int = ..., ticks: int = ...,
-    inflated_max: int = ...,
+    inflated_max: int = ..., broken_is_null: bool = ...,
 ) -> Columns: ...

@@ -31,7 +31,7 @@ from mqcore.client.native.texts cimport (
 from mqcore.layout cimport SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
 
 from mqcore.wire.properties import decode_properties, encode_properties
-from mqcore.wire.records import RecordError, decompress
+from mqcore.wire.records import BrokenBody, RecordError, decompress
 
 # What the columns of variable length need, in rows' sums.
 cdef struct Sizes:
@@ -168,6 +168,8 @@ cdef class Columns:
     cdef readonly bytes json, json_ends, topics, topics_ends
     cdef readonly bytes born_hosts, born_hosts_ends, store_hosts, store_hosts_ends
     cdef readonly int64_t tags_missing
+    cdef readonly bytes body_there          # None: all are
+    cdef readonly int64_t body_missing
 
     cdef int fill(self, const Row* rows, int want, int64_t ticks) except -1:
         cdef int64_t row, key = 0, item_index = 0, n = self.row_count
@@ -313,18 +315,31 @@ cdef int64_t read_rows(const uint8_t* data, int64_t length, Row* rows, int64_t r
     return count
 
 
+cdef bytes bits_without(const uint8_t* special, int64_t count, int which):
+    """A bit for each row, 0 for those of a kind."""
+    cdef bytes made = room((count + 7) // 8)
+    cdef uint8_t* bits = <uint8_t*>PyBytes_AS_STRING(made)
+    cdef int64_t index
+    memset(bits, 0, (count + 7) // 8)
+    for index in range(count):
+        if not special[index] & which:
+            bits[index >> 3] |= <uint8_t>(1 << (index & 7))
+    return made
+
+
 class TooMuch(RecordError):
     """Several messages whose bodies are too much together: cut fewer at a time."""
 
 
 def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
-            int64_t ticks=1, int64_t inflated_max=INFLATED_BYTES_MAX):
+            int64_t ticks=1, int64_t inflated_max=INFLATED_BYTES_MAX, bint broken_is_null=False):
     """
     The columns of the records in `bodies` (buffers), which are `row_count` together.
 
     want   a sum of Want; columns that are not wanted have no bytes
     ticks  of the times, in a millisecond
     inflated_max  bytes of bodies that were compressed, together; one alone may have more
+    broken_is_null  a body that cannot be decompressed is missing (body_there), and no error
 
     Bodies come out decompressed; of properties whose names or values are no UTF-8 the broken bytes
     are replaced, and of those with one name the last counts. Raises RecordError for bytes that are
@@ -361,7 +376,14 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
             if not want & WANT_BODY:
                 special[index] &= ~1
             if special[index]:
-                normalise(&rows[index], special[index], held)
+                try:
+                    normalise(&rows[index], special[index], held)
+                except BrokenBody:
+                    if not broken_is_null:
+                        raise
+                    rows[index].body_length = 0
+                    special[index] = special[index] & ~1 | 8
+                    made.body_missing += 1
                 if special[index] & 1:
                     inflated += rows[index].body_length
                     if inflated > inflated_max and filled > 1:
@@ -374,6 +396,7 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
                HOST_TEXT_MAX * filled) > 0x7FFFFFFF:
             raise TooMuch(f"{filled} messages have more than 2 GiB: expected smaller batches")
         made.row_count, made.key_count, made.item_count = filled, sizes.key_count, sizes.items
+        made.body_there = bits_without(special, filled, 8) if made.body_missing else None
         made.queue_offset, made.log_position = room(8 * filled), room(8 * filled)
         made.born_time, made.store_time = room(8 * filled), room(8 * filled)
         made.prepared_position = room(8 * filled)
@@ -404,13 +427,8 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
 
 
 cdef int normalise(Row* row, uint8_t special, list held) except -1:
-    """Let a row point to its plain body, and to properties as they are read."""
+    """Let a row point to properties and a topic as they are read, and last to its plain body."""
     cdef bytes other
-    if special & 1:
-        other = decompress(row.body[:row.body_length], row.sys_flag)
-        held.append(other)
-        row.body = <const uint8_t*>PyBytes_AS_STRING(other)
-        row.body_length = <int32_t>len(other)
     if special & 2:
         other = encode_properties(
             decode_properties(row.properties[:row.properties_length])).encode()
@@ -422,4 +440,9 @@ cdef int normalise(Row* row, uint8_t special, list held) except -1:
         held.append(other)
         row.topic = <const uint8_t*>PyBytes_AS_STRING(other)
         row.topic_length = <int32_t>len(other)
+    if special & 1:
+        other = decompress(row.body[:row.body_length], row.sys_flag)
+        held.append(other)
+        row.body = <const uint8_t*>PyBytes_AS_STRING(other)
+        row.body_length = <int32_t>len(other)
     return 0

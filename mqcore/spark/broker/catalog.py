@@ -98,6 +98,16 @@ class AsyncCatalog(Role):
         return await self._instance.routes.queues_to_publish(
             topic, timeout=self._instance.config.call_timeout)
 
+    async def brokers(self, topic: str) -> list[str]:
+        """
+        The names of all brokers that may have messages of a topic as brokers know it: those that
+        only let read, too. Raises NoRouteError.
+        """
+        writable = await self.queues_to_write(topic)
+        readable = await self._instance.routes.readable(
+            topic, timeout=self._instance.config.call_timeout)
+        return sorted({queue.broker_name for queue in (*writable, *(readable or ()))})
+
     def wrap(self, name: str) -> str:
         """A topic or group as brokers know it."""
         return self._instance.wrap(name)
@@ -109,6 +119,23 @@ class AsyncCatalog(Role):
     async def ends(self, queues: Iterable[MessageQueue]) -> Offsets:
         """The offset that the next message of each queue gets."""
         return await self._each(queues, partial(max_offset, self._instance))
+
+    async def known_ends(
+        self, queues: Iterable[MessageQueue]
+    ) -> tuple[Offsets, dict[str, RocketMQError]]:
+        """The same of the queues that can be asked; and the brokers of the others, and why not."""
+        wanted = list(queues)
+        found = await self._outcomes(wanted, partial(max_offset, self._instance))
+        ends: Offsets = {}
+        away: dict[str, RocketMQError] = {}
+        for queue, outcome in zip(wanted, found, strict=True):
+            if isinstance(outcome, RocketMQError):
+                away[queue.broker_name] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                ends[queue] = outcome
+        return ends, away
 
     async def at_times(self, times_ms: Mapping[MessageQueue, int]) -> Offsets:
         """The first offset of each queue that was stored at its time or later; else its end."""
@@ -164,13 +191,23 @@ class AsyncCatalog(Role):
         self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
     ) -> Offsets:
         wanted = list(queues)
+        found = await self._outcomes(wanted, ask)
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return {queue: one for queue, one in zip(wanted, found, strict=True)
+                if not isinstance(one, BaseException)}
+
+    async def _outcomes(
+        self, queues: list[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
+    ) -> list[int | BaseException]:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(queue: MessageQueue) -> int:
             async with gate:
                 return await ask(self._wrapped(queue))
 
-        return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
+        return await asyncio.gather(*map(one, queues), return_exceptions=True)
 
 
 class Catalog(BlockingRole[AsyncCatalog]):
@@ -191,6 +228,10 @@ class Catalog(BlockingRole[AsyncCatalog]):
     def ends(self, queues: Iterable[MessageQueue]) -> Offsets:
         return self._call(self._role.ends, queues)
 
+    def known_ends(self, queues: Iterable[MessageQueue]
+                   ) -> tuple[Offsets, dict[str, RocketMQError]]:
+        return self._call(self._role.known_ends, queues)
+
     def at_times(self, times_ms: Mapping[MessageQueue, int]) -> Offsets:
         return self._call(self._role.at_times, times_ms)
 
@@ -208,6 +249,9 @@ class Catalog(BlockingRole[AsyncCatalog]):
 
     def queues_to_write(self, topic: str) -> list[MessageQueue]:
         return self._call(self._role.queues_to_write, topic)
+
+    def brokers(self, topic: str) -> list[str]:
+        return self._call(self._role.brokers, topic)
 
     def address(self, broker_name: str) -> str:
         return self._role.address(broker_name)

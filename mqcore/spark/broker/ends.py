@@ -11,6 +11,7 @@ from mqcore.spark.broker.reading import Reading
 from mqcore.spark.errors import SparkSourceError
 
 PAUSE_S = 0.2
+AGAIN_S = 2.0                           # after which a broker that is away is asked again
 
 log = logging.getLogger("mqcore.spark")
 
@@ -19,8 +20,8 @@ class Ends:
     """
     The ends of all queues of a stream.
 
-    A queue that cannot be asked keeps its last known end; when that lasts longer than the option
-    `timeout`, it is an error, or a line in the log without `failOnDataLoss`.
+    A queue that cannot be asked keeps its last known end, and others go on; when that lasts longer
+    than the option `timeout`, it is an error, or a line in the log without `failOnDataLoss`.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -28,6 +29,7 @@ class Ends:
         self._known: Offsets = {}
         self._asked_s: float | None = None
         self._failing_since: float | None = None
+        self._away: dict[str, tuple[float, str]] = {}       # broker -> when to ask again, and why
 
     def latest(self) -> Offsets:
         """The ends, at most `pollInterval` old. Raises SparkSourceError."""
@@ -60,12 +62,19 @@ class Ends:
 
     def _ask_catalog(self, catalog: Catalog) -> str | None:
         """Ask for all; what is wrong, in words."""
-        queues, away = self._reading.subject.queues(catalog)
-        self._known = {**self._known, **catalog.ends(queues)}
-        if away:
-            return (f"topic {away[0]} has no route (any more): no name server of nameServer knows"
+        queues, gone = self._reading.subject.queues(catalog)
+        now = time.monotonic()
+        waiting = {name: why for name, (due, why) in self._away.items() if now < due}
+        ends, away = catalog.known_ends(
+            queue for queue in queues if queue.broker_name not in waiting)
+        self._away = {name: known for name, known in self._away.items() if name in waiting} | {
+            name: (time.monotonic() + AGAIN_S, str(error)) for name, error in away.items()}
+        if self._known or not self._away:
+            self._known = {**self._known, **ends}
+        if gone:
+            return (f"topic {gone[0]} has no route (any more): no name server of nameServer knows"
                     " it")
-        return None
+        return next((f"broker {name}: {why}" for name, (_, why) in self._away.items()), None)
 
     def begins(self, queues: list[MessageQueue]) -> Offsets:
         """The first offsets of queues that are new. Raises RocketMQError."""

@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mqcore.client.config import ClientConfig
@@ -30,10 +30,16 @@ from mqcore.client.send_header import send_fields
 from mqcore.spark.broker.catalog import Catalog
 from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.errors import SparkSourceError
-from mqcore.wire.codes import TEMPLATE_TOPIC, LanguageCode, RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    SCHEDULE_TOPIC,
+    TEMPLATE_TOPIC,
+    LanguageCode,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.command import Ext, encode
-from mqcore.wire.properties import encode_properties
-from mqcore.wire.records import decode_records
+from mqcore.wire.properties import DELAY, REAL_TOPIC, UNIQ_KEY, encode_properties
+from mqcore.wire.records import Record, decode_records
 
 STORED = frozenset({
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -258,6 +264,8 @@ class Outbox:
 
         Raises SparkSourceError when it is stored in part, RocketMQError.
         """
+        if chunk.properties is not None and DELAY in chunk.properties:
+            return self.waits(chunk) or self.has(chunk.topic, chunk.first)
         first = self.has(chunk.topic, chunk.first)
         last = first if chunk.count == 1 else self.has(chunk.topic, chunk.last)
         if first != last:
@@ -266,12 +274,21 @@ class Outbox:
                 f" {chunk.last}: was it written with other sizes of Arrow batches or requests?")
         return first
 
+    def waits(self, chunk: Chunk) -> bool:
+        """Whether a delayed message waits: it is under the brokers' topic of delays till then."""
+        return any(record.properties.get(REAL_TOPIC) == chunk.topic
+                   for record in self._asked(chunk.topic, SCHEDULE_TOPIC, chunk.first))
+
     def has(self, topic: str, key: str) -> bool:
         """Whether a message with this id is stored. Raises RocketMQError."""
-        ext: Ext = {"topic": topic, "key": key, "maxNum": str(QUERY_COUNT), "beginTimestamp": "0",
+        return any(True for _ in self._asked(topic, topic, key))
+
+    def _asked(self, topic: str, where: str, key: str) -> Iterator[Record]:
+        """The messages with an id that the brokers of a topic have, by the index of another."""
+        ext: Ext = {"topic": where, "key": key, "maxNum": str(QUERY_COUNT), "beginTimestamp": "0",
                     "endTimestamp": str(_I64_MAX), UNIQUE_KEY_QUERY: "true"}
-        for broker in sorted({queue.broker_name for queue in self._catalog.queues_to_write(topic)}):
-            address = self._catalog.master(broker)
+        for broker in self._catalog.brokers(topic):
+            address = self._catalog.address(broker)
             link = open_link(address, self._config)
             try:
                 answer = call(link, client_request(RequestCode.QUERY_MESSAGE, dict(ext)),
@@ -280,10 +297,8 @@ class Outbox:
                 link.close()
                 raise
             keep_link(link, self._config)
-            if answer.code == ResponseCode.SUCCESS and any(
-                    record.properties.get("UNIQ_KEY") == key
-                    for record in decode_records(answer.body)):
-                return True
-            if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+            if answer.code == ResponseCode.SUCCESS:
+                yield from (record for record in decode_records(answer.body)
+                            if record.properties.get(UNIQ_KEY) == key)
+            elif answer.code != ResponseCode.QUERY_NOT_FOUND:
                 raise broker_error(answer.code, answer.remark, address, topic=topic)
-        return False

@@ -96,11 +96,8 @@ class Sink:
         options = self._options
         once = options["deliveryGuarantee"] == EFFECTIVELY_ONCE
         context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        batch_id = context.getLocalProperty("streaming.sql.batchId") if context else None
         part, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        identity = (Identity.of_task(query or self._job, batch_id, part) if once
-                    else Identity.fresh())
+        identity = (Identity.of_task(*self._batch(context), part) if once else Identity.fresh())
         if once and attempt > 0:
             time.sleep(INDEX_S)
         try:
@@ -110,6 +107,14 @@ class Sink:
                 return task.run(batches)
         except RocketMQError as error:
             raise SparkSourceError(f"writing: {error}") from None
+
+
+    def _batch(self, context: Any) -> tuple[object, ...]:
+        """
+        What names a batch: this write alone, or the option `identity`. Within `foreachBatch` the
+        context has a query's id, too, and that is of all writes there.
+        """
+        return self._job, None
 
 
 class _Task:
@@ -231,6 +236,12 @@ class TopicWriter(Sink, DataSourceArrowWriter):
 
 class TopicStreamWriter(Sink, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
+
+    def _batch(self, context: Any) -> tuple[object, ...]:
+        if context is None:
+            return super()._batch(context)
+        return (context.getLocalProperty("sql.streaming.queryId") or self._job,
+                context.getLocalProperty("streaming.sql.batchId"))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _say(f"batch {batchId}:", messages)

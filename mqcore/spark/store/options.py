@@ -42,6 +42,14 @@ STORE: tuple[Option, ...] = (
            says="also while a broker runs on the store: a moving picture"),
 )
 
+# What rows do not have, so that nothing can be chosen by it.
+NOT_FOR: Final[dict[str, tuple[str, ...]]] = {
+    LOG: (),
+    QUEUES: ("startingTimestamp", "endingTimestamp", "transactions", "brokerName"),
+    INDEX: ("topic", "queueIds", "startingTimestamp", "endingTimestamp", "transactions",
+            "brokerName"),
+}
+
 LOG_COLUMNS: tuple[Column, ...] = (
     *(column for column in COLUMNS if column.name != "gapEnd"),
     Column("damage", "string", is_extra=True),

@@ -47,7 +47,7 @@ from mqcore.spark.store.entries import (
     queue_batches,
     queue_files,
 )
-from mqcore.spark.store.options import INDEX, KNOWN, LOG, QUEUES, STORE
+from mqcore.spark.store.options import INDEX, KNOWN, LOG, NOT_FOR, QUEUES, STORE
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreInUseError
 from mqcore.store.verify.report import Report
@@ -132,6 +132,10 @@ class StoreReader(DataSourceReader):
     """Plans and reads one frame."""
 
     def __init__(self, root: str, options: Options, picked: Picked) -> None:
+        for name in NOT_FOR[options["what"]]:
+            if options.has(name):
+                raise OptionError(f"{name}: rows of what={options['what']} cannot be chosen by it:"
+                                  f" expected what={LOG}")
         self._root = root
         self._options = options
         self._picked = picked

@@ -10,10 +10,12 @@ import numpy as np
 
 from mqcore.layout import CHECKSUM_ENTRY_SIZE, CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE
 from mqcore.store.verify.files import StoreListing
+from mqcore.wire.numbers import I32_MAX
 
 ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 CHECKSUM: Final = np.dtype([("end", ">u4"), ("crc", ">u4")])
 GUIDES_MAX: Final = 16
+DIGITS_MAX: Final = 10                 # of a queue's number
 
 assert ENTRY.itemsize == CQ_ENTRY_SIZE
 assert CHECKSUM.itemsize == CHECKSUM_ENTRY_SIZE
@@ -114,7 +116,8 @@ def queue_folders(root: Path) -> Iterator[tuple[str, int, list[Path]]]:
     top = root / "consumequeue"
     for topic in sorted(top.iterdir()) if top.is_dir() else ():
         for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
-            if queue.is_dir() and queue.name.isascii() and queue.name.isdecimal():
+            if (queue.is_dir() and queue.name.isascii() and queue.name.isdecimal()
+                    and len(queue.name) <= DIGITS_MAX and int(queue.name) <= I32_MAX):
                 files = sorted(path for path in queue.iterdir()
                                if len(path.name) == 20 and path.name.isdecimal())
                 yield topic.name, int(queue.name), files

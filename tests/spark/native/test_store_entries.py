@@ -1,6 +1,7 @@
 """The entries of consume queues and of the key index as they come to Spark."""
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_every_entry_of_every_queue_comes_once(name: str, tmp_path: Path) -> Non
             found.setdefault((row["topic"], row["queueId"]), []).append(row["queueOffset"])
     assert found == {(queue["topic"], queue["queueId"]): list(range(queue["min"], queue["max"]))
                      for queue in manifest(name)["consumeQueues"] if queue["max"]}
+
+
+def test_folders_that_are_no_queues_are_passed_over(tmp_path: Path) -> None:
+    root = unpack("basic", tmp_path)
+    rows = queue_rows(root)
+    topic = next(path for path in (root / "consumequeue").iterdir() if path.is_dir())
+    for name in ("99999999999", "4294967296", "x"):
+        shutil.copytree(topic / "0", topic / name)
+
+    assert queue_rows(root) == rows
 
 
 def test_entries_say_where_their_records_lie(tmp_path: Path) -> None:
