@@ -2,12 +2,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from tests.support.waiting import wait_until
 
 WORKERS = 2
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+REGISTERED = "Registering worker"       # in the master's log
 EXECUTOR_CLASS = b"CoarseGrainedExecutorBackend"
 
 
@@ -62,28 +60,21 @@ def standalone(folder: Path) -> Iterator[Cluster]:
                 env=environment, stdout=log, stderr=log, start_new_session=True))
         return started[-1].pid
 
-    port, page = free_port(), free_port()
+    port = free_port()
+    said = folder / "master.log"
     url = f"spark://127.0.0.1:{port}"
     try:
         start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port),
-              "--webui-port", str(page))
+              "--webui-port", "0")
         workers = tuple(
             start(f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--cores", "1",
                   "--memory", "768m", "--webui-port", "0", "--work-dir",
                   str(folder / f"work{number}"), url) for number in range(WORKERS))
-        wait_until(lambda: _alive(page) == WORKERS, "all workers are registered", 240)
+        wait_until(lambda: said.read_text().count(REGISTERED) == WORKERS,
+                   "all workers are registered", 240)
         yield Cluster(url, workers)
     finally:
         for process in reversed(started):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _alive(page: int) -> int:
-    """How many workers the master has; 0 while its page does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=10) as answer:
-            return int(json.load(answer)["aliveworkers"])
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return 0
