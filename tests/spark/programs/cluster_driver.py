@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def slowly(frame: Any, begun: Path) -> Any:
     @udf("binary", useArrow=False)
     def given(body: bytes) -> bytes:
         begun.touch()
-        time.sleep(0.0005)
+        threading.Event().wait(0.0005)
         return body
 
     return frame.withColumn("body", given("body"))
