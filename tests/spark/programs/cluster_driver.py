@@ -1,11 +1,17 @@
 """
-A driver: copies a topic to another by a stream, effectively once, on a cluster that gets mqcore as
-an archive. Its argument is JSON: master, namesrv, source, target, checkpoint, archive, path, each.
+A driver on a cluster that gets mqcore as an archive: it copies a topic to another by a stream,
+effectively once, and then to a table, exactly once and slowly.
+
+Its argument is JSON: master, namesrv, source, target, table, checkpoints, archive, path, each, begun
+(a file that is there as soon as the table's first rows are on their way).
 """
 from __future__ import annotations
 
 import json
 import sys
+import time
+from pathlib import Path
+from typing import Any
 
 from mqcore.spark import builder
 
@@ -34,10 +40,30 @@ def main() -> None:
         frame.writeStream.format("rocketmq").option("nameServer", asked["namesrv"])
         .option("topic", asked["target"]).option("deliveryGuarantee", "effectively-once")
         .option("sendBatchRows", 10).option("sendsInFlight", 2)
-        .option("checkpointLocation", asked["checkpoint"]).trigger(availableNow=True).start())
+        .option("checkpointLocation", asked["checkpoints"] + "/topic")
+        .trigger(availableNow=True).start())
     query.awaitTermination()
-    print(json.dumps({"rows": [one["numInputRows"] for one in query.recentProgress]}))
+    table = (
+        slowly(frame, Path(asked["begun"])).writeStream.format("rocketmq-lake")
+        .option("checkpointLocation", asked["checkpoints"] + "/table")
+        .trigger(availableNow=True).start(asked["table"]))
+    table.awaitTermination()
+    print(json.dumps({name: [one["numInputRows"] for one in each.recentProgress]
+                      for name, each in (("topic", query), ("table", table))}))
     spark.stop()
+
+
+def slowly(frame: Any, begun: Path) -> Any:
+    """The same rows; each takes a moment, and the first leaves a sign."""
+    from pyspark.sql.functions import udf
+
+    @udf("binary", useArrow=False)
+    def given(body: bytes) -> bytes:
+        begun.touch()
+        time.sleep(0.0005)
+        return body
+
+    return frame.withColumn("body", given("body"))
 
 
 if __name__ == "__main__":
