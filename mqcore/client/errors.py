@@ -101,9 +101,16 @@ class ClosedError(ClientError):
 
 
 class NoRouteError(ClientError):
-    """No name server is known, or none knows where the topic or the broker is."""
+    """
+    No name server is known, or none knows where the topic or the broker is.
+
+    is_no_such_topic  a name server answered that there is no such topic, while it knows brokers;
+                      False: nobody could be asked, no broker is registered, or none of the topic's
+                      takes messages
+    """
 
     retryable = True
+    is_no_such_topic: bool = False
     default_code = CODE_NO_ROUTE
 
 

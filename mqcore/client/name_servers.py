@@ -16,12 +16,13 @@ from mqcore.client.errors import (
     ConnectError,
     NoRouteError,
     RemotingError,
+    RocketMQError,
     broker_error,
 )
 from mqcore.client.pool import ConnectionPool, client_request
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
-from mqcore.wire.topics import BodyError, TopicRoute, decode_route
+from mqcore.wire.topics import BodyError, TopicRoute, decode_route, has_brokers
 
 DISCOVERY_PORT = 8080
 DISCOVERY_PATH = "/rocketmq/nsaddr"
@@ -99,6 +100,15 @@ class NameServers:
         except BodyError as error:
             raise ClientError(f"the route of {topic} cannot be read: {error}",
                               topic=topic) from error
+
+    async def has_brokers(self, *, timeout: float = 3.0) -> bool:
+        """Whether any broker is registered, as far as a name server says so."""
+        try:
+            answer = await self.invoke(
+                client_request(RequestCode.GET_BROKER_CLUSTER_INFO, {}), timeout=timeout)
+            return answer.code == ResponseCode.SUCCESS and has_brokers(answer.body)
+        except (RocketMQError, BodyError):
+            return False
 
 
 async def discover(domain: str, unit_name: str = "", *, timeout: float = 3.0) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ class Routes:
         """Queues for sending to `topic`; an unknown topic gets its template's brokers, which
         create it on the first send (client.md 2.3).
 
-        Raises ClientError 10005 when there is no queue, or like NameServers.route.
+        Raises NoRouteError 10005 when there is no queue, or like NameServers.route.
         """
         if topic not in self._routes:
             await self.refresh(topic, timeout=timeout)
@@ -133,7 +133,10 @@ class Routes:
                 self._from_template.add(topic)
         queues = self.known_queues(topic)
         if not queues:
-            raise NoRouteError(f"no route to write to topic {topic}", topic=topic)
+            error = NoRouteError(f"no route to write to topic {topic}", topic=topic)
+            error.is_no_such_topic = (topic not in self._routes
+                                      and await self._name_servers.has_brokers(timeout=timeout))
+            raise error
         return queues
 
     def is_guess(self, topic: str) -> bool:

@@ -327,6 +327,15 @@ def decode_route(body: bytes) -> TopicRoute:
     )
 
 
+def has_brokers(body: bytes) -> bool:
+    """Whether ClusterInfo (the answer to 106) names a broker; raises BodyError."""
+    try:
+        members = _members(fastjson.loads(body), "cluster info")
+    except fastjson.JsonError as error:
+        raise BodyError(f"cluster info: {error}") from error
+    return bool(members.get("brokerAddrTable"))
+
+
 def _items(members: dict[Any, Any], name: str) -> list[Any]:
     value = members.get(name)
     if value is None:

@@ -10,13 +10,16 @@ from sqlalchemy import Engine, update
 from sqlalchemy.exc import IntegrityError
 
 from mqcore.client import (
+    BrokerError,
     ClosedError,
     ConfigError,
     ConnectError,
     Message,
+    NoRouteError,
     Producer,
     Reader,
     RequestTimeout,
+    RocketMQError,
     SendResult,
 )
 from mqcore.client.patterns import CheckBack, check_back, confirmation, metadata
@@ -33,10 +36,11 @@ class Sends(Producer):
     def __init__(self, namesrv: str) -> None:
         super().__init__("PG", namesrv=namesrv, message_size_max_bytes=1_000)
         self.error: Exception | None = None
+        self.fails = {"pending"}            # topics
         self.sent: list[str] = []
 
     def send(self, message: Message, **options: object) -> SendResult:      # type: ignore[override]
-        if self.error is not None:
+        if self.error is not None and message.topic in self.fails:
             raise self.error
         result = super().send(message)
         self.sent.append(message.unique_key or "")
@@ -105,7 +109,7 @@ def test_a_word_about_nothing_is_logged(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         CheckBack(engine).confirm_listener(received("1"))
-    assert "is no confirmation: it has no property CONFIRMS" in caplog.text
+    assert "is no confirmation: CONFIRMS ''" in caplog.text
     assert not CheckBack(engine).confirm("unknown")
 
 
@@ -246,3 +250,62 @@ def test_a_confirmation_travels(engine: Engine, running: Broker, producer: Sends
         pending.add(connection, message)
     pending.confirm_listener(got)
     assert pending.run_once() == 0
+
+
+@pytest.mark.parametrize("error", [
+    ConnectError("nobody there", stored=False), BrokerError(1, "a number was expected")])
+def test_a_topic_that_fails_is_passed_over_and_the_others_go_on(
+    engine: Engine, producer: Sends, clock: list[int], error: RocketMQError
+) -> None:
+    pending = CheckBack(engine, producer)
+    for _ in range(5):
+        add(engine, pending)
+        clock[0] += 1
+    with engine.begin() as connection:
+        good = [pending.add(connection, Message(f"good{number}", "x")) for number in range(2)]
+    producer.error = error
+    assert pending.run_once(rows_max=3) == 2
+    assert sorted(producer.sent) == sorted(good)
+
+
+def test_a_topic_that_is_not_there_is_given_up_after_its_turns(
+    engine: Engine, producer: Sends, clock: list[int]
+) -> None:
+    pending = CheckBack(engine, producer, count_max=3, wait=10.0, wait_max=10.0)
+    key = add(engine, pending)
+    error = NoRouteError("no route to write to topic pending")
+    producer.error = error
+    for _ in range(5):
+        pending.run_once()
+        clock[0] += 10_000
+    assert pending.given_up() == []             # nobody has said that it is not there
+    error.is_no_such_topic = True
+    for _ in range(4):
+        assert pending.given_up() == []
+        pending.run_once()
+        clock[0] += 10_000
+    (given_up,) = pending.given_up()
+    assert (given_up.message_id, given_up.count) == (key, 3)
+    assert "no route" in (given_up.error or "")
+
+
+def test_a_row_that_no_message_can_be_made_of_is_given_up(
+    engine: Engine, producer: Sends
+) -> None:
+    pending = CheckBack(engine, producer)
+    bad, good = add(engine, pending), add(engine, pending)
+    table = metadata().tables["mqcore_pending"]
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.message_id == bad).values(properties="{"))
+    assert pending.run_once() == 2
+    assert producer.sent == [good]
+    (given_up,) = pending.given_up()
+    assert (given_up.message_id, given_up.message.body) == (bad, b"x")
+
+
+def test_a_word_that_no_row_can_have_is_logged(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        CheckBack(engine).confirm_listener(received("1", CONFIRMS="a\0b"))
+    assert "is no confirmation: CONFIRMS" in caplog.text

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from mqcore.client import ConfigError
 from mqcore.client.patterns import Compensation, RunState, Step, StepCall, compensation, metadata
+from tests.patterns.databases import open_engine
 from tests.patterns.programs import business, effects
 
 
@@ -296,3 +297,63 @@ def test_bad_arguments_are_told(engine: Engine) -> None:
             (lambda: runs.start("1", object()), "data: expected what JSON can say")):
         with pytest.raises(ConfigError, match=said):
             wrong()
+
+
+def test_an_engine_without_transactions_is_refused(engine: Engine) -> None:
+    auto = open_engine(str(engine.url), isolation_level="AUTOCOMMIT")
+    with pytest.raises(ConfigError, match="not AUTOCOMMIT"):
+        Calls(auto).runs.start("1")
+    auto.dispose()
+    assert rows(engine) == []
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(("error", "told"), [
+    (ValueError("cannot read caf\udce9.txt"), "step b: ValueError: cannot read caf?.txt"),
+    (ValueError("a\0b"), "step b: ValueError: a?b"),
+    (Unspeakable(), "step b: Unspeakable: (it cannot be told)")])
+def test_an_error_that_no_row_can_have_is_told_as_far_as_it_can_be(
+    engine: Engine, error: Exception, told: str
+) -> None:
+    calls = Calls(engine)
+
+    def fail(step: StepCall) -> None:
+        raise error
+
+    calls.on["b"] = fail
+    run = calls.runs.start("1")
+    assert (run.state, run.error) == (RunState.UNDONE, told)
+
+
+def test_a_run_that_fails_unexpectedly_does_not_end_the_job(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls(engine)
+    with engine.begin() as connection:
+        for name in "12":
+            calls.runs.add(connection, name)
+    known = calls.runs._known
+
+    def fail(run_id: str) -> Any:
+        if run_id == "1":
+            raise RuntimeError("unexpected")
+        return known(run_id)
+
+    monkeypatch.setattr(calls.runs, "_known", fail)
+    assert calls.runs.run_once() == 1
+    assert "run 1 of runs cannot go on" in caplog.text
+    assert calls.runs.get("2").state is RunState.DONE
+
+
+@pytest.mark.parametrize("end", ["rollback", "commit"])
+def test_a_step_that_ends_its_transaction_has_failed(engine: Engine, end: str) -> None:
+    calls = Calls(engine)
+    calls.on["b"] = lambda step: getattr(step.connection, end)()
+    run = calls.runs.start("1")
+    assert run.state is RunState.UNDONE
+    assert "closed transaction" in (run.error or "")
+    assert calls.made == ["a", "b", "-b", "-a"]

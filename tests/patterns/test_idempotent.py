@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, Engine, insert, select, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import Connection, Engine, event, insert, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 
 from mqcore.client import (
     AsyncPushConsumer,
@@ -19,8 +21,9 @@ from mqcore.client import (
     ReceivedMessage,
     Reject,
 )
-from mqcore.client.patterns import IdempotentConsumer, idempotent
+from mqcore.client.patterns import IdempotentConsumer, Outbox, create_tables, idempotent
 from mqcore.testing import Broker
+from tests.patterns.databases import open_engine
 from tests.patterns.messages import received
 from tests.patterns.programs import business, effects
 from tests.support.waiting import wait_until, wait_until_async
@@ -141,7 +144,7 @@ def test_what_tells_messages_apart(engine: Engine) -> None:
     assert by_order.consume(received("3", KEYS="order-2"), write)
 
 
-@pytest.mark.parametrize("key", ["", "x" * 256, "a\0b", 7, None])
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\0b", "a\ud800", 7, None])
 def test_a_key_that_no_row_can_have_is_told(engine: Engine, key: object) -> None:
     once = IdempotentConsumer(engine, "a", key=lambda message: key)      # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected a str of 1 to 255"):
@@ -214,3 +217,74 @@ def test_listeners_of_all_consumers(engine: Engine, running: Broker) -> None:
 
     asyncio.run(consume())
     assert sorted(bodies(engine)) == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
+
+
+@pytest.mark.parametrize("option", ["of the engine", "of its connections"])
+def test_an_engine_without_transactions_is_refused_before_anything_is_kept(
+    engine: Engine, option: str
+) -> None:
+    if option == "of the engine":
+        auto = open_engine(str(engine.url), isolation_level="AUTOCOMMIT")
+    else:
+        auto = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with pytest.raises(ConfigError, match="not AUTOCOMMIT"):
+        IdempotentConsumer(auto, "a").consume(received(), write)
+    auto.dispose()
+    assert bodies(engine) == []
+    assert IdempotentConsumer(engine, "a").consume(received(), write)
+
+
+@pytest.mark.parametrize("end", ["rollback", "commit"])
+def test_an_effect_that_ends_the_transaction_is_told(engine: Engine, end: str) -> None:
+    once = IdempotentConsumer(engine, "a")
+
+    def quit_early(message: ReceivedMessage, connection: Connection) -> None:
+        write(message, connection)
+        getattr(connection, end)()
+
+    with pytest.raises(InvalidRequestError):
+        once.consume(received(), quit_early)
+    assert bodies(engine) == ([] if end == "rollback" else ["x"])
+    assert once.consume(received(), write) == (end == "rollback")
+
+
+def test_a_rollback_that_the_database_makes_by_itself_is_told(tmp_path: Path) -> None:
+    """SQLite, by a conflict clause; the effect goes on in the transaction after it."""
+    engine = open_engine(f"sqlite:///{tmp_path / 'own.db'}")
+    create_tables(engine)
+    business.create_all(engine)
+    once = IdempotentConsumer(engine, "a")
+
+    def collide(message: ReceivedMessage, connection: Connection) -> None:
+        for _ in range(2):
+            with contextlib.suppress(IntegrityError):
+                connection.execute(text("insert or rollback into effects values (1, 'x')"))
+        write(message, connection)
+
+    with pytest.raises(InvalidRequestError, match="rolled back before its end"):
+        once.consume(received(), collide)
+    assert bodies(engine) == []
+    engine.dispose()
+
+
+def test_an_application_may_begin_the_transactions_of_sqlite_itself(tmp_path: Path) -> None:
+    """SQLAlchemy's recipe: the driver begins none, an event does."""
+    engine = open_engine(f"sqlite:///{tmp_path / 'own.db'}")
+
+    @event.listens_for(engine, "connect")
+    def by_hand(driver: sqlite3.Connection, _: object) -> None:
+        driver.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    create_tables(engine)
+    business.create_all(engine)
+    once = IdempotentConsumer(engine, "a")
+    assert [once.consume(received(), write) for _ in range(2)] == [True, False]
+    with engine.connect() as connection:
+        Outbox(engine).add(connection, Message("T", "x"))
+        connection.rollback()
+    assert Outbox(engine).waiting() == 0
+    engine.dispose()

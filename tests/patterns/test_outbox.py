@@ -8,26 +8,30 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, insert
+from sqlalchemy import Connection, Engine, event, insert, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from mqcore.client import (
     Admin,
+    BrokerError,
     ClosedError,
     ConfigError,
     ConnectError,
     Message,
+    MessageQueue,
+    NoRouteError,
     Producer,
     Reader,
     ReceivedMessage,
     RocketMQError,
     SendManyError,
     SendResult,
+    SendStatus,
 )
 from mqcore.client.patterns import Outbox, OutboxRelay, create_tables, metadata
-from mqcore.client.patterns.relay import Lease
-from mqcore.testing import Broker
+from mqcore.client.patterns.relay import UNKNOWN_MAX, Lease, Rests
+from mqcore.testing import Broker, broker
 from tests.patterns.databases import open_engine
 from tests.patterns.messages import first_deliveries
 from tests.patterns.programs import business, orders
@@ -342,3 +346,201 @@ def test_bad_arguments_are_told(engine: Engine, producer: Producer) -> None:
                 (lambda: outbox.drop(-1), "number -1")):
             with pytest.raises(ConfigError, match=said):
                 wrong()
+
+
+class Refusing(Producer):
+    """Counts its calls, and raises what it is told to for a topic, or for a body sent alone."""
+
+    def __init__(self, namesrv: str) -> None:
+        super().__init__("PG", namesrv=namesrv)
+        self.errors: dict[str, RocketMQError] = {}
+        self.stored: list[str] = []
+        self.calls = 0
+
+    def send_many(self, messages: Iterable[Message], **options: Any) -> list[SendResult]:
+        batch = list(messages)
+        self.calls += 1
+        failed = [error for each in batch if (error := self._error(each)) is not None]
+        if failed:
+            raise SendManyError("all", [failed[0]] * len(batch), stored=False)
+        self.stored += [each.body.decode() for each in batch]
+        return [RESULT] * len(batch)
+
+    def send(self, message: Message, **options: Any) -> SendResult:    # type: ignore[override]
+        self.calls += 1
+        error = self._error(message)
+        if error is not None:
+            raise error
+        self.stored.append(message.body.decode())
+        return RESULT
+
+    def _error(self, message: Message) -> RocketMQError | None:
+        return self.errors.get(message.topic) or self.errors.get(message.body.decode())
+
+
+RESULT = SendResult(SendStatus.SEND_OK, "ID", "ID", MessageQueue("T", "b", 0), 0)
+
+
+def no_such_topic() -> NoRouteError:
+    error = NoRouteError("no route to write to topic")
+    error.is_no_such_topic = True
+    return error
+
+
+def test_a_topic_that_is_not_there_is_told_from_name_servers_that_know_none() -> None:
+    with broker({"broker.auto_create_topic": False}) as started, \
+            Producer("PG", namesrv=started.namesrv) as sending, \
+            pytest.raises(NoRouteError) as refused:
+        sending.send("missing", "x")
+    assert refused.value.is_no_such_topic
+    assert not NoRouteError("no name server").is_no_such_topic
+
+
+def test_a_topic_that_is_not_there_parks_the_first_of_each_key(
+    engine: Engine, running: Broker
+) -> None:
+    outbox = Outbox(engine)
+    keep(outbox, "missing", "a1", "a2", key="a")
+    keep(outbox, "missing", "b1", key="b")
+    keep(outbox, "there", "c1")
+    producer = Refusing(running.namesrv)
+    producer.errors["missing"] = no_such_topic()
+    relay = OutboxRelay(outbox, producer, refusals_max=2)
+
+    assert [relay.run_once() for _ in range(3)] == [1, 0, 0]
+    assert [each.message.body for each in outbox.parked()] == [b"a1", b"b1"]
+    producer.errors.clear()
+    for each in outbox.parked():
+        assert outbox.try_again(each.number)
+    assert relay.run_once() == 3
+    assert sorted(producer.stored) == ["a1", "a2", "b1", "c1"]
+
+
+def test_brokers_that_are_away_park_nothing(engine: Engine, running: Broker) -> None:
+    outbox = Outbox(engine)
+    keep(outbox, "away", "x")
+    producer = Refusing(running.namesrv)
+    producer.errors["away"] = NoRouteError("no route to write to topic")
+    relay = OutboxRelay(outbox, producer, refusals_max=1)
+    assert [relay.run_once() for _ in range(3)] == [0, 0, 0]
+    assert (outbox.waiting(), outbox.parked()) == (1, [])
+
+
+@pytest.mark.parametrize("error", [no_such_topic(), ConnectError("gone", stored=None)])
+def test_a_topic_that_fails_for_ever_slows_no_other(
+    engine: Engine, running: Broker, error: RocketMQError
+) -> None:
+    outbox = Outbox(engine)
+    keep(outbox, "bad", "x")
+    producer = Refusing(running.namesrv)
+    producer.errors["bad"] = error
+    relay, stop = OutboxRelay(outbox, producer), threading.Event()
+    thread = threading.Thread(target=relay.run, args=(stop,), kwargs={"interval": 0.01})
+    thread.start()
+    try:
+        wait_until(lambda: len(relay._topics.now()) == 1 and producer.calls > 4, "a long pause")
+        for number in range(3):
+            keep(outbox, "good", f"{number}")
+            wait_until(lambda: outbox.waiting() == 1, "the message", timeout_s=10.0)
+    finally:
+        stop.set()
+        thread.join(30)
+    assert producer.stored == ["0", "1", "2"]
+
+
+def test_an_answer_that_says_nothing_holds_up_its_own_key_alone(
+    engine: Engine, running: Broker
+) -> None:
+    outbox = Outbox(engine)
+    keep(outbox, "T", "poison", "behind", key="a")
+    keep(outbox, "T", "b1", "b2", key="b")
+    producer = Refusing(running.namesrv)
+    producer.errors["poison"] = BrokerError(1, "a number was expected")
+    relay = OutboxRelay(outbox, producer, refusals_max=1)
+
+    assert relay._pass(10, 0.5) == 2
+    calls = producer.calls
+    keep(outbox, "T", "b3", key="b")
+    assert relay._pass(10, 0.5) == 1            # together, for the poison is left alone
+    assert producer.calls == calls + 1
+    assert producer.stored == ["b1", "b2", "b3"]
+    assert (outbox.waiting(), outbox.parked()) == (2, [])
+    producer.errors.clear()
+    assert relay.run_once() == 2
+    assert producer.stored[3:] == ["poison", "behind"]
+
+
+def test_brokers_that_answer_nothing_else_are_not_asked_about_each_message(
+    engine: Engine, running: Broker
+) -> None:
+    outbox = Outbox(engine)
+    keep(outbox, "T", *map(str, range(100)))
+    producer = Refusing(running.namesrv)
+    producer.errors["T"] = BrokerError(1, "the disk is full")
+    assert OutboxRelay(outbox, producer, batch=50).run_once() == 0
+    assert producer.calls == 1 + UNKNOWN_MAX
+
+
+def test_pauses_grow_and_end() -> None:
+    now = 0.0
+    rests = Rests(lambda: now)
+    ends = []
+    for _ in range(8):
+        rests.failed("T", 0.5)
+        began = now
+        while rests.now():
+            now += 0.5
+        ends.append(now - began)
+    assert ends == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    rests.worked("T")
+    rests.failed("T", 0.5)
+    now += 1.0
+    assert rests.now() == []
+    for number in range(2_000):
+        rests.failed(number, 0.5)
+    assert rests.now() == list(range(1_000, 2_000))
+
+
+def test_a_row_that_no_message_can_be_made_of_is_parked(
+    engine: Engine, running: Broker
+) -> None:
+    outbox = Outbox(engine)
+    keep(outbox, "T", "a1", "a2", key="a")
+    keep(outbox, "T", "b1")
+    with engine.begin() as connection:
+        table = metadata().tables["mqcore_outbox"]
+        connection.execute(update(table).where(table.c.id == 1).values(properties="{"))
+    producer = Refusing(running.namesrv)
+    relay = OutboxRelay(outbox, producer, refusals_max=2)
+    assert [relay.run_once(), relay.run_once()] == [1, 0]
+    (parked,) = outbox.parked()
+    assert (parked.number, parked.key, parked.message.body) == (1, "a", b"a1")
+    assert "JSONDecodeError" in parked.error
+    assert outbox.drop(1)
+    assert relay.run_once() == 1
+    assert producer.stored == ["b1", "a2"]
+
+
+def test_pages_are_bounded_by_bytes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqcore.client.patterns.tables.PAGE_BYTES_MAX", 250)
+    outbox = Outbox(engine)
+    keep(outbox, "T", "1" * 1_000, "2", "3", "4" * 1_000, "5")
+    found, after = [], 0
+    while rows := outbox.page(after, (), 10):
+        found.append([row.id for row in rows])
+        after = rows[-1].id
+    assert found == [[1], [2, 3], [4], [5]]
+
+
+@pytest.mark.parametrize(("attribute", "value"), [
+    ("flag", 1 << 40), ("flag", "x"), ("body", 7), ("properties", {"a": 5}),
+    ("properties", {"a": None}), ("properties", {"a": "b\1"}), ("properties", {"a": "\ud800"}),
+    ("topic", "t\ud800")])
+def test_a_message_that_could_not_be_sent_is_not_kept(
+    engine: Engine, attribute: str, value: object
+) -> None:
+    message = Message("T", "x")
+    setattr(message, attribute, value)
+    with engine.begin() as connection, pytest.raises(ConfigError):
+        Outbox(engine).add(connection, message)
+    assert Outbox(engine).waiting() == 0

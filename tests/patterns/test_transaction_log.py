@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, select
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, OperationalError
 
 from mqcore.client import (
     Admin,
@@ -217,3 +217,70 @@ def test_a_message_that_has_an_id_keeps_it(engine: Engine) -> None:
     with engine.begin() as connection:
         log.record(connection, message)
     assert log.check(received(key)) is COMMIT
+
+
+def test_a_clock_that_is_set_back_does_not_move_what_is_forgotten_back(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = TransactionLog(engine, grace=0.0)
+    now = transaction_log.now_ms()
+
+    def forget(key: str, days: float) -> None:
+        monkeypatch.setattr(transaction_log, "now_ms", lambda: now - int(days * DAY_MS))
+        with engine.begin() as connection:
+            log.record(connection, half(key))
+        monkeypatch.setattr(transaction_log, "now_ms", lambda: now)
+        assert log.purge() == 1
+
+    forget("1", 8)
+    forget("2", 80)
+    assert log.check(received("1", age_s=8.1 * 86_400)) is UNKNOWN
+    forget("3", 7.5)
+    assert log.check(received("3", age_s=7.6 * 86_400)) is UNKNOWN
+
+
+@pytest.mark.parametrize("end", ["rollback", "commit"])
+def test_a_block_that_ends_the_transaction_leaves_the_decision_to_the_check(
+    engine: Engine, running: Broker, end: str
+) -> None:
+    topic = f"ended{end}{engine.dialect.name}"
+    with Admin(running.namesrv) as admin:
+        admin.create_topic(topic, queues=1)
+    log = TransactionLog(engine, grace=0.1)
+    with TransactionProducer(f"PG_{topic}", check=log.check, namesrv=running.namesrv) as producer:
+        def order(number: int, ends: bool) -> None:
+            with log.transaction(producer, Message(topic, f"{number}")) as connection:
+                connection.execute(insert(orders).values(id=number))
+                if ends:
+                    getattr(connection, end)()
+                if number == 2:
+                    raise ValueError("later")
+
+        with pytest.raises(InvalidRequestError):
+            order(1, ends=True)
+        with pytest.raises(ValueError, match="later"):
+            order(2, ends=True)
+        order(3, ends=False)
+        with Admin(running.namesrv) as admin:
+            wait_until(lambda: not list(admin.pending_transactions(running.broker)), "decisions")
+    expected = [3] if end == "rollback" else [1, 2, 3]
+    assert committed(engine) == expected
+    assert sorted(first_deliveries(running.namesrv, topic, len(expected))) == list(
+        map(str, expected))
+
+
+def test_asyncio_work_that_ends_the_transaction_is_told(engine: Engine, running: Broker) -> None:
+    topic = f"asyncended{engine.dialect.name}"
+    with Admin(running.namesrv) as admin:
+        admin.create_topic(topic, queues=1)
+    log = TransactionLog(engine, grace=0.1)
+
+    async def scenario() -> None:
+        async with AsyncTransactionProducer(
+                f"PG_{topic}", check=log.check, namesrv=running.namesrv) as producer:
+            with pytest.raises(InvalidRequestError):
+                await log.run(producer, Message(topic, "1"), Connection.commit)
+            bodies = await asyncio.to_thread(first_deliveries, running.namesrv, topic, 1)
+            assert bodies == ["1"]
+
+    asyncio.run(scenario())

@@ -15,6 +15,7 @@ from mqcore.wire.topics import (
     decode_registration,
     decode_route,
     encode_registration,
+    has_brokers,
 )
 
 TABLE = TopicTable(
@@ -97,3 +98,12 @@ def test_a_version_ordinal_has_the_name_that_tools_print():
 def test_an_unknown_version_is_refused(text):
     with pytest.raises(ValueError, match="version"):
         version_ordinal(text)
+
+
+def test_whether_any_broker_is_registered():
+    assert has_brokers(b'{"brokerAddrTable":{"broker-a":{}},"clusterAddrTable":{}}')
+    assert not has_brokers(b'{"brokerAddrTable":{},"clusterAddrTable":{}}')
+    assert not has_brokers(b"{}")
+    for body in (b"", b"[]"):
+        with pytest.raises(BodyError):
+            has_brokers(body)

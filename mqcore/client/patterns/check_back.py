@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -38,6 +38,7 @@ from mqcore.client import (
 from mqcore.client.patterns.tables import (
     DAY_S,
     PREFIX,
+    begin,
     check_connection,
     check_count,
     check_engine,
@@ -47,14 +48,18 @@ from mqcore.client.patterns.tables import (
     error_text,
     identity,
     is_about_message,
+    is_no_such_topic,
     message_of,
     message_values,
     now_ms,
     purge,
+    shown_message,
     tables_of,
+    whole_rows,
 )
 
 WAITING, CONFIRMED, GIVEN_UP = 0, 1, 2      # CONFIRM
+AWAY_TOPICS_MAX = 1_000                     # that a pass leaves out; with more of them it ends
 CONFIRMS = "CONFIRMS"                       # the property that a confirmation names a message by
 
 Ask = Callable[[Message], bool | None]
@@ -146,7 +151,7 @@ class CheckBack:
         Raises ConfigError, SQLAlchemyError.
         """
         table = self._table
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             return connection.execute(
                 update(table).where(table.c.message_id == check_key(message_id, "message_id"),
                                     table.c.confirm != CONFIRMED)
@@ -155,9 +160,10 @@ class CheckBack:
     def confirm_listener(self, message: ReceivedMessage) -> None:
         """A listener for PushConsumer, on the topic of the confirmations. One that names no
         message is logged and done: it could never be otherwise."""
-        key = message.properties.get(CONFIRMS)
-        if not key or len(key) > 255:
-            log.warning("%s is no confirmation: it has no property %s", message, CONFIRMS)
+        try:
+            key = check_key(message.properties.get(CONFIRMS, ""), CONFIRMS)
+        except ConfigError as error:
+            log.warning("%s is no confirmation: %s", message, error)
         else:
             self.confirm(key)
 
@@ -166,17 +172,28 @@ class CheckBack:
     def run_once(self, *, rows_max: int = 100) -> int:
         """Look at what is due, `rows_max` at most, and send, confirm or give up; how many.
 
-        Raises ConfigError without a producer, ClosedError, SQLAlchemyError. A broker that is away
-        ends it early: that does not count for the message.
+        Raises ConfigError without a producer, ClosedError, SQLAlchemyError. A topic whose brokers
+        are away, or that is not there, is passed over until the next time; brokers that are away
+        do not count for the message.
         """
         if self._producer is None:
             raise ConfigError("producer: expected one for the job")
-        done = 0
-        for row in self._due(check_count(rows_max, "rows_max", 1, 10_000)):
-            if not self._turn(self._producer, row):
+        check_count(rows_max, "rows_max", 1, 10_000)
+        done: set[str] = set()
+        away: set[str] = set()
+        while len(done) < rows_max and len(away) <= AWAY_TOPICS_MAX:
+            rows = [row for row in self._due(rows_max - len(done), away)
+                    if row.message_id not in done]          # it may be due again by now
+            if not rows:
                 break
-            done += 1
-        return done
+            for row in rows:
+                if row.topic in away:
+                    continue
+                if self._turn(self._producer, row):
+                    done.add(row.message_id)
+                else:
+                    away.add(row.topic)
+        return len(done)
 
     def run(self, stop: threading.Event, *, interval: float = 1.0) -> None:
         """Run the job until `stop` is set, with pauses of `interval` seconds when nothing is due.
@@ -194,12 +211,14 @@ class CheckBack:
             if is_idle:
                 stop.wait(interval)
 
-    def _due(self, rows_max: int) -> list[Row[Any]]:
+    def _due(self, rows_max: int, without_topics: Collection[str]) -> list[Row[Any]]:
         table = self._table
         with self._engine.connect() as connection:
-            return list(connection.execute(
-                select(table).where(table.c.confirm == WAITING, self._is_due())
-                .order_by(table.c.due_ms).limit(rows_max)))
+            return whole_rows(
+                connection, table, select(table).where(
+                    table.c.confirm == WAITING, self._is_due(),
+                    table.c.topic.not_in(without_topics))
+                .order_by(table.c.due_ms).limit(rows_max))
 
     def _is_due(self) -> ColumnElement[bool]:
         """Its time has come; or lies so far ahead that the clock was set back since."""
@@ -207,8 +226,14 @@ class CheckBack:
         return or_(due <= now, due > now + 2 * self._wait_max_ms)
 
     def _turn(self, producer: Producer, row: Row[Any]) -> bool:
-        """One row that is due; False when the broker is away."""
-        message = message_of(row)
+        """One row that is due; False when others of its topic would not be stored either."""
+        try:
+            message = message_of(row)
+        except (TypeError, ValueError) as error:        # ConfigError is one
+            self._change(row, confirm=GIVEN_UP, error=error_text(error))
+            log.error("message %s to %s cannot be made and waits for people: %s", row.message_id,
+                      row.topic, error)
+            return True
         if row.send_count > 0 and self._is_done(message):
             self.confirm(row.message_id)
             return True
@@ -241,24 +266,25 @@ class CheckBack:
             return False
 
     def _failed(self, row: Row[Any], error: RocketMQError, is_refused: bool) -> None:
-        """A send that stored nothing does not count; a message that is refused is given up."""
+        """A send that stored nothing does not count, unless there is no such topic; a message that
+        is refused is given up."""
         log.warning("message %s to %s was not sent: %s", row.message_id, row.topic, error)
         table = self._table
         here = and_(table.c.message_id == row.message_id, table.c.confirm == WAITING,
                     table.c.send_count == row.send_count + 1)
         values: dict[str, Any] = {"error": error_text(error), "changed_ms": now_ms()}
-        if error.stored is False:
+        if error.stored is False and not is_no_such_topic(error):
             values["send_count"] = row.send_count
             values["due_ms"] = now_ms() + self._wait_ms
         if is_refused:
             values["confirm"] = GIVEN_UP
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             connection.execute(update(table).where(here).values(**values))
 
     def _change(self, row: Row[Any], **values: Any) -> bool:
         """Change a row if nobody has since it was read."""
         table = self._table
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             return connection.execute(
                 update(table).where(
                     table.c.message_id == row.message_id, table.c.confirm == row.confirm,
@@ -275,7 +301,7 @@ class CheckBack:
             rows = connection.execute(
                 select(table).where(table.c.confirm == GIVEN_UP).order_by(table.c.changed_ms)
                 .limit(check_count(rows_max, "rows_max", 1, 10_000)))
-            return [PendingMessage(row.message_id, message_of(row), row.send_count, row.error,
+            return [PendingMessage(row.message_id, shown_message(row), row.send_count, row.error,
                                    datetime.fromtimestamp(row.changed_ms / 1_000, UTC))
                     for row in rows]
 
@@ -283,7 +309,7 @@ class CheckBack:
         """Begin anew with one that was given up, by its `message_id`; whether it was. `confirm`
         ends one for good. Raises SQLAlchemyError."""
         table, now = self._table, now_ms()
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             return connection.execute(
                 update(table).where(table.c.message_id == check_key(message_id, "message_id"),
                                     table.c.confirm == GIVEN_UP)

@@ -48,6 +48,7 @@ from mqcore.client.patterns.tables import (
     ERROR_CHARACTERS_MAX,
     PREFIX,
     PURGE_STEP_ROWS,
+    begin,
     check_connection,
     check_count,
     check_engine,
@@ -132,7 +133,7 @@ class Compensation:
         """
         values = self._values(run_id, data, now_ms() + self._lease_ms)
         try:
-            with self._engine.begin() as connection:
+            with begin(self._engine) as connection:
                 connection.execute(insert(self._runs).values(values))
         except IntegrityError:
             row = self._row(run_id)
@@ -184,6 +185,10 @@ class Compensation:
                 count += self._resume(row)
             except ConfigError as error:
                 log.error("run %s of %s cannot go on: %s", row.run_id, self._name, error)
+            except Exception as error:      # of one run, and not of the database: others go on
+                if _is_of_database(error):
+                    raise
+                log.exception("run %s of %s cannot go on", row.run_id, self._name)
         return count
 
     def run(self, stop: threading.Event, *, interval: float = 5.0) -> None:
@@ -216,7 +221,7 @@ class Compensation:
         """Have the job go on with the run `run_id` that is STUCK; whether it was. Raises
         SQLAlchemyError."""
         runs, rows = self._runs, self._rows
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             is_stuck = connection.execute(
                 update(runs).where(self._is(runs, run_id), runs.c.state == RunState.STUCK.value)
                 .values(state=RunState.UNDOING.value, due_ms=now_ms(), changed_ms=now_ms())
@@ -236,7 +241,7 @@ class Compensation:
         deleted = 0
         while deleted < rows_max:
             step = min(PURGE_STEP_ROWS, rows_max - deleted)
-            with self._engine.begin() as connection:
+            with begin(self._engine) as connection:
                 found = list(connection.execute(select(runs.c.run_id).where(*old).limit(step)))
                 ids = [row.run_id for row in found]
                 for table in (rows, runs):
@@ -252,7 +257,7 @@ class Compensation:
     def _resume(self, row: Row[Any]) -> bool:
         """Claim a run and go on with it; whether nobody else had."""
         runs = self._runs
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             is_ours = connection.execute(
                 update(runs).where(self._is(runs, row.run_id), runs.c.turn == row.turn,
                                    runs.c.due_ms == row.due_ms, runs.c.state.in_(_OPEN))
@@ -328,7 +333,7 @@ class Compensation:
     def _begin(self, run: Row[Any], place: int, step: Step, state: int, tries: int) -> None:
         """Say that a step begins, before it does."""
         rows = self._rows
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             self._fence(connection, run)
             changed = connection.execute(
                 update(rows).where(self._is(rows, run.run_id), rows.c.position == place)
@@ -342,7 +347,7 @@ class Compensation:
         """Do or undo a step, and say so in the same transaction."""
         rows = self._rows
         results = _results(self._step_rows(run.run_id), also=place)
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             result = work(StepCall(f"{self._name}/{run.run_id}/{step.name}", run.run_id,
                                    json.loads(run.data), results, connection))
             values: dict[str, Any] = {"state": state, "tries": 0}
@@ -363,12 +368,12 @@ class Compensation:
 
     def _fence_in(self, run: Row[Any], **values: Any) -> None:
         """The same in a transaction of its own."""
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             self._fence(connection, run, **values)
 
     def _turn_back(self, run: Row[Any], error: str, due_ms: int | None = None) -> int:
         """From now on it is undone, by who has the next turn: its number. Raises _Lost."""
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             self._fence(connection, run, state=RunState.UNDOING.value, turn=run.turn + 1,
                         error=error[:ERROR_CHARACTERS_MAX], changed_ms=now_ms(),
                         due_ms=now_ms() + self._lease_ms if due_ms is None else due_ms)

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, and_, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from mqcore.client import ReceivedMessage
 from mqcore.client.patterns.tables import (
     DAY_S,
     PREFIX,
+    check_connection,
     check_engine,
     check_function,
     check_key,
@@ -67,12 +68,14 @@ class IdempotentConsumer:
 
         The connection is in a transaction, which is committed when `effect` returns: it must not
         end it itself. Returns whether it was called; False: a duplicate. Raises what `effect`
-        raises, SQLAlchemyError, and ConfigError for a key that no row can have: nothing is kept
-        then, and the message may come again.
+        raises, SQLAlchemyError (also when the transaction was rolled back on the way), and
+        ConfigError for a key that no row can have or an engine without transactions: nothing is
+        kept then, and the message may come again.
         """
         key = check_key(self._key(message), "key")
         row = {"consumer_group": self._group, "message_key": key, "consumed_ms": now_ms()}
         with self._engine.connect() as connection, connection.begin() as transaction:
+            check_connection(connection)
             try:
                 connection.execute(insert(self._table).values(row))
             except IntegrityError as error:
@@ -80,7 +83,7 @@ class IdempotentConsumer:
                 refused = error
             else:
                 effect(message, connection)
-                check_whole(connection)
+                check_whole(connection, self._has(key))
                 return True
         # -- a second connection while the first is held could be one more than the pool has
         if not self._is_done(key):
@@ -124,8 +127,10 @@ class IdempotentConsumer:
     def _is_done(self, key: str) -> bool:
         with self._engine.connect() as connection:
             return connection.execute(select(self._table.c.message_key).where(
-                self._table.c.consumer_group == self._group,
-                self._table.c.message_key == key)).first() is not None
+                self._has(key))).first() is not None
+
+    def _has(self, key: str) -> ColumnElement[bool]:
+        return and_(self._table.c.consumer_group == self._group, self._table.c.message_key == key)
 
 
 def _named(function: F, after: Callable[..., Any]) -> F:

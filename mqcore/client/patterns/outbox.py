@@ -19,16 +19,18 @@ from mqcore.client import Message
 from mqcore.client.patterns.tables import (
     DAY_S,
     PREFIX,
+    begin,
     check_connection,
     check_count,
     check_engine,
     check_key,
     check_seconds,
-    message_of,
     message_values,
     now_ms,
     purge,
+    shown_message,
     tables_of,
+    whole_rows,
 )
 
 UNSENT, SENT, PARKED = 0, 1, 2
@@ -113,7 +115,7 @@ class Outbox:
             rows = connection.execute(
                 select(table).where(table.c.state == PARKED).order_by(table.c.id)
                 .limit(check_count(rows_max, "rows_max", 1, 10_000)))
-            return [ParkedMessage(row.id, row.order_key, message_of(row), row.error or "",
+            return [ParkedMessage(row.id, row.order_key, shown_message(row), row.error or "",
                                   datetime.fromtimestamp(row.changed_ms / 1_000, UTC))
                     for row in rows]
 
@@ -129,7 +131,7 @@ class Outbox:
 
     def _unpark(self, number: int, state: int) -> bool:
         table = self._table
-        with self.engine.begin() as connection:
+        with begin(self.engine) as connection:
             return connection.execute(
                 update(table).where(
                     table.c.id == check_count(number, "number", 1, (1 << 63) - 1),
@@ -145,11 +147,15 @@ class Outbox:
 
     # -- of the relay ------------------------------------------------------------------------------
 
-    def page(self, after: int, without_topics: Collection[str], rows_max: int) -> list[Row[Any]]:
+    def page(
+        self, after: int, without_topics: Collection[str], rows_max: int,
+        without: Collection[int] = (),
+    ) -> list[Row[Any]]:
         """Of the relay: the next unsent rows behind a number, in order.
 
+        without_topics, without   topics and rows that are left alone
         None whose topic and key has an unsent row up to that number (it failed, or was committed
-        since), or a parked one before it.
+        since), or before it a parked one or one that is left alone.
         """
         table = self._table
         before = table.alias("before")
@@ -158,33 +164,41 @@ class Outbox:
             before.c.state == UNSENT, *of_key, before.c.id <= after).exists()
         has_parked = select(before.c.id).where(
             before.c.state == PARKED, *of_key, before.c.id < table.c.id).exists()
+        conditions = [table.c.state == UNSENT, table.c.id > after,
+                      table.c.topic.not_in(without_topics), ~has_unsent, ~has_parked]
+        if without:
+            conditions += [table.c.id.not_in(without), ~select(before.c.id).where(
+                before.c.id.in_(without), before.c.state == UNSENT, *of_key,
+                before.c.id < table.c.id).exists()]
         with self.engine.connect() as connection:
-            return list(connection.execute(
-                select(table).where(table.c.state == UNSENT, table.c.id > after,
-                                    table.c.topic.not_in(without_topics), ~has_unsent,
-                                    ~has_parked)
-                .order_by(table.c.id).limit(rows_max)))
+            return whole_rows(connection, table, select(table).where(*conditions).order_by(
+                table.c.id).limit(rows_max))
 
     def settle(self, sent: Iterable[int]) -> None:
         """Of the relay: these are stored."""
         numbers = list(sent)
         if not numbers:
             return
-        with self.engine.begin() as connection:
+        with begin(self.engine) as connection:
             connection.execute(
                 update(self._table).where(self._table.c.id.in_(numbers))
                 .values(state=SENT, changed_ms=now_ms(), error=None))
 
-    def refused(self, row: Row[Any], error: str, refusals_max: int) -> bool:
-        """Of the relay: a broker, or the client, will not have it; whether it is parked now."""
-        is_last = bool(row.refusals + 1 >= refusals_max)
-        with self.engine.begin() as connection:
-            connection.execute(
-                update(self._table).where(self._table.c.id == row.id,
-                                          self._table.c.state == UNSENT)
-                .values(state=PARKED if is_last else UNSENT, refusals=row.refusals + 1,
-                        error=error, changed_ms=now_ms()))
-        return is_last
+    def refused(self, rows: Iterable[Row[Any]], error: str, refusals_max: int) -> list[int]:
+        """Of the relay: brokers, or the client, will not have these; the numbers of those that are
+        parked now."""
+        last: list[int] = []
+        others: list[int] = []
+        for row in rows:
+            (last if row.refusals + 1 >= refusals_max else others).append(row.id)
+        table = self._table
+        with begin(self.engine) as connection:
+            for state, numbers in ((PARKED, last), (UNSENT, others)):
+                connection.execute(
+                    update(table).where(table.c.id.in_(numbers), table.c.state == UNSENT)
+                    .values(state=state, refusals=table.c.refusals + 1, error=error,
+                            changed_ms=now_ms()))
+        return last
 
 
 def _lock_number(table: str, topic: str, key: str) -> int:

@@ -5,7 +5,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,8 +15,10 @@ from sqlalchemy import Engine, Row, Table, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from mqcore.client import (
+    BrokerError,
     ClosedError,
     ConfigError,
+    Message,
     Producer,
     RocketMQError,
     SendManyError,
@@ -24,17 +27,38 @@ from mqcore.client import (
 from mqcore.client.patterns.outbox import Outbox
 from mqcore.client.patterns.tables import (
     UNIQ_KEY,
+    begin,
     check_count,
     check_seconds,
     error_text,
     is_about_message,
+    is_no_such_topic,
     message_of,
 )
 
 BACKOFF_MAX_S = 30.0
+RESTS_MAX = 1_000               # topics and messages that failed and are left alone, each
+PASS_ROWS_MAX = 10_000
+SYSTEM_ERROR = 1                # the code of answers that do not say whose fault it is
+UNKNOWN_MAX = 20                # such answers without a message stored: the brokers are away
 AWAY_TOPICS_MAX = 1_000         # topics that a pass leaves out; with more of them it ends
 
 log: Final = logging.getLogger("mqcore.client.patterns")
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """
+    What became of rows of one topic, by their numbers.
+
+    stored   brokers have them
+    failed   each for itself: others of the topic may be stored
+    is_away  no other of the topic would be stored now
+    """
+
+    stored: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    is_away: bool = False
 
 
 class Lease:
@@ -64,7 +88,7 @@ class Lease:
                 table.c.name == self._name)).first()
         if row is None:
             try:
-                with self._engine.begin() as connection:
+                with begin(self._engine) as connection:
                     connection.execute(insert(table).values(
                         name=self._name, owner=self._owner, beat=1))
             except IntegrityError:
@@ -81,18 +105,43 @@ class Lease:
 
     def give_up(self) -> None:
         """Let another have it at once, if it is held."""
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             connection.execute(update(self._table).where(
                 self._table.c.name == self._name, self._table.c.owner == self._owner)
                 .values(owner="", beat=self._table.c.beat + 1))
 
     def _change(self, seen: tuple[str, int], owner: str) -> bool:
         table = self._table
-        with self._engine.begin() as connection:
+        with begin(self._engine) as connection:
             return connection.execute(
                 update(table).where(table.c.name == self._name, table.c.owner == seen[0],
                                     table.c.beat == seen[1])
                 .values(owner=owner, beat=seen[1] + 1)).rowcount == 1
+
+
+class Rests:
+    """What failed, each left alone for a while: twice as long each time, up to BACKOFF_MAX_S."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._found: dict[Any, tuple[float, float]] = {}    # until when, and how long
+
+    def failed(self, what: str | int, interval: float) -> None:
+        """It is left alone for 2 `interval` seconds, or twice as long as the last time."""
+        last = self._found.pop(what, (0.0, interval))[1]
+        pause = min(2 * last, max(interval, BACKOFF_MAX_S))
+        if len(self._found) >= RESTS_MAX:
+            del self._found[next(iter(self._found))]        # the one that failed longest ago
+        self._found[what] = (self._clock() + pause, pause)
+
+    def worked(self, what: str | int) -> None:
+        """It has no pause next time."""
+        self._found.pop(what, None)
+
+    def now(self) -> list[Any]:
+        """What is left alone just now, in no order."""
+        time_s = self._clock()
+        return [what for what, (until, _) in self._found.items() if until > time_s]
 
 
 class OutboxRelay:
@@ -126,49 +175,69 @@ class OutboxRelay:
         self._timeout = check_seconds(timeout, "timeout", 0.001, 600.0)
         self._lease = Lease(outbox.engine, outbox.leases, f"{outbox.prefix}outbox",
                             check_seconds(lease, "lease", 0.001, 86_400.0))
-        self._failed = False            # in the last pass something was not stored
+        self._topics = Rests()
+        self._rows = Rests()
 
-    def run_once(self, *, rows_max: int = 10_000) -> int:
+    def run_once(self, *, rows_max: int = PASS_ROWS_MAX) -> int:
         """Send what waits, about `rows_max` messages at most; how many were sent. 0 also while
         another relay is at work.
 
         Failures of brokers are logged: what is behind them in their topic and key waits. Raises
         ClosedError when the producer is not running, SQLAlchemyError.
         """
-        check_count(rows_max, "rows_max", 1, 1_000_000_000)
-        self._failed = False
+        return self._pass(check_count(rows_max, "rows_max", 1, 1_000_000_000), None)
+
+    def _pass(self, rows_max: int, interval: float | None) -> int:
+        """Send what waits; with an interval (seconds) but for what failed a short while ago."""
         sent = after = 0
-        away: set[str] = set()          # topics whose brokers do not answer
+        away: set[str] = set()          # topics whose brokers do not answer, or that are not there
+        resting: list[int] = []
+        if interval is not None:
+            away.update(self._topics.now())
+            resting = self._rows.now()
         while sent < rows_max and len(away) <= AWAY_TOPICS_MAX and self._lease.hold():
-            rows = self._outbox.page(after, sorted(away), self._batch)
+            rows = self._outbox.page(after, sorted(away), self._batch, resting)
             if not rows:
                 break
             after = rows[-1].id
             for topic, of_topic in groupby(sorted(rows, key=_topic_and_number), key=_topic):
-                stored, is_away = self._send(list(of_topic))
-                sent += len(stored)
-                if is_away:
+                outcome = self._send(list(of_topic))
+                sent += len(outcome.stored)
+                if outcome.is_away:
                     away.add(topic)
-        self._failed = self._failed or bool(away)
+                if interval is not None:
+                    self._leave_alone(topic, outcome, interval)
         return sent
+
+    def _leave_alone(self, topic: str, outcome: _Outcome, interval: float) -> None:
+        if outcome.is_away:
+            self._topics.failed(topic, interval)
+        elif outcome.stored:
+            self._topics.worked(topic)
+        for number in outcome.stored:
+            self._rows.worked(number)
+        for number in outcome.failed:
+            self._rows.failed(number, interval)
 
     def run(self, stop: threading.Event, *, interval: float = 0.5) -> None:
         """Send until `stop` is set; look for new messages every `interval` seconds.
 
-        A database or brokers that are away are logged and tried again, less often each time. With
-        asyncio: `asyncio.to_thread(relay.run, stop)`. Raises ClosedError, ConfigError.
+        A database or a topic's brokers that are away, and messages that are refused, are logged
+        and tried again, each less often each time; all others go on. With asyncio:
+        `asyncio.to_thread(relay.run, stop)`. Raises ClosedError, ConfigError.
         """
         check_seconds(interval, "interval", 0.001, 3_600.0)
         pause = interval
         while not stop.is_set():
             try:
-                if self.run_once() and not self._failed:
-                    pause = interval
-                    continue
+                sent = self._pass(PASS_ROWS_MAX, interval)
             except SQLAlchemyError as error:
                 log.warning("the database of the outbox does not answer: %s", error)
-                self._failed = True
-            pause = min(2 * pause, max(interval, BACKOFF_MAX_S)) if self._failed else interval
+                pause = min(2 * pause, max(interval, BACKOFF_MAX_S))
+            else:
+                pause = interval
+                if sent:
+                    continue
             stop.wait(pause)
 
     def close(self) -> None:
@@ -189,57 +258,95 @@ class OutboxRelay:
 
     # -- the rows of one topic ---------------------------------------------------------------------
 
-    def _send(self, rows: list[Row[Any]]) -> tuple[list[int], bool]:
-        """The numbers of those that are stored, and whether the topic's brokers are away."""
-        messages = [message_of(row) for row in rows]
-        shards = {message.properties[UNIQ_KEY]: _shard(row)
-                  for row, message in zip(rows, messages, strict=True)}
+    def _send(self, rows: list[Row[Any]]) -> _Outcome:
+        """Send rows of one topic together; if some are refused, find out one by one which."""
+        outcome = _Outcome()
+        made = self._made(rows, outcome)
+        if not made:
+            return outcome
+        shards = {message.properties[UNIQ_KEY]: _shard(row) for row, message in made}
+        results: Sequence[SendResult | RocketMQError]
         try:
-            self._producer.send_many(
-                messages, timeout=self._timeout, in_order=True,
+            results = self._producer.send_many(
+                [message for _, message in made], timeout=self._timeout, in_order=True,
                 shard=lambda message: shards[message.properties[UNIQ_KEY]])
         except ClosedError:
             raise
         except RocketMQError as error:
-            outcomes = error.results if isinstance(error, SendManyError) else [error] * len(rows)
+            results = error.results if isinstance(error, SendManyError) else [error] * len(made)
             log.warning("messages of the outbox to %s were not sent: %s", rows[0].topic, error)
-        else:
-            self._outbox.settle(row.id for row in rows)
-            return [row.id for row in rows], False
-        self._failed = True
-        stored = [row.id for row, outcome in zip(rows, outcomes, strict=True)
-                  if isinstance(outcome, SendResult)]
-        self._outbox.settle(stored)
-        if not any(isinstance(outcome, RocketMQError) and is_about_message(outcome)
-                   for outcome in outcomes):
-            return stored, not stored
-        more, is_away = self._send_alone([row for row in rows if row.id not in stored])
-        return stored + more, is_away
+        outcome.stored = [row.id for (row, _), result in zip(made, results, strict=True)
+                          if isinstance(result, SendResult)]
+        self._outbox.settle(outcome.stored)
+        errors = [result for result in results if isinstance(result, RocketMQError)]
+        left = [each for each, result in zip(made, results, strict=True)
+                if isinstance(result, RocketMQError)]
+        if errors and all(is_no_such_topic(error) for error in errors):
+            self._refuse(_heads(row for row, _ in left), errors[0], outcome)
+            outcome.is_away = True
+        elif any(isinstance(error, BrokerError) or is_about_message(error) for error in errors):
+            self._send_alone(left, outcome)
+        elif errors:
+            outcome.is_away = not outcome.stored
+            outcome.failed += [row.id for row, _ in left]
+        return outcome
 
-    def _send_alone(self, rows: list[Row[Any]]) -> tuple[list[int], bool]:
-        """The same one by one, to find the one that is refused."""
-        stored: list[int] = []
+    def _made(self, rows: list[Row[Any]], outcome: _Outcome) -> list[tuple[Row[Any], Message]]:
+        """The rows with their messages; without those that no message can be made of, and what is
+        behind them in their key."""
+        made: list[tuple[Row[Any], Message]] = []
         blocked: set[str] = set()
         for row in rows:
             if row.order_key in blocked:
                 continue
             try:
-                self._producer.send(message_of(row), timeout=self._timeout, shard=_shard(row))
+                made.append((row, message_of(row)))
+            except (TypeError, ValueError) as error:        # ConfigError is one
+                if row.order_key is not None:
+                    blocked.add(row.order_key)
+                self._refuse([row], error, outcome)
+        return made
+
+    def _send_alone(self, made: list[tuple[Row[Any], Message]], outcome: _Outcome) -> None:
+        """The same one by one, to find those that fail for themselves."""
+        blocked: set[str] = set()
+        unknown = 0                     # answers which do not say whose fault it is
+        for row, message in made:
+            if row.order_key in blocked:
+                continue
+            try:
+                self._producer.send(message, timeout=self._timeout, shard=_shard(row))
             except ClosedError:
                 raise
             except RocketMQError as error:
-                if not is_about_message(error):
+                if is_about_message(error):
+                    self._refuse([row], error, outcome)
+                else:
                     log.warning("message %d of the outbox was not sent: %s", row.id, error)
-                    return stored, True
+                    outcome.failed.append(row.id)
+                    unknown += 1
+                    if (error.code != SYSTEM_ERROR
+                            or (unknown >= UNKNOWN_MAX and not outcome.stored)):
+                        outcome.is_away = True
+                        return
                 if row.order_key is not None:
                     blocked.add(row.order_key)
-                if self._outbox.refused(row, error_text(error), self._refusals_max):
-                    log.error("message %d of the outbox, key %s, is refused and waits for people:"
-                              " %s", row.id, row.order_key, error)
             else:
                 self._outbox.settle([row.id])
-                stored.append(row.id)
-        return stored, False
+                outcome.stored.append(row.id)
+
+    def _refuse(self, rows: list[Row[Any]], error: Exception, outcome: _Outcome) -> None:
+        outcome.failed += [row.id for row in rows]
+        for number in self._outbox.refused(rows, error_text(error), self._refusals_max):
+            log.error("message %d of the outbox is refused and waits for people: %s", number, error)
+
+
+def _heads(rows: Iterable[Row[Any]]) -> list[Row[Any]]:
+    """The first row of each key, and all without one."""
+    found: dict[object, Row[Any]] = {}
+    for row in rows:
+        found.setdefault(row.id if row.order_key is None else row.order_key, row)
+    return list(found.values())
 
 
 def _shard(row: Row[Any]) -> str:

@@ -1,12 +1,13 @@
 """The tables of the patterns, and what all patterns do with them."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlalchemy import (
@@ -20,19 +21,23 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Row,
+    Select,
     SmallInteger,
     String,
     Table,
     Text,
     delete,
+    func,
     select,
     tuple_,
 )
+from sqlalchemy.exc import InvalidRequestError
 
 from mqcore.client import (
     BrokerError,
     ConfigError,
     Message,
+    NoRouteError,
     ReceivedMessage,
     RocketMQError,
     assign_message_id,
@@ -41,6 +46,7 @@ from mqcore.client import (
 PREFIX = "mqcore_"
 KEY_CHARACTERS_MAX = 255
 ERROR_CHARACTERS_MAX = 1_000
+PAGE_BYTES_MAX = 16 << 20            # of rows that are read together
 PURGE_STEP_ROWS = 500               # of one transaction
 DAY_S = 86_400.0
 DIALECTS = ("sqlite", "postgresql")
@@ -48,6 +54,8 @@ UNIQ_KEY = "UNIQ_KEY"               # RocketMQ's names of properties
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 WAIT = "WAIT"
 
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")          # what databases have no text for
+_NO_PROPERTY = re.compile("[\1\2\ud800-\udfff]")      # what messages have no text for
 _PREFIX_FORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")      # SQLite counts INTEGER keys alone
 _KEY = String(KEY_CHARACTERS_MAX)
@@ -178,27 +186,52 @@ def check_connection(connection: Connection) -> Connection:
     if connection.dialect.name not in DIALECTS:
         raise ConfigError(
             f"connection: expected {' or '.join(DIALECTS)}, not {connection.dialect.name}")
-    driver = connection.connection.dbapi_connection
     if (connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
-            or getattr(driver, "autocommit", None) is True):
+            or _commits_each_statement(connection)):
         raise ConfigError("connection: expected one with transactions, not AUTOCOMMIT")
     return connection
 
 
-def check_whole(connection: Connection) -> None:
-    """Raises DBAPIError when a statement of the transaction failed, and its error was caught.
+def _commits_each_statement(connection: Connection) -> bool:
+    """Whether its driver has no transaction, and begins none before a change."""
+    if getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
+        return True
+    if connection.dialect.name != "sqlite":
+        return False
+    if not connection.in_transaction():
+        connection.begin()              # an application's own BEGIN runs now, as it would later
+    driver = connection.connection.driver_connection
+    # -- sqlite3 begins a transaction before a change by itself unless isolation_level is None
+    return (getattr(driver, "isolation_level", "") is None
+            and not getattr(driver, "in_transaction", True))
 
-    PostgreSQL rolls such a transaction back when it is told to commit, and tells nobody.
+
+@contextlib.contextmanager
+def begin(engine: Engine) -> Iterator[Connection]:
+    """A connection in a transaction, which is committed by leaving it well; raises ConfigError
+    when the engine's connections have none (AUTOCOMMIT), SQLAlchemyError."""
+    with engine.begin() as connection:
+        yield check_connection(connection)
+
+
+def check_whole(connection: Connection, row: ColumnElement[bool]) -> None:
+    """Raises unless the transaction that wrote a row is still the one that is to be committed.
+
+    row   what finds it, in its table
+    InvalidRequestError: somebody ended the transaction meanwhile, or the database rolled it back by
+    itself. DBAPIError: a statement of it failed in PostgreSQL, and its error was caught;
+    PostgreSQL rolls it back when it is told to commit, and tells nobody.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(1))
+    if connection.execute(select(1).where(row)).first() is None:
+        raise InvalidRequestError("the transaction was rolled back before its end")
 
 
 def check_key(key: str, parameter: str) -> str:
     """The key itself; raises ConfigError when a row cannot have it."""
-    if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARACTERS_MAX or "\0" in key:
+    if (not isinstance(key, str) or not 0 < len(key) <= KEY_CHARACTERS_MAX
+            or _NO_TEXT.search(key)):
         raise ConfigError(f"{parameter} {key!r:.300}: expected a str of 1 to {KEY_CHARACTERS_MAX}"
-                          " characters, none of them NUL")
+                          " characters, none of them NUL or a lone surrogate")
     return key
 
 
@@ -235,7 +268,16 @@ def now_ms() -> int:
 
 def error_text(error: BaseException) -> str:
     """What of an error is kept for people."""
-    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX].replace("\0", " ")
+    try:
+        said = str(error)
+    except Exception:                   # the application's class: whatever it raises
+        said = "(it cannot be told)"
+    return _NO_TEXT.sub("?", f"{type(error).__name__}: {said}"[:ERROR_CHARACTERS_MAX])
+
+
+def is_no_such_topic(error: RocketMQError) -> bool:
+    """Whether a send failed because its topic is not there, as name servers say."""
+    return isinstance(error, NoRouteError) and error.is_no_such_topic
 
 
 def is_about_message(error: RocketMQError) -> bool:
@@ -256,19 +298,50 @@ def message_values(message: Message) -> dict[str, Any]:
     if not isinstance(message, Message):
         raise ConfigError(f"message: expected a Message, not {type(message).__name__}")
     check_key(message.topic, "topic")
-    if not message.body:
+    # -- its attributes are anybody's to set: what they are now
+    made = Message(message.topic, message.body, flag=message.flag)
+    if not made.body:
         raise ConfigError("body: expected at least one byte")
+    for name, value in message.properties.items():
+        if (not isinstance(name, str) or not isinstance(value, str)
+                or _NO_PROPERTY.search(name + value)):
+            raise ConfigError(f"property {name!r:.100}: {value!r:.100}: expected two str without"
+                              " the characters 1 and 2 or a lone surrogate")
     message_id = check_key(assign_message_id(message), "message id")
     properties = {**message.properties, WAIT: "true"}       # what is kept here is waited for
-    return {"message_id": message_id, "topic": message.topic, "body": message.body,
-            "flag": message.flag, "properties": json.dumps(properties)}
+    return {"message_id": message_id, "topic": made.topic, "body": made.body,
+            "flag": made.flag, "properties": json.dumps(properties)}
 
 
 def message_of(row: Row[Any]) -> Message:
     """The message that a row keeps, with its id."""
     message = Message(row.topic, row.body, flag=row.flag)
-    message.properties = json.loads(row.properties)
+    properties = json.loads(row.properties)
+    message.properties = {str(name): str(value) for name, value in properties.items()}
     return message
+
+
+def shown_message(row: Row[Any]) -> Message:
+    """The same for people, without what no message can have."""
+    try:
+        return message_of(row)
+    except (TypeError, ValueError):         # ConfigError is one
+        return Message(row.topic, row.body)
+
+
+def whole_rows(connection: Connection, table: Table, chosen: Select[Any]) -> list[Row[Any]]:
+    """The first rows that a statement chooses, in its order: PAGE_BYTES_MAX of bodies, one row at
+    least; without those that are not chosen any more when they are read."""
+    (key,) = table.primary_key.columns
+    size = func.length(table.c.body) + func.length(table.c.properties)
+    numbers: list[Any] = []
+    left = PAGE_BYTES_MAX
+    for number, row_bytes in connection.execute(chosen.with_only_columns(key, size)).all():
+        left -= row_bytes
+        if numbers and left < 0:
+            break
+        numbers.append(number)
+    return list(connection.execute(chosen.where(key.in_(numbers))))
 
 
 def purge(
@@ -284,7 +357,7 @@ def purge(
     deleted = 0
     while deleted < rows_max:
         step = min(PURGE_STEP_ROWS, rows_max - deleted)
-        with engine.begin() as connection:
+        with begin(engine) as connection:
             if before_step is not None:
                 before_step(connection)
             count = connection.execute(delete(table).where(*conditions, keys.in_(

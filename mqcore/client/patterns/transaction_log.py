@@ -12,7 +12,17 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, func, insert, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    case,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from mqcore.client import (
@@ -28,6 +38,7 @@ from mqcore.client.patterns.tables import (
     DAY_S,
     PREFIX,
     UNIQ_KEY,
+    begin,
     check_connection,
     check_engine,
     check_key,
@@ -110,17 +121,20 @@ class TransactionLog:
         timeout    seconds for the send of the half message; None: the producer's send_timeout
         Leaving it well commits the transaction, then the message. An exception of the block rolls
         both back. When the commit itself fails nobody knows what became of it: the message is
-        left open, and `check` decides. Raises like TransactionProducer.transaction, RolledBack.
+        left open, and `check` decides; so it does when the block has ended the transaction itself,
+        which raises InvalidRequestError at the latest when the block is left. Raises like
+        TransactionProducer.transaction, RolledBack, SQLAlchemyError.
         """
         with self._engine.connect() as connection, \
                 producer.transaction(message, timeout=timeout) as half, connection.begin() as local:
             try:
                 self.record(connection, message)
                 yield connection
-                check_whole(connection)
+                check_whole(connection, self._has(message))
             except BaseException:
-                half.rollback()             # COMMIT was not tried, so it cannot have happened
-                local.rollback()
+                if local.is_active:
+                    half.rollback()         # COMMIT was not tried, so it cannot have happened
+                    local.rollback()
                 raise
 
     async def run(
@@ -137,20 +151,20 @@ class TransactionLog:
         async with producer.transaction(message, timeout=timeout) as half:
             has_failed = False
 
-            def local() -> T:
+            def work_here() -> T:
                 nonlocal has_failed
-                with self._engine.begin() as connection:
+                with self._engine.connect() as connection, connection.begin() as local:
                     try:
                         self.record(connection, message)
                         result = work(connection)
-                        check_whole(connection)
+                        check_whole(connection, self._has(message))
                         return result
                     except BaseException:
-                        has_failed = True
+                        has_failed = local.is_active
                         raise
 
             try:
-                return await asyncio.to_thread(local)
+                return await asyncio.to_thread(work_here)
             except BaseException:
                 if has_failed:
                     half.rollback()
@@ -171,7 +185,7 @@ class TransactionLog:
         age_s = (now_ms() - message.born_timestamp_ms) / 1_000
         if age_s < self._grace or message.born_timestamp_ms <= self._watermark():
             return LocalTransactionState.UNKNOWN
-        with contextlib.suppress(IntegrityError), self._engine.begin() as connection:
+        with contextlib.suppress(IntegrityError), begin(self._engine) as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text(f"set local lock_timeout = {LOCK_WAIT_MS}"))
             connection.execute(insert(self._table).values(
@@ -193,13 +207,17 @@ class TransactionLog:
                 return
             moved = connection.execute(
                 update(table).where(table.c.message_id == _WATERMARK_ID)
-                .values(recorded_ms=newest, state=WATERMARK))
+                .values(recorded_ms=case((table.c.recorded_ms < newest, newest),
+                                         else_=table.c.recorded_ms)))
             if moved.rowcount == 0:
                 connection.execute(insert(table).values(
                     message_id=_WATERMARK_ID, state=WATERMARK, recorded_ms=newest))
 
         old = (table.c.recorded_ms < until, table.c.state != WATERMARK)
         return purge(self._engine, table, *old, rows_max=rows_max, before_step=remember)
+
+    def _has(self, message: Message) -> ColumnElement[bool]:
+        return self._table.c.message_id == message.unique_key
 
     def _state(self, key: str) -> int | None:
         with self._engine.connect() as connection:
