@@ -263,6 +263,9 @@ class AsyncProducer(Role):
             raise ConfigError("in_order: expected with queue or shard")
         batch = list(messages)
         with self._hooks.sending(batch):
+            if queue is not None or shard is not None:
+                for topic in {message.topic for message in batch}:
+                    self._make_way(self._instance.wrap(topic), self._wrapped(queue))
             return await many.run(batch, self._wrapped(queue), shard)
 
     async def send_batch(
@@ -295,8 +298,15 @@ class AsyncProducer(Role):
             raise self._full()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         sending.outcome = future
+        if sending.queue is not None:
+            self._make_way(sending.topic, sending.queue)
         self._sender.submit(sending)
         return await future
+
+    def _make_way(self, topic: str, queue: MessageQueue | None) -> None:
+        """What lingers for the queue, None: for any queue of the topic, leaves now."""
+        if self._linger is not None:
+            self._linger.make_way(topic, queue)
 
     @overload
     async def send_oneway(self, message: Message, **how: Unpack[SendOptions]) -> None: ...
@@ -330,6 +340,8 @@ class AsyncProducer(Role):
         sending.finish(None, None)
 
     async def _write_oneway(self, sending: Sending, limit: float) -> None:
+        if sending.is_alone:
+            self._make_way(sending.topic, sending.queue)
         if self._sender.write_oneway(sending):
             return
         topic = sending.message.topic
@@ -456,6 +468,8 @@ class AsyncProducer(Role):
 
     def _submit_oneway(self, sending: Sending) -> None:
         error: RocketMQError | None = None
+        if sending.is_alone:
+            self._make_way(sending.topic, sending.queue)
         try:
             if not self._sender.write_oneway(sending):
                 self._instance.spawn(self._oneway_later(sending))
