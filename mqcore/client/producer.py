@@ -376,7 +376,13 @@ class AsyncProducer(Role):
         message = message_of(self._config.serializer, message, body, fields)
         limit = self._timeout(timeout)
         deadline = asyncio.get_running_loop().time() + limit
-        await self._be_known(self._check(message), limit)
+        topic = self._check(message)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._be_known(topic, limit)
+        except TimeoutError as error:
+            raise RequestTimeout(f"no way for replies about {message.topic} in {limit:g} s",
+                                 topic=message.topic, stored=False) from error
         asked, correlation = self._replies.ask(message, self.client_id, limit)
         try:
             left = max(0.001, deadline - asyncio.get_running_loop().time())
