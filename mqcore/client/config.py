@@ -101,8 +101,7 @@ class ClientConfig:
                 object.__setattr__(self, name, value)
         else:
             object.__setattr__(self, "namesrv", split_addresses(namesrv))
-        if isinstance(self.credentials, tuple):
-            object.__setattr__(self, "credentials", Credentials(*self.credentials))
+        object.__setattr__(self, "credentials", _credentials(self.credentials))
         for name in ("connect_timeout", "call_timeout", "route_interval", "heartbeat_interval",
                      "persist_interval"):
             positive_seconds(getattr(self, name), name)
@@ -146,16 +145,34 @@ def client_config(
     return dataclasses.replace(config or ClientConfig(), **options)
 
 
+def _credentials(given: object) -> Credentials | None:
+    """What signs requests. Raises ConfigError, which never shows what was given."""
+    if given is None or isinstance(given, Credentials):
+        return given
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        count = f" of {len(given)}" if isinstance(given, tuple) else ""
+        raise ConfigError("credentials: expected Credentials or (access key, secret key), not"
+                          f" {type(given).__name__}{count}")
+    return Credentials(*given)
+
+
 def split_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
     """`host:port;host:port` or a list, checked; raises ConfigError, naming the bad one.
 
     Of one `http://x/host:port` what follows the last slash counts, as in Java (client.md 1.5).
     """
+    if not isinstance(text, str) and not (
+            isinstance(text, Sequence) and all(isinstance(part, str) for part in text)):
+        raise ConfigError(
+            f"namesrv: expected host:port, a list or a URL, not {type(text).__name__}")
     if isinstance(text, str):
         if text.startswith(("http://", "https://")):
             text = text.rpartition("/")[2]
         text = text.split(";")
     addresses = tuple(part.strip() for part in text if part.strip())
+    if any("@" in address or "://" in address for address in addresses):
+        # Perhaps an account's: not to be shown.
+        raise ConfigError(f"namesrv: expected host:port, or one URL that begins with {URL_SCHEME}")
     for address in addresses:
         split_address(address)
     return addresses
@@ -167,6 +184,9 @@ def _url_options(url: str) -> dict[str, Any]:
     servers, _, namespace = rest.partition("/")
     account, found, hosts = servers.rpartition("@")
     given = dict(parse_qsl(query, keep_blank_values=True))
+    if "@" in namespace or any("@" in name for name in given):
+        raise ConfigError(
+            f"namesrv {URL_SCHEME}...: expected / and ? of a key or secret as %2F and %3F")
     check_known(given, _URL_OPTIONS, "namesrv: URL option")
     options: dict[str, Any] = {"namesrv": split_addresses(hosts)}
     if not options["namesrv"]:

@@ -1,4 +1,9 @@
-"""Messages that wait a moment for others of their topic, to leave in one batch (ecosystem D.5)."""
+"""
+Messages that wait a moment for others of their topic, to leave in one batch (ecosystem D.5).
+
+L1  What goes to a certain queue leaves in the order of the calls: a queue has one open batch, and
+    that leaves before whatever does not fit into it.
+"""
 from __future__ import annotations
 
 import asyncio
@@ -43,16 +48,24 @@ class Linger:
         self._open: dict[_Key, list[Sending]] = {}
         self._sizes: dict[_Key, int] = {}
         self._timers: dict[_Key, asyncio.TimerHandle] = {}
+        self._of_queue: dict[MessageQueue, _Key] = {}       # L1
 
     def submit(self, sending: Sending) -> None:
         """Take a message into the batch of its kind, or send it at once if none takes it."""
         message = sending.message
-        if sending.sys_flag or not fits_into_batch(message) or not self._has_queue(sending):
+        has_queue = self._has_queue(sending)
+        if sending.sys_flag or not fits_into_batch(message) or not has_queue:
+            if sending.is_alone:
+                self.make_way(sending.topic, sending.queue)
             self._sender.submit(sending)
             return
-        key = (sending.topic, message.wait_store, sending.queue, sending.tries.limit)
+        queue = sending.queue
+        key = (sending.topic, message.wait_store, queue, sending.tries.limit)
         if self._sizes.get(key, 0) + sending.size > self._config.batch_bytes:
             self._leave(key)
+        if queue is not None and self._of_queue.setdefault(queue, key) != key:
+            self._leave(self._of_queue[queue])
+            self._of_queue[queue] = key
         parts = self._open.setdefault(key, [])
         parts.append(sending)
         self._sizes[key] = self._sizes.get(key, 0) + sending.size
@@ -61,6 +74,16 @@ class Linger:
         elif len(parts) == 1:
             self._timers[key] = asyncio.get_running_loop().call_later(
                 self._config.linger, self._leave, key)
+
+    def make_way(self, topic: str, queue: MessageQueue | None) -> None:
+        """Send the open batch of a queue, or those of all queues of a topic, before something that
+        is about to go there; L1."""
+        if queue is not None:
+            keys = [self._of_queue[queue]] if queue in self._of_queue else []
+        else:
+            keys = [key for key in self._of_queue.values() if key[0] == topic]
+        for key in keys:
+            self._leave(key)
 
     def flush(self) -> None:
         """Send all open batches now."""
@@ -72,7 +95,7 @@ class Linger:
         if sending.shard is None or sending.queue is not None:
             return True
         queues = self._sender.instance.routes.known_queues(sending.topic)
-        if not queues or callable(sending.shard):
+        if not queues or callable(sending.shard) or self._sender.holds(sending.topic):
             return False
         try:
             sending.queue = queue_by_shard(queues, sending.shard)
@@ -83,6 +106,9 @@ class Linger:
     def _leave(self, key: _Key) -> None:
         parts = self._open.pop(key, [])
         self._sizes.pop(key, None)
+        queue = key[2]
+        if queue is not None and self._of_queue.get(queue) == key:
+            del self._of_queue[queue]
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()

@@ -86,6 +86,11 @@ class Message:
         self.properties[name] = value
 
     @property
+    def user_properties(self) -> dict[str, str]:
+        """Those of `properties` that are the application's, not RocketMQ's own."""
+        return names.user_properties(self.properties)
+
+    @property
     def tags(self) -> str | None:
         """What consumers filter by; None without."""
         return self.properties.get(names.TAGS)

@@ -263,6 +263,9 @@ class AsyncProducer(Role):
             raise ConfigError("in_order: expected with queue or shard")
         batch = list(messages)
         with self._hooks.sending(batch):
+            if queue is not None or shard is not None:
+                for topic in {message.topic for message in batch}:
+                    self._make_way(self._instance.wrap(topic), self._wrapped(queue))
             return await many.run(batch, self._wrapped(queue), shard)
 
     async def send_batch(
@@ -295,8 +298,15 @@ class AsyncProducer(Role):
             raise self._full()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         sending.outcome = future
+        if sending.queue is not None:
+            self._make_way(sending.topic, sending.queue)
         self._sender.submit(sending)
         return await future
+
+    def _make_way(self, topic: str, queue: MessageQueue | None) -> None:
+        """What lingers for the queue, None: for any queue of the topic, leaves now."""
+        if self._linger is not None:
+            self._linger.make_way(topic, queue)
 
     @overload
     async def send_oneway(self, message: Message, **how: Unpack[SendOptions]) -> None: ...
@@ -330,6 +340,8 @@ class AsyncProducer(Role):
         sending.finish(None, None)
 
     async def _write_oneway(self, sending: Sending, limit: float) -> None:
+        if sending.is_alone:
+            self._make_way(sending.topic, sending.queue)
         if self._sender.write_oneway(sending):
             return
         topic = sending.message.topic
@@ -364,7 +376,13 @@ class AsyncProducer(Role):
         message = message_of(self._config.serializer, message, body, fields)
         limit = self._timeout(timeout)
         deadline = asyncio.get_running_loop().time() + limit
-        await self._be_known(self._check(message), limit)
+        topic = self._check(message)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._be_known(topic, limit)
+        except TimeoutError as error:
+            raise RequestTimeout(f"no way for replies about {message.topic} in {limit:g} s",
+                                 topic=message.topic, stored=False) from error
         asked, correlation = self._replies.ask(message, self.client_id, limit)
         try:
             left = max(0.001, deadline - asyncio.get_running_loop().time())
@@ -456,6 +474,8 @@ class AsyncProducer(Role):
 
     def _submit_oneway(self, sending: Sending) -> None:
         error: RocketMQError | None = None
+        if sending.is_alone:
+            self._make_way(sending.topic, sending.queue)
         try:
             if not self._sender.write_oneway(sending):
                 self._instance.spawn(self._oneway_later(sending))

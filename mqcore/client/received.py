@@ -65,6 +65,11 @@ class ReceivedMessage(StoredRecord):
         return self.properties.get(names.KEYS, "").split()
 
     @property
+    def user_properties(self) -> dict[str, str]:
+        """Those of `properties` that are the application's, not RocketMQ's own."""
+        return names.user_properties(self.properties)
+
+    @property
     def delay_level(self) -> int:
         """1 to 18 if it was sent to be delivered later, else 0."""
         return int(self.properties.get(names.DELAY, "0"))

@@ -185,6 +185,10 @@ class Sender:
         if self._room_waiters or (left == 0 and self._idle_waiters):
             self._loop.call_soon_threadsafe(self._wake, left)
 
+    def holds(self, topic: str) -> bool:
+        """Whether messages wait for the topic's route: others wait behind them."""
+        return topic in self._held
+
     def knows_way(self, sending: Sending) -> bool:
         """Whether its route and its queue's broker are known, and no selector is to be called."""
         if callable(sending.shard):

@@ -8,11 +8,14 @@ here. Celery therefore sees no fanout: no remote control, events or gossip betwe
 K1  A message is acked at the broker when kombu acks it: what a process had and did not ack comes
     again when it ends, or after `visibility_timeout`.
 K2  A requeued message is a copy, sent before the first one is acked: twice at worst, never lost.
+    What was left of its expiration goes with it.
+K3  Whatever is none of kombu's goes to the dead letters where it comes in, and never further.
 """
 from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import re
 import threading
 import time
@@ -31,6 +34,7 @@ from mqcore.client import (
     BlockingDelivery,
     BrokerError,
     ClosedError,
+    ConfigError,
     Consumer,
     FilterHookContext,
     MessageQueue,
@@ -50,6 +54,7 @@ LATE_S = 10.0                           # a worker holds what is due sooner than
 WAIT_S = 1.0                            # between two looks for room in the prefetch window
 PURGE_WAIT_S = 0.2
 PURGE_COUNT = 1_000
+KEY_CHARACTERS_MAX = 255
 
 log = logging.getLogger("mqcore.contrib.kombu")
 
@@ -80,6 +85,77 @@ def _seconds_left(message: dict[str, Any]) -> float:
         return 0.0                      # the worker will say what is wrong with it
     due = due if due.tzinfo else due.replace(tzinfo=UTC)
     return max(0.0, due.timestamp() - time.time())
+
+
+class ForeignError(ValueError):
+    """A body that is no message of kombu's."""
+
+
+def message_in(body: bytes) -> dict[str, Any]:
+    """The message that a body is, as kombu's virtual transports know it; raises ForeignError."""
+    try:
+        message = loads(body.decode())
+    except Exception as error:          # of any type that an application has registered, too
+        raise ForeignError(f"no JSON of kombu's: {error!r}") from error
+    if not isinstance(message, dict):
+        raise ForeignError(f"a {type(message).__name__}: expected an object")
+    properties = _part(message, "properties", dict)
+    info = _part(properties, "delivery_info", dict, type(None)) or {}
+    properties["delivery_info"] = info
+    _part(message, "headers", dict, type(None))
+    for name in ("content-type", "content-encoding"):
+        _part(message, name, str, type(None))
+    for name in ("exchange", "routing_key", "consumer_tag"):
+        _part(info, name, str, type(None))
+    encoding = _part(properties, "body_encoding", str, type(None))
+    content = _part(message, "body", str, bytes)
+    try:
+        if encoding and encoding.lower() != "utf-8":
+            virtual.Channel.codecs[encoding].decode(content)
+    except (KeyError, ValueError) as error:
+        raise ForeignError(f"its body is not in {encoding}: {error!r}") from error
+    _life_ms(properties)
+    return message
+
+
+def _part(of: dict[str, Any], name: str, *kinds: type) -> Any:
+    value = of.get(name)
+    if not isinstance(value, kinds):
+        raise ForeignError(f"{name}: a {type(value).__name__}")
+    return value
+
+
+def _life_ms(properties: dict[str, Any]) -> float | None:
+    """How long a message may wait, from when it was sent; None: for ever. Raises ForeignError."""
+    expiration = properties.get("expiration")
+    if expiration is None:
+        return None
+    try:
+        life = float(expiration)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ForeignError(f"expiration: {error}") from error
+    if not math.isfinite(life):
+        raise ForeignError(f"expiration: {life}")
+    return life
+
+
+def _life_left_ms(properties: dict[str, Any], delivery: BlockingDelivery) -> float | None:
+    """How long a message may wait yet; None: for ever."""
+    life = _life_ms(properties)
+    return None if life is None else delivery.born_timestamp_ms + life - time.time() * 1000
+
+
+def _shorten(properties: dict[str, Any], delivery: BlockingDelivery) -> None:
+    """A copy lives as long as the message that it is a copy of; K2."""
+    left = _life_left_ms(properties, delivery)
+    if left is not None:
+        properties["expiration"] = str(max(0, math.ceil(left)))
+
+
+def _keys_of(properties: dict[str, Any]) -> list[str]:
+    """What a task is found by at the broker: its id, if that is fit for it."""
+    key = str(properties.get("correlation_id") or "").replace(" ", "_")
+    return [key] if key.isprintable() and 0 < len(key) <= KEY_CHARACTERS_MAX else []
 
 
 class _Reader:
@@ -142,12 +218,9 @@ class Channel(virtual.Channel):
         if not transport.has_topic(topic):
             log.debug("a message for %s, which is not there, is dropped", queue)
             return
-        fields: dict[str, Any] = {}
-        task = message.get("properties", {}).get("correlation_id")
-        if task:
-            fields["key"] = str(task).replace(" ", "_")
         level = delay_level(_seconds_left(message)) if transport.delays else 0
-        transport.producer.send(topic, dumps(message), delay_level=level, **fields)
+        transport.producer.send(
+            topic, dumps(message), delay_level=level, keys=_keys_of(message["properties"]))
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str | None = None,
                     **kwargs: Any) -> None:
@@ -208,16 +281,20 @@ class Channel(virtual.Channel):
                 raise Empty
             (delivery,) = found
             try:
-                message: dict[str, Any] = loads(delivery.body.decode())
-                properties = message["properties"]
-            except (ValueError, KeyError, TypeError) as error:
-                log.warning("%s is none of kombu's, and goes to the dead letters: %r",
+                message = message_in(delivery.body)
+            except ValueError as error:         # a body that cannot be decompressed, too; K3
+                log.warning("%s is none of kombu's, and goes to the dead letters: %s",
                             delivery, error)
                 delivery.reject()
                 continue
-            if _is_over(properties, delivery) or self._is_early(queue, message):
+            properties = message["properties"]
+            left_ms = _life_left_ms(properties, delivery)
+            if (left_ms is not None and left_ms < 0) or self._is_early(queue, message, delivery):
                 delivery.ack()
                 continue
+            info = properties["delivery_info"]
+            info["exchange"] = info.get("exchange") or ""       # others than kombu leave them out
+            info["routing_key"] = info.get("routing_key") or queue
             if queue in self._unacked:
                 delivery.ack()
             tag = properties["delivery_tag"] = uuid()      # one message may be in several queues
@@ -226,11 +303,17 @@ class Channel(virtual.Channel):
                 self._deliveries[tag] = reader, delivery
             return message
 
-    def _is_early(self, queue: str, message: dict[str, Any]) -> bool:
+    def _is_early(self, queue: str, message: dict[str, Any], delivery: BlockingDelivery) -> bool:
         """What is due later than in a moment goes back to the broker, for another delay."""
         if not self.connection.delays or _seconds_left(message) < LATE_S:
             return False
-        self._put(queue, message)
+        properties = dict(message["properties"])
+        _shorten(properties, delivery)
+        try:
+            self._put(queue, {**message, "properties": properties})
+        except (ConfigError, RecursionError) as error:
+            log.warning("%s cannot wait at the broker, but in a worker: %s", delivery, error)
+            return False
         return True
 
     def settle(self, delivery_tag: str) -> None:
@@ -245,7 +328,15 @@ class Channel(virtual.Channel):
             self.connection.arrived.set()       # there may be room in the prefetch window
 
     def _restore(self, message: Any) -> None:
-        super()._restore(message)
+        _, delivery = self._deliveries.get(message.delivery_tag, (None, None))
+        own = message.properties
+        message.properties = dict(own)
+        try:
+            if delivery is not None:
+                _shorten(message.properties, delivery)
+            super()._restore(message)
+        finally:
+            message.properties = own            # who requeues it once more counts from the same
         self.settle(message.delivery_tag)
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
@@ -287,13 +378,6 @@ class Channel(virtual.Channel):
         super().close()
         for reader in readers:
             reader.consumer.close()
-
-
-def _is_over(properties: dict[str, Any], delivery: BlockingDelivery) -> bool:
-    """Whether a message with an expiration (ms, a str) was not got in time."""
-    expiration = properties.get("expiration")
-    return expiration is not None and (
-        time.time() * 1000 > delivery.born_timestamp_ms + float(expiration))
 
 
 class Transport(virtual.Transport):

@@ -2,12 +2,14 @@
 OpenTelemetry: spans for what is sent, received and processed, and their context in messages.
 
 The context travels in user properties (`traceparent`, `tracestate`, `baggage` with the W3C
-propagators). Names are those of the semantic conventions for messaging; RocketMQ's own attributes
-are `rocketmq.message.tag` and so on.
+propagators); what of it would make a message's properties too large stays out, the baggage first.
+Names are those of the semantic conventions for messaging; RocketMQ's own attributes are
+`rocketmq.message.tag` and so on.
 """
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -15,7 +17,7 @@ from importlib.metadata import version
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.propagators.textmap import Getter, Setter, TextMapPropagator
+from opentelemetry.propagators.textmap import Getter, TextMapPropagator
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
@@ -31,11 +33,15 @@ from mqcore.client import (
 )
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
+PROPERTIES_BYTES_MAX = 32_767           # of brokers; the length of properties is an i16
+LATER_BYTES = 1_024                     # of what the client and brokers set behind the hooks
+_LEFT_OUT_FIRST = ("baggage", "tracestate")
 _SPAN = "opentelemetry"
 _CONTEXT = "opentelemetry.context"
 
 Attributes = dict[str, AttributeValue]
 
+log = logging.getLogger("mqcore.contrib.opentelemetry")
 _lock = threading.Lock()
 _installed: _Spans | None = None
 
@@ -66,12 +72,32 @@ def uninstrument() -> None:
             _installed = None
 
 
-class _Properties(Setter[Message], Getter[ReceivedMessage]):
-    """The properties of messages as what carries a context."""
-
-    def set(self, carrier: Message, key: str, value: str) -> None:
+def _carry(message: Message, carrier: dict[str, str]) -> None:
+    """Give a context to a message: what there is room for, baggage last."""
+    for name in carrier.keys() & message.user_properties.keys():
+        del message.properties[name]                # of an earlier send
+    room = PROPERTIES_BYTES_MAX - LATER_BYTES - sum(
+        _size(name, value) for name, value in message.properties.items())
+    for name in sorted(carrier, key=_rank):
+        room -= _size(name, carrier[name])
+        if room < 0:
+            log.debug("no room for %s in a message to %s", name, message.topic)
+            break
         with contextlib.suppress(ConfigError):      # a blank value: nothing to carry
-            carrier.set_property(key, value)
+            message.set_property(name, carrier[name])
+
+
+def _rank(name: str) -> int:
+    return len(_LEFT_OUT_FIRST) - _LEFT_OUT_FIRST.index(name) if name in _LEFT_OUT_FIRST else 0
+
+
+def _size(name: str, value: str) -> int:
+    """Bytes of a property among others."""
+    return len(f"{name}{value}".encode("utf-8", "replace")) + 2
+
+
+class _Properties(Getter[ReceivedMessage]):
+    """The properties of messages as what carries a context."""
 
     def get(self, carrier: ReceivedMessage, key: str) -> list[str] | None:
         value = carrier.properties.get(key)
@@ -121,8 +147,10 @@ class _Spans:
         return Link(span.get_span_context())
 
     def _inject(self, message: Message, span: Span) -> None:
+        carrier: dict[str, str] = {}
         (self._propagator or propagate.get_global_textmap()).inject(
-            message, trace.set_span_in_context(span), _properties)
+            carrier, trace.set_span_in_context(span))
+        _carry(message, carrier)
 
     def end_send(self, call: SendCallContext) -> None:
         """The outcome of all tries."""

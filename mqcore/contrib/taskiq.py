@@ -3,21 +3,26 @@ A broker for Taskiq: tasks are messages of one topic, workers the members of one
 
 A task is acked when Taskiq says so (`ack_type`); one of a worker that died before comes again. The
 label `delay` (seconds) has a task wait at the broker; it runs up to a second late, and never early.
+What cannot be read goes to the dead letters; a worker does not end for it.
 """
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-from mqcore.client import AsyncConsumer, AsyncProducer, ConfigError, Delivery
+from mqcore.client import AsyncConsumer, AsyncProducer, ConfigError, Delivery, RocketMQError
 
 DUE: Final = "taskiq_due"               # a property: epoch ms before which a task must not run
 # Seconds of the broker's delay levels 1 to 18, as they are when nobody changes them.
 DELAYS_S: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+DELAY_S_MAX: Final = 1e9
+
+log: Final = logging.getLogger("mqcore.contrib.taskiq")
 
 
 class RocketMQBroker(AsyncBroker):
@@ -69,15 +74,17 @@ class RocketMQBroker(AsyncBroker):
             seconds = 0.0 if delay is None else float(delay)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"label delay {delay!r}: expected seconds") from error
-        await self._send(message.message, message.task_id, time.time() + seconds)
+        if not seconds < DELAY_S_MAX:
+            raise ConfigError(f"label delay {delay!r}: expected seconds below {DELAY_S_MAX:g}")
+        await self._send(message.message, [message.task_id], time.time() + seconds)
 
-    async def _send(self, body: bytes, task_id: str, due: float) -> None:
+    async def _send(self, body: bytes, keys: list[str], due: float) -> None:
         """Send a task for the longest delay that is not too long for it, or the shortest there is
         (`due`: epoch seconds)."""
         left = due - time.time()
         level = max(int(left > 0), sum(delay <= left for delay in DELAYS_S))
         properties = {DUE: str(round(due * 1000))} if level else {}
-        await self._producer.send(self._topic, body, key=task_id, delay_level=level,
+        await self._producer.send(self._topic, body, keys=keys, delay_level=level,
                                   properties=properties)
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
@@ -87,12 +94,29 @@ class RocketMQBroker(AsyncBroker):
             handler_timeout=self._visibility_timeout, **self._options)
         await self._consumer.start()
         async for message in self._consumer:
-            due = int(message.properties.get(DUE, "0")) / 1000
-            if due > time.time():
-                await self._send(message.body, message.keys[0], due)     # another delay
-                message.ack()
+            try:
+                body, due = message.body, int(message.properties.get(DUE, "0")) / 1000
+            except (ValueError, OverflowError) as error:
+                log.warning("%s is no task, and goes to the dead letters: %s", message, error)
+                await message.reject()
+                continue
+            if due <= time.time():
+                yield AckableMessage(data=body, ack=_ack_of(message))
             else:
-                yield AckableMessage(data=message.body, ack=_ack_of(message))
+                await self._delay_again(message, body, due)
+
+    async def _delay_again(self, message: Delivery, body: bytes, due: float) -> None:
+        """A task that is not due yet: another delay, by a copy."""
+        try:
+            await self._send(body, message.keys, due)
+        except ConfigError as error:            # it will never be sent
+            log.warning("%s cannot be delayed, and goes to the dead letters: %s", message, error)
+            await message.reject()
+        except RocketMQError as error:
+            log.warning("%s is not delayed yet: %s", message, error)
+            await message.retry()
+        else:
+            message.ack()
 
 
 def _ack_of(message: Delivery) -> Any:

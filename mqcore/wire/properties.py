@@ -42,6 +42,11 @@ RESERVED = frozenset((
 ))
 
 
+def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that are an application's own."""
+    return {name: value for name, value in properties.items() if name not in RESERVED}
+
+
 def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
     """Read a properties string; items without a name or a value vanish, the last duplicate wins."""
     if not isinstance(text, str):

@@ -191,6 +191,23 @@ def test_a_bad_option_is_named_with_what_was_expected(options, said):
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("options", [
+    {"credentials": "AK:s3cret"}, {"credentials": {"access_key": "AK", "secret_key": "s3cret"}},
+    {"credentials": ["AK", "s3cret"]}, {"credentials": ("s3cret",)},
+    {"credentials": ("AK", "s3cret", "t", "x")}, {"credentials": ("AK", b"s3cret")},
+    {"credentials": (b"s3cret", "x")}, {"credentials": ("AK", "s3cret", 7)},
+    {"credentials": ("AK", None)}, {"namesrv": "AK:s3cret@h:9876"},
+    {"namesrv": ["rocketmq://AK:s3cret@h:9876"]}, {"namesrv": "rocketmqs://AK:s3cret;x@h:1"},
+    {"namesrv": "rocketmq://AK:s3cret/x@h:9876"}, {"namesrv": "rocketmq://AK:x@s3cret/y@h:1"},
+    {"namesrv": "rocketmq://AK:x?s3cret@h:9876"}, {"namesrv": b"s3cret"}, {"namesrv": 7},
+    {"namesrv": ["h:1", 7]}, {"namesrv": {"s3cret": 1}}], ids=repr)
+def test_a_secret_in_a_wrong_place_is_an_error_that_does_not_show_it(options):
+    with pytest.raises(ConfigError, match=next(iter(options))) as raised:
+        ClientConfig(**options)
+    assert "s3cret" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
 def test_options_lie_over_a_configuration():
     config = ClientConfig(namesrv="h:1", namespace="one", unit_name="u")
     producer = Producer("PG", config=config, namespace="two", send_timeout=1.0)

@@ -144,6 +144,19 @@ def test_a_message_that_lingers_beside_a_patient_one_keeps_its_time(tmp_path):
     run_on(tmp_path, scenario)
 
 
+def test_a_request_s_time_holds_for_all_of_it(tmp_path):
+    async def scenario(address, brokers):
+        brokers[0].silent.add(RequestCode.HEART_BEAT)
+        async with AsyncProducer("PG", namesrv=address, call_timeout=40) as producer:
+            began = time.monotonic()
+            with pytest.raises(RequestTimeout) as raised:
+                await producer.request(Message("T", "a"), timeout=0.2)
+            assert time.monotonic() - began < LONG_S
+            assert raised.value.stored is False
+            assert raised.value.topic == "T"
+    run_on(tmp_path, scenario)
+
+
 @pytest.mark.parametrize(("code", "remark", "stored"), [
     (ResponseCode.SYSTEM_ERROR, "", None), (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]", False),
     (ResponseCode.SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy", None),

@@ -239,6 +239,53 @@ def test_lingering_messages_leave_in_one_batch_by_time_count_and_flush(tmp_path)
     run_on(tmp_path, scenario)
 
 
+A_S_QUEUE = 1                           # where messages with the shard "a" go, of two
+
+
+async def by_many(producer, at):
+    await producer.send_many([Message("T", "2")], shard=lambda message: "a")
+
+
+async def by_batch(producer, at):
+    await producer.send_batch([Message("T", "2")], queue=at)
+
+
+async def by_oneway(producer, at):
+    await producer.send_oneway("T", "2", shard="a")
+
+
+@pytest.mark.parametrize("overtake", [
+    {"body": "2" * 5_000}, {"body": "2", "delay_level": 1}, {"body": "2", "wait_store": False},
+    {"body": "2", "timeout": 40}, {"body": "2", "shard": None, "selector": lambda queues, *_:
+        next(queue for queue in queues if queue.queue_id == A_S_QUEUE)},
+    {"body": "2", "shard": None, "queue": A_S_QUEUE}, by_many, by_batch, by_oneway,
+], ids=["large", "delayed", "other batch", "patient", "selected", "queue", "many", "batch",
+        "oneway"])
+def test_nothing_overtakes_what_lingers_for_its_queue(tmp_path, overtake):
+    async def scenario(address, brokers):
+        async with AsyncProducer("PG", namesrv=address, linger=30.0, batch_count=2,
+                                 topics=["T"]) as producer:
+            at = MessageQueue("T", "broker-a", A_S_QUEUE)
+            other = producer.send_soon("T", "other", shard="b")
+            first = producer.send_soon("T", "1", shard="a")
+            if callable(overtake):
+                await overtake(producer, at)
+            else:
+                how = {"shard": "a"} | overtake
+                if how.get("queue") is not None:
+                    how["queue"] = at
+                second = producer.send_soon("T", how.pop("body"), **how)
+                third = producer.send_soon("T", "3", shard="a")
+                await producer.flush(30)
+                assert [one.result().queue_offset for one in (first, second, third)] == [0, 1, 2]
+            assert (await first).queue_offset == 0
+            await wait_until_async(lambda: len(bodies(brokers[0], A_S_QUEUE)) > 1, "both")
+            await producer.flush(30)
+            assert other.done()
+            assert bodies(brokers[0], 1 - A_S_QUEUE) == [b"other"]
+    run_on(tmp_path, scenario)
+
+
 def test_closing_sends_what_lingers(tmp_path):
     async def scenario(address, brokers):
         producer = AsyncProducer("PG", namesrv=address, linger=30.0)

@@ -11,6 +11,7 @@ from faststream import AckPolicy
 from faststream.specification import AsyncAPI
 
 from mqcore.client import ConfigError, Consumer, Producer
+from mqcore.client.core.compression import Compressor
 from mqcore.contrib.faststream import (
     RocketMQBroker,
     RocketMQRouter,
@@ -117,6 +118,26 @@ def test_what_is_rejected_is_a_dead_letter(namesrv, topic, policy):
         assert next(consumer).text() == "x"
 
 
+def test_a_body_that_cannot_be_decompressed_is_a_dead_letter(namesrv, topic, monkeypatch):
+    broker = RocketMQBroker(namesrv, topic_queues=1)
+    done = asyncio.Event()
+
+    @broker.subscriber(topic, group=f"g-{topic}", start="first")
+    async def handle(body: str) -> None:
+        done.set()
+
+    async def send():
+        with Producer("p", namesrv=namesrv) as producer:
+            with monkeypatch.context() as broken:
+                broken.setattr(Compressor, "compress", lambda self, body: (b"no zlib", 1))
+                producer.send(topic, bytes(5_000))
+            producer.send(topic, "x")
+
+    consumed(broker, send, done)
+    with Consumer("dead", f"%DLQ%g-{topic}", namesrv=namesrv, start="first") as consumer:
+        assert next(consumer).body_size == len(b"no zlib")
+
+
 def test_what_fails_comes_again(namesrv, topic):
     broker = RocketMQBroker(namesrv, topic_queues=1)
     done = asyncio.Event()
@@ -163,6 +184,33 @@ def test_the_schema_names_the_topics(topic):
     assert {channel["address"] for channel in schema["channels"].values()} == {
         topic, f"{topic}-out"}
     assert [server["protocol"] for server in schema["servers"].values()] == ["rocketmq"]
+
+
+@pytest.mark.parametrize(("namesrv", "shown"), [
+    ("rocketmq://AK:s3cret@a:9876;b:9876/space?tls=verify", "a:9876;b:9876"),
+    (["a:9876", "b:9876"], "a:9876;b:9876"), ("a:9876", "a:9876"), ("", "discovery.example")])
+def test_the_schema_shows_name_servers_and_no_secret(namesrv, shown):
+    broker = RocketMQBroker(namesrv, client={"namesrv_domain": "discovery.example"})
+    schema = AsyncAPI(broker, schema_version="3.0.0").to_specification().to_jsonable()
+    assert [server["host"] for server in schema["servers"].values()] == [shown]
+    assert "s3cret" not in f"{schema} {broker!r} {broker.config!r} {broker.config.broker_config!r}"
+    told = RocketMQBroker(namesrv, specification_url="rocketmq://shop").specification.url
+    assert told == ["rocketmq://shop"]
+
+
+def test_headers_are_all_that_is_not_rocketmq_s_own(namesrv, topic):
+    broker = RocketMQBroker(namesrv, topic_queues=1)
+    sent = {"TENANT": "acme", "X-REQUEST-ID": "9", "42": "x", "\u540d": "y", "tenant": "z"}
+    seen: list[dict[str, str]] = []
+    done = asyncio.Event()
+
+    @broker.subscriber(topic, start="first")
+    async def handle(body: str, message: RocketMQMessage) -> None:
+        seen.append(message.headers)
+        done.set()
+
+    consumed(broker, lambda: broker.publish("x", topic, tags="new", key="7", headers=sent), done)
+    assert seen == [sent | {"content-type": "text/plain"}]
 
 
 def test_bad_options_are_named():

@@ -1,6 +1,7 @@
 """kombu's own tests for transports, and what is this transport's alone."""
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,8 +13,9 @@ import kombu
 import pytest
 from kombu.exceptions import OperationalError
 
-from mqcore.client import Admin, Consumer, Producer
-from mqcore.contrib.kombu import delay_level, topic_of
+from mqcore.client import Admin, Consumer, Message, Producer
+from mqcore.client.core.compression import Compressor
+from mqcore.contrib.kombu import ForeignError, _keys_of, delay_level, message_in, topic_of
 from mqcore.testing import MemoryBroker
 from tests.contrib import sdists
 from tests.support.waiting import wait_until
@@ -158,6 +160,96 @@ def test_a_foreign_message_goes_to_the_dead_letters(broker, connection, name):
     with Consumer("g", f"%DLQ%{topic_of(name)}", namesrv=broker.namesrv,
                   start="first") as consumer:
         assert next(consumer).text() == "no json"
+
+
+MESSAGE = {"body": "MQ==", "content-type": "application/json", "content-encoding": "utf-8",
+           "headers": {}, "properties": {"body_encoding": "base64"}}
+FOREIGN = [
+    b"\xff", b"no json", b"7", b"[]", b"null", b"[" * 100_000, b"{}",
+    b'{"a": {"__type__": "uuid", "__value__": {"hex": "zz"}}}',
+    b'{"a": {"__type__": "datetime", "__value__": 5}}',
+    b'{"a": {"__type__": "decimal", "__value__": "x"}}',
+    b'{"a": {"__type__": [], "__value__": 5}}', b'{"a": {"__type__": "base64", "__value__": 5}}',
+    *(json.dumps(MESSAGE | changed).encode() for changed in (
+        {"properties": None}, {"properties": "x"}, {"properties": []}, {"headers": "x"},
+        {"headers": [1]}, {"body": 5}, {"body": None}, {"body": {}}, {"body": "x"},
+        {"body": "\ud800"}, {"content-type": 5}, {"content-encoding": {}},
+        *({"properties": MESSAGE["properties"] | wrong} for wrong in (
+            {"expiration": "soon"}, {"expiration": {}}, {"expiration": "nan"},
+            {"expiration": 10 ** 400}, {"body_encoding": "rot13"}, {"body_encoding": 5},
+            {"delivery_info": "x"}, {"delivery_info": {"exchange": []}},
+            {"delivery_info": {"consumer_tag": {}}})))),
+]
+
+
+@pytest.mark.parametrize("body", FOREIGN, ids=lambda body: body[:99].decode("ascii", "replace"))
+def test_what_is_no_message_of_kombu_s_is_told_where_it_comes_in(body):
+    with pytest.raises(ForeignError):
+        message_in(body)
+
+
+def test_foreign_messages_block_no_queue(broker, connection, name):
+    got = []
+    channel = connection.channel()
+    kombu.Queue(name, channel=channel).declare()
+    with Producer("p", namesrv=broker.namesrv) as producer:
+        producer.send_many([Message(topic_of(name), body) for body in FOREIGN],
+                           shard=lambda message: name)
+        producer.send(topic_of(name), json.dumps(MESSAGE | {"headers": None}), shard=name)
+    with kombu.Consumer(channel, [kombu.Queue(name)], on_message=got.append):
+        connection.drain_events(timeout=60)
+    assert got[0].payload == 1
+    got[0].requeue()                                    # although it does not say where it is from
+    with kombu.Consumer(channel, [kombu.Queue(name)], on_message=got.append):
+        connection.drain_events(timeout=30)
+    got[1].ack()
+    with Consumer("g", f"%DLQ%{topic_of(name)}", namesrv=broker.namesrv,
+                  start="first") as consumer:
+        assert {next(consumer).body for _ in FOREIGN} == set(FOREIGN)
+
+
+def test_a_body_that_cannot_be_decompressed_blocks_no_queue(
+        broker, connection, name, monkeypatch):
+    with closing(connection.SimpleQueue(name)) as queue:
+        with Producer("p", namesrv=broker.namesrv) as producer:
+            monkeypatch.setattr(Compressor, "compress", lambda self, body: (b"no zlib", 1))
+            producer.send(topic_of(name), bytes(5_000))
+        with pytest.raises(queue.Empty):
+            queue.get_nowait()
+    with Consumer("g", f"%DLQ%{topic_of(name)}", namesrv=broker.namesrv,
+                  start="first") as consumer:
+        assert next(consumer).body_size == len(b"no zlib")
+
+
+def test_a_task_that_cannot_wait_at_the_broker_waits_in_a_worker(broker, connection, name):
+    eta = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    body = json.dumps(MESSAGE | {"body": "", "headers": {"eta": eta, "more": "é" * 1_000_000}},
+                      ensure_ascii=False)               # three times as long when kombu writes it
+    with closing(connection.SimpleQueue(name)) as queue:
+        with Producer("p", namesrv=broker.namesrv) as producer:
+            producer.send(topic_of(name), body)
+        assert queue.get(timeout=30).headers["eta"] == eta
+
+
+@pytest.mark.parametrize(("task", "keys"), [
+    ("a b", ["a_b"]), (None, []), ("", []), ("x" * 300, []), ("a\x01b", []), (7, ["7"])])
+def test_the_key_of_a_task_is_one_that_brokers_take(task, keys):
+    assert _keys_of({"correlation_id": task}) == keys
+
+
+def test_a_requeued_message_lives_no_longer(connection, name, monkeypatch):
+    with closing(connection.SimpleQueue(name)) as queue:
+        queue.put("x", expiration=60.0)
+        for age in (40.0, 90.0):
+            message = queue.get(timeout=30)
+            life_ms = int(message.properties["expiration"])
+            now = time.time()
+            with monkeypatch.context() as later:
+                later.setattr(time, "time", lambda at=now + age: at)
+                message.requeue()
+        assert 0 < life_ms <= 20_000                    # of the copy that was got
+        with pytest.raises(queue.Empty):
+            queue.get_nowait()
 
 
 @pytest.mark.parametrize(("seconds", "level"), [

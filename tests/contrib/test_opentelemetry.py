@@ -128,6 +128,34 @@ def test_the_context_is_a_property_that_anybody_reads(namesrv, spans, topic):
     assert properties["baggage"] == "user=42"
 
 
+def test_no_send_fails_for_a_context_that_has_no_room(namesrv, spans, topic):
+    message = Message(topic, "x", properties={"own": "o" * 28_000})
+    with Producer("p", namesrv=namesrv) as producer:
+        for length in (1, 4_000):
+            more = baggage.set_baggage("a", "b" * length)
+            token = context.attach(baggage.set_baggage("c", "d" * length, more))
+            try:
+                producer.send_many([message])
+            finally:
+                context.detach(token)
+    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first") as consumer:
+        small, large = next(consumer).properties, next(consumer).properties
+    assert "baggage" in small
+    assert "baggage" not in large                       # nor that of the first send
+    assert TRACEPARENT.fullmatch(large["traceparent"])
+    assert small["traceparent"] != large["traceparent"]
+
+
+@pytest.mark.parametrize(("own", "kept"), [
+    (20_000, {"traceparent", "tracestate", "baggage"}), (30_000, {"traceparent", "tracestate"}),
+    (31_500, {"traceparent"}), (32_700, set())])
+def test_what_of_a_context_has_room(own, kept):
+    message = Message("t", "x", properties={"own": "\u00e9" * (own // 2)})
+    opentelemetry._carry(message, {
+        "baggage": "b" * 8_000, "tracestate": "s" * 500, "traceparent": "p" * 55})
+    assert set(message.user_properties) == kept | {"own"}
+
+
 def test_asyncio_has_the_caller_s_context_too(namesrv, spans, topic):
     async def scenario():
         seen = []

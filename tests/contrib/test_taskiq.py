@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from taskiq.acks import AcknowledgeType
@@ -16,8 +17,9 @@ from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq.exceptions import SendTaskError
 from taskiq.receiver import Receiver
 
-from mqcore.client import Admin, ConfigError, RocketMQError
-from mqcore.contrib.taskiq import RocketMQBroker
+from mqcore.client import Admin, ConfigError, Consumer, NoRouteError, Producer, RocketMQError
+from mqcore.client.core.compression import Compressor
+from mqcore.contrib.taskiq import DUE, RocketMQBroker
 from mqcore.testing import MemoryBroker, broker
 from tests.support.waiting import wait_until
 
@@ -126,21 +128,75 @@ def test_a_delayed_task_runs_when_it_is_due(namesrv, delay):
     assert float(delay) <= took < float(delay) + 10
 
 
-def test_what_cannot_be_sent_says_so(namesrv):
+def test_messages_that_are_no_tasks_end_no_worker(namesrv, monkeypatch):
+    topic = f"foreign{next(numbers)}"
+    tasks = RocketMQBroker(namesrv, topic=topic, group=topic)
+    tasks.result_backend = InmemoryResultBackend()
+
+    @tasks.task
+    async def work() -> int:
+        return 7
+
+    with Producer("p", namesrv=namesrv) as producer:
+        for due in ("soon", "9" * 400, "9" * 5_000):
+            producer.send(topic, "x", properties={DUE: due}, shard="a")
+        with monkeypatch.context() as broken:
+            broken.setattr(Compressor, "compress", lambda self, body: (b"no zlib", 1))
+            producer.send(topic, bytes(5_000), shard="a")
+        producer.send(topic, "[" * 100_000, shard="a")             # Taskiq's own to tell
+        producer.send(topic, "y", properties={DUE: str(round(time.time() * 1000) + 60_000)},
+                      shard="a")                                    # no key, and not due
+
+    async def scenario():
+        return (await (await work.kiq()).wait_result(timeout=30)).return_value
+
+    assert asyncio.run(working(tasks, scenario)) == 7
+    with Consumer("g", f"%DLQ%{topic}", namesrv=namesrv, start="first") as consumer:
+        assert len([next(consumer) for _ in range(4)]) == 4
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (ConfigError("never"), "reject"), (NoRouteError("later"), "retry"), (None, "ack")])
+def test_a_task_that_is_not_due_is_delayed_again_or_comes_again(namesrv, monkeypatch, error, said):
+    tasks = made(namesrv)
+    told: list[str] = []
+
+    async def tell(name):
+        told.append(name)
+
+    async def fail(body, keys, due):
+        raise error
+
+    if error is not None:
+        monkeypatch.setattr(tasks, "_send", fail)
+    message = SimpleNamespace(keys=[], ack=lambda: told.append("ack"),
+                              retry=lambda: tell("retry"), reject=lambda: tell("reject"))
+
+    async def scenario():
+        await tasks.startup()
+        await tasks._delay_again(message, b"x", time.time() + 60)
+        await tasks.shutdown()
+
+    asyncio.run(scenario())
+    assert told == [said]
+
+
+@pytest.mark.parametrize("delay", ["soon", "nan", "inf", "1e300"])
+def test_what_cannot_be_sent_says_so(namesrv, delay):
     async def scenario():
         tasks = made(namesrv)
         tasks.register_task(lambda: None, task_name="work")
         await tasks.startup()
         try:
             with pytest.raises(SendTaskError) as raised:
-                await tasks.find_task("work").kicker().with_labels(delay="soon").kiq()
+                await tasks.find_task("work").kicker().with_labels(delay=delay).kiq()
         finally:
             await tasks.shutdown()
         return raised.value
 
     cause = asyncio.run(scenario()).__cause__
     assert isinstance(cause, ConfigError)
-    assert "delay 'soon': expected seconds" in str(cause)
+    assert f"delay {delay!r}: expected seconds" in str(cause)
     with pytest.raises(RocketMQError, match="did you mean namesrv"):
         RocketMQBroker("127.0.0.1:1", namesvr="x")
 

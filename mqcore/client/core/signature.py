@@ -18,7 +18,7 @@ SIGNATURE = "Signature"
 class Credentials:
     """What a broker knows an account by; the secret is never sent, nor shown by repr().
 
-    Raises ConfigError for an empty key or secret.
+    Raises ConfigError for a key, secret or token that is no str, or is empty.
     """
 
     access_key: str
@@ -26,6 +26,11 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        for name, value in (("access_key", self.access_key), ("secret_key", self.secret_key),
+                            ("security_token", self.security_token)):
+            if not isinstance(value, str) and (value is not None or name != "security_token"):
+                raise ConfigError(
+                    f"credentials: {name}: expected a str, not {type(value).__name__}")
         if not self.access_key or not self.secret_key:
             raise ConfigError("credentials: expected an access key and a secret key")
 

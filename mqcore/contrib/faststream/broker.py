@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fast_depends import dependency_provider
@@ -27,6 +27,7 @@ from mqcore.client import (
     AsyncConsumer,
     AsyncProducer,
     BrokerError,
+    ClientConfig,
     NoRouteError,
     ReceivedMessage,
     RocketMQError,
@@ -55,7 +56,7 @@ class RocketMQBrokerConfig(BrokerConfig):
     """What a broker or router was told, and how subscribers of it join their groups."""
 
     producer: Any = field(default_factory=Sender)
-    client_options: dict[str, Any] = field(default_factory=dict)
+    client_options: dict[str, Any] = field(default_factory=dict, repr=False)
     topic_queues: int = 0
 
     async def join(self, group: str, topic: str, options: Mapping[str, Any]) -> AsyncConsumer:
@@ -190,6 +191,13 @@ class _LoggerStorage(DefaultLoggerStorage):
         return logger
 
 
+def _name_servers(options: Mapping[str, Any]) -> str:
+    """What may be shown of where the broker is: a URL has a secret. Raises ConfigError."""
+    known = {option.name for option in fields(ClientConfig)}    # others are told with a hint, later
+    config = ClientConfig(**{name: value for name, value in options.items() if name in known})
+    return ";".join(config.name_servers) or config.namesrv_domain
+
+
 class RocketMQBroker(RocketMQRegistrator,
                      BrokerUsecase[ReceivedMessage, AsyncProducer, RocketMQBrokerConfig]):
     """FastStream over RocketMQ: `broker = RocketMQBroker("host:9876")`."""
@@ -214,11 +222,12 @@ class RocketMQBroker(RocketMQRegistrator,
         topic_queues  topics that subscribers find missing are made, with so many queues; 0: they
                       wait for somebody else to make them
         client        further options of every role of the client: tls, credentials ...
+        specification_url   in the AsyncAPI document; None: the name servers, `host:port;host:port`
         The others are FastStream's. Raises ConfigError, naming a bad option.
         """
         options = {"namesrv": namesrv, **(client or {})}
         self._group = group
-        shown = specification_url or (namesrv if isinstance(namesrv, str) else ";".join(namesrv))
+        shown = specification_url or _name_servers(options)
         super().__init__(
             routers=routers,
             config=RocketMQBrokerConfig(

@@ -97,19 +97,26 @@ class Parser:
 
     @staticmethod
     async def parse(message: ReceivedMessage) -> RocketMQMessage:
-        """Headers are the properties that are not RocketMQ's own, whose names have no small
-        letters."""
+        """Headers are the properties that are not RocketMQ's own.
+
+        Raises ValueError for a body that cannot be decompressed, which goes to the dead letters.
+        """
         properties = message.properties
-        headers = {name: value for name, value in properties.items()
-                   if name not in _OURS and name != name.upper()}
+        try:
+            body = b"" if properties.get(EMPTY_BODY) == "true" else message.body
+        except ValueError:
+            if isinstance(message, Delivery):
+                await message.reject()          # nobody else can ack it: it is in no hands yet
+            raise
+        headers = {name: value for name, value in message.user_properties.items()
+                   if name not in _OURS}
         if CONTENT_TYPE in properties:
             headers[CONTENT_TYPE] = properties[CONTENT_TYPE]
         reply_to = properties.get(REPLY_TO, "")
         if not reply_to and "REPLY_TO_CLIENT" in properties and message.topic:
             reply_to = REPLY_TO_ASKER
         return RocketMQMessage(
-            raw_message=message, headers=headers, reply_to=reply_to,
-            body=b"" if properties.get(EMPTY_BODY) == "true" else message.body,
+            raw_message=message, headers=headers, reply_to=reply_to, body=body,
             content_type=properties.get(CONTENT_TYPE), correlation_id=properties.get(CORRELATION),
             message_id=message.message_id)
 

@@ -25,6 +25,7 @@ class PassedMessage:
         self.topic = message.topic
         self.body = message.body
         self.properties = message.properties
+        self.user_properties = message.user_properties
         self.tags = message.tags
         self.keys = message.keys
         self.message_id = message.properties.get("correlation_id", "")
