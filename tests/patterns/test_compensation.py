@@ -1,6 +1,7 @@
 """Compensation: all steps or none, undone in reverse, whoever goes on and when."""
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -317,8 +318,9 @@ class Unspeakable(Exception):
     (ValueError("a\0b"), "step b: ValueError: a?b"),
     (Unspeakable(), "step b: Unspeakable: (it cannot be told)")])
 def test_an_error_that_no_row_can_have_is_told_as_far_as_it_can_be(
-    engine: Engine, error: Exception, told: str
+    engine: Engine, error: Exception, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.CRITICAL, "mqcore")        # no report can have it either
     calls = Calls(engine)
 
     def fail(step: StepCall) -> None:
