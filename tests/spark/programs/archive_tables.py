@@ -1,5 +1,6 @@
 """
-A driver: archives a topic to several tables at the same time.
+A driver: archives a topic to several tables, each as soon as the commit of the one before is held
+(programs/held): of queries that begin at one moment, Spark may fail one while it packs tasks.
 
 Its arguments: name server, topic, folder of the tables, and their names, which begin with formats.
 """
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from mqcore.spark import builder
 from mqcore.spark.jobs.archive import archive
+from tests.support.waiting import wait_until
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
 
@@ -26,8 +28,10 @@ def main() -> None:
     threads = [threading.Thread(target=archive, args=(
         spark, Path(folder, name), {"nameServer": namesrv, "subscribe": topic}),
         kwargs={"sink": {"tableFormat": name.partition("-")[0]}}) for name in names]
-    for thread in threads:
+    for name, thread in zip(names, threads, strict=True):
         thread.start()
+        wait_until(lambda sign=Path(folder, name, "held"), thread=thread:
+                   sign.exists() or not thread.is_alive(), "its commit is held", 240)
     for thread in threads:
         thread.join()
 
