@@ -6,16 +6,14 @@ nowhere itself: what "latest" meant at the first time would be lost.
 """
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from mqcore.spark.broker.catalog import Offsets
 from mqcore.spark.broker.positions import as_checkpoint, from_checkpoint
 from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.spark.whole_files import put_once
 
 FILE = "initial-offsets.json"
 
@@ -41,16 +39,7 @@ def keep_first_offsets(folder: str | None, offsets: Offsets) -> Offsets:
     path = _path(folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{FILE}.{uuid.uuid4().hex}")
-        with open(fresh, "w", encoding="utf-8") as file:
-            json.dump(as_checkpoint(offsets), file)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(fresh, path)
-        finally:
-            fresh.unlink()
+        put_once(path, json.dumps(as_checkpoint(offsets)).encode())
     except OSError as error:
         raise SparkSourceError(f"stateDir: {path} cannot be written: {error}") from None
     return first_offsets(folder) or offsets

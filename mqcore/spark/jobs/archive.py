@@ -28,13 +28,13 @@ from mqcore.spark.broker.positions import (
 )
 from mqcore.spark.broker.source import NAME as ROCKETMQ_NAME
 from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.jobs.cluster import source_options
 from mqcore.spark.jobs.frame import (
     EXIT_FINE,
     EXIT_MISMATCH,
     Outcome,
     run,
     settings,
-    source_options,
     spark_options,
 )
 from mqcore.spark.lake.filing import NAME as FILES_NAME

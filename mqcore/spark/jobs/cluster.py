@@ -1,6 +1,7 @@
 """Which cluster a job works on: the options of its command, and frames of topics."""
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,21 @@ def cluster_options(*, required: bool = True) -> Callable[[Callable[..., Any]], 
             "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT]", envvar="NAMESRV_ADDR",
             required=required, help="Name servers  [env: NAMESRV_ADDR].")(command)
     return decorate
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those, and --topics or --pattern: `source`, options of the data source `rocketmq`."""
+    @cluster_options()
+    @click.option("--topics", metavar="NAME,...", help="Which topics.")
+    @click.option("--pattern", metavar="REGEX", help="All topics with such names instead.")
+    @functools.wraps(command)
+    def called(namesrv: str, topics: str | None, pattern: str | None, source: dict[str, str],
+               **rest: Any) -> Any:
+        if (topics is None) == (pattern is None):
+            raise click.UsageError("expected --topics or --pattern")
+        chosen = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern}
+        return command(source={**chosen, **cluster_of(namesrv, source)}, **rest)
+    return called
 
 
 def parsed(parse: Parse) -> Callable[..., Any]:

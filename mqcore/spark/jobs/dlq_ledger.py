@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.spark.whole_files import put
 
 VERSION: Final = 1
 HEAD: Final = "ledger.json"
@@ -52,7 +52,7 @@ class Ledger:
         head = folder / HEAD
         if write and not head.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            _put(head, json.dumps({"v": VERSION, "group": group, "id": uuid.uuid4().hex}).encode())
+            put(head, json.dumps({"v": VERSION, "group": group, "id": uuid.uuid4().hex}).encode())
         try:
             said = json.loads(head.read_bytes())
         except FileNotFoundError:
@@ -87,28 +87,13 @@ class Ledger:
         run = self._run(len(self.runs()) + 1)
         sink = BufferOutputStream()
         parquet.write_table(table, sink)
-        _put(run.path, sink.getvalue().to_pybytes())
+        put(run.path, sink.getvalue().to_pybytes())
         return run
 
     def finish(self, run: Run) -> None:
         """All of it is stored."""
-        _put(run.path.with_suffix(".done"), b"")
+        put(run.path.with_suffix(".done"), b"")
 
     def _run(self, number: int) -> Run:
         path = self.folder / f"run-{number:06d}.parquet"
         return Run(number, path, f"dlq/{self._id}/{number}", path.with_suffix(".done").exists())
-
-
-def _put(path: Path, content: bytes) -> None:
-    """A file that is there whole, or not at all, whatever dies."""
-    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with scratch.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -5,7 +5,6 @@ A job is a function on a SparkSession that returns an Outcome; `job_command` mak
 """
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -66,24 +65,6 @@ def settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ..
                                      "spark.executor.memory=4g")
         found[name.strip()] = rest.strip()
     return found
-
-
-def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--namesrv, --topics, --pattern, --source: `source`, options of the data source `rocketmq`."""
-    @click.option("--namesrv", "-n", envvar="NAMESRV_ADDR", required=True, metavar="HOST:PORT;...",
-                  help="Name servers.")
-    @click.option("--topics", metavar="NAME,...", help="Which topics.")
-    @click.option("--pattern", metavar="REGEX", help="All topics with such names instead.")
-    @click.option("--source", multiple=True, metavar="NAME=VALUE", callback=settings,
-                  help="A further option of the source rocketmq; may be repeated.")
-    @functools.wraps(command)
-    def called(namesrv: str, topics: str | None, pattern: str | None, source: dict[str, str],
-               **rest: Any) -> Any:
-        if (topics is None) == (pattern is None):
-            raise click.UsageError("expected --topics or --pattern")
-        chosen = {"subscribe": topics} if topics is not None else {"subscribePattern": pattern}
-        return command(source={"nameServer": namesrv, **chosen, **source}, **rest)
-    return called
 
 
 def seconds_of(_ctx: click.Context, param: click.Parameter, value: str) -> float:

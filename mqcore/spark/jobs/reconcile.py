@@ -24,6 +24,7 @@ from mqcore.spark.broker.copies import (
 from mqcore.spark.broker.positions import parse_offsets
 from mqcore.spark.columns import MAP
 from mqcore.spark.errors import OptionError
+from mqcore.spark.jobs.cluster import parsed
 from mqcore.spark.jobs.frame import (
     EXIT_FINE,
     EXIT_MISMATCH,
@@ -313,13 +314,6 @@ def read_side(spark: Any, given: str, options: Mapping[str, str]) -> Any:
     return reader.load(path) if path else reader.load()
 
 
-def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else moment(str(param.name), value)
-    except OptionError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def _fence(_ctx: click.Context, _param: click.Parameter, value: str | None
            ) -> dict[MessageQueue, int]:
     try:
@@ -339,9 +333,9 @@ def _fence(_ctx: click.Context, _param: click.Parameter, value: str | None
 @click.option("--by", type=click.Choice([OFFSET, ORIGIN, ID]), default=OFFSET, show_default=True,
               help="What tells messages apart: their place; of the right side the place where it"
               " was copied from; or their id.")
-@click.option("--since", callback=_moment, metavar="TIME",
+@click.option("--since", callback=parsed(moment), metavar="TIME",
               help="Only what was stored then or later.")
-@click.option("--until", callback=_moment, metavar="TIME",
+@click.option("--until", callback=parsed(moment), metavar="TIME",
               help="Only what was stored before it [default: --settle ago].")
 @click.option("--settle", callback=seconds_of, default="60s", show_default=True, metavar="TIME",
               help="How long a message may take to the right side.")

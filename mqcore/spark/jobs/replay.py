@@ -23,11 +23,12 @@ from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.broker.positions import parse_offsets
 from mqcore.spark.broker.source import NAME as ROCKETMQ_NAME
 from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.spark.jobs.cluster import parsed
 from mqcore.spark.jobs.frame import Outcome, run, settings, spark_options
 from mqcore.spark.lake.opening import existing, open_table, read_lake
-from mqcore.spark.lake.table import put_once
 from mqcore.spark.options import ROCKETMQ, WRITE, Options, moment, read_options
 from mqcore.spark.session import own_session
+from mqcore.spark.whole_files import put_once
 
 FOLDER: Final = "_mqcore_replay"        # below the table's: plans, by the replay's name
 PLAN: Final = "plan.json"
@@ -323,13 +324,6 @@ def _send(spark: Any, path: str | Path, plan: Plan, step: int, sink: Mapping[str
 # -- the command -----------------------------------------------------------------------------------
 
 
-def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else moment(f"--{param.name}", value)
-    except OptionError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command("replay")
 @click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("target", metavar="TOPIC")
@@ -337,9 +331,9 @@ def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> i
               help="Name servers.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
               help="Only of this topic; may be repeated.")
-@click.option("--from", "begin_ms", callback=_moment, metavar="TIME",
+@click.option("--from", "begin_ms", callback=parsed(moment), metavar="TIME",
               help="Stored then or later, as in 2026-01-31T12:00:00Z.")
-@click.option("--to", "end_ms", callback=_moment, metavar="TIME", help="Stored before then.")
+@click.option("--to", "end_ms", callback=parsed(moment), metavar="TIME", help="Stored before then.")
 @click.option("--from-offsets", "begins", metavar="JSON",
               help='{"topic":{"broker-a":{"0":123}}}; other queues are left out.')
 @click.option("--to-offsets", "ends", metavar="JSON", help="The same: below these offsets.")

@@ -26,8 +26,8 @@ from mqcore.spark.lake.table import (
     DataFile,
     Shape,
     folder_of,
-    sync_folder,
 )
+from mqcore.spark.whole_files import sync_folder
 
 # Columns whose values repeat, so that a dictionary of them is worth its while.
 REPEATED: Final = frozenset({

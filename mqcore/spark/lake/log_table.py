@@ -23,8 +23,8 @@ from mqcore.spark.lake.table import (
     Table,
     checked,
     fits,
-    put_once,
 )
+from mqcore.spark.whole_files import put_once
 
 LOG: Final = "_mqcore_log"
 VERSION: Final = 1

@@ -216,29 +216,3 @@ def local_folder(text: str, what: str = "path") -> Path:
         raise OptionError(f"{what} {text!r}: expected a folder that driver and executors share, as"
                           " /mnt/lake")
     return Path(unquote(url.path) if url.scheme else text).absolute()
-
-
-def sync_folder(folder: Path) -> None:
-    """What was made in a folder survives the machine."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def put_once(path: Path, content: bytes) -> bool:
-    """Write a file whole, unless one of that name is there: then False."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    with open(fresh, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        return False
-    finally:
-        fresh.unlink()
-    sync_folder(path.parent)
-    return True

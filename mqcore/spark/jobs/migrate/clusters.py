@@ -13,10 +13,9 @@ from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.options import READ, ROCKETMQ, client_config, read_options
-from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE
+from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC
 from mqcore.wire.topics import MULTI_TAG, SYS_FLAG_UNIT, SYS_FLAG_UNIT_SUB, TopicConfig
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 LEVELS: Final = 18                  # of delays, that stock has unless it is told otherwise
 
 

@@ -10,8 +10,6 @@ same over long stretches: each is a segment.
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, Final
 
 from mqcore.client.message import MessageQueue
 from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.whole_files import put
 
 VERSION: Final = 1
 FILE: Final = "offsets.json"
@@ -105,18 +104,10 @@ class Table:
     def save(self, folder: Path) -> None:
         """Put it into a folder, whole or not at all. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"{FILE}.{uuid.uuid4().hex}"
         said = {"v": VERSION, "brokers": self.brokers, "queues": [
             {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id,
              **asdict(self.queues[queue])} for queue in sorted(self.queues)]}
-        try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump(said, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(folder / FILE)
-        finally:
-            fresh.unlink(missing_ok=True)
+        put(folder / FILE, json.dumps(said).encode())
 
     @classmethod
     def load(cls, folder: Path) -> Table:
