@@ -17,6 +17,7 @@ from mqcore.participants import (
     PARTICIPANTS,
     SCHEDULER,
     SERVING,
+    SUPERVISOR,
     WRITER,
     Participant,
 )
@@ -88,6 +89,9 @@ FIGURES = (
     Figure(0, "longest_turn_us", COORDINATOR, "us",
            "longest that one request kept the coordinator from all others",
            "coordinator.longest_turn_us", level=True),
+    Figure(0, "open_to_others", SUPERVISOR, "1",
+           "1: other hosts reach a port of it, and nothing asks who they are",
+           "access.open_to_others", level=True),
     Figure(42, "turns", None, "1", "returns to the interpreter"),
     Figure(43, "allocations", None, "1", "objects made, where that is counted"),
 )

@@ -27,11 +27,13 @@ from functools import partial
 
 from setproctitle import setproctitle
 
+from mqcore.broker.settings import exposure
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
 from mqcore.participants import SUPERVISOR, WRITER, Holds, Participant, Start, processes
 from mqcore.shm import memory
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.segment import Segment
 from mqcore.store import last_run
@@ -118,6 +120,7 @@ class Supervisor:
             self._bell = select.epoll()
             self._bell.register(self._segment.bell(SUPERVISOR.slot), select.EPOLLIN)
             self._catch_signals()
+            self._say_who_reaches_it()
             self._plan(listeners)
             code = self._live()
         finally:
@@ -258,6 +261,13 @@ class Supervisor:
                      memory.mib(segment.size))
         segment.make_bells()
         return segment
+
+    def _say_who_reaches_it(self) -> None:
+        FigureSlots(self._segment).put(
+            "open_to_others", int(exposure.is_open(self._settings, embedded=self._embedded)))
+        text = exposure.warning(self._settings, embedded=self._embedded)
+        if text:
+            log.warning("%s", text)
 
     def _catch_signals(self) -> None:
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

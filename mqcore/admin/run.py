@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from mqcore.broker.settings import load as broker_settings
+from mqcore.broker.settings.exposure import EVERY_ADDRESS
 from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.wire.printable import printable
 
@@ -80,7 +81,7 @@ def up(config: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
     embedded = settings.namesrv.embedded
     if embedded:
         host = settings.namesrv.listen_host
-        own = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        own = "127.0.0.1" if host in EVERY_ADDRESS else host
         addresses = (f"{own}:{settings.namesrv.listen_port}", *settings.broker.namesrv_addrs)
         settings = replace(settings, broker=replace(settings.broker, namesrv_addrs=addresses))
     supervise(settings, embedded=embedded, verbose=verbose)

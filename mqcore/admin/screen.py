@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 from mqcore.admin.status import describe
+from mqcore.broker.settings.exposure import EVERY_ADDRESS, OPEN_WITH, is_loopback
 from mqcore.broker.settings.model import Settings
 from mqcore.shm.segment import stale_segments
 
@@ -42,6 +43,8 @@ def screen(settings: Settings, run: dict[str, Any]) -> str:
         ("flush", f"{settings.store.flush}: {FLUSH[settings.store.flush]}"),
         ("processes", processes or "unknown"),
     ]
+    if is_loopback(settings.broker.listen_host):
+        parts.insert(1, ("open to", f"programs on this machine; other hosts: set {OPEN_WITH}"))
     lines = [line for name, text in parts for line in _part(name, text)]
     if local:
         lines += ["", *_commands(local), *_snippets(_for_clients(settings, local))]
@@ -74,7 +77,7 @@ def _snippets(namesrv: str) -> list[str]:
 
 def _for_clients(settings: Settings, namesrv: str) -> str:
     """The name server as other machines reach it, when it is ours and listens to them."""
-    if settings.namesrv.embedded and settings.namesrv.listen_host in ("0.0.0.0", "::"):
+    if settings.namesrv.embedded and settings.namesrv.listen_host in EVERY_ADDRESS:
         host = settings.advertised_addr.rpartition(":")[0]
         return f"{host}:{settings.namesrv.listen_port}"
     return namesrv

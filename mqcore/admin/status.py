@@ -139,7 +139,11 @@ def status(as_json: bool, explained: bool) -> None:
             say(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
                 f" started {process['starts']} x{up}")
         for part, values in run.items():
-            if part != "processes":
+            if part == "access":
+                if values["open_to_others"]:          # type: ignore[index]
+                    say(f"  {part:<16} other hosts reach it, and nothing asks who they are: "
+                        "docs/security.md")
+            elif part != "processes":
                 line = "  ".join(f"{key} {value}"
                                  for key, value in values.items())    # type: ignore[attr-defined]
                 say(f"  {part:<16} {line}")

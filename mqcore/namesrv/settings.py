@@ -44,7 +44,7 @@ class NamesrvSettingsError(ValueError):
 class NamesrvSettings(Struct, frozen=True, kw_only=True):
     """Section [namesrv]."""
 
-    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     listen_port: Annotated[int, Meta(ge=0, le=65535)] = 9876
     kv_config_path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/namesrv/kvConfig.json"
     runtime_config_path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/namesrv/runtime.json"
@@ -159,7 +159,7 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
         stock = parse_properties(text)
     except ValueError as error:
         raise NamesrvSettingsError(f"{source}: {error}") from error
-    mapped: dict[str, Any] = {}
+    mapped: dict[str, Any] = {"listen_host": "0.0.0.0"}         # as stock
     ignored = []
     for key, value in stock.items():
         if key == _STOCK_IDLE:

@@ -162,9 +162,18 @@ def test_commands_leave_out_the_default_name_server(tmp_path: Path) -> None:
 
 
 def test_other_machines_are_told_the_advertised_address(tmp_path: Path) -> None:
-    text = screen(settings(tmp_path, **{"broker.namesrv_addrs": "127.0.0.1:9876"}), {})
+    opened = {"broker.namesrv_addrs": "127.0.0.1:9876", "broker.listen_host": "0.0.0.0",
+              "namesrv.listen_host": "0.0.0.0"}
+    text = screen(settings(tmp_path, **opened), {})
 
     assert 'setNamesrvAddr("10.0.0.7:9876")' in text
+    assert "open to" not in text
+
+
+def test_who_listens_to_this_machine_alone_is_told_how_to_open_it(tmp_path: Path) -> None:
+    text = screen(settings(tmp_path), {})
+
+    assert "programs on this machine; other hosts: set broker.listen_host" in text
 
 
 def test_a_broker_without_name_server_shows_no_commands_that_need_one(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_a_stock_file_is_mapped_and_what_has_no_effect_is_reported(tmp_path):
     settings, ignored = load(file)
 
     assert settings == NamesrvSettings(
-        listen_port=9999, kv_config_path="/data/kv.json", order_message_enable=True,
-        connection_idle_ms=60_000,
+        listen_host="0.0.0.0", listen_port=9999, kv_config_path="/data/kv.json",
+        order_message_enable=True, connection_idle_ms=60_000,
     )
     assert ignored == ["serverWorkerThreads", "noSuchKey (unknown)"]
 

@@ -91,11 +91,13 @@ def host_name() -> str:
 
 def advertised_ip(broker: BrokerSettings) -> str:
     """
-    The IPv4 address that records carry when none is set: that of `advertised_host`, else the first
-    one of this machine. Raises SettingsError for a host that has none.
+    The IPv4 address that records carry when none is set: that of `advertised_host`, else the one
+    that is listened at, else the first one of this machine. Raises SettingsError for a host that
+    has none.
     """
     if not broker.advertised_host:
-        return first_address()
+        at = "127.0.0.1" if broker.listen_host == "localhost" else broker.listen_host
+        return at if _is_ipv4(at) and at != "0.0.0.0" else first_address()
     if not HOST_NAME.fullmatch(broker.advertised_host):
         return ""                      # refused by its own rule
     try:

@@ -32,7 +32,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     name: Name = ""                                   # "" = host name (filled in by load)
     cluster: Annotated[str, Meta(min_length=1, max_length=127)] = "DefaultCluster"
     id: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] = 0
-    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     listen_port: Port = 10911
     fast_port_enable: bool = True
     advertised_ip: str = ""                           # "" = of the host, or found (by load)
@@ -147,7 +147,7 @@ class EmbeddedNamesrvSettings(Struct, frozen=True, kw_only=True):
     """The name server that `mqcore up` runs beside the broker."""
 
     embedded: bool = True
-    listen_host: Annotated[str, Meta(min_length=1)] = "0.0.0.0"
+    listen_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     listen_port: Port = 9876
 
 

@@ -15,6 +15,7 @@ from mqcore.broker.settings.model import SettingsError, StockReport
 from mqcore.broker.settings.values import Values
 from mqcore.wire.numbers import whole_number
 
+EVERY_ADDRESS = "0.0.0.0"
 QUEUE_ENTRY_SIZE = 20        # mappedFileSizeConsumeQueue counts bytes, ours counts entries
 
 # stock key -> "section.key"; the value is taken as it is
@@ -206,6 +207,8 @@ def read(values: Values, source: str, raw: bytes) -> StockReport:
     skips it silently) and for a feature that must not be ignored.
     """
     entries = parse_properties(raw)
+    for target in ("broker.listen_host", "namesrv.listen_host"):
+        _put(values, target, EVERY_ADDRESS, source, target)         # stock listens at all of them
     unknown, without_effect = [], []
     for key, text in entries.items():
         if key in RENAMED:

@@ -1,0 +1,37 @@
+"""Who can reach a listening address, and what that means (docs/security.md)."""
+from __future__ import annotations
+
+import ipaddress
+
+from mqcore.broker.settings.model import Settings
+
+EVERY_ADDRESS = ("0.0.0.0", "::")
+OPEN_WITH = "broker.listen_host and namesrv.listen_host, e.g. --set broker.listen_host=0.0.0.0"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach a listener at `host`, a name or an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def is_open(settings: Settings, *, embedded: bool) -> bool:
+    """Whether other hosts reach a port of this run that asks nobody who he is."""
+    hosts = [settings.broker.listen_host, *([settings.namesrv.listen_host] if embedded else [])]
+    return not all(map(is_loopback, hosts))
+
+
+def warning(settings: Settings, *, embedded: bool) -> str:
+    """What a start says once of addresses that do not fit their use, "" when there is nothing."""
+    if is_open(settings, embedded=embedded):
+        return (f"other hosts reach this broker ({settings.broker.listen_host}:"
+                f"{settings.broker.listen_port}) and nothing asks who they are: every peer may do "
+                "everything; see docs/security.md")
+    elsewhere = [addr for addr in settings.broker.namesrv_addrs
+                 if not is_loopback(addr.rpartition(":")[0].strip("[]"))]
+    if is_loopback(settings.broker.listen_host) and elsewhere:
+        return (f"clients of {';'.join(elsewhere)} on other hosts cannot reach this broker: it "
+                f"listens at {settings.broker.listen_host} alone; set {OPEN_WITH}")
+    return ""

@@ -1,0 +1,81 @@
+"""Nobody but this machine reaches a broker unless somebody said so, and an open one says so."""
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqcore.broker.settings import exposure
+from mqcore.broker.settings.checks import first_address
+from mqcore.broker.settings.load import load
+from mqcore.namesrv import settings as namesrv_settings
+from tests.support.mqcore_process import mqcore_up
+
+OPEN = "0.0.0.0"
+
+
+@pytest.mark.parametrize(("host", "loopback"), [
+    ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
+    ("LocalHost", True), ("0.0.0.0", False), ("::", False), ("10.0.0.7", False),
+    ("localhost.example", False), ("127.0.0.1.example", False), ("", False),
+])
+def test_loopback_is_told_from_other_addresses(host: str, loopback: bool) -> None:
+    assert exposure.is_loopback(host) is loopback
+
+
+def test_without_settings_only_this_machine_is_listened_to() -> None:
+    settings = load(None, {})
+
+    assert settings.broker.listen_host == settings.namesrv.listen_host == "127.0.0.1"
+    assert settings.advertised_addr == "127.0.0.1:10911"
+    assert exposure.warning(settings, embedded=True) == ""
+    assert namesrv_settings.load()[0].listen_host == "127.0.0.1"
+
+
+def test_stock_files_listen_to_all_as_stock_does(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=a\n")
+    settings = load(conf, {})
+
+    assert settings.broker.listen_host == settings.namesrv.listen_host == OPEN
+    assert settings.broker.advertised_ip == first_address()
+    assert load(conf, {"MQCORE_BROKER_LISTEN_HOST": "127.0.0.1"}).broker.listen_host == "127.0.0.1"
+    assert namesrv_settings.load(conf)[0].listen_host == OPEN
+
+
+@pytest.mark.parametrize(("opened", "embedded", "found"), [
+    ("broker.listen_host=0.0.0.0", False, True), ("broker.listen_host=10.0.0.7", False, True),
+    ("namesrv.listen_host=0.0.0.0", True, True), ("namesrv.listen_host=0.0.0.0", False, False),
+])
+def test_an_open_port_of_either_is_an_open_broker(opened: str, embedded: bool, found: bool) -> None:
+    settings = load(None, {}, [opened])
+
+    assert exposure.is_open(settings, embedded=embedded) is found
+    said = exposure.warning(settings, embedded=embedded)
+    assert ("every peer may do everything" in said) is found
+
+
+def test_the_address_that_is_listened_at_is_the_one_that_clients_are_told() -> None:
+    assert load(None, {}, ["broker.listen_host=10.0.0.7"]).store_addr == "10.0.0.7:10911"
+    assert load(None, {}, ["broker.listen_host=localhost"]).store_addr == "127.0.0.1:10911"
+    assert load(None, {}, ["broker.listen_host=::"]).broker.advertised_ip == first_address()
+
+
+def test_a_broker_that_registers_elsewhere_and_listens_here_alone_is_told() -> None:
+    settings = load(None, {}, ["broker.namesrv_addrs=mq.example:9876,127.0.0.1:9876"])
+
+    said = exposure.warning(settings, embedded=False)
+    assert re.search(r"mq\.example:9876 .* cannot reach", said)
+
+
+def test_a_broker_that_others_reach_says_so_once_and_in_its_status(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path, {"broker.listen_host": OPEN}) as broker:
+        done = subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "status"],
+                              capture_output=True, text=True)
+        assert broker.tail().count("every peer may do everything") == 1
+
+    own = done.stdout.partition(f"-{broker.pid}\n")[2].partition("\nbroker ")[0]
+    assert "other hosts reach it, and nothing asks who they are" in own
