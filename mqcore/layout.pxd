@@ -143,7 +143,7 @@ cpdef enum:
 # == Part 2: shared memory =========================================================================
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 6
+    SHM_LAYOUT_VERSION = 7
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -392,6 +392,18 @@ cdef struct PullCount "mq_pull_count":   # all of it: the serving process
     int64_t behind_ms                    # ... and since that was stored
     int64_t at_ms                        # wall clock of the last one
 
+# -- What one address, or one account, uses of what is limited for it (limits.pxd) --------------------
+cpdef enum:
+    LIMIT_PLACES = 16384                 # a power of two
+
+cdef struct LimitPlace "mq_limit_place":
+    uint64_t key                         # whose it is; 0: nobody's
+    int64_t bytes_due_us                 # steady: when what was used is paid by time ...
+    int64_t messages_due_us              # ... and what was sent
+    uint8_t pad[40]
+    int32_t connections[SERVING_COUNT_MAX]        # each serving process alone writes its own, here ...
+    int32_t in_flight[SERVING_COUNT_MAX]          # ... and here: requests without an answer
+
 # -- The head of the segment -----------------------------------------------------------------------
 cdef struct RingPlace "mq_ring_place":
     int64_t start                        # of its cursors, from the head; 0: there is no such ring
@@ -448,6 +460,8 @@ cdef struct ShmHead "mq_shm_head":
     int64_t pull_counts_size             # of one table
     int32_t pull_count_capacity          # entries of one table; a power of two
     uint32_t participants                # digest of the table that has numbered their places
+    int64_t limits_start                 # LimitPlace[LIMIT_PLACES]
+    uint64_t limit_seed
     int32_t producer_slot[PRODUCER_COUNT]         # who has the rings of that number
     int32_t listener_slot[LISTENER_COUNT]
     int32_t listener_row[LISTENER_COUNT]          # of interest
@@ -455,14 +469,6 @@ cdef struct ShmHead "mq_shm_head":
 
 cdef enum:                               # of 64 bits: Python has no use for it
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1
-
-cdef extern from *:
-    size_t RING_HEAD_OFFSET "offsetof(struct mq_ring_cursors, head)"
-    size_t SLOT_STATE_OFFSET "offsetof(struct mq_worker_slot, state)"
-    size_t LOG_DISPATCHED_OFFSET "offsetof(struct mq_log_state, dispatched)"
-    size_t LOG_REMOVALS_ASKED_OFFSET "offsetof(struct mq_log_state, removals_asked)"
-    size_t SHM_PARTICIPANTS_OFFSET "offsetof(struct mq_shm_head, participants)"
-    size_t QUEUE_MAX_OFFSET "offsetof(struct mq_queue_entry, max_offset)"
 
 # -- Records of `appends`: kind APPEND_; this head, then whole commit log records ---------------------
 cdef struct AppendHead "mq_append_head":

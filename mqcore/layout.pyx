@@ -1,5 +1,13 @@
 """Proves the layouts when it is compiled, and shows their numbers to tests and tools."""
 
+cdef extern from *:
+    size_t RING_HEAD_OFFSET "offsetof(struct mq_ring_cursors, head)"
+    size_t SLOT_STATE_OFFSET "offsetof(struct mq_worker_slot, state)"
+    size_t LOG_DISPATCHED_OFFSET "offsetof(struct mq_log_state, dispatched)"
+    size_t LOG_REMOVALS_ASKED_OFFSET "offsetof(struct mq_log_state, removals_asked)"
+    size_t SHM_PARTICIPANTS_OFFSET "offsetof(struct mq_shm_head, participants)"
+    size_t QUEUE_MAX_OFFSET "offsetof(struct mq_queue_entry, max_offset)"
+
 
 cdef void _prove_layouts() noexcept nogil:
     layout_assert(CQ_ENTRY_SIZE == 20)
@@ -26,6 +34,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(QUEUE_MAX_OFFSET == 192)
     layout_assert(sizeof(PullCountsHead) == CACHE_LINE_PAIR)
     layout_assert(sizeof(PullCount) == CACHE_LINE)
+    layout_assert(sizeof(LimitPlace) == 3 * CACHE_LINE)
     layout_assert(sizeof(AppendHead) == 48)
     layout_assert(sizeof(AppendResult) == 48)
     layout_assert(sizeof(Arrival) == 16)

@@ -13,7 +13,8 @@ import os
 import socket
 from typing import Any
 
-from mqcore.broker.settings.model import Settings
+from mqcore.broker.settings.checks import address_range
+from mqcore.broker.settings.model import LimitSettings, Settings
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.net.remoting.frames import FrameCloseReason
 from mqcore.net.serving.loop import ServingLoop
@@ -35,6 +36,8 @@ REASONS: dict[int, str] = {
     CloseReason.CLOSE_UNREAD: "{detail} bytes of answers wait that it does not read",
     CloseReason.CLOSE_SHORT: "it held {detail} bytes without progress when"
                              " processes.connection_memory_bytes were spent",
+    CloseReason.CLOSE_LIMIT:
+        "its address or its account has {detail} connections, the most that [limits] allows",
     CloseReason.CLOSE_SLOW: "a frame of it is not whole after {detail} ms",
 }
 
@@ -57,8 +60,18 @@ def changeable(settings: Settings) -> dict[str, Any]:
         "transactions_refused": broker.reject_transaction_message,
         "filters_enabled": broker.property_filter_enable,
         "filter_retry": broker.filter_retry_enable, "slave_read": broker.slave_read_enable,
-        "accept_sends_from_ms": broker.accept_sends_from_ms,
+        "accept_sends_from_ms": broker.accept_sends_from_ms, **limits(settings.limits),
     }
+
+
+def limits(settings: LimitSettings) -> dict[str, Any]:
+    """As ServingLoop.configure takes them."""
+    def of(whose: str) -> tuple[int, ...]:
+        return tuple(getattr(settings, f"{whose}_{what}") for what in (
+            "connection_count", "in_flight_count", "bytes_per_s", "messages_per_s"))
+
+    return {"address_limits": of("address"), "account_limits": of("account"),
+            "limits_exempt": tuple(map(address_range, settings.exempt_addresses))}
 
 
 class PullServing:

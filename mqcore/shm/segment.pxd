@@ -8,6 +8,7 @@ from mqcore.layout cimport (
     SLOT_COUNT,
     FilterEntry,
     GroupEntry,
+    LimitPlace,
     LiveSettings,
     LogState,
     QueueEntry,
@@ -43,6 +44,7 @@ cdef struct Shm:                  # resolved addresses in one process
     ScheduleState* schedule
     TransactionState* transactions
     LiveSettings* live_settings
+    LimitPlace* limits
     FilterEntry* filters
     uint8_t* filter_arena
     int memory                    # descriptor of named memory, whose pages are asked for; else -1

@@ -23,6 +23,7 @@ from mqcore.layout cimport (
     FIGURE_COUNT,
     FILTER_REQUEST_COUNT,
     FOLLOWER_COUNT,
+    LIMIT_PLACES,
     SERVING_COUNT_MAX,
     SHM_LAYOUT_VERSION,
     SHM_MAGIC,
@@ -34,6 +35,7 @@ from mqcore.layout cimport (
     WORKER_STARTING,
     FilterEntry,
     GroupEntry,
+    LimitPlace,
     LiveSettings,
     LogState,
     PullCount,
@@ -90,6 +92,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
     shm.live_settings = <LiveSettings*>(base + head.live_settings_start)
+    shm.limits = <LimitPlace*>(base + head.limits_start)
     shm.filters = <FilterEntry*>(base + head.filters_start)
     shm.filter_arena = base + head.filter_arena_start
     shm.memory = -1
@@ -169,6 +172,7 @@ cdef class Segment:
         memset(&head, 0, sizeof(head))
         plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues)
         head.run_id = run_id
+        head.limit_seed = int.from_bytes(os.urandom(8), "little")
         head.participants = PARTICIPANTS
         head.segment_size = segment_size
         head.message_size_max = <int32_t>message_bytes_max
@@ -419,6 +423,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.pull_counts_size = (sizeof(PullCountsHead) + head.pull_count_capacity
                              * <int64_t>(2 * sizeof(int32_t) + sizeof(PullCount)))
     head.pull_counts_start = place(&end, serving_count * head.pull_counts_size)
+    head.limits_start = place(&end, LIMIT_PLACES * <int64_t>sizeof(LimitPlace))
     place_rows(head, &end, append_bytes)
     for i in range(serving_count):
         place_ring(&head.requests[i], &end, 1 << 20)
@@ -474,6 +479,7 @@ cdef list growing(const ShmHead* head):
         start = (head.pull_counts_start + i * head.pull_counts_size + <int64_t>sizeof(PullCountsHead)
                  + 2 * <int64_t>head.pull_count_capacity * <int64_t>sizeof(int32_t))
         ranges.append((start, head.pull_count_capacity * <int64_t>sizeof(PullCount)))
+    ranges.append((head.limits_start, LIMIT_PLACES * <int64_t>sizeof(LimitPlace)))
     return [(start, start + size) for start, size in ranges]
 
 
@@ -481,7 +487,8 @@ cdef list not_growing(const ShmHead* head):
     """(start, end) of what every run uses: all that lies between the tables that grow."""
     ranges, at = [], 0
     for start, end in growing(head):
-        ranges.append((at, start))
+        if start > at:
+            ranges.append((at, start))
         at = end
     return [*ranges, (at, head.total_size)]
 

@@ -18,13 +18,18 @@ class Closed(AssertionError):
 
 
 class Peer:
-    """One connection to a broker or name server at `address` (host:port)."""
+    """
+    One connection to a broker or name server at `address` (host:port), from `source` (an address of
+    this machine, empty: any).
+    """
 
-    def __init__(self, address: str, *, receive_buffer_bytes: int = 0) -> None:
+    def __init__(self, address: str, *, receive_buffer_bytes: int = 0, source: str = "") -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.settimeout(DEADLINE_S)
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,6 +1,7 @@
 """The rules of settings that need more than one key, or the machine."""
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -19,6 +20,8 @@ STORE_PATH_BYTES_MAX = 3_800       # the native side has buffers of 4,096 bytes 
 LABELS = {                         # bytes: the first two are names of topics as well
     "name": 127, "cluster": 127 - len("_REPLY_TOPIC"), "region_id": 256,
 }
+EXEMPT_MAX = 64                    # native: mqcore/net/serving/limits.pxd
+BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _SIOCGIFADDR = 0x8915              # Linux: the IPv4 address of an interface
 
@@ -78,10 +81,29 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
     if root_bytes > STORE_PATH_BYTES_MAX:
         refuse("store.path", f"a path of at most {STORE_PATH_BYTES_MAX} bytes, not {root_bytes}: "
                "the names of queues and files follow")
+    for one in settings.limits.exempt_addresses:
+        if address_range(one) is None:
+            refuse("limits.exempt_addresses", "addresses or networks (10.0.0.7, 10.1.0.0/16, "
+                   f"fd00::/8), at most {EXEMPT_MAX} of them, not {shown_value(one)}")
+    if len(settings.limits.exempt_addresses) > EXEMPT_MAX:
+        refuse("limits.exempt_addresses", f"at most {EXEMPT_MAX} of them")
+    for whose in ("address", "account"):
+        rate = getattr(settings.limits, f"{whose}_bytes_per_s")
+        if 0 < rate < BYTES_PER_S_MIN:
+            refuse(f"limits.{whose}_bytes_per_s", f"0, or {BYTES_PER_S_MIN} or more")
     try:
         filled.log_folders.text()
     except ValueError as error:
         refuse("store.commit_log_paths", str(error))
+
+
+def address_range(text: str) -> tuple[bytes, int] | None:
+    """An address or a network: its bytes, and how many bits of them count; None: it is neither."""
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+    return network.network_address.packed, network.prefixlen
 
 
 def host_name() -> str:

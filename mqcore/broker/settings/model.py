@@ -143,6 +143,20 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB
 
 
+class LimitSettings(Struct, frozen=True, kw_only=True):
+    """What one client address, and one account, may use; 0: without a limit (docs/security.md)."""
+
+    address_connection_count: Count = 0
+    address_in_flight_count: Count = 0
+    address_bytes_per_s: Count = 0
+    address_messages_per_s: Count = 0
+    account_connection_count: Count = 0
+    account_in_flight_count: Count = 0
+    account_bytes_per_s: Count = 0
+    account_messages_per_s: Count = 0
+    exempt_addresses: tuple[str, ...] = ()
+
+
 class EmbeddedNamesrvSettings(Struct, frozen=True, kw_only=True):
     """The name server that `mqcore up` runs beside the broker."""
 
@@ -176,11 +190,12 @@ class StockReport(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings of one broker. The first five fields are the sections of the TOML file."""
+    """All settings of one broker. The first six fields are the sections of the TOML file."""
 
     broker: BrokerSettings = BrokerSettings()
     store: StoreSettings = StoreSettings()
     processes: ProcessSettings = ProcessSettings()
+    limits: LimitSettings = LimitSettings()
     namesrv: EmbeddedNamesrvSettings = EmbeddedNamesrvSettings()
     log: LogSettings = LogSettings()
     file: str = ""                          # the file that was given, "" when none
@@ -229,6 +244,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "broker": BrokerSettings,
     "store": StoreSettings,
     "processes": ProcessSettings,
+    "limits": LimitSettings,
     "namesrv": EmbeddedNamesrvSettings,
     "log": LogSettings,
 }

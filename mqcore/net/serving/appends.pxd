@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport FIGURE_SENDS, AppendHead
 from mqcore.net.identity cimport Identity
+from mqcore.net.serving.limits cimport Limits
 from mqcore.net.transport.transport cimport Transport
 from mqcore.store.log.append_end cimport AppendEnd, append_commit
 
@@ -10,6 +11,7 @@ cdef struct Appends:
     AppendEnd to_writer
     Transport* transport
     const Identity* identity
+    Limits* limits
     int64_t in_flight                  # without a result yet
 
 

@@ -27,6 +27,7 @@ from mqcore.layout cimport (
     AppendResult,
 )
 from mqcore.net.requests cimport SendAnswer
+from mqcore.net.serving.limits cimport limits_answered
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport Connection, connection_find
 from mqcore.shm.ring cimport ring_next, ring_release
@@ -136,6 +137,8 @@ cdef void take_results(Appends* a) noexcept nogil:
             continue
         c = connection_find(a.transport, result.connection)
         if c != NULL:
+            if not result.request_flags & REQUEST_TRANSACTION:
+                limits_answered(a.limits, c)
             answer(a, c, result, <const int64_t*>(record + sizeof(AppendResult))
                    if result.record_count > 1 else &result.log_position)
     if ring_release(&a.to_writer.results):

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, uint8_t
 
 from mqcore.net.remoting.frames cimport Remoting, Request
 from mqcore.net.serving.forward cimport Forwarding
+from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.pull cimport Pulls
 from mqcore.net.serving.send cimport Sends
 from mqcore.net.serving.transaction cimport Ends
@@ -15,6 +16,7 @@ cdef struct Dispatch:
     Pulls* pulls
     Ends* ends
     Forwarding* forwarding
+    Limits* limits
 
 # Handled. dispatch: a Dispatch*.
 cdef int serve(void* dispatch, Connection* c, const Request* request) noexcept nogil

@@ -1,5 +1,5 @@
 """Who serves a request (remoting.md 2.4)."""
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.remoting.headers cimport is_pull, is_send, read_end, read_pull, read_send
@@ -9,16 +9,19 @@ from mqcore.net.requests cimport (
     HANDLED,
     HANDLE_FORWARD,
     HANDLE_STALL,
+    HANDLE_WAIT,
     EndRequest,
     PullRequest,
     SendRequest,
 )
 from mqcore.net.serving.forward cimport FORWARD_BYTES_MAX, forward_frame
+from mqcore.net.serving.limits cimport limits_hold, limits_taken
 from mqcore.net.serving.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.serving.pull cimport serve_pull
 from mqcore.net.serving.send cimport serve_send
 from mqcore.net.serving.transaction cimport serve_end
+from mqcore.net.transport.transport cimport connection_find
 from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_READ, header_read
 
 cdef enum:
@@ -69,6 +72,19 @@ cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
 
 cdef int serve(void* dispatch, Connection* c, const Request* request) noexcept nogil:
     cdef Dispatch* d = <Dispatch*>dispatch
+    cdef uint64_t id = c.id
+    cdef int result
+    if not d.limits.on:
+        return serve_now(d, c, request)
+    if limits_hold(d.limits, c):
+        return HANDLE_WAIT
+    result = serve_now(d, c, request)
+    if result == HANDLED and connection_find(d.limits.transport, id) != NULL:
+        limits_taken(d.limits, c, request.length)
+    return result
+
+
+cdef int serve_now(Dispatch* d, Connection* c, const Request* request) noexcept nogil:
     cdef int result
     if request.unusual:
         return forward_frame(d.forwarding, c, request, PARK_UNREAD,

@@ -16,6 +16,7 @@ from mqcore.net.identity cimport Identity
 from mqcore.net.remoting.frames cimport Request
 from mqcore.net.serving.asked cimport Asking
 from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.parked cimport Parking
 from mqcore.net.serving.requests_ring cimport RequestsRing
 from mqcore.net.transport.transport cimport Connection, Transport
@@ -35,6 +36,7 @@ cdef struct Forwarding:
     Parking* parking
     Commits* commits
     RequestsRing* requests
+    Limits* limits
     int32_t count                      # N5: shares of all connections' frames ...
     int64_t bytes                      # ... and their bytes
     Word* words                        # N14: two for each connection at most

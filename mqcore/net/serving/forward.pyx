@@ -25,6 +25,7 @@ from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT
 from mqcore.net.serving.asked cimport asked_add, asked_orphaned
 from mqcore.net.serving.commits cimport commits_send
+from mqcore.net.serving.limits cimport limits_fly
 from mqcore.net.serving.parked cimport PARK_NOT, ParkedRequest, may_park, park_frame
 from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of
 from mqcore.net.serving.requests_ring cimport requests_claim, requests_publish
@@ -91,6 +92,7 @@ cdef inline void count_forwarded(Forwarding* f, Connection* c, int32_t shares,
     cdef ForwardShare* own = forwarding_of(c)
     own.count += shares
     own.bytes += length
+    limits_fly(f.limits, c, shares)
     f.count += shares
     f.bytes += length
     own.known = True
@@ -104,7 +106,9 @@ cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
     f.count = max(f.count - shares, 0)
     f.bytes = max(f.bytes - length, 0)
     if c != NULL:
-        own.count = max(own.count - shares, 0)
+        shares = min(shares, own.count)
+        own.count -= shares
+        limits_fly(f.limits, c, -shares)
         own.bytes = max(own.bytes - length, 0)
 
 
@@ -285,6 +289,8 @@ cdef void meet_coordinator(Forwarding* f) noexcept nogil:
     f.bytes = 0
     for i in range(f.transport.connection_max):
         if f.transport.connections[i] != NULL:
+            limits_fly(f.limits, f.transport.connections[i],
+                       -forwarding_of(f.transport.connections[i]).count)
             forwarding_of(f.transport.connections[i]).count = 0
             forwarding_of(f.transport.connections[i]).bytes = 0
             forwarding_of(f.transport.connections[i]).long_sent = 0          # N16

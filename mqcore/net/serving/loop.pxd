@@ -11,6 +11,7 @@ from mqcore.net.serving.commits cimport Commits
 from mqcore.net.serving.dispatch cimport Dispatch
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.held_lists cimport Held
+from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.parked cimport Parking
 from mqcore.net.serving.pull cimport Pulls
 from mqcore.net.serving.requests_ring cimport RequestsRing
@@ -34,6 +35,7 @@ cdef struct Server:
     Identity identity
     Transport transport
     Voice voice
+    Limits limits
     Appends appends
     Sends sends
     Ends ends
@@ -60,6 +62,7 @@ cdef class ServingLoop:
     cdef int32_t trims_seen
 
     cdef connect(self)
+    cdef limit(self, tuple address, tuple account, tuple exempt)
     cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max)
     cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
                     int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,

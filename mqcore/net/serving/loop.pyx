@@ -53,8 +53,17 @@ from mqcore.net.serving.held cimport (
     take_cold,
 )
 from mqcore.net.serving.held_lists cimport held_forget
+from mqcore.net.serving.limits cimport (
+    EXEMPT_MAX,
+    AddressRange,
+    LimitRules,
+    Limits,
+    limits_closed,
+    limits_forget_sends,
+    limits_opened,
+)
 from mqcore.net.serving.parked cimport answer_old_parked, parking_open
-from mqcore.net.serving.peer cimport Peer, peer_of
+from mqcore.net.serving.peer cimport OF_ACCOUNT, OF_ADDRESS, Peer, peer_of
 from mqcore.net.serving.scan cimport SCAN_ENTRIES_MAX
 from mqcore.net.transport.loop cimport (
     transport_close_all,
@@ -69,6 +78,7 @@ from mqcore.net.transport.loop cimport (
 )
 from mqcore.net.transport.output cimport output_flush_all
 from mqcore.net.transport.transport cimport CloseEvent, Connection
+from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
@@ -109,6 +119,7 @@ cdef void opened(void* top, Connection* c) noexcept nogil:
     peer.host_size = HOST_V6_SIZE if c.address_is_v6 else HOST_V4_SIZE
     memcpy(peer.host, c.address, peer.host_size - 4)
     store_i32(peer.host + peer.host_size - 4, c.port)
+    limits_opened(&(<Server*>top).limits, c)
 
 
 cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
@@ -129,6 +140,7 @@ cdef void drained(void* top, Connection* c) noexcept nogil:
 cdef void closing(void* top, Connection* c) noexcept nogil:
     forget_forwarding(&(<Server*>top).forwarding, c)
     held_forget(&(<Server*>top).held, c)
+    limits_closed(&(<Server*>top).limits, c)
 
 
 # -- turns -------------------------------------------------------------------------------------------
@@ -183,6 +195,7 @@ cdef void look_at_others(Server* s) noexcept nogil:
     if incarnation != s.writer_incarnation:
         s.writer_incarnation = incarnation
         s.appends.in_flight = 0        # some of their answers will never come
+        limits_forget_sends(&s.limits)
     meet_coordinator(&s.forwarding)
     if (s.forwarding.coordinator != s.coordinator_incarnation
             and load_i32_acquire(&s.shm.slots[SLOT_COORDINATOR].state) == WORKER_RUNNING):
@@ -260,6 +273,8 @@ cdef class ServingLoop:
         t.above.drained = drained
         t.above.closing = closing
         self.fill_identity(store_address, cluster, body_bytes_max)
+        s.limits.serving = index
+        limits_clear(shm, index)
         self.connect()
         self.configure(**live)
         s.sends.random = seed | 1
@@ -301,6 +316,9 @@ cdef class ServingLoop:
         s.forwarding.asking.transport = t
         s.sends.shm = s.wants.shm = s.reading.shm = s.held.shm = s.shm
         s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
+        s.limits.transport = t
+        s.limits.shm = s.shm
+        s.appends.limits = s.sends.limits = s.forwarding.limits = &s.limits
         s.appends.identity = s.sends.identity = s.forwarding.identity = &s.identity
         s.sends.appends = s.ends.appends = &s.appends
         s.reading.wants = s.held.wants = s.pulls.wants = &s.wants
@@ -310,7 +328,7 @@ cdef class ServingLoop:
         s.commits.requests = s.forwarding.requests = &s.requests
         s.forwarding.parking = s.answers.parking = &s.parking
         s.dispatch = Dispatch(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
-                              ends=&s.ends, forwarding=&s.forwarding)
+                              ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits)
         s.answers.forwarding = &s.forwarding
         s.answers.dispatch = &s.dispatch
 
@@ -336,7 +354,8 @@ cdef class ServingLoop:
                   int disk_bytes_max, bint long_polling, int64_t short_polling_ms,
                   int delay_level_count=18, bint transactions_refused=False,
                   bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
-                  int64_t accept_sends_from_ms=0) -> None:
+                  int64_t accept_sends_from_ms=0, tuple address_limits=(), tuple account_limits=(),
+                  tuple limits_exempt=()) -> None:
         """What can change while it runs, between two calls of `run`. Raises ValueError."""
         cdef Server* s = self.s
         cdef bytes raw = region.encode()
@@ -360,6 +379,28 @@ cdef class ServingLoop:
         s.wants.filter_retry = filter_retry
         s.pulls.slave_read = slave_read
         s.sends.accept_from_ms = accept_sends_from_ms
+        self.limit(address_limits, account_limits, limits_exempt)
+
+    cdef limit(self, tuple address, tuple account, tuple exempt):
+        """Each limit as LimitRules has it, () for none; exempt: (packed address, bits) each."""
+        cdef Limits* l = &self.s.limits
+        cdef AddressRange* one
+        if len(exempt) > EXEMPT_MAX:
+            raise ValueError(f"limits.exempt_addresses: {len(exempt)}, expected at most "
+                             f"{EXEMPT_MAX}")
+        for whose, given in ((OF_ADDRESS, address), (OF_ACCOUNT, account)):
+            connections, in_flight, bytes_a_second, messages_a_second = given or (0, 0, 0, 0)
+            l.rules[whose] = LimitRules(
+                connections=connections, in_flight=in_flight, bytes_a_second=bytes_a_second,
+                messages_a_second=messages_a_second)
+        l.on = any(address) or any(account)
+        l.exempt_count = 0
+        for packed, bits in exempt:
+            one = &l.exempt[l.exempt_count]
+            one.is_v6 = len(packed) == ADDRESS_V6_SIZE
+            one.bits = bits
+            memcpy(one.address, <const char*>packed, len(packed))
+            l.exempt_count += 1
 
     cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max):
         cdef Identity* who = &self.s.identity

@@ -3,9 +3,9 @@
 # Of what the coordinator is told, three words are independent of the transport's states: `known` (it
 # has heard of the connection, and hears of its end), `tell_below` of the connection (it was told that
 # the peer does not read, N6), `long_place` (it has the first parts of a frame, N15).
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 
-from mqcore.layout cimport HOST_V6_SIZE
+from mqcore.layout cimport HOST_V6_SIZE, LimitPlace
 from mqcore.net.requests cimport Asker, Front
 from mqcore.net.transport.transport cimport Connection
 
@@ -43,6 +43,18 @@ cdef struct HeldShare:                 # held.pxd; pulls that are due are in Con
     int32_t cold_count                 # ... that wait for the disk
     int64_t filter_bytes               # of the filters that they hold
 
+cdef enum:                             # whose limits
+    OF_ADDRESS = 0
+    OF_ACCOUNT = 1
+    WHOSE_COUNT = 2
+
+cdef struct LimitShare:                # limits.pxd
+    LimitPlace* places[WHOSE_COUNT]    # NULL: it is not limited
+    uint64_t account                   # key that was looked up
+    int32_t in_flight                  # requests without an answer ...
+    int32_t sends                      # ... and of these: that the writer has
+    int64_t sent_seen                  # of Connection.sent: is charged
+
 cdef struct Peer:
     Connection connection              # the first: a Connection* is a Peer*
     const Front* front                 # what it speaks
@@ -52,6 +64,7 @@ cdef struct Peer:
     ForwardShare forwarding
     ParkShare parked
     HeldShare held
+    LimitShare limits
 
 
 cdef inline Peer* peer_of(const Connection* c) noexcept nogil:
@@ -68,6 +81,10 @@ cdef inline ParkShare* parked_of(const Connection* c) noexcept nogil:
 
 cdef inline HeldShare* held_of(const Connection* c) noexcept nogil:
     return &(<Peer*>c).held
+
+
+cdef inline LimitShare* limits_of(const Connection* c) noexcept nogil:
+    return &(<Peer*>c).limits
 
 
 cdef inline void say(Connection* c, const Asker* asker, int32_t code,

@@ -7,12 +7,14 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from mqcore.net.identity cimport Identity
 from mqcore.net.requests cimport SendRequest
 from mqcore.net.serving.appends cimport Appends
+from mqcore.net.serving.limits cimport Limits
 from mqcore.net.transport.transport cimport Connection
 from mqcore.shm.segment cimport Shm
 
 cdef struct Sends:
     Appends* appends
     const Identity* identity
+    Limits* limits
     Shm* shm
     bint light_queues                  # topics %LMQ%... need no entry in the topic table
     int32_t delay_level_count

@@ -38,7 +38,16 @@ from mqcore.net.requests cimport (
     SendAnswer,
 )
 from mqcore.net.serving.appends cimport append_for, put_code
-from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, peer_of
+from mqcore.net.serving.limits cimport limits_refuse_send, limits_sent
+from mqcore.net.serving.peer cimport (
+    ASKED_BUCKETS,
+    OF_ACCOUNT,
+    OF_ADDRESS,
+    WHOSE_COUNT,
+    ParkShare,
+    parked_of,
+    peer_of,
+)
 from mqcore.net.serving.properties cimport (
     DETOUR_DELAY,
     DETOUR_HALF,
@@ -60,8 +69,17 @@ from mqcore.store.topic_names cimport (
     is_light_name,
 )
 
+cdef enum:
+    CODE_SYSTEM_BUSY = 2
+
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
                               "length does not fit what is there")
+
+cdef const char* SENDS_TOO_FAST[WHOSE_COUNT]
+SENDS_TOO_FAST[OF_ADDRESS] = (
+    "[FLOW_CONTROL]your address sends more messages a second than limits.address_messages_per_s")
+SENDS_TOO_FAST[OF_ACCOUNT] = (
+    "[FLOW_CONTROL]your account sends more messages a second than limits.account_messages_per_s")
 
 cdef struct Target:                    # where it is stored
     const uint8_t* topic
@@ -230,6 +248,7 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
     head.topic_start = <int32_t>(properties - f.topic_length - at)
     fill_head(s, c, request, f, notes.waits, head, record_end(at, properties, length))
     append_for(s.appends, head)
+    limits_sent(s.limits, c, 1, not request.asker.oneway)
     return HANDLED
 
 
@@ -315,12 +334,17 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     head.record_count = count
     fill_head(s, c, request, f, notes.waits, head, done)
     append_for(s.appends, head)
+    limits_sent(s.limits, c, count, not request.asker.oneway)
     return HANDLED
 
 
 cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint settled) noexcept nogil:
     cdef Target f
     cdef const ParkShare* parked = parked_of(c)
+    cdef int limit = limits_refuse_send(s.limits, c) if s.limits.on and not settled else -1
+    if limit >= 0:
+        say_refused(c, request, CODE_SYSTEM_BUSY, SENDS_TOO_FAST[limit])
+        return HANDLED
     if find_target(s, request, settled, &f) != HANDLED:
         return HANDLE_FORWARD
     if parked.asked_count > 0 and not settled and (

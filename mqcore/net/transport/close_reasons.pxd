@@ -7,3 +7,4 @@ cpdef enum CloseReason:
     CLOSE_UNREAD = 9                   # too many answers that its peer does not read
     CLOSE_SHORT = 10                   # it held most when the memory for all was spent (N12)
     CLOSE_SLOW = 11                    # a frame comes too slowly
+    CLOSE_LIMIT = 12                   # its address, or its account, has too many connections

@@ -75,6 +75,7 @@ cdef bint send_some(Transport* t, Connection* c) noexcept nogil:
         if sent < 0:
             break
         c.output_start += sent
+        c.sent += sent
         t.slot.figures[FIGURE_BYTES_OUT] += sent
     if c.output_start == c.output_end:
         c.output_start = 0

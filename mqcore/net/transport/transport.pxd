@@ -90,6 +90,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t output_capacity
     uint32_t interest                  # what epoll watches now
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
+    int64_t sent                       # bytes, ever
     int64_t tell_below                 # `drained` when fewer bytes of output wait; 0: not asked for
     int64_t active_ms
     uint8_t address[ADDRESS_V6_SIZE]

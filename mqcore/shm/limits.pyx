@@ -1,0 +1,142 @@
+"""Counts what addresses and accounts use (limits.pxd)."""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from mqcore.atomics cimport (
+    full_fence,
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    swap_i64,
+)
+from mqcore.layout cimport LIMIT_PLACES, LimitPlace
+from mqcore.shm.reserve cimport shm_reserve
+from mqcore.shm.segment cimport Segment, Shm
+
+cdef enum:
+    WAYS = 8                           # places that a key may have
+    TRIES_MAX = 8
+
+
+cdef inline uint64_t key_of(const LimitPlace* place) noexcept nogil:
+    return <uint64_t>load_i64_acquire(<const int64_t*>&place.key)
+
+
+cdef bint is_idle(const Shm* shm, const LimitPlace* place, int64_t now_us) noexcept nogil:
+    cdef int32_t i
+    for i in range(shm.head.serving_count):
+        if load_i32_acquire(&place.connections[i]):
+            return False
+    return (load_i64_acquire(&place.bytes_due_us) <= now_us
+            and load_i64_acquire(&place.messages_due_us) <= now_us)
+
+
+cdef LimitPlace* find(Shm* shm, uint64_t key, int64_t now_us) noexcept nogil:
+    """Its place, or one that is its from now on."""
+    cdef LimitPlace* first = &shm.limits[key & (LIMIT_PLACES - 1) & ~<uint64_t>(WAYS - 1)]
+    cdef uint64_t seen
+    cdef int i
+    if not shm_reserve(shm, first, WAYS * sizeof(LimitPlace)):
+        return NULL
+    for i in range(WAYS):
+        if key_of(&first[i]) == key:
+            return &first[i]
+    for i in range(WAYS):
+        seen = key_of(&first[i])
+        if seen != 0 and not is_idle(shm, &first[i], now_us):
+            continue
+        if swap_i64(<int64_t*>&first[i].key, <int64_t>seen, <int64_t>key) or (
+                key_of(&first[i]) == key):
+            return &first[i]
+    return NULL
+
+
+cdef LimitPlace* limit_enter(Shm* shm, uint64_t key, int32_t serving, int64_t now_us) noexcept nogil:
+    cdef LimitPlace* place
+    cdef int i
+    for i in range(TRIES_MAX):
+        place = find(shm, key, now_us)
+        if place == NULL:
+            return NULL
+        store_i32_release(&place.connections[serving],
+                          place.connections[serving] + 1)
+        full_fence()                   # who wants it sees us, or we see his key (T5)
+        if key_of(place) == key:
+            return place
+        limit_leave(place, serving)
+    return NULL
+
+
+cdef void limit_leave(LimitPlace* place, int32_t serving) noexcept nogil:
+    store_i32_release(&place.connections[serving], place.connections[serving] - 1)
+
+
+cdef int32_t limit_connections(const Shm* shm, const LimitPlace* place) noexcept nogil:
+    cdef int32_t i, count = 0
+    for i in range(shm.head.serving_count):
+        count += load_i32_acquire(&place.connections[i])
+    return count
+
+
+cdef int32_t limit_in_flight(const Shm* shm, const LimitPlace* place) noexcept nogil:
+    cdef int32_t i, count = 0
+    for i in range(shm.head.serving_count):
+        count += load_i32_acquire(&place.in_flight[i])
+    return count
+
+
+cdef void limit_use(int64_t* due_us, int64_t now_us, int64_t amount, int64_t a_second) noexcept nogil:
+    cdef int64_t worth_us = amount * US_A_SECOND // a_second
+    cdef int64_t due = load_i64_acquire(due_us)
+    while not swap_i64(due_us, due, max(due, now_us) + worth_us):
+        due = load_i64_acquire(due_us)
+
+
+cdef bint limit_passes(const int64_t* due_us, int64_t now_us) noexcept nogil:
+    return load_i64_acquire(due_us) <= now_us + BURST_US
+
+
+cdef void limits_clear(Shm* shm, int32_t serving) noexcept nogil:
+    cdef int32_t i
+    for i in range(LIMIT_PLACES):
+        if key_of(&shm.limits[i]) == 0:
+            continue
+        store_i32_release(&shm.limits[i].connections[serving], 0)
+        store_i32_release(&shm.limits[i].in_flight[serving], 0)
+
+
+cdef class LimitTable:
+    """The table, for tests and tools."""
+
+    cdef Segment segment
+
+    def __init__(self, Segment segment not None):
+        self.segment = segment
+
+    def enter(self, uint64_t key, int serving, int64_t now_us) -> int:
+        """Count a connection of `key`; the number of its place, -1: there is none."""
+        cdef LimitPlace* place = limit_enter(&self.segment.shm, key, serving, now_us)
+        return place - self.segment.shm.limits if place != NULL else -1
+
+    def leave(self, int place, int serving) -> None:
+        limit_leave(&self.segment.shm.limits[place], serving)
+
+    def connections(self, int place) -> int:
+        return limit_connections(&self.segment.shm, &self.segment.shm.limits[place])
+
+    def clear(self, int serving) -> None:
+        limits_clear(&self.segment.shm, serving)
+
+    def use_bytes(self, int place, int64_t now_us, int64_t amount, int64_t a_second) -> bool:
+        """Whether more passes afterwards."""
+        cdef int64_t* due = &self.segment.shm.limits[place].bytes_due_us
+        limit_use(due, now_us, amount, a_second)
+        return limit_passes(due, now_us)
+
+    def passes(self, int place, int64_t now_us) -> bool:
+        return limit_passes(&self.segment.shm.limits[place].bytes_due_us, now_us)
+
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Place -> (connections, requests in flight) of all that belong to somebody."""
+        return {i: (limit_connections(&self.segment.shm, &self.segment.shm.limits[i]),
+                    limit_in_flight(&self.segment.shm, &self.segment.shm.limits[i]))
+                for i in range(LIMIT_PLACES) if key_of(&self.segment.shm.limits[i])}
