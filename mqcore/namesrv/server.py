@@ -9,11 +9,13 @@ that connection alone, with one line in the log.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import itertools
 import logging
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 
 from mqcore.namesrv.handlers import Handlers
@@ -28,6 +30,8 @@ from mqcore.wire.command import Command, FrameError, decode, encode, response
 
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
 _LISTEN_BACKLOG = 1024
+ANY_NUMBER = 1 << 31
+NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
 _STRETCH_S = 0.01               # of work, before the loop looks at its sockets again
 
 log = logging.getLogger("namesrv")
@@ -35,6 +39,19 @@ log = logging.getLogger("namesrv")
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000              # how long brokers and clients are silent
+
+
+def network_of(host: str) -> str:
+    """What of a peer's address its connections are counted by."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address.packed, NETWORK_BITS), strict=False))
 
 
 def open_sockets(settings: NamesrvSettings) -> list[socket.socket]:
@@ -65,9 +82,26 @@ class NameServer:
         self.connections: dict[int, Connection] = {}
         self.memory = Memory(settings.connection_memory_bytes)
         self.numbers = itertools.count(1)
-        self.refused_count = 0
+        self._refused_count = 0
+        self._networks: Counter[str] = Counter()
         self._turns = Turns()
         self._working = False
+
+    def enter(self, network: str) -> bool:
+        """Whether there is a place for one more connection of `network`; it is counted, then."""
+        most = self.settings.address_connection_count or ANY_NUMBER
+        if (len(self.connections) >= self.settings.connection_count_max
+                or self._networks[network] >= most):
+            self._refused_count += 1
+            return False
+        self._networks[network] += 1
+        return True
+
+    def leave(self, network: str) -> None:
+        """A connection of `network` that was counted has ended."""
+        self._networks[network] -= 1
+        if self._networks[network] <= 0:
+            del self._networks[network]
 
     def add(self, connection: int, job: Job) -> None:
         """Work of a connection, which gets its turns."""
@@ -98,10 +132,11 @@ class NameServer:
         for connection in list(self.connections.values()):
             if connection.active_ms + self.settings.connection_idle_ms < now_ms:
                 connection.close("idle")
-        if self.refused_count:
-            log.warning("%d connections refused: more than %d", self.refused_count,
-                        self.settings.connection_count_max)
-            self.refused_count = 0
+        if self._refused_count:
+            log.warning("%d connections refused: more than %d, or more than %d of one address",
+                        self._refused_count, self.settings.connection_count_max,
+                        self.settings.address_connection_count or ANY_NUMBER)
+            self._refused_count = 0
 
     def answer(self, request: Command, connection: int) -> Generator[None, None, Command]:
         """The response to a request; our own mistakes are logged and answered with code 1."""
@@ -123,6 +158,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._working = False        # its frames wait for their turn
         self._peer = "?"
+        self._network = ""
         self.number = next(server.numbers)
         self.active_ms = self.held_since_ms = server.now_ms()
         self.held_bytes = 0
@@ -132,8 +168,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        if len(self._server.connections) >= self._server.settings.connection_count_max:
-            self._server.refused_count += 1
+        self._network = network_of(peer[0]) if peer else ""
+        if not self._server.enter(self._network):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=self._server.settings.connection_output_bytes_max)
@@ -141,7 +177,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._server.connections.pop(self.number, None)
+        if self._server.connections.pop(self.number, None) is not None:
+            self._server.leave(self._network)
         self._tell_memory()
         if not self._working:            # else what it sent before it went is handled first
             self._drop_brokers()

@@ -54,6 +54,7 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
     scan_interval_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 10_000
     connection_idle_ms: Positive = 120_000
     connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    address_connection_count: Annotated[int, Meta(ge=0, le=1_000_000)] = 0    # 0: no limit
     connection_output_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = MIB
     frame_size_max_bytes: Annotated[int, Meta(ge=65_536, le=16 * MIB)] = 16 * MIB
     connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from mqcore.namesrv.server import network_of
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Codec, encode, request
@@ -144,6 +145,44 @@ def test_connections_beyond_the_limit_are_refused(tmp_path, clock):
             assert await route_code(first, "T") == ResponseCode.TOPIC_NOT_EXIST
             await first.close()
     asyncio.run(scenario())
+
+
+def test_an_address_has_so_many_connections_and_places_are_given_again(tmp_path, clock):
+    async def scenario():
+        async with running(tmp_path, clock, address_connection_count=2) as port:
+            for _ in range(3):
+                peers = [await Peer.connect(port) for _ in range(2)]
+                for peer in peers:
+                    assert await route_code(peer, "T") == ResponseCode.TOPIC_NOT_EXIST
+                more = await Peer.connect(port)
+                assert await more.is_closed()
+                for peer in peers:
+                    await peer.close()
+                await places_of(port, 2)
+    asyncio.run(scenario())
+
+
+async def places_of(port, count):
+    """Wait until so many connections are taken again: the server hears of ends by and by."""
+    async with asyncio.timeout(10):
+        while True:
+            peers = [await Peer.connect(port) for _ in range(count)]
+            try:
+                taken = [await route_code(peer, "T") for peer in peers]
+            except (ConnectionError, EOFError):
+                taken = []
+            for peer in peers:
+                await peer.close()
+            if len(taken) == count:
+                return
+
+
+@pytest.mark.parametrize(("host", "network"), [
+    ("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"),
+    ("fd00:1:2:3:4:5:6:7", "fd00:1:2:3::/64"), ("fe80::1%eth0", "fe80::/64"), ("?", "?"),
+])
+def test_addresses_are_counted_by_what_one_client_has(host, network):
+    assert network_of(host) == network
 
 
 def test_key_values_survive_a_restart(tmp_path, clock):
