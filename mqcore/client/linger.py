@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from mqcore.client.core.selection import queue_by_shard
 from mqcore.client.errors import RocketMQError
-from mqcore.client.many import batch_sending, fits_into_batch, results_of_batch
+from mqcore.client.many import batch_sending, fits_into_batch
 from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.native.messages import results_of
 from mqcore.client.native.sends import batch_body
 from mqcore.client.producer_config import ProducerConfig
 from mqcore.client.sender import Sender
@@ -28,7 +29,7 @@ class _Parts:
         self._parts = parts
 
     def set_result(self, result: SendResult, /) -> None:
-        each = results_of_batch(result, [part.key for part in self._parts])
+        each = results_of(SendResult, result, [part.key for part in self._parts])
         for part, own in zip(self._parts, each, strict=True):
             part.finish(own, None)
 

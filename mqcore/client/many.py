@@ -4,8 +4,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
-from typing import Protocol
+from typing import Protocol, cast
 
 from mqcore.client.core.retry import Tries
 from mqcore.client.core.selection import QueueTurns, queue_by_shard
@@ -17,6 +16,7 @@ from mqcore.client.errors import (
     RocketMQError,
 )
 from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.native.messages import results_of
 from mqcore.client.native.sends import batch_body, first_unlike
 from mqcore.client.producer_config import ProducerConfig
 from mqcore.client.sender import Sender
@@ -51,32 +51,21 @@ class Preparing(Protocol):
 
 def fits_into_batch(message: Message) -> bool:
     """Whether brokers take it as a part of a batch: no delay, no transaction, no retry topic."""
-    properties = message.properties
-    return (DELAY not in properties and TRANSACTION_PREPARED not in properties
+    return (message.property_text(DELAY) is None
+            and message.property_text(TRANSACTION_PREPARED) is None
             and not message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
 
 
 def batch_sending(
-    messages: list[Message], keys: Sequence[str], topic: str, body: bytes, tries: Tries,
+    messages: list[Message], keys: list[str], topic: str, body: bytes, tries: Tries,
 ) -> Sending:
     """A whole batch as one send; `topic` is the name that brokers know."""
-    sending = Sending(messages[0], topic, ",".join(keys), body, 0, len(body), tries)
+    wait = messages[0].property_text(WAIT)
+    sending = Sending(messages[0], topic, ",".join(keys), body, 0, len(body), tries,
+                      {} if wait is None else {WAIT: wait})
     sending.code = int(RequestCode.SEND_BATCH_MESSAGE)
     sending.batch = messages
-    wait = messages[0].properties.get(WAIT)
-    sending.properties = {} if wait is None else {WAIT: wait}
     return sending
-
-
-def results_of_batch(result: SendResult, keys: Sequence[str]) -> list[SendResult]:
-    """The result of each message of a stored batch."""
-    ids = result.offset_message_id.split(",")
-    if len(ids) != len(keys):
-        ids = [result.offset_message_id] * len(keys)
-    return list(map(
-        SendResult, repeat(result.status), keys, ids, repeat(result.queue),
-        count(result.queue_offset), repeat(result.region_id), repeat(""),
-        repeat(result.is_traced)))
 
 
 @dataclass(slots=True)
@@ -91,32 +80,45 @@ class _Group:
 class _Part:
     """Where the outcome of one send of the whole goes."""
 
-    def __init__(self, whole: ManySend, indexes: Sequence[int], keys: Sequence[str]) -> None:
+    __slots__ = ("_indexes", "_keys", "_whole", "error", "is_ended", "result")
+
+    def __init__(self, whole: ManySend, indexes: Sequence[int], keys: list[str]) -> None:
         self._whole = whole
         self._indexes = indexes
         self._keys = keys
+        self.result: SendResult | None = None
         self.error: RocketMQError | None = None
-        self.ended = asyncio.Event()
+        self.is_ended: asyncio.Event | None = None      # for who waits for it
 
     def set_result(self, result: SendResult, /) -> None:
-        results = [result] if len(self._keys) == 1 else results_of_batch(result, self._keys)
-        if isinstance(self._indexes, range):
-            self._whole.results[self._indexes.start:self._indexes.stop] = results
-        else:
-            for index, each in zip(self._indexes, results, strict=True):
-                self._whole.results[index] = each
+        self.result = result
         self._end()
 
     def set_exception(self, error: BaseException, /) -> None:
         assert isinstance(error, RocketMQError)
         self.error = error
-        for index in self._indexes:
-            self._whole.results[index] = error
         self._end()
 
     def _end(self) -> None:
-        self.ended.set()
-        self._whole.part_done()
+        if self.is_ended is not None:
+            self.is_ended.set()
+        self._whole.part_ended(self)
+
+    def sort_in(self, outcomes: list[SendResult | RocketMQError | None]) -> None:
+        """Put the outcome of each message where it belongs."""
+        each: Sequence[SendResult | RocketMQError]
+        if self.result is None:
+            assert self.error is not None
+            each = [self.error] * len(self._keys)
+        elif len(self._keys) == 1:
+            each = [self.result]
+        else:
+            each = results_of(SendResult, self.result, self._keys)
+        if isinstance(self._indexes, range):
+            outcomes[self._indexes.start:self._indexes.stop] = each
+        else:
+            for index, one in zip(self._indexes, each, strict=True):
+                outcomes[index] = one
 
 
 class ManySend:
@@ -135,6 +137,8 @@ class ManySend:
         self._loop = asyncio.get_running_loop()
         self._pending = 1                       # parts, and the handing out itself
         self._all_done: asyncio.Future[None] = self._loop.create_future()
+        self._has_failed = False
+        self._ended: list[_Part] = []           # not sorted in yet
         self.results: list[SendResult | RocketMQError | None] = []
 
     async def run(
@@ -152,13 +156,25 @@ class ManySend:
         else:
             for group in groups:
                 await self._hand_out(group, keys)
-        self.part_done()
+        self._done()
         await self._all_done
         return self._outcome()
 
-    def part_done(self) -> None:
-        """Some more messages have their outcome."""
-        self._pending -= 1
+    def part_ended(self, part: _Part) -> None:
+        """A part has its outcome; what it makes room for leaves before it is looked at."""
+        self._ended.append(part)
+        if len(self._ended) == 1:
+            self._loop.call_soon(self._sort_in)
+
+    def _sort_in(self) -> None:
+        ended, self._ended = self._ended, []
+        for part in ended:
+            part.sort_in(self.results)
+            self._has_failed = self._has_failed or part.error is not None
+        self._done(len(ended))
+
+    def _done(self, count: int = 1) -> None:
+        self._pending -= count
         if self._pending == 0 and not self._all_done.done():
             self._all_done.set_result(None)
 
@@ -171,7 +187,7 @@ class ManySend:
             target = queue
             if shard is not None:
                 target = queue_by_shard(await self._queues(message.topic), shard(message))
-            key = (message.topic, message.properties.get(WAIT), target)
+            key = (message.topic, message.property_text(WAIT), target)
             group = groups.setdefault(key, ([], []))
             group[0].append(index)
             group[1].append(message)
@@ -192,6 +208,7 @@ class ManySend:
             try:
                 queues = await self._queues(messages[0].topic)
             except RocketMQError as error:
+                self._has_failed = True
                 for index in group.indexes:
                     self.results[index] = error
                 return
@@ -214,17 +231,22 @@ class ManySend:
             sending.is_alone = True
             sending.may_move = group.queue is None
             part = _Part(self, group.indexes[at:end], chunk_keys)
+            if self._in_order:
+                part.is_ended = asyncio.Event()
             self._pending += 1
             await self._submit(sending, part)
             at = end
-            if self._in_order:
-                await part.ended.wait()
+            if part.is_ended is None:
+                await asyncio.sleep(0)          # it leaves while the next one is made
+            else:
+                await part.is_ended.wait()
                 if part.error is not None:
                     self._leave(group, at, part.error)
                     return
 
     def _leave(self, group: _Group, at: int, cause: RocketMQError) -> None:
         """What comes behind a failure in its queue was not sent."""
+        self._has_failed = True
         for index, message in zip(group.indexes[at:], group.messages[at:], strict=True):
             error = ClientError(f"not sent, because one before it was not stored: {cause}",
                                 topic=message.topic)
@@ -246,9 +268,9 @@ class ManySend:
         self._sender.submit(sending)
 
     def _outcome(self) -> list[SendResult]:
+        if not self._has_failed:
+            return cast("list[SendResult]", self.results)
         stored = [each for each in self.results if isinstance(each, SendResult)]
-        if len(stored) == len(self.results):
-            return stored
         outcomes = [each for each in self.results if each is not None]
         errors = [each for each in outcomes if isinstance(each, RocketMQError)]
         nowhere = not stored and all(error.stored is False for error in errors)

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from mqcore.client.core.options import whole
 from mqcore.client.errors import ConfigError
+from mqcore.client.native.messages import MessageCore, ResultCore
 from mqcore.wire import properties as names
 
 
@@ -33,7 +34,7 @@ def _bytes_of(body: object) -> bytes:
     raise ConfigError(f"body: expected bytes or str, not {type(body).__name__}")
 
 
-class Message:
+class Message(MessageCore):
     """A message to send (client.md 2.14).
 
     topic        where it goes: 1 to 127 of a-z A-Z 0-9 % | - _
@@ -47,7 +48,7 @@ class Message:
     Raises ConfigError, naming the parameter.
     """
 
-    __slots__ = ("body", "flag", "properties", "topic")
+    __slots__ = ()
 
     def __init__(
         self, topic: str, body: bytes | bytearray | memoryview | str = b"", *,
@@ -58,11 +59,8 @@ class Message:
         self.topic: str = topic
         self.body: bytes = body if type(body) is bytes else _bytes_of(body)
         self.flag: int = flag and whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
-        self.properties: dict[str, str] = {names.WAIT: "true" if wait_store else "false"}
-        if tags:
-            self.properties[names.TAGS] = tags
-        if keys:
-            self.properties[names.KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+        joined = keys if keys is None or isinstance(keys, str) else " ".join(keys)
+        self.describe(wait_store, tags or None, joined or None)
         if delay_level:
             self.properties[names.DELAY] = str(whole(delay_level, "delay_level", 0, 18))
         if properties:
@@ -93,27 +91,27 @@ class Message:
     @property
     def tags(self) -> str | None:
         """What consumers filter by; None without."""
-        return self.properties.get(names.TAGS)
+        return self.property_text(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
         """What it can be found by."""
-        return self.properties.get(names.KEYS, "").split()
+        return (self.property_text(names.KEYS) or "").split()
 
     @property
     def delay_level(self) -> int:
         """1 to 18: consumers get it later; 0: at once."""
-        return int(self.properties.get(names.DELAY, "0"))
+        return int(self.property_text(names.DELAY) or "0")
 
     @property
     def wait_store(self) -> bool:
         """Whether the answer waits for the disk, if the broker does."""
-        return self.properties.get(names.WAIT, "true") == "true"
+        return (self.property_text(names.WAIT) or "true") == "true"
 
     @property
     def unique_key(self) -> str | None:
         """The client's message id, once it is sent; None before."""
-        return self.properties.get(names.UNIQ_KEY)
+        return self.property_text(names.UNIQ_KEY)
 
 
 class SendStatus(IntEnum):
@@ -126,7 +124,7 @@ class SendStatus(IntEnum):
 
 
 @dataclass(slots=True)
-class SendResult:
+class SendResult(ResultCore):
     """Where a message went (client.md 2.8); one of `send_batch` joins its ids by commas.
 
     message_id         UNIQ_KEY, made by the client; the same for all tries

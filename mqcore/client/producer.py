@@ -429,7 +429,7 @@ class AsyncProducer(Role):
         Any thread. Raises ConfigError, naming what is wrong.
         """
         topic = self._check(message)
-        properties, body, sys_flag = message.properties, message.body, 0
+        body, sys_flag = message.body, 0
         if queue is not None and (shard is not None or queue.topic != message.topic):
             raise ConfigError(f"queue {queue}: expected one of topic {message.topic}, and no shard")
         if queue is not None:
@@ -438,10 +438,10 @@ class AsyncProducer(Role):
             whole(message.flag, "flag", I32_MIN, I32_MAX)
         limit = self._timeout(timeout)
         call = self._hooks.begin_send((message,)) if hooked else None
-        key = keys.give(properties, _now_ms())
+        key = keys.give(message, _now_ms())
         if len(body) >= self._config.compress_over_bytes:
             body, sys_flag = self._compressor.compress(body)
-        if properties.get(TRANSACTION_PREPARED) == "true":
+        if message.property_text(TRANSACTION_PREPARED) == "true":
             sys_flag |= SYS_FLAG_PREPARED
         is_fixed = queue is not None or shard is not None
         sending = Sending(
@@ -453,7 +453,7 @@ class AsyncProducer(Role):
             sending.queue = self._wrapped(queue)
             sending.shard = shard
             sending.is_alone = True
-        if properties.get(MESSAGE_TYPE) == REPLY:
+        if message.property_text(MESSAGE_TYPE) == REPLY:
             sending.topic = message.topic       # the cluster's, of no namespace
             sending.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
         return sending
@@ -511,9 +511,6 @@ class AsyncProducer(Role):
         """Of the client itself: the unique keys of messages that passed the checks; raises like
         `prepare`.
         """
-        for message in messages:
-            if not isinstance(message, Message):
-                raise ConfigError(f"messages: expected Message, not {type(message).__name__}")
         unlike = first_unlike(messages, self._config.message_size_max_bytes)
         if messages and (unlike < len(messages) or self._sender.namespace):
             for message in messages:
@@ -574,7 +571,7 @@ def assign_message_id(message: Message) -> str:
 
     One that it has stays. Every send of a message with this id is the same message to consumers.
     """
-    return keys.give(message.properties, _now_ms())
+    return keys.give(message, _now_ms())
 
 
 def shard_of(

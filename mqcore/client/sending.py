@@ -85,8 +85,9 @@ class Sending(Waiter):
 
     def __init__(
         self, message: Message, topic: str, key: str, body: bytes, sys_flag: int, size: int,
-        tries: Tries,
+        tries: Tries, properties: dict[str, str] | None = None,
     ) -> None:
+        """properties   None: those of the message"""
         self.message: Message = message         # of a batch: its first one
         self.topic: str = topic                 # as the broker knows it
         self.key: str = key
@@ -94,7 +95,8 @@ class Sending(Waiter):
         self.sys_flag: int = sys_flag
         self.size: int = size
         self.tries: Tries = tries
-        self.properties: dict[str, str] = message.properties
+        self.properties: dict[str, str] = (
+            message.properties if properties is None else properties)
         self.code: int = int(RequestCode.SEND_MESSAGE_V2)
         self.batch: list[Message] | None = None
         self.queue: MessageQueue | None = None

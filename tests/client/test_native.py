@@ -93,14 +93,14 @@ def test_a_frame_beyond_the_limit_is_refused():
 
 
 def test_keys_are_those_of_the_wire_with_a_prefix_of_their_own():
-    source, properties = KeySource(), {}
+    source, message = KeySource(), Message("T", "x")
     first, second = source.next(NOW_MS), source.next(NOW_MS)
     model = UniqueKeys()
     assert len(first) == len(model.next(NOW_MS))
     assert first[-12:-4] == model.next(NOW_MS)[-12:-4]
     assert int(second[-4:], 16) == int(first[-4:], 16) + 1
     assert (parse_unique_key(first, NOW_MS + 1).created_ms, first[:-12]) == (NOW_MS, second[:-12])
-    assert source.give(properties, NOW_MS) == source.give(properties, NOW_MS + 5)
+    assert source.give(message, NOW_MS) == source.give(message, NOW_MS + 5) == message.unique_key
     messages = [Message("T", "a"), Message("T", "b")]
     assert source.give_all(messages, NOW_MS) == [m.unique_key for m in messages]
     assert source.next(NOW_MS + 40 * 86_400_000)[-12:-4] != first[-12:-4]

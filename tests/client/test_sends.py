@@ -118,6 +118,26 @@ def test_many_messages_travel_in_batches_and_stay_in_order_in_their_queues(tmp_p
     run_on(tmp_path, scenario)
 
 
+def test_none_of_many_is_sent_when_one_of_them_cannot_be(tmp_path):
+    async def scenario(address, brokers):
+        def with_one(name, value):
+            messages = [Message("T", f"{n}") for n in range(200)]
+            setattr(messages[150], name, value)
+            return messages
+        async with AsyncProducer("PG", namesrv=address, batch_count=10) as producer:
+            for messages, words in (
+                    (with_one("properties", {"a": "b\x02"}), "characters 1 and 2"),
+                    (with_one("properties", {"a": "x" * 40_000}), "properties of 40044 bytes"),
+                    (with_one("flag", 1 << 31), "flag 2147483648"), (with_one("flag", "x"), "flag"),
+                    (with_one("body", "x"), "body: expected bytes"),
+                    ([*with_one("flag", 0), "x"], "expected a Message, not str")):
+                with pytest.raises(ConfigError, match=words):
+                    await producer.send_many(messages)
+            assert producer._sender.room.count == 0
+        assert asked(brokers[0], BATCH) == []
+    run_on(tmp_path, scenario)
+
+
 def test_many_messages_go_to_the_queues_of_their_shards(tmp_path):
     async def scenario(address, brokers):
         messages = [Message("T", f"{n}", keys=f"order-{n % 5}") for n in range(200)]

@@ -28,6 +28,13 @@ def running() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def forgetful() -> Iterator[Broker]:
+    """It gives a half message up after one question that nobody answered."""
+    with broker({**SETTINGS, "broker.transaction_check_max": 1}) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def postgres_address() -> Iterator[str]:
     folder = programs()
     if folder is None:

@@ -2,9 +2,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
-from mqcore.client import MessageQueue, Reader, ReceivedMessage
+from sqlalchemy import Engine, insert
+
+from mqcore.client import (
+    Admin,
+    Message,
+    MessageQueue,
+    NoRouteError,
+    Reader,
+    ReceivedMessage,
+    TransactionProducer,
+)
+from mqcore.client.patterns import TransactionLog
+from mqcore.testing import Broker
 from mqcore.wire.records import Record
+from tests.patterns.programs import orders
 from tests.support.waiting import wait_until
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -24,6 +38,29 @@ def first_deliveries(namesrv: str, topic: str, count: int) -> list[str]:
 
     wait_until(look, f"{count} messages")
     return list(first.values())
+
+
+def give_up(
+    log: TransactionLog, engine: Engine, forgetful: Broker, topic: str, numbers: Iterable[int]
+) -> None:
+    """Commit orders whose program dies before the decision, and wait until the broker has given
+    their messages up."""
+    keys = set()
+    with TransactionProducer(f"PG_{topic}", check=log.check, namesrv=forgetful.namesrv) as producer:
+        for number in numbers:
+            message = Message(topic, f"{number}")
+            keys.add(producer.begin(message, None).message_id)
+            with engine.begin() as connection:
+                connection.execute(insert(orders).values(id=number))
+                log.record(connection, message)
+    with Admin(forgetful.namesrv) as admin:
+        def given_up() -> set[str]:
+            try:
+                return {each.message_id for each in admin.read("TRANS_CHECK_MAX_TIME_TOPIC")}
+            except NoRouteError:
+                return set()
+
+        wait_until(lambda: keys <= given_up(), "what is given up")
 
 
 def received(key: str | None = "ID", body: bytes = b"x", *, age_s: float = 0.0,

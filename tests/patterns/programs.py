@@ -14,7 +14,14 @@ from sqlalchemy import (
     update,
 )
 
-from mqcore.client import Message, Producer, PushConsumer, ReceivedMessage, TransactionProducer
+from mqcore.client import (
+    Admin,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    TransactionProducer,
+)
 from mqcore.client.patterns import (
     CheckBack,
     Compensation,
@@ -77,6 +84,15 @@ def order_in_transaction(kills: Kills, number: int, url: str, namesrv: str, topi
         producer.end = kills.around(producer.end)                   # type: ignore[method-assign]
         with log.transaction(producer, Message(topic, f"{number}")) as connection:
             connection.execute(insert(orders).values(id=number))
+
+
+def resume(kills: Kills, number: int, url: str, namesrv: str) -> None:
+    """A turn of the job that resumes what brokers gave up."""
+    log = TransactionLog(kills.engine(url))
+    with Admin(namesrv) as admin:
+        resume_one = kills.around(admin.resume_transaction)
+        admin.resume_transaction = resume_one   # type: ignore[method-assign,misc,assignment]
+        log.resume_given_up(admin)
 
 
 def consume_all(kills: Kills, number: int, url: str, namesrv: str, topic: str) -> None:

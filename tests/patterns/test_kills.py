@@ -29,7 +29,7 @@ from mqcore.testing import Broker
 from tests.patterns import programs
 from tests.patterns.databases import open_engine
 from tests.patterns.kills import Kills, killed_everywhere
-from tests.patterns.messages import first_deliveries
+from tests.patterns.messages import first_deliveries, give_up
 from tests.patterns.programs import CONSUMED, OF_CASE, STEPS, bookings, effects, orders, seats
 from tests.support.waiting import wait_until
 
@@ -89,6 +89,37 @@ def test_messages_of_transactions_are_seen_if_their_database_transaction_committ
     assert killed > 5
     assert 0 < len(committed(engine)) < killed
     assert Counter(map(int, bodies)) == Counter(committed(engine))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_what_a_broker_gave_up_is_seen_although_its_resuming_is_killed_at_every_step(
+    url: str, forgetful: Broker
+) -> None:
+    engine, topic = open_engine(url), new_topic(forgetful)
+    programs.create_all(engine)
+    log = TransactionLog(engine)
+    give_up(log, engine, forgetful, topic, [1, 2])
+
+    once = IdempotentConsumer(engine, "GROUP")
+    listener = once.listener(lambda message, connection: connection.execute(
+        insert(effects).values(body=message.text())))
+    with TransactionProducer(f"PG_{topic}", check=log.check, namesrv=forgetful.namesrv,
+                             topics=[topic]), \
+            PushConsumer(f"CG_{topic}", topic, listener, namesrv=forgetful.namesrv,
+                         start="first"), Admin(forgetful.namesrv) as admin:
+        killed = killed_everywhere(programs.resume, url, forgetful.namesrv)
+
+        def seen() -> list[str]:
+            log.resume_given_up(admin)      # a question that came too late is asked again
+            with engine.connect() as connection:
+                return sorted(connection.execute(select(effects.c.body)).scalars())
+
+        wait_until(lambda: len(seen()) >= 2, "both messages")
+        wait_until(lambda: not list(admin.pending_transactions(forgetful.broker)), "decisions")
+        wait_until(lambda: log.resume_given_up(admin) == 0, "nothing left to resume")
+        assert seen() == ["1", "2"]
+    assert killed > 6
     engine.dispose()
 
 

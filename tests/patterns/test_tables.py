@@ -13,7 +13,8 @@ def test_tables_have_their_prefix_and_are_made_once(engine: Engine) -> None:
     create_tables(engine)
     create_tables(engine, prefix="other_")
     names = {name.removeprefix("mqcore_") for name in metadata().tables}
-    assert names == {"consumed", "transactions", "pending", "runs", "steps", "outbox", "leases"}
+    assert names == {
+        "consumed", "transactions", "resumed", "pending", "runs", "steps", "outbox", "leases"}
     assert set(inspect(engine).get_table_names()) == {
         prefix + name for prefix in ("mqcore_", "other_") for name in names}
 
@@ -26,7 +27,7 @@ def test_a_migration_can_have_the_same_tables() -> None:
     mock = create_mock_engine("postgresql+psycopg://", lambda statement, *_: made.append(
         str(statement.compile(dialect=mock.dialect))))
     metadata().create_all(mock, checkfirst=False)
-    assert sum("CREATE TABLE" in each for each in made) == 7
+    assert sum("CREATE TABLE" in each for each in made) == 8
     assert any("BIGSERIAL" in each for each in made)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, select
@@ -12,21 +15,35 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, Oper
 from mqcore.client import (
     Admin,
     AsyncTransactionProducer,
+    ClientError,
     ConfigError,
+    ConnectError,
     LocalTransactionState,
     Message,
+    MessageQueue,
+    ReceivedMessage,
+    RocketMQError,
     TransactionProducer,
     assign_message_id,
 )
-from mqcore.client.patterns import RolledBack, TransactionLog, transaction_log
+from mqcore.client.admin import Found
+from mqcore.client.patterns import (
+    RolledBack,
+    TransactionLog,
+    create_tables,
+    metadata,
+    transaction_log,
+)
 from mqcore.testing import Broker
-from tests.patterns.messages import first_deliveries, received
+from mqcore.wire.records import decode_record
+from tests.patterns.messages import first_deliveries, give_up, received
 from tests.patterns.programs import business, orders
 from tests.support.waiting import wait_until
 
 COMMIT, ROLLBACK, UNKNOWN = (
     LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN)
 DAY_MS = 86_400_000
+NOW_MS = round(time.time() * 1_000)
 
 
 @pytest.fixture(autouse=True)
@@ -284,3 +301,89 @@ def test_asyncio_work_that_ends_the_transaction_is_told(engine: Engine, running:
             assert bodies == ["1"]
 
     asyncio.run(scenario())
+
+
+def test_what_a_broker_gave_up_is_asked_about_again_if_it_was_committed(
+    engine: Engine, forgetful: Broker
+) -> None:
+    topic = f"givenup{engine.dialect.name}"
+    log = TransactionLog(engine, grace=0.0)
+    with Admin(forgetful.namesrv) as admin:
+        admin.create_topic(topic, queues=1)
+        give_up(log, engine, forgetful, topic, [1, 2])
+        other = TransactionLog(engine, prefix="other_")
+        create_tables(engine, prefix="other_")
+        assert other.resume_given_up(admin) == 0            # it knows nothing of them
+
+        assert log.resume_given_up(admin, rows_max=1) == 1
+        assert log.resume_given_up(admin) >= 1
+        with TransactionProducer(f"PG_{topic}", check=log.check, namesrv=forgetful.namesrv,
+                                 topics=[topic]):
+            wait_until(lambda: log.resume_given_up(admin) == 0 and not list(
+                admin.pending_transactions(forgetful.broker)), "decisions")
+        assert sorted(first_deliveries(forgetful.namesrv, topic, 2)) == ["1", "2"]
+        assert log.resume_given_up(admin) == 0
+
+
+def test_nothing_is_resumed_where_nothing_was_given_up(engine: Engine, running: Broker) -> None:
+    log = TransactionLog(engine)
+    with Admin(running.namesrv) as admin:
+        assert log.resume_given_up(admin) == 0
+        with pytest.raises(ConfigError, match="rows_max"):
+            log.resume_given_up(admin, rows_max=0)
+    with pytest.raises(ConfigError, match="expected an Admin, not str"):
+        log.resume_given_up("127.0.0.1:9876")   # type: ignore[arg-type]
+
+
+def given_up(number: int, broker: str) -> ReceivedMessage:
+    """One that a broker gave up; two have one store time."""
+    message = received(str(number), position=number)
+    return ReceivedMessage.from_record(
+        replace(decode_record(message.record), store_timestamp_ms=NOW_MS + number // 2),
+        MessageQueue("TRANS_CHECK_MAX_TIME_TOPIC", broker, 0))
+
+
+def test_each_of_many_pages_is_resumed_once_and_what_fails_later(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = TransactionLog(engine)
+    kept = [given_up(number, "away" if number == 5 else "b") for number in range(20)]
+    with engine.begin() as connection:
+        for number in range(19):                # the last one's row is not there
+            log.record(connection, half(str(number)))
+    trouble: dict[str, RocketMQError] = {
+        kept[5].offset_message_id: ConnectError("no connection"),
+        kept[8].offset_message_id: ClientError("no message", 208)}
+    resumed: list[str] = []
+
+    def read(_: Admin, topic: str, *, begin: datetime, count: int) -> Found[ReceivedMessage]:
+        found = [[each for each in kept if each.queue.broker_name == name
+                  and each.store_timestamp_ms >= round(begin.timestamp() * 1_000)]
+                 for name in ("b", "away")]
+        return Found(tuple(each for queue in found for each in queue[:count]),
+                     more=any(len(queue) > count for queue in found))
+
+    def resume(_: Admin, message_id: str, *, broker: str) -> None:
+        if message_id in trouble:
+            raise trouble[message_id]
+        resumed.append(message_id)
+
+    monkeypatch.setattr(transaction_log, "PAGE_ROWS", 3)
+    monkeypatch.setattr(Admin, "read", read)
+    monkeypatch.setattr(Admin, "resume_transaction", resume)
+    admin = Admin("127.0.0.1:1")
+    with pytest.raises(ConnectError):
+        log.resume_given_up(admin)
+    trouble.popitem()
+    with pytest.raises(ConnectError):
+        log.resume_given_up(admin)
+    trouble.clear()
+    assert log.resume_given_up(admin) == 1
+    assert log.resume_given_up(admin) == 0
+    assert sorted(resumed) == sorted(each.offset_message_id for each in kept[:19])
+
+    monkeypatch.setattr(transaction_log, "now_ms", lambda: NOW_MS + 8 * DAY_MS)
+    assert log.purge() == 19
+    with engine.connect() as connection:
+        table = metadata().tables["mqcore_resumed"]
+        assert connection.execute(select(table)).all() == []

@@ -5,7 +5,8 @@ The bytes are those of `mqcore.wire.command.encode` for the same fields (remotin
 """
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Contains, PyDict_GetItem, PyDict_Next, PyDict_SetItem
+from cpython.dict cimport PyDict_GetItem, PyDict_Next, PyDict_SetItem
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy
@@ -14,6 +15,8 @@ from posix.unistd cimport getpid
 from mqcore.endian cimport store_i16, store_i32
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
+from mqcore.client.native.messages cimport MessageCore
+
 import secrets
 from ipaddress import ip_address
 
@@ -21,7 +24,15 @@ from mqcore.client.errors import ConfigError, MessageTooLarge
 from mqcore.wire.codes import FRAME_LENGTH_MAX, VERSION_4_9_8
 from mqcore.wire.fastjson import quote
 from mqcore.wire.ids import local_address, month_start_ms
-from mqcore.wire.properties import DELAY, LENGTH_MAX, TRANSACTION_PREPARED, UNIQ_KEY, WAIT
+from mqcore.wire.properties import (
+    DELAY,
+    KEYS,
+    LENGTH_MAX,
+    TAGS,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+    WAIT,
+)
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -36,12 +47,19 @@ cdef enum:
     COUNTER_MASK = 0xFFFF
     DELTA_MASK = 0x7FFFFFFF
     KEY_TAIL_SIZE = 12                 # hexadecimal digits of time and counter
+    WAIT_TRUE_LENGTH = 9
+    WAIT_FALSE_LENGTH = 10
+    TAGS_LENGTH = 4
+    KEYS_LENGTH = 4
+    UNIQ_KEY_LENGTH = 8
 
 cdef int64_t _FRAME_LENGTH_MAX = FRAME_LENGTH_MAX
 cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
 cdef int64_t _CLOCK_STEP_BACK_MS = 1_000_000
 cdef int64_t _DAYS_32_MS = 32 * 86_400_000
 cdef object _UNIQ_KEY = UNIQ_KEY
+cdef object _TAGS = TAGS
+cdef object _KEYS = KEYS
 cdef object _WAIT = WAIT
 cdef object _DELAY = DELAY
 cdef object _TRANSACTION_PREPARED = TRANSACTION_PREPARED
@@ -81,30 +99,62 @@ cdef object _text_of(object text, const uint8_t** start, Py_ssize_t* size):
         return replaced
 
 
-cdef Py_ssize_t _properties_size(dict properties) except -1:
-    """The length of the properties string; MessageTooLarge, ConfigError."""
-    cdef Py_ssize_t position = 0, total = 0, size = 0
-    cdef PyObject* name_at
-    cdef PyObject* value_at
+cdef Py_ssize_t _name_size(object name) except -1:
+    """The UTF-8 bytes of a property's name; ConfigError."""
+    cdef Py_ssize_t size = 0
     cdef const uint8_t* start = NULL
-    cdef object owner
-    while PyDict_Next(properties, &position, &name_at, &value_at):
-        if <object>value_at is None:
-            continue
-        owner = _text_of(<object>name_at, &start, &size)
-        if memchr(start, 1, size) != NULL or memchr(start, 2, size) != NULL:
-            raise ConfigError(f"property {<object>name_at!r}: expected no characters 1 and 2")
-        total += size + 2
-        owner = _text_of(<object>value_at, &start, &size)
-        if memchr(start, 2, size) != NULL:
-            raise ConfigError(f"property {<object>name_at!r}: expected no characters 1 and 2")
-        total += size
+    cdef object owner = _text_of(name, &start, &size)
+    if memchr(start, 1, size) != NULL or memchr(start, 2, size) != NULL:
+        raise ConfigError(f"property {name!r}: expected no characters 1 and 2")
+    return size
+
+
+cdef Py_ssize_t _value_size(object name, object value) except -1:
+    """The UTF-8 bytes of a property's value; ConfigError."""
+    cdef Py_ssize_t size = 0
+    cdef const uint8_t* start = NULL
+    cdef object owner = _text_of(value, &start, &size)
+    if memchr(start, 2, size) != NULL:
+        raise ConfigError(f"property {name!r}: expected no characters 1 and 2")
+    return size
+
+
+cdef Py_ssize_t _checked_size(Py_ssize_t total) except -1:
+    """That of a properties string; `total` counts a mark behind its last item."""
     if total:
         total -= 1
     if total > _PROPERTIES_LENGTH_MAX:
         raise MessageTooLarge(
             f"properties of {total} bytes: expected at most {_PROPERTIES_LENGTH_MAX}")
     return total
+
+
+cdef Py_ssize_t _properties_size(dict properties) except -1:
+    """The length of the properties string; MessageTooLarge, ConfigError."""
+    cdef Py_ssize_t position = 0, total = 0
+    cdef PyObject* name_at
+    cdef PyObject* value_at
+    while PyDict_Next(properties, &position, &name_at, &value_at):
+        if <object>value_at is not None:
+            total += (_name_size(<object>name_at) + _value_size(<object>name_at, <object>value_at)
+                      + 2)
+    return _checked_size(total)
+
+
+cdef inline Py_ssize_t _item_size(object name, Py_ssize_t name_size, object value) except -1:
+    """What an item takes that a message keeps without a dict; 0 without a value."""
+    return 0 if value is None else name_size + _value_size(name, value) + 2
+
+
+cdef Py_ssize_t _size_of(MessageCore message) except -1:
+    """The length of a message's properties string; MessageTooLarge, ConfigError."""
+    if message.kept is not None:
+        return _properties_size(<dict?>message.kept)
+    return _checked_size(
+        (WAIT_TRUE_LENGTH if message.waits else WAIT_FALSE_LENGTH) + 1
+        + _item_size(_TAGS, TAGS_LENGTH, message.tags_text)
+        + _item_size(_KEYS, KEYS_LENGTH, message.keys_text)
+        + _item_size(_UNIQ_KEY, UNIQ_KEY_LENGTH, message.unique))
 
 
 cdef uint8_t* _put_escaped(uint8_t* at, const uint8_t* start, Py_ssize_t size) noexcept nogil:
@@ -169,6 +219,34 @@ cdef uint8_t* _put_properties(uint8_t* at, dict properties, bint escaped) except
         owner = _text_of(<object>value_at, &start, &size)
         at = _put_escaped(at, start, size) if escaped else _put_bytes(at, start, size)
     return at
+
+
+cdef inline uint8_t* _put_item(
+        uint8_t* at, const char* name, Py_ssize_t name_size, object value) except NULL:
+    """A mark and an item behind others, as it is; nothing without a value."""
+    cdef Py_ssize_t size = 0
+    cdef const uint8_t* start = NULL
+    cdef object owner
+    if value is None:
+        return at
+    at[0] = 2
+    at = _put_bytes(at + 1, <const uint8_t*>name, name_size)
+    at[0] = 1
+    owner = _text_of(value, &start, &size)
+    return _put_bytes(at + 1, start, size)
+
+
+cdef uint8_t* _put_of(uint8_t* at, MessageCore message) except NULL:
+    """A message's properties string as it is."""
+    if message.kept is not None:
+        return _put_properties(at, <dict>message.kept, False)
+    if message.waits:
+        at = _put_bytes(at, <const uint8_t*>b"WAIT\x01true", WAIT_TRUE_LENGTH)
+    else:
+        at = _put_bytes(at, <const uint8_t*>b"WAIT\x01false", WAIT_FALSE_LENGTH)
+    at = _put_item(at, b"TAGS", TAGS_LENGTH, message.tags_text)
+    at = _put_item(at, b"KEYS", KEYS_LENGTH, message.keys_text)
+    return _put_item(at, b"UNIQ_KEY", UNIQ_KEY_LENGTH, message.unique)
 
 
 cdef inline uint8_t* _put(uint8_t* at, bytes text) noexcept:
@@ -264,31 +342,41 @@ cdef class SendFrames:
         return length
 
 
-def batch_item_size(object message) -> int:
+def batch_item_size(MessageCore message not None) -> int:
     """The bytes that a message takes in a batch; raises MessageTooLarge, ConfigError."""
-    cdef dict properties = message.properties
     cdef bytes body = message.body
-    return BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + _properties_size(properties)
+    return BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + _size_of(message)
 
 
 def first_unlike(list messages, Py_ssize_t body_size_max) -> int:
-    """The index of the first message that is not of the kind of the first one: another topic, or
-    WAIT, or no body of 1 to `body_size_max` bytes; their number if there is none."""
+    """The index of the first that is not of the kind of the first message: another topic, or WAIT,
+    or no body of 1 to `body_size_max` bytes, or no message at all; their number without one."""
     cdef Py_ssize_t index
-    cdef PyObject* found
-    cdef object topic = None, wait = None, body
+    cdef MessageCore first = None, message
+    cdef object wait = None, body
     for index in range(len(messages)):
-        message = messages[index]
-        found = PyDict_GetItem(<dict?>message.properties, _WAIT)
-        body = message.body
-        if index == 0:
-            topic = message.topic
-            wait = None if found == NULL else <object>found
-        elif message.topic != topic or (None if found == NULL else <object>found) != wait:
+        if not isinstance(messages[index], MessageCore):
             return index
+        message = <MessageCore>messages[index]
+        if first is None:
+            first, wait = message, message.text(_WAIT)
+        elif message.topic is not first.topic and message.topic != first.topic:
+            return index
+        elif message.kept is None and first.kept is None:
+            if message.waits != first.waits:
+                return index
+        elif message.text(_WAIT) != wait:
+            return index
+        body = message.body
         if type(body) is not bytes or not 0 < PyBytes_GET_SIZE(body) <= body_size_max:
             return index
     return len(messages)
+
+
+cdef bint _ends_batch(MessageCore message) except -1:
+    """Whether no batch may hold it."""
+    return message.kept is not None and (
+        _DELAY in <dict?>message.kept or _TRANSACTION_PREPARED in <dict>message.kept)
 
 
 def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t size_max) -> tuple:
@@ -297,43 +385,45 @@ def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t
     As many as fit into `count_max` and `size_max` bytes, up to one that no batch may hold: with a
     delay, or of a transaction. At least one, whatever it is. Raises MessageTooLarge, ConfigError.
     """
-    cdef Py_ssize_t last = first, size = 0, item_size, properties_size, body_size
+    cdef Py_ssize_t last = first, size = 0, item_size, properties_size, index
     cdef Py_ssize_t count = min(<Py_ssize_t>len(messages), first + count_max)
-    cdef list sizes = []
-    cdef object message
-    cdef dict properties
+    cdef Py_ssize_t* sizes = <Py_ssize_t*>PyMem_Malloc(
+        max(count - first, 1) * sizeof(Py_ssize_t))
+    cdef MessageCore message
     cdef bytes body, made
     cdef uint8_t* at
-    while last < count:
-        message = messages[last]
-        properties = message.properties
-        body = message.body
-        if last > first and (PyDict_Contains(properties, _DELAY)
-                             or PyDict_Contains(properties, _TRANSACTION_PREPARED)):
-            break
-        properties_size = _properties_size(properties)
-        item_size = BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size
-        if size + item_size > size_max and last > first:
-            break
-        size += item_size
-        sizes.append(properties_size)
-        last += 1
-    made = PyBytes_FromStringAndSize(NULL, size)
-    at = <uint8_t*>PyBytes_AS_STRING(made)
-    for index in range(first, last):
-        message = messages[index]
-        properties = message.properties
-        body = message.body
-        body_size = PyBytes_GET_SIZE(body)
-        properties_size = sizes[index - first]
-        store_i32(at, <int32_t>(BATCH_HEAD_SIZE + body_size + 2 + properties_size))
-        store_i32(at + 4, 0)
-        store_i32(at + 8, 0)
-        store_i32(at + 12, message.flag)
-        store_i32(at + 16, <int32_t>body_size)
-        at = _put(at + BATCH_HEAD_SIZE, body)
-        store_i16(at, <int16_t>properties_size)
-        at = _put_properties(at + 2, properties, False)
+    if sizes == NULL:
+        raise MemoryError
+    try:
+        while last < count:
+            message = <MessageCore?>messages[last]
+            body = message.body
+            if last > first and _ends_batch(message):
+                break
+            properties_size = _size_of(message)
+            item_size = BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size
+            if size + item_size > size_max and last > first:
+                break
+            size += item_size
+            sizes[last - first] = properties_size
+            last += 1
+        made = PyBytes_FromStringAndSize(NULL, size)
+        at = <uint8_t*>PyBytes_AS_STRING(made)
+        for index in range(first, last):
+            message = <MessageCore>messages[index]
+            body = message.body
+            properties_size = sizes[index - first]
+            store_i32(at, <int32_t>(
+                BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size))
+            store_i32(at + 4, 0)
+            store_i32(at + 8, 0)
+            store_i32(at + 12, message.flag)
+            store_i32(at + 16, <int32_t>PyBytes_GET_SIZE(body))
+            at = _put(at + BATCH_HEAD_SIZE, body)
+            store_i16(at, <int16_t>properties_size)
+            at = _put_of(at + 2, message)
+    finally:
+        PyMem_Free(sizes)
     return made, last
 
 
@@ -389,31 +479,44 @@ cdef class KeySource:
             self._begin()
         return self._next(now_ms)
 
-    def give(self, dict properties, int64_t now_ms) -> str:
-        """The key of a message with these properties; it gets one unless it has one."""
-        cdef PyObject* found = PyDict_GetItem(properties, _UNIQ_KEY)
+    cdef object _give(self, MessageCore message, int64_t now_ms):
+        cdef PyObject* found
+        cdef dict properties
+        if message.kept is None:
+            if message.unique is None:
+                message.unique = self._next(now_ms)
+            return message.unique
+        properties = <dict?>message.kept
+        found = PyDict_GetItem(properties, _UNIQ_KEY)
         if found != NULL:
             return <object>found
-        if self._pid != getpid():
-            self._begin()
         key = self._next(now_ms)
         PyDict_SetItem(properties, _UNIQ_KEY, key)
         return key
 
-    def give_all(self, list messages, int64_t now_ms) -> list:
-        """The same of many messages: their keys in order."""
-        cdef list keys = []
-        cdef PyObject* found
-        cdef dict properties
+    def give(self, MessageCore message not None, int64_t now_ms) -> str:
+        """The key of a message; it gets one unless it has one."""
         if self._pid != getpid():
             self._begin()
-        for message in messages:
-            properties = message.properties
-            found = PyDict_GetItem(properties, _UNIQ_KEY)
-            if found != NULL:
-                keys.append(<object>found)
-                continue
-            key = self._next(now_ms)
-            PyDict_SetItem(properties, _UNIQ_KEY, key)
-            keys.append(key)
+        return self._give(message, now_ms)
+
+    def give_all(self, list messages, int64_t now_ms) -> list:
+        """The same of many messages: their keys in order.
+
+        Raises ConfigError, MessageTooLarge for one whose flag or properties cannot be sent.
+        """
+        cdef list keys = []
+        cdef MessageCore message
+        cdef int32_t flag
+        if self._pid != getpid():
+            self._begin()
+        for each in messages:
+            message = <MessageCore?>each
+            try:
+                flag = message.flag
+            except (TypeError, OverflowError):
+                raise ConfigError(
+                    f"flag {message.flag!r}: expected a whole number of 32 bits") from None
+            keys.append(self._give(message, now_ms))
+            _size_of(message)
         return keys

@@ -81,6 +81,11 @@ class Tables:
             Column("message_id", _KEY, primary_key=True),
             Column("state", SmallInteger, nullable=False),
             Column("recorded_ms", BigInteger, nullable=False, index=True))
+        self.resumed: Table = self._table(
+            "resumed",
+            Column("half_id", _KEY, primary_key=True),      # the broker's, of what it gave up
+            Column("message_id", _KEY, primary_key=True),
+            Column("resumed_ms", BigInteger, nullable=False, index=True))
         self.pending: Table = self._table(
             "pending",
             Column("message_id", _KEY, primary_key=True), *_message_columns(),

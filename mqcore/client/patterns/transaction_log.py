@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
     case,
+    exists,
     func,
     insert,
     select,
@@ -26,12 +29,15 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from mqcore.client import (
+    Admin,
     AsyncTransactionProducer,
     ClientError,
     ConfigError,
     LocalTransactionState,
     Message,
+    NoRouteError,
     ReceivedMessage,
+    RocketMQError,
     TransactionProducer,
 )
 from mqcore.client.patterns.tables import (
@@ -40,6 +46,7 @@ from mqcore.client.patterns.tables import (
     UNIQ_KEY,
     begin,
     check_connection,
+    check_count,
     check_engine,
     check_key,
     check_seconds,
@@ -55,8 +62,13 @@ LOCK_WAIT_MS = 2_000        # that a check waits for a local transaction which r
 
 COMMITTED, TOMBSTONE, WATERMARK = 1, 2, 3
 _ANSWERS = {COMMITTED: LocalTransactionState.COMMIT, TOMBSTONE: LocalTransactionState.ROLLBACK}
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"   # where brokers put what they asked about too often
+CODE_NO_MESSAGE = 208
+PAGE_ROWS = 500                                 # of that topic's queues, looked at together
 _WATERMARK_ID = "(forgotten)"       # its recorded_ms: no row up to then is sure to be there
 T = TypeVar("T")
+
+log: Final = logging.getLogger("mqcore.client")
 
 
 class RolledBack(ClientError):
@@ -90,6 +102,7 @@ class TransactionLog:
         self._grace = check_seconds(grace, "grace", 0.0, DAY_S)
         self._keep = check_seconds(keep, "keep", 60.0, 3_650 * DAY_S)
         self._table = tables_of(prefix).transactions
+        self._resumed = tables_of(prefix).resumed
 
     def record(self, connection: Connection, message: Message) -> None:
         """Write the row of a half message, in the local transaction that `connection` is in.
@@ -214,7 +227,80 @@ class TransactionLog:
                     message_id=_WATERMARK_ID, state=WATERMARK, recorded_ms=newest))
 
         old = (table.c.recorded_ms < until, table.c.state != WATERMARK)
-        return purge(self._engine, table, *old, rows_max=rows_max, before_step=remember)
+        count = purge(self._engine, table, *old, rows_max=rows_max, before_step=remember)
+        if count < rows_max:
+            resumed = self._resumed
+            purge(self._engine, resumed, resumed.c.resumed_ms < until,
+                  ~exists().where(table.c.message_id == resumed.c.message_id),
+                  rows_max=rows_max - count)
+        return count
+
+    def resume_given_up(self, admin: Admin, *, rows_max: int = 100_000) -> int:
+        """Have the producers asked again about messages that brokers gave up, and whose local
+        transaction is committed; how many. A job for every few minutes.
+
+        admin      of the cluster that the messages were sent to
+        rows_max   at most so many
+        A producer of their group has to run, with `check`: its answer is what lets them be seen.
+        Each record that a broker put aside is resumed once, and once more when a run was killed
+        before it noted that; its message comes twice then, with one message id. What is given up
+        again is a new record. One that its broker has deleted meanwhile is logged. Raises
+        RocketMQError of a broker that did not resume, after the others did; SQLAlchemyError.
+        """
+        if not isinstance(admin, Admin):
+            raise ConfigError(f"admin: expected an Admin, not {type(admin).__name__}")
+        check_count(rows_max, "rows_max", 1, 1_000_000_000)
+        count, failures = 0, dict[str, RocketMQError]()
+        begin_ms: int | None = now_ms() - int(self._keep * 1_000)   # before, no row is there
+        while begin_ms is not None and count < rows_max:
+            try:
+                page = admin.read(GIVEN_UP_TOPIC, count=PAGE_ROWS, begin=datetime.fromtimestamp(
+                    max(0, begin_ms) / 1_000, UTC))
+            except NoRouteError:
+                break                       # no broker ever gave one up
+            failures.update((each.name, each.error) for each in page.unreachable)
+            for message in self._to_resume(page):
+                name = message.queue.broker_name
+                if count == rows_max or name in failures:
+                    continue
+                try:
+                    count += self._resume(admin, message)
+                except RocketMQError as error:
+                    failures[name] = error
+            begin_ms = _next_page_ms(page, begin_ms) if page.more else None
+        for failure in failures.values():
+            raise failure
+        return count
+
+    def _to_resume(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Those whose local transaction is committed, and which were not resumed yet."""
+        found = [(message.offset_message_id, message.properties.get(UNIQ_KEY), message)
+                 for message in messages]
+        table, resumed = self._table, self._resumed
+        with self._engine.connect() as connection:
+            committed = list(connection.execute(select(table.c.message_id).where(
+                table.c.message_id.in_({key for _, key, _ in found}),
+                table.c.state == COMMITTED)).scalars())
+            done = {(row.half_id, row.message_id) for row in connection.execute(
+                select(resumed).where(resumed.c.message_id.in_(committed)))}
+        return [message for half_id, key, message in found
+                if key in committed and (half_id, key) not in done]
+
+    def _resume(self, admin: Admin, message: ReceivedMessage) -> bool:
+        """Have the producers asked about one, and note that; False: the broker has deleted it."""
+        half_id, key = message.offset_message_id, message.properties[UNIQ_KEY]
+        try:
+            admin.resume_transaction(half_id, broker=message.queue.broker_name)
+        except ClientError as error:
+            if error.code != CODE_NO_MESSAGE:
+                raise
+            log.error("the local transaction of %s is committed, and its message is deleted: %s",
+                      key, error)
+            return False
+        with contextlib.suppress(IntegrityError), begin(self._engine) as connection:
+            connection.execute(insert(self._resumed).values(
+                half_id=half_id, message_id=key, resumed_ms=now_ms()))
+        return True
 
     def _has(self, message: Message) -> ColumnElement[bool]:
         return self._table.c.message_id == message.unique_key
@@ -228,3 +314,12 @@ class TransactionLog:
         with self._engine.connect() as connection:
             return connection.execute(select(self._table.c.recorded_ms).where(
                 self._table.c.message_id == _WATERMARK_ID)).scalar_one_or_none() or 0
+
+
+def _next_page_ms(page: Iterable[ReceivedMessage], begin_ms: int) -> int:
+    """Where the next page begins: at the last message of the queue that was cut first."""
+    ends: dict[object, list[int]] = {}
+    for message in page:
+        ends.setdefault(message.queue, []).append(message.store_timestamp_ms)
+    cut = [max(times) for times in ends.values() if len(times) >= PAGE_ROWS]
+    return max(min(cut), begin_ms + 1)
