@@ -40,10 +40,11 @@ class Copying:
     def __init__(self, spark: Any, source: Cluster, target: Cluster, table: Table, *,
                  messages_max: int, sink: Mapping[str, str]) -> None:
         """
+        spark         a session of its own
         messages_max  of a round
         sink          more options of the sink
         """
-        self._spark = spark.newSession()
+        self._spark = spark
         self._spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
         self._source = source
         self._target = target

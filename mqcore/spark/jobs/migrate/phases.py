@@ -22,6 +22,7 @@ from mqcore.spark.jobs.migrate.clusters import Cluster, Settings, paired
 from mqcore.spark.jobs.migrate.copying import Copying
 from mqcore.spark.jobs.migrate.table import Table
 from mqcore.spark.jobs.reconcile import ORIGIN, reconcile
+from mqcore.spark.session import own_session
 from mqcore.wire.codes import DLQ_PREFIX
 
 MESSAGES_MAX: Final = 1_000_000
@@ -129,9 +130,9 @@ class Migration:
 
     @contextmanager
     def _under_way(self, spark: Any) -> Iterator[_Way]:
-        with Cluster("source", self.source).running() as source, Cluster(
+        with own_session(spark) as own, Cluster("source", self.source).running() as source, Cluster(
                 "target", self.target).running() as target:
-            yield _Way(self, spark, source, target)
+            yield _Way(self, own, source, target)
 
 
 class _Way:
