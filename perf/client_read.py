@@ -8,7 +8,7 @@ arrow      Arrow batches of 1 KiB messages: MB/s of bodies
 messages   decoded messages of 128 B, merged by store time: messages/s
 
 Eight queues, RUNS times each; also CPU of this process and of the broker, microseconds a message.
-The broker's settings are its defaults: 32 messages in one pull.
+The broker's settings are its defaults.
 """
 from __future__ import annotations
 

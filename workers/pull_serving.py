@@ -55,6 +55,8 @@ def changeable(settings: Settings) -> dict[str, Any]:
         "memory_bytes_max": store.transfer_memory_bytes_max,
         "disk_count_max": store.transfer_disk_count_max,
         "disk_bytes_max": store.transfer_disk_bytes_max,
+        "replay_count_max": store.transfer_replay_count_max,
+        "replay_bytes_max": store.transfer_replay_bytes_max,
         "long_polling": broker.long_polling_enable, "short_polling_ms": broker.short_polling_ms,
         "delay_level_count": len(settings.delay_levels_ms),
         "transactions_refused": broker.reject_transaction_message,

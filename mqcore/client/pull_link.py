@@ -23,6 +23,8 @@ from mqcore.wire.codes import (
 )
 from mqcore.wire.command import Command, FrameError, decode, encode
 
+FLAG_REPLAYS: Final = 1 << 30       # of a pull's sysFlag: larger answers, of ours (broker.md 6.2)
+
 _BUFFER_BYTES = 1 << 20
 _ROOM_MIN = 256 << 10               # less than that at its end, and what is left moves to its front
 CORK_MAX = 16                       # requests in one write

@@ -16,7 +16,7 @@ from mqcore.client.core.cursor import ANSWERS, Cursor
 from mqcore.client.errors import REFUSED_FOR_NOW, BrokerError, RocketMQError, broker_error
 from mqcore.client.instance import ClientInstance
 from mqcore.client.pool import client_request
-from mqcore.client.pull_link import PullAnswer, PullLink, PullRequest
+from mqcore.client.pull_link import FLAG_REPLAYS, PullAnswer, PullLink, PullRequest
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.tags import Subscription
@@ -143,7 +143,7 @@ class ReadEngine:
             "consumerGroup": self._group, "topic": cursor.topic,
             "queueId": str(cursor.queue.queue_id), "queueOffset": offset,
             "maxMsgNums": str(self._pull_count),
-            "sysFlag": str(_FLAG_SUBSCRIPTION | (_FLAG_SUSPEND if hold else 0)),
+            "sysFlag": str(_FLAG_SUBSCRIPTION | (_FLAG_SUSPEND if hold else FLAG_REPLAYS)),
             "commitOffset": "0", "suspendTimeoutMillis": str(round(SUSPEND_S * 1000)),
             "subscription": self._subscription.expression, "subVersion": "0",
             "expressionType": self._subscription.expression_type,

@@ -30,7 +30,7 @@ from mqcore.wire.tags import SUBSCRIBE_ALL
 
 GROUP = "TOOLS_CONSUMER"            # every broker has it, also where groups are not made on demand
 BUFFER_BYTES = 64 << 20
-PULL_COUNT = 1_024                  # brokers give fewer: their transferred counts and bytes
+PULL_COUNT = 1_024                  # brokers may give fewer: their transferred counts and bytes
 TIMEOUT_S = 30.0
 ROUTE_WAIT_S = 2.0
 ROUTE_LOOK_S = 0.05

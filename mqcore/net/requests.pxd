@@ -56,6 +56,7 @@ cdef struct PullRequest:
     int32_t queue_id
     int64_t offset
     int32_t count_max
+    bint replays                       # it reads what is there, as much as an answer may bring
     int64_t wait_ms                    # how long it may be held; 0: not at all
     bint commits
     int64_t commit_offset

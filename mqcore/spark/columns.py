@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mqcore.client.batches import halves
 from mqcore.client.native.columns import Columns, TooMuch, Want, columns
 from mqcore.spark.errors import OptionError
@@ -20,6 +22,7 @@ log = logging.getLogger("mqcore.spark")
 
 TEXTS = "array<string>"
 MAP = "map<string,string>"
+BROKEN_BODY = "brokenBody"          # as it is stored, where nobody can decompress it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("reconsumeTimes", "int"),
     Column("preparedTransactionOffset", "bigint"),
     Column("gapEnd", "bigint", is_extra=True),
+    Column(BROKEN_BODY, "binary", is_extra=True),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
 BY_LOWER_NAME = {column.name.lower(): column for column in COLUMNS}
@@ -145,7 +149,8 @@ def arrow_schema(picked: Picked) -> Any:
 # -- record batches of stored records --------------------------------------------------------------
 
 _WANTS = {
-    "body": Want.WANT_BODY, "tags": Want.WANT_TAGS, "keys": Want.WANT_KEYS, "msgId": Want.WANT_IDS,
+    "body": Want.WANT_BODY, BROKEN_BODY: Want.WANT_BODY, "tags": Want.WANT_TAGS,
+    "keys": Want.WANT_KEYS, "msgId": Want.WANT_IDS,
     "topic": Want.WANT_TOPICS, "bornHost": Want.WANT_HOSTS, "storeHost": Want.WANT_HOSTS,
 }
 _NUMBERS = {
@@ -201,8 +206,9 @@ class Cutter:
         Bodies come out decompressed; those that cannot be, by nobody, are null. Raises RecordError
         for bytes that are no records, and where a package is missing.
         """
-        made = columns(list(bodies), count, int(self._want), TICKS, broken_is_null=True)
-        if made.body_missing:
+        made = columns(list(bodies), count, int(self._want), TICKS, broken_is_null=True,
+                       broken_stays=BROKEN_BODY in self.picked)
+        if made.body_missing and BROKEN_BODY not in self.picked:
             log.warning("%d of %d messages have bodies that cannot be decompressed: null",
                         made.body_missing, count)
         return self._pa.RecordBatch.from_arrays(
@@ -227,7 +233,12 @@ class Cutter:
                 kind, count, [None, pa.py_buffer(getattr(made, _NUMBERS[name]))])
         if name == "brokerName" or (name == "topic" and topic is not None):
             return pa.repeat(pa.scalar(broker if name == "brokerName" else topic, kind), count)
-        if name == "gapEnd":
+        if name == BROKEN_BODY and made.body_there is not None:
+            broken = (~np.frombuffer(made.body_there, np.uint8)).tobytes()
+            return pa.Array.from_buffers(
+                kind, count, [pa.py_buffer(broken), pa.py_buffer(made.body_ends),
+                              pa.py_buffer(made.body)], count - made.body_missing)
+        if name in ("gapEnd", BROKEN_BODY):
             return pa.nulls(count, kind)
         if name in _TEXTS:
             data, ends = _TEXTS[name]

@@ -87,7 +87,8 @@ class Broker:
             file_entries=self.run.file_entries, connection_max=8, held_max=8,
             body_bytes_max=4096, seed=1, region="R", trace_on=True, idle_ms_max=60_000,
             memory_bytes=1 << 30, memory_count_max=32, memory_bytes_max=1 << 18,
-            disk_count_max=32, disk_bytes_max=1 << 18, long_polling=True, short_polling_ms=1000)
+            disk_count_max=32, disk_bytes_max=1 << 18,
+            replay_count_max=32, replay_bytes_max=1 << 18, long_polling=True, short_polling_ms=1000)
         self.serving.listen(self.other)
 
     def turn(self) -> None:

@@ -13,6 +13,7 @@ from tests.wire_live.peer import pull_fields, send_fields
 from tests.wire_live.state import SUBSCRIPTION_TIME_MS, State
 
 COMMITS, SUSPENDS, HAS_SUBSCRIPTION = 1, 2, 4
+REPLAYS = 1 << 30
 BATCH_MAX = 200
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from mqcore.wire import fastjson
+from mqcore.wire.codes import RequestCode
 from tests.pull.puller import (
     COMMITS,
     HAS_SUBSCRIPTION,
+    REPLAYS,
+    SUSPENDS,
     Puller,
     next_offset,
     numbered,
@@ -157,6 +160,53 @@ def test_of_messages_on_disk_a_pull_takes_8_and_at_most_64_kib(
 
         assert offsets(found) == list(range(given))
         assert next_offset(found) == given
+
+
+@pytest.mark.parametrize(("asked", "size", "given"), [
+    (33, 10, 33), (1024, 10, 100), (1024, 2 * KIB, 59), (1024, 31 * KIB, 4), (1024, 130 * KIB, 1),
+])
+def test_a_pull_that_replays_takes_as_many_as_asked_and_at_most_128_kib(
+    on_disk: MqcoreProcess, puller: Puller, asked: int, size: int, given: int
+) -> None:
+    """On the disk and in memory; 100 are in one file of a queue."""
+    with Puller(on_disk.broker_addr) as far:
+        for one in (puller, far):
+            topic = f"Replayed{asked}-{size}"
+            one.topic(topic, 1)
+            one.batch(topic, numbered(100), b"x" * size)
+
+            found = one.pull(topic, maxMsgNums=asked, sysFlag=HAS_SUBSCRIPTION | REPLAYS)
+
+            assert offsets(found) == list(range(given))
+            assert next_offset(found) == given
+            assert sum(record.size for record in records(found)) <= max(
+                128 * KIB, records(found)[0].size)
+
+
+def test_a_pull_that_replays_and_waits_gets_what_comes(puller: Puller, topic: str) -> None:
+    waiting = puller.ask_to_pull(
+        topic, sysFlag=HAS_SUBSCRIPTION | REPLAYS | SUSPENDS, suspendTimeoutMillis=30_000)
+    puller.batch(topic, numbered(1))
+
+    assert offsets(puller.answer_to(waiting)) == [0]
+
+
+def test_limits_of_replays_are_changed_while_the_broker_runs(puller: Puller, topic: str) -> None:
+    puller.batch(topic, numbered(60))
+
+    def change(count: int) -> None:
+        body = f"store.transfer_replay_count_max={count}".encode()
+        assert puller.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body).code == 0
+
+    def replayed() -> int:
+        return len(offsets(puller.pull(topic, maxMsgNums=1024, sysFlag=HAS_SUBSCRIPTION | REPLAYS)))
+
+    assert replayed() == 60
+    change(40)
+    try:
+        wait_until(lambda: replayed() == 40, "the smaller limit")
+    finally:
+        change(1_024)
 
 
 def test_a_consumer_far_behind_is_told_the_group_s_broker_for_slow_ones(

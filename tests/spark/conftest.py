@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mqcore.client.admin import Admin
 from tests.interop.toolchain import unavailable
 from tests.spark.world import World
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
@@ -64,3 +65,12 @@ def world(spark: object, broker: MqcoreProcess) -> Iterator[World]:
     """The session and the broker, and what tests do with both."""
     with World(spark, broker.namesrv_addr) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
+    """An empty cluster, and who administers it."""
+    with (mqcore_up(tmp_path_factory.mktemp("target"), {"broker.name": "new-a"}) as started,
+          Admin(namesrv=started.namesrv_addr) as admin):
+        admin.namesrv = started.namesrv_addr            # type: ignore[attr-defined]
+        yield admin

@@ -1,26 +1,19 @@
 """The job `archive`: topics are in a table, each message once."""
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
-from mqcore.bench.cpu import process_tree
 from mqcore.client.message import MessageQueue
 from mqcore.spark import read_lake
 from mqcore.spark.lake.opening import open_table
+from tests.spark.drivers import killed
 from tests.spark.test_kills import killed_when
 from tests.spark.world import World
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import free_broker_port, free_port
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
-HELD = ROOT / "tests/spark/programs/held"
 KEY = ["topic", "brokerName", "queueId", "queueOffset"]
 
 
@@ -58,32 +51,13 @@ def test_each_message_is_in_the_table_once_bit_for_bit(world, tmp_path):
         assert 0 < world.admin.committed(f"archive-{topic}", queue) < world.admin.max_offset(queue)
 
 
-def killed_in_its_commits(world, topic, folder, names):
-    """A driver that is killed, and all its processes, when tables are about to be changed, or just
-    were: see tests/spark/programs/held."""
-    log = folder / "driver.log"
-    with log.open("wb") as output:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.programs.archive_tables", world.namesrv, topic,
-             str(folder), *names], cwd=ROOT, stdout=output, stderr=output,
-            env={**os.environ, "PYTHONPATH": f"{HELD}:{ROOT}"})
-    try:
-        wait_until(lambda: driver.poll() is not None or all(
-            (folder / name / "held").exists() for name in names), "commits are held", 240)
-        assert driver.poll() is None, log.read_text()
-    finally:
-        if driver.poll() is None:
-            for pid in process_tree(driver.pid):
-                os.kill(pid, signal.SIGKILL)
-        driver.wait()
-
-
 def test_a_driver_killed_before_and_after_the_commit_costs_nothing(world, tmp_path):
     topic = world.topic(2)
     world.send(topic, 300)
     names = ["parquet-before", "delta-after", "iceberg-after"]
 
-    killed_in_its_commits(world, topic, tmp_path, names)
+    killed("archive_tables", world.namesrv, topic, str(tmp_path), *names, folder=tmp_path,
+           when=lambda: all((tmp_path / name / "held").exists() for name in names))
     tables = [open_table(tmp_path / name, name.partition("-")[0]) for name in names]
     assert [table.exists() and table.state().rows for table in tables] == [False, 300, 300]
     files = [len(list(table.root.rglob("mq-*.parquet"))) for table in tables]

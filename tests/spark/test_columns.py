@@ -49,12 +49,18 @@ def cut(picked: Picked, records: list[Record] = RECORDS, **given: str | None) ->
 def test_a_body_that_nobody_can_decompress_is_null_and_the_others_are_there():
     """Any producer can send one: it may stop no stream."""
     flag = compress(b"")[1]
-    rows = cut(all_columns(), [
+    broken = [(8, b"this is no zlib", flag), (9, compress(b"x" * 99)[0][:-3], flag),
+              (10, compress(b"x" * (80 << 20))[0], flag), (11, b"x", flag | 0x600)]
+    records = [
         BASE, *(replace(BASE, queue_offset=offset, body=body, sys_flag=sys_flag, topic="päid")
-                for offset, body, sys_flag in (
-                    (8, b"this is no zlib", flag), (9, compress(b"x" * 99)[0][:-3], flag),
-                    (10, compress(b"x" * (80 << 20))[0], flag), (11, b"x", flag | 0x600))),
-        replace(RECORDS[2], queue_offset=12)])
+                for offset, body, sys_flag in broken), replace(RECORDS[2], queue_offset=12)]
+    rows = cut(all_columns(), records)
+    asked = cut(picked_by_names("brokenBody,body,queueId"), records)
+    alone = cut(picked_by_names("brokenBody"), RECORDS)
+
+    assert [row["brokenBody"] for row in asked] == [None, *(body for _, body, _ in broken), None]
+    assert [row["body"] for row in asked] == [row["body"] for row in rows]
+    assert alone == [{"brokenBody": None}] * len(RECORDS)
 
     assert [row["body"] for row in rows] == [b"one", *[None] * 4, b"z" * 5_000]
     assert [row["topic"] for row in rows] == ["orders", *["päid"] * 5]

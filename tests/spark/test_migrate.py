@@ -1,7 +1,6 @@
 """The job `migrate`: from a broker to another, with all that its clients go by."""
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from mqcore.client import Message, Producer
 from mqcore.client.admin import Admin
 from mqcore.client.message import MessageQueue
 from tests.spark.world import KeptSession, World
-from tests.support.mqcore_process import mqcore_up
 
 COUNT = 900
 
@@ -20,15 +18,6 @@ def migration(world: World, target: str, state: Path, **more: Any) -> Any:
     from mqcore.spark.jobs.migrate import Migration
 
     return Migration({"nameServer": world.namesrv}, {"nameServer": target}, state, **more)
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
-    """An empty cluster, and who administers it."""
-    with (mqcore_up(tmp_path_factory.mktemp("target"), {"broker.name": "new-a"}) as started,
-          Admin(namesrv=started.namesrv_addr) as admin):
-        admin.namesrv = started.namesrv_addr            # type: ignore[attr-defined]
-        yield admin
 
 
 def rows(frame: Any) -> list[tuple[Any, ...]]:

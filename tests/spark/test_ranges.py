@@ -56,6 +56,13 @@ def test_requests_are_on_their_way_together_and_few_are_wasted():
     assert broker.answers < 4_000 / 8 * 1.3
 
 
+def test_answers_of_any_size_are_soon_asked_for():
+    broker = FakeBroker(range(10_000), count_max=1_000)
+
+    assert read(broker, 0, 10_000, in_flight=4) == (list(range(10_000)), [])
+    assert broker.answers < 40
+
+
 def test_a_connection_that_breaks_costs_nothing_but_time():
     broker = FakeBroker(range(600), breaks_after=11)
 

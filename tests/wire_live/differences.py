@@ -181,6 +181,11 @@ TABLE = (
         "others wait while a pull is answered",
     ),
     Difference(
+        "bit 30 of a pull's sysFlag", "means nothing", "a reader that replays: its answers have up"
+        " to 1,024 messages and 128 KiB, old messages or not", "8 old messages in an answer, or 32,"
+        " are a call for little; readers of ours say it, to stock brokers, too",
+    ),
+    Difference(
         "answers that nobody reads", "kept, however many", "requests are not read while 1 MiB of"
         " answers waits; above 32 MiB the connection is closed", "memory is bounded",
     ),

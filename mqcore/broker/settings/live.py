@@ -38,6 +38,7 @@ LIVE = frozenset((
     "store.sync_flush_timeout_ms", "store.checkpoint_interval_ms",
     "store.transfer_memory_bytes_max", "store.transfer_memory_count_max",
     "store.transfer_disk_bytes_max", "store.transfer_disk_count_max",
+    "store.transfer_replay_bytes_max", "store.transfer_replay_count_max",
     "store.memory_ratio_percent", "store.delete_when_hours", "store.reserved_hours",
     "store.disk_used_max_percent", "store.disk_clean_percent", "store.disk_clean_enable",
     "store.disk_refuse_percent", "store.clean_interval_ms", "store.clean_pause_ms",

@@ -114,6 +114,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     transfer_memory_count_max: Positive = 32
     transfer_disk_bytes_max: Positive = 65_536
     transfer_disk_count_max: Positive = 8
+    transfer_replay_bytes_max: Annotated[int, Meta(ge=1, le=8 * MIB)] = 131_072
+    transfer_replay_count_max: Positive = 1_024
     memory_ratio_percent: Annotated[int, Meta(ge=0, le=100)] = 40
     delete_when_hours: tuple[Hour, ...] = (4,)
     reserved_hours: Annotated[int, Meta(ge=0, le=1_000_000)] = 72

@@ -332,7 +332,8 @@ class TooMuch(RecordError):
 
 
 def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
-            int64_t ticks=1, int64_t inflated_max=INFLATED_BYTES_MAX, bint broken_is_null=False):
+            int64_t ticks=1, int64_t inflated_max=INFLATED_BYTES_MAX, bint broken_is_null=False,
+            bint broken_stays=False):
     """
     The columns of the records in `bodies` (buffers), which are `row_count` together.
 
@@ -340,6 +341,7 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
     ticks  of the times, in a millisecond
     inflated_max  bytes of bodies that were compressed, together; one alone may have more
     broken_is_null  a body that cannot be decompressed is missing (body_there), and no error
+    broken_stays    its bytes are there as they are stored, though it counts as missing
 
     Bodies come out decompressed; of properties whose names or values are no UTF-8 the broken bytes
     are replaced, and of those with one name the last counts. Raises RecordError for bytes that are
@@ -381,7 +383,8 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
                 except BrokenBody:
                     if not broken_is_null:
                         raise
-                    rows[index].body_length = 0
+                    if not broken_stays:
+                        rows[index].body_length = 0
                     special[index] = special[index] & ~1 | 8
                     made.body_missing += 1
                 if special[index] & 1:

@@ -135,6 +135,7 @@ cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker) noexcept no
         return BROKEN
     pull.wait_ms = wait_ms
     pull.commits = False
+    pull.replays = False
     pull.brings_filter = True
     pull.filter_type.length = pull.filter.length = -1
     return serve_pull(s.pulls, c, &pull, False)

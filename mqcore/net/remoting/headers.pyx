@@ -40,6 +40,7 @@ cdef enum:
     PULL_COMMITS = 1                   # sysFlag bits (remoting.md 4.2.1)
     PULL_SUSPENDS = 2
     PULL_HAS_SUBSCRIPTION = 4
+    PULL_REPLAYS = 1 << 30             # of ours (remoting.md 4.2.1)
 
 
 cdef bint read_i32(const Text* text, int32_t* value) noexcept nogil:
@@ -95,6 +96,7 @@ cdef bint read_pull(const Request* request, PullRequest* pull) noexcept nogil:
     if not sys_flag & PULL_SUSPENDS:
         pull.wait_ms = 0
     pull.commits = sys_flag & PULL_COMMITS != 0
+    pull.replays = sys_flag & PULL_REPLAYS != 0
     pull.brings_filter = sys_flag & PULL_HAS_SUBSCRIPTION != 0
     pull.filter_type = fields[PULL_EXPRESSION_TYPE]
     pull.filter = fields[PULL_SUBSCRIPTION]

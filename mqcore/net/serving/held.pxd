@@ -19,7 +19,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.net.serving.held_lists cimport Held
-from mqcore.net.serving.scan cimport Puller
+from mqcore.net.serving.scan cimport Portion, Puller
 from mqcore.net.serving.wanted cimport Wanted
 from mqcore.net.transport.transport cimport Connection
 
@@ -30,7 +30,7 @@ cdef struct PullPlace:             # what of a pull its waiting needs
     int32_t queue_id
     uint64_t queue_hash
     int64_t offset
-    int32_t count_max
+    Portion portion
 
 # Its memory; False: there is none.
 cdef bint held_open(Held* h) noexcept nogil

@@ -189,7 +189,7 @@ cdef HeldPull* keep(Held* h, Connection* c, const Puller* puller, const PullPlac
     held.queue_id = place.queue_id
     held.topic_length = <uint8_t>place.topic_length
     memcpy(held.topic, place.topic, place.topic_length)
-    held.count_max = place.count_max
+    held.portion = place.portion
     held.offset = place.offset
     held.cursor = place.offset
     held.cold_job = 0
@@ -251,7 +251,7 @@ cdef bint settle_cold(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     cdef int64_t first = load_i64_acquire(&queue.min_offset)
     cdef int64_t began = h.transport.work
     cdef Found found
-    scan(h.reading, held.queue, held.cursor, end, held.count_max, &held.match,
+    scan(h.reading, held.queue, held.cursor, end, &held.portion, &held.match,
          held.cold_rounds < COLD_ROUNDS_MAX, &found)
     work_charge(h.transport, c, began)
     held.cursor += found.examined
@@ -305,7 +305,7 @@ cdef bint look_further(Held* h, Connection* c, HeldPull* held, int64_t end) noex
             put_off(h, c, held)
             work_later(h.transport, c)
             return False
-        scan(h.reading, held.queue, held.cursor, end, held.count_max, &held.match, False, &found)
+        scan(h.reading, held.queue, held.cursor, end, &held.portion, &held.match, False, &found)
         held.cursor += found.examined
         if found.count > 0:
             answer_pull(h.reading, c, &held.puller, CODE_FOUND, "FOUND", held.cursor,

@@ -4,7 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
-from mqcore.net.serving.scan cimport Puller, Reading
+from mqcore.net.serving.scan cimport Portion, Puller, Reading
 from mqcore.net.serving.wanted cimport Match, Wants
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.shm.ring cimport Ring
@@ -31,7 +31,7 @@ cdef struct HeldPull:
     int32_t queue_id
     uint8_t topic_length
     uint8_t[TOPIC_LENGTH_MAX] topic
-    int32_t count_max
+    Portion portion
     int64_t offset                     # that was asked for
     int64_t cursor                     # entries below it were looked at and did not match
     int64_t deadline_ms                # steady clock

@@ -15,6 +15,7 @@ class ServingLoop:
     def configure(
         self, *, region: str, trace_on: bool, idle_ms_max: int, memory_bytes: int,
         memory_count_max: int, memory_bytes_max: int, disk_count_max: int, disk_bytes_max: int,
+        replay_count_max: int, replay_bytes_max: int,
         long_polling: bool, short_polling_ms: int, delay_level_count: int = 18,
         transactions_refused: bool = False, filters_enabled: bool = False,
         filter_retry: bool = False, slave_read: bool = False, accept_sends_from_ms: int = 0,

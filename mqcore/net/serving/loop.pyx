@@ -351,7 +351,7 @@ cdef class ServingLoop:
 
     def configure(self, *, str region, bint trace_on, int64_t idle_ms_max, int64_t memory_bytes,
                   int memory_count_max, int memory_bytes_max, int disk_count_max,
-                  int disk_bytes_max, bint long_polling, int64_t short_polling_ms,
+                  int disk_bytes_max, int replay_count_max, int replay_bytes_max, bint long_polling, int64_t short_polling_ms,
                   int delay_level_count=18, bint transactions_refused=False,
                   bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
                   int64_t accept_sends_from_ms=0, tuple address_limits=(), tuple account_limits=(),
@@ -371,6 +371,8 @@ cdef class ServingLoop:
         s.reading.memory_bytes_max = memory_bytes_max
         s.reading.disk_count_max = disk_count_max
         s.reading.disk_bytes_max = disk_bytes_max
+        s.reading.replay_count_max = replay_count_max
+        s.reading.replay_bytes_max = replay_bytes_max
         s.pulls.long_polling = long_polling
         s.pulls.short_polling_ms = short_polling_ms
         s.sends.delay_level_count = delay_level_count

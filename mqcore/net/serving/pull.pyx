@@ -75,11 +75,11 @@ cdef int look_inside(Pulls* p, Connection* c, const Puller* puller, const PullRe
                      int64_t max_offset) noexcept nogil:
     """The offset is in the queue's range: walk, and answer with what is there."""
     cdef Found found
-    scan(p.reading, place.queue, f.offset, max_offset, place.count_max, &wanted.match, True, &found)
+    scan(p.reading, place.queue, f.offset, max_offset, &place.portion, &wanted.match, True, &found)
     if found.count == 0 and found.cold_job:
         if hold_cold(p.held, c, puller, place, wanted, f.offset + found.examined, found.cold_job):
             return HANDLED
-        scan(p.reading, place.queue, f.offset, max_offset, place.count_max, &wanted.match, False, &found)
+        scan(p.reading, place.queue, f.offset, max_offset, &place.portion, &wanted.match, False, &found)
     if found.count > 0:
         answer_pull(p.reading, c, puller, CODE_FOUND, "FOUND", f.offset + found.examined, min_offset,
                     max_offset, &found)
@@ -107,7 +107,8 @@ cdef int look_up(Pulls* p, Connection* c, const Puller* puller, const PullReques
     place.queue_hash = queue_hash(name_hash(f.topic, f.topic_length, 0), f.queue_id)
     place.queue = queue_find(p.shm, f.topic, f.topic_length, f.queue_id, place.queue_hash)
     place.offset = f.offset
-    place.count_max = max(min(f.count_max, PULL_RANGES_MAX), 1)        # none or fewer mean one
+    place.portion.count_max = max(min(f.count_max, PULL_RANGES_MAX), 1)    # none or fewer mean one
+    place.portion.replays = f.replays
     if place.queue >= 0:
         max_offset = load_i64_acquire(&p.shm.queues[place.queue].max_offset)
         min_offset = load_i64_acquire(&p.shm.queues[place.queue].min_offset)

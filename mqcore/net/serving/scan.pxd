@@ -3,6 +3,8 @@
 #   N10  One look at a queue ends when its allowance is used up, after one entry at least. What it
 #        has found is the answer; a pull that has found nothing yet is answered with where to go on
 #        (code 20), and a held one goes on from its cursor, when its connection's turn comes again.
+#   N17  An answer brings one message, or messages within the limits for what is in memory, for what
+#        is on the disk, or for replays; these only while memory is not short (N13).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.requests cimport Asker
@@ -38,6 +40,12 @@ cdef struct Reading:                   # what this process reads of the store
     int32_t memory_bytes_max
     int32_t disk_count_max
     int32_t disk_bytes_max
+    int32_t replay_count_max
+    int32_t replay_bytes_max
+
+cdef struct Portion:                   # what one answer may bring
+    int32_t count_max                  # at most PULL_RANGES_MAX
+    bint replays                       # by the limits for replays (N17)
 
 cdef struct Puller:                    # how a pull is answered
     Asker asker
@@ -61,7 +69,7 @@ cdef struct Found:                    # what one look at a queue gave
 
 # Walk the queue from `offset` on, up to `end`, until the batch is full or enough was looked at.
 # patient: what is not in memory is asked for (cold.pxd), and the walk ends before it.
-cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, int32_t count_max,
+cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Portion* portion,
                const Match* match, bint patient, Found* found) noexcept nogil
 # Why a pull that has found nothing is answered with an error: `unreadable` or `damaged` is set.
 cdef const char* scan_trouble(const Found* found) noexcept nogil

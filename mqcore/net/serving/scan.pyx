@@ -35,6 +35,7 @@ from mqcore.net.serving.cold cimport (
     cold_resident,
 )
 from mqcore.net.serving.peer cimport peer_of
+from mqcore.net.transport.transport cimport OUT_HIGH_BYTES
 from mqcore.net.transport.work cimport LATE_SLICE_WORK, TURN_WORK
 from mqcore.shm.filters cimport FilterView
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
@@ -151,12 +152,14 @@ cdef bint record_wanted(Reading* r, int32_t queue, const uint8_t* record, int32_
 
 
 cdef inline bint batch_is_full(Reading* r, const Found* found, int32_t size, bint on_disk,
-                               int32_t count_max) noexcept nogil:
+                               const Portion* portion) noexcept nogil:
     """Never before the first message (store.md 10 step 3)."""
     if found.count == 0:
         return False
-    if found.count >= count_max or found.count >= PULL_RANGES_MAX:
+    if found.count >= portion.count_max:
         return True
+    if portion.replays and r.transport.out_high == OUT_HIGH_BYTES:
+        return found.bytes + size > r.replay_bytes_max or found.count >= r.replay_count_max
     if on_disk:
         return found.bytes + size > r.disk_bytes_max or found.count >= r.disk_count_max
     return found.bytes + size > r.memory_bytes_max or found.count >= r.memory_count_max
@@ -295,10 +298,16 @@ cdef int64_t allowance(const Transport* t) noexcept nogil:
     return max(<int64_t>LOOK_LEAST_WORK, min(<int64_t>LOOK_MOST_WORK, left))
 
 
-cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, int32_t count_max,
+cdef inline int32_t largest_count(const Reading* r, const Portion* portion) noexcept nogil:
+    if portion.replays:
+        return r.replay_count_max
+    return max(r.memory_count_max, r.disk_count_max)
+
+
+cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Portion* portion,
                const Match* match, bint patient, Found* found) noexcept nogil:
     cdef int64_t log_end = load_i64_acquire(&r.shm.log.published)
-    cdef int64_t limit = min(<int64_t>max(SCAN_LEAST, count_max), end - offset)
+    cdef int64_t limit = min(<int64_t>max(SCAN_LEAST, portion.count_max), end - offset)
     cdef int64_t skip_until = 0
     cdef int64_t work_end = r.transport.work + allowance(r.transport)                   # N10
     cdef int32_t got, i, part = SCAN_ENTRIES_MAX
@@ -314,7 +323,7 @@ cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, int32_t c
     extension_fresh(&r.extension)
     patient = patient and r.cold_reader != NULL
     if match.kind == SUBSCRIPTION_ALL and not match.by_origin:
-        part = max(min(count_max, max(r.memory_count_max, r.disk_count_max)), 1) + 1
+        part = min(portion.count_max, largest_count(r, portion)) + 1
     while found.examined < limit:
         part = <int32_t>min(<int64_t>min(part, SCAN_ENTRIES_MAX), limit - found.examined)
         got = read_entries(r, queue, offset + found.examined, part,
@@ -326,7 +335,7 @@ cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, int32_t c
             item = entry_decode(r.entries + i * CQ_ENTRY_SIZE)
             found.far = log_end - item.log_position > r.memory_bytes
             if item.log_position >= skip_until:
-                if batch_is_full(r, found, item.record_size, found.far, count_max):
+                if batch_is_full(r, found, item.record_size, found.far, portion):
                     return
                 if not entry_wanted(r, queue, item.tag_code, match):
                     found.gone = False                                   # the last reason counts

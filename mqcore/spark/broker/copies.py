@@ -18,11 +18,12 @@ from mqcore.spark.broker.catalog import READ_GROUP, Catalog
 from mqcore.spark.broker.outbox import Chunk
 from mqcore.spark.broker.ranges import Missing, Range, RangeReader
 from mqcore.spark.broker.rows import Group
+from mqcore.spark.columns import BROKEN_BODY, Cutter, picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.options import Options, client_config
 from mqcore.wire.codes import RETRY_PREFIX
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED
-from mqcore.wire.records import Record, decode_batch, decode_records
+from mqcore.wire.records import COMPRESSION_MASK, FLAG_COMPRESSED, decode_batch
 from mqcore.wire.tags import parse_subscription
 
 # Properties of a copy: where it was.
@@ -32,6 +33,7 @@ ORIGIN_QUEUE_ID: Final = "MQCORE_ORIGIN_QUEUE_ID"
 ORIGIN_OFFSET: Final = "MQCORE_ORIGIN_OFFSET"
 ORIGIN_STORE_TIME: Final = "MQCORE_ORIGIN_STORE_TIME"       # milliseconds since 1970
 ORIGIN_BORN_HOST: Final = "MQCORE_ORIGIN_BORN_HOST"         # address:port
+ORIGIN_BODY: Final = "MQCORE_ORIGIN_BODY"                   # of one that nobody can decompress
 
 COLUMNS_NEEDED: Final = {           # that rows have, besides what every sink takes
     "properties": "map<string,string>", "queueId": "int", "queueOffset": "bigint",
@@ -89,11 +91,13 @@ class Copies:
         return replace(group, batch=group.batch.slice(begin))
 
     def runs(self, batch: Any) -> Iterator[tuple[int, int]]:
-        """Rows that one request can have: of one born time and count of tries."""
+        """Rows that one request can have: of one born time and count of tries; or a broken one."""
         if not batch.num_rows:
             return
         born, tries = self._born_ms(batch), _numbers(batch, "reconsumeTimes")
-        ends = np.flatnonzero((np.diff(born) != 0) | (np.diff(tries) != 0)) + 1
+        broken = _broken(batch)
+        ends = np.flatnonzero((np.diff(born) != 0) | (np.diff(tries) != 0)
+                              | broken[1:] | broken[:-1]) + 1
         begin = 0
         for end in [*ends.tolist(), batch.num_rows]:
             yield begin, end
@@ -105,7 +109,12 @@ class Copies:
         chunk.first, chunk.last = str(offsets[begin]), str(offsets[end - 1])
         chunk.born_ms = int(self._born_ms(batch)[begin])
         chunk.reconsumed = int(_numbers(batch, "reconsumeTimes")[begin])
-        if is_alone(chunk.topic) or (chunk.count == 1 and len(chunk.body) > ALONE_BYTES):
+        is_broken = bool(_broken(batch)[begin])
+        if is_broken:                   # with its bytes goes what says how they are to be read
+            chunk.sys_flag = int(_numbers(batch, "sysFlag")[begin]) & (
+                FLAG_COMPRESSED | COMPRESSION_MASK)
+        if is_broken or is_alone(chunk.topic) or (
+                chunk.count == 1 and len(chunk.body) > ALONE_BYTES):
             item = decode_batch(chunk.body)[0]
             chunk.body, chunk.flag = item.body, item.flag
             chunk.properties = {name: value for name, value in item.properties.items()
@@ -134,9 +143,9 @@ class Copies:
         end = self._catalog.ends([queue])[queue]
         for count in LOOK_BACK:
             begin = max(end - count, 0)
-            for record in reversed(self._records(queue, begin, end)):
-                said = record.properties.get(ORIGIN_OFFSET, "")
-                if said.isdigit() and _origin(record.properties) == origin:
+            for properties in reversed(self._properties(queue, begin, end)):
+                said = properties.get(ORIGIN_OFFSET, "")
+                if said.isdigit() and _origin(properties) == origin:
                     return int(said)
             if begin == 0:
                 return None
@@ -149,7 +158,8 @@ class Copies:
             raise SparkSourceError(f"others write to {queue}: the last {LOOK_BACK[-1]} messages are"
                                    " no copies, and it cannot be told what is stored; run again")
 
-    def _records(self, queue: MessageQueue, begin: int, end: int) -> list[Record]:
+    def _properties(self, queue: MessageQueue, begin: int, end: int) -> list[dict[str, str]]:
+        """Of the messages there; nobody looks at their bodies."""
         topic = self._catalog.wrap(queue.topic)
 
         def locate() -> str:
@@ -160,11 +170,31 @@ class Copies:
             client_config(self._options), locate, Range(queue, begin, end), topic,
             parse_subscription("", "*"), group=READ_GROUP, in_flight=PULLS,
             timeout=self._options["timeout"])
-        found: list[Record] = []
-        for piece in reader:
-            if not isinstance(piece, Missing):
-                found += decode_records(piece.records)
-        return found
+        cutter = Cutter(picked_by_names("properties"))
+        return [dict(said) for piece in reader if not isinstance(piece, Missing)
+                for said in cutter.cut([piece.records], piece.count, broker=None)[0].to_pylist()]
+
+
+def plain(group: Group) -> Group:
+    """The rows with the bodies that are sent. Raises SparkSourceError for those that have none."""
+    import pyarrow.compute as pc
+
+    batch, body = group.batch, group.batch.schema.get_field_index("body")
+    if BROKEN_BODY in batch.schema.names:
+        batch = batch.set_column(body, "body", pc.coalesce(batch["body"], batch[BROKEN_BODY]))
+    if batch["body"].null_count:
+        row = batch["body"].is_null().index(True).as_py()
+        raise SparkSourceError(
+            f"nobody can decompress the body of the message that goes to {group.queue} from offset"
+            f" {batch['queueOffset'][row]}: --broken raw copies such bodies as they are stored")
+    return replace(group, batch=batch)
+
+
+def _broken(batch: Any) -> Any:
+    """Which rows' bodies are as they are stored, since nobody can decompress them."""
+    if BROKEN_BODY not in batch.schema.names:
+        return np.zeros(batch.num_rows, bool)
+    return batch[BROKEN_BODY].is_valid().to_numpy(zero_copy_only=False)
 
 
 def is_alone(topic: str) -> bool:

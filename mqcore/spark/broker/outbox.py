@@ -66,6 +66,7 @@ class Chunk:
     queue       where it has to go; None: to any queue
     born_ms     of all of them; None: now
     reconsumed  how often they were tried
+    sys_flag    how the one message is compressed
     """
 
     number: int
@@ -79,6 +80,7 @@ class Chunk:
     flag: int = 0
     born_ms: int | None = None
     reconsumed: int = 0
+    sys_flag: int = 0
     tries: int = 0
     is_stored: bool = False
     link: Link | None = None
@@ -190,11 +192,12 @@ class Outbox:
                     default_queue_count=TEMPLATE_QUEUE_COUNT,
                     language=LanguageCode(self._config.language).name)
             out = bytearray()
-            frames.put(out, int(code), opaque, queue.queue_id, 0, born_ms, chunk.flag, properties,
-                       chunk.body, is_batch, False)
+            frames.put(out, int(code), opaque, queue.queue_id, chunk.sys_flag, born_ms, chunk.flag,
+                       properties, chunk.body, is_batch, False)
             return out
         ext = send_fields(self._group, chunk.topic, queue, encode_properties(properties),
-                          born_ms=born_ms, flag=chunk.flag, is_batch=is_batch,
+                          born_ms=born_ms, flag=chunk.flag, sys_flag=chunk.sys_flag,
+                          is_batch=is_batch,
                           reconsume_times=str(chunk.reconsumed),
                           reconsume_times_max=str(_I32_MAX) if chunk.reconsumed else None)
         command = client_request(code, ext, chunk.body)

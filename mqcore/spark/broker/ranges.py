@@ -1,9 +1,10 @@
 """
 Reads a range of a queue's offsets with many pulls on their way at a time.
 
-A broker answers with as many messages as it likes: 32 as a rule, 8 of old ones. So the range is cut
-into segments of about what an answer brings; each has one request on its way, and asks again for
-what an answer left open. Segments are handed out in order.
+A broker answers with as many messages as it likes: stock with 32 as a rule, 8 of old ones, ours
+with up to 128 KiB, since each pull says that it replays. So the range is cut into segments of about
+what an answer brings; each has one request on its way, and asks again for what an answer left open.
+Segments are handed out in order.
 
 Invariant: each offset of the range is in what one piece covers, in order; what is not there is in a
 `Missing`.
@@ -28,7 +29,7 @@ from mqcore.client.errors import (
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import scan
 from mqcore.client.pool import client_request
-from mqcore.client.pull_link import PullRequest
+from mqcore.client.pull_link import FLAG_REPLAYS, PullRequest
 from mqcore.spark.broker.link import Answer, Link, keep_link, open_link, prepare
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext
@@ -36,13 +37,14 @@ from mqcore.wire.records import RecordError
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription
 
 FIRST_STEP = 32                     # offsets of a segment, before an answer said how many it brings
+FIRST_ANSWERS = 4                   # full ones before larger segments are tried, at first
 STEP_MAX = 8_192
 PULL_COUNT_MAX = 1_024
-FULL_ANSWERS = 128                  # of segments in a row, before larger ones are tried
+FULL_ANSWERS = 128                  # the same once an answer has left something open
 PAUSE_S = 0.05                      # before a question is asked again
 PAUSE_MAX_S = 1.0
 
-_FLAG_SUBSCRIPTION = 0x4
+_FLAGS = 0x4 | FLAG_REPLAYS         # it brings its subscription
 _ANSWERED = frozenset({
     ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
@@ -118,6 +120,7 @@ class RangeReader:
         self._next = one.begin
         self._step = FIRST_STEP
         self._full = 0
+        self._full_wanted = FIRST_ANSWERS
         self._output: list[bytes] = []
         self._progress = time.monotonic()
 
@@ -201,7 +204,7 @@ class RangeReader:
         queue = self._range.queue
         ext: Ext = {
             "consumerGroup": self._group, "topic": self._topic, "queueId": str(queue.queue_id),
-            "queueOffset": offset, "maxMsgNums": str(count), "sysFlag": str(_FLAG_SUBSCRIPTION),
+            "queueOffset": offset, "maxMsgNums": str(count), "sysFlag": str(_FLAGS),
             "commitOffset": "0", "suspendTimeoutMillis": "0",
             "subscription": self._subscription.expression, "subVersion": "0",
             "expressionType": self._subscription.expression_type, "bname": queue.broker_name,
@@ -257,9 +260,10 @@ class RangeReader:
             if begin == segment.begin:
                 self._step = max(after - begin, 1)
             self._full = 0
+            self._full_wanted = FULL_ANSWERS
             return
         self._full += 1
-        if self._full >= FULL_ANSWERS or (not self._whole and begin == segment.begin):
+        if self._full >= self._full_wanted or (not self._whole and begin == segment.begin):
             self._step = min(2 * self._step, STEP_MAX if not self._whole else PULL_COUNT_MAX)
             self._full = 0
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from mqcore.client.errors import RocketMQError
 from mqcore.spark.broker.catalog import Catalog, catalog_of
-from mqcore.spark.broker.copies import Copies, check_columns, is_alone
+from mqcore.spark.broker.copies import Copies, check_columns, is_alone, plain
 from mqcore.spark.broker.outbox import Chunk, Outbox
 from mqcore.spark.broker.rows import Group, Grouping, checked_columns, messages
 from mqcore.spark.errors import OptionError, SparkSourceError, one_line
@@ -157,7 +157,16 @@ class _Task:
         return self._catalog.queues_to_write(self._catalog.wrap(topic))
 
     def _send(self, group: Group) -> None:
-        rows = messages(group.batch, self._columns)
+        batch = group.batch
+        bodies = batch.column(self._columns["body"])
+        if bodies.null_count:
+            if self._options["nullBodies"] == "fail":
+                raise SparkSourceError(
+                    f"{bodies.null_count} of {batch.num_rows} rows have no body, as of messages"
+                    " that nobody can decompress, and brokers take none without: nullBodies=skip"
+                    " (replay: --broken skip) leaves them out")
+            batch = batch.filter(bodies.is_valid())
+        rows = messages(batch, self._columns)
         count_max = 1 if group.delay else self._options["sendBatchRows"]
         at = 0
         topic = self._catalog.wrap(group.topic)
@@ -179,7 +188,7 @@ class _Task:
 
     def _copy(self, group: Group, copies: Copies) -> None:
         """Send what a queue does not have yet, as it is."""
-        rest = copies.rest(group)
+        rest = plain(copies.rest(group))
         there = group.batch.num_rows - rest.batch.num_rows
         self._rows += there
         self._found += there

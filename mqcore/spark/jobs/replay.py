@@ -172,7 +172,7 @@ class Plan:
 def replay(
     spark: Any, path: str | Path, target: str, sink: Mapping[str, str], choice: Choice, *,
     name: str = "replay", rate: int | None = None, step_rows: int = STEP_ROWS,
-    into_source: bool = False, dry_run: bool = False,
+    into_source: bool = False, dry_run: bool = False, broken: str = "fail",
 ) -> Outcome:
     """
     Send the chosen messages of a table to a topic, which is there already.
@@ -184,16 +184,18 @@ def replay(
     step_rows    messages of one step, about
     into_source  also when the target is one of the topics that the messages come from
     dry_run      say what would be sent
+    broken       of messages without a body, as nobody could decompress it: `fail`, or `skip`
     Raises SparkSourceError, OptionError.
     """
     with own_session(spark) as own:
         return _replayed(own, path, target, sink, choice, name=name, rate=rate,
-                         step_rows=step_rows, into_source=into_source, dry_run=dry_run)
+                         step_rows=step_rows, into_source=into_source, dry_run=dry_run,
+                         broken=broken)
 
 
 def _replayed(
     own: Any, path: str | Path, target: str, sink: Mapping[str, str], choice: Choice, *,
-    name: str, rate: int | None, step_rows: int, into_source: bool, dry_run: bool,
+    name: str, rate: int | None, step_rows: int, into_source: bool, dry_run: bool, broken: str,
 ) -> Outcome:
     table = existing(open_table(path))
     folder = table.root / FOLDER / name
@@ -224,8 +226,10 @@ def _replayed(
     own.conf.set(ARROW_ROWS, plan.arrow_rows)
     for step in range(plan.steps):
         if step not in done:
-            _send(own, path, plan, step, sink, rate)
-            put_once(_sign(folder, step), b"{}")
+            left_out = _send(own, path, plan, step, {**sink, "nullBodies": broken}, rate)
+            put_once(_sign(folder, step), json.dumps({"broken": left_out}).encode())
+    figures["broken"] = sum(json.loads(_sign(folder, step).read_bytes()).get("broken", 0)
+                            for step in range(plan.steps))
     return Outcome(figures=figures)
 
 
@@ -301,9 +305,12 @@ def _range(way: Way, steps: int, step: int | None) -> tuple[int, int]:
 
 
 def _send(spark: Any, path: str | Path, plan: Plan, step: int, sink: Mapping[str, str],
-          rate: int | None) -> None:
-    from pyspark.sql.functions import col
+          rate: int | None) -> int:
+    """Send one step; how many of its messages have no body."""
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import col, count_if
 
+    counted = Observation()
     names = ", ".join(f"'{name}'" for name in ORIGIN)
     origin = ", ".join(f"'{name}', {value}" for name, value in ORIGIN.items())
     rows = (_planned_rows(spark, path, plan, step)
@@ -312,13 +319,15 @@ def _send(spark: Any, path: str | Path, plan: Plan, step: int, sink: Mapping[str
             .selectExpr(
                 "body", "tags", "keys", "flag",
                 f"map_concat(map_filter(properties, (k, v) -> k NOT IN ({names})), map({origin}))"
-                " AS properties", "toBroker AS brokerName", "toQueue AS queueId"))
+                " AS properties", "toBroker AS brokerName", "toQueue AS queueId")
+            .observe(counted, count_if(col("body").isNull()).alias("broken")))
     writer = rows.write.format(ROCKETMQ_NAME).mode("append").options(**sink).options(
         topic=plan.target, deliveryGuarantee="effectively-once",
         identity=f"{plan.identity}/{step}", sendBatchRows=str(plan.request_rows))
     if rate is not None:
         writer = writer.option("rowsPerSecond", str(max(1, rate // plan.parts)))
     writer.save()
+    return int(counted.get["broken"])
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -348,6 +357,8 @@ def _send(spark: Any, path: str | Path, plan: Plan, step: int, sink: Mapping[str
 @click.option("--into-source", is_flag=True,
               help="Also into a topic that the messages come from.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option("--broken", type=click.Choice(["fail", "skip"]), default="fail", show_default=True,
+              help="Of messages without a body, as nobody could decompress it.")
 @click.option("--sink", multiple=True, metavar="NAME=VALUE", callback=settings,
               help="An option of the sink rocketmq; may be repeated.")
 @spark_options

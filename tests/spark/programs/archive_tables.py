@@ -10,21 +10,14 @@ import sys
 import threading
 from pathlib import Path
 
-from mqcore.spark import builder
 from mqcore.spark.jobs.archive import archive
+from tests.spark.programs.session import local_session
 from tests.support.waiting import wait_until
-
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
 
 
 def main() -> None:
     namesrv, topic, folder, *names = sys.argv[1:]
-    spark = (
-        builder("archive").master("local[2]").config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
-        .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.python.authenticate.socketTimeout", "120s")     # slow machines
-        .config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate())
+    spark = local_session("archive", 2)
     threads = [threading.Thread(target=archive, args=(
         spark, Path(folder, name), {"nameServer": namesrv, "subscribe": topic}),
         kwargs={"sink": {"tableFormat": name.partition("-")[0]}}) for name in names]

@@ -33,6 +33,8 @@ PHASES: Final = ("copy", "cutover", "verify")
               help="More of the sink, such as rowsPerSecond.")
 @click.option("--messages-max", type=click.IntRange(1), default=MESSAGES_MAX, show_default=True,
               help="Messages of one round.")
+@click.option("--broken", type=click.Choice(["fail", "raw"]), default="fail", show_default=True,
+              help="Of messages whose body nobody can decompress; raw: copied as they are stored.")
 @click.option("--open-dead-letters", is_flag=True,
               help="copy: make dead letters' topics readable on the old cluster.")
 @click.option("--stop-writes", is_flag=True,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from mqcore.client.message import MessageQueue
 from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.broker.copies import (
+    ORIGIN_BODY,
     ORIGIN_BORN_HOST,
     ORIGIN_BROKER,
     ORIGIN_OFFSET,
@@ -17,6 +18,7 @@ from mqcore.spark.broker.copies import (
 )
 from mqcore.spark.broker.positions import nested, shown
 from mqcore.spark.broker.stream import allotted
+from mqcore.spark.columns import BROKEN_BODY
 from mqcore.spark.errors import SparkSourceError
 from mqcore.spark.jobs.migrate.clusters import Cluster
 from mqcore.spark.jobs.migrate.table import Segment, Table
@@ -24,6 +26,8 @@ from mqcore.spark.options import READ, ROCKETMQ, read_options
 
 COPIED: Final = ("topic,brokerName,queueId,queueOffset,bornTimestamp,storeTimestamp,body,flag,"
                  "properties,reconsumeTimes,bornHost")
+
+RAW: Final = "raw"
 
 
 @dataclass
@@ -38,18 +42,21 @@ class Copying:
     """Copies from one cluster to the other; the table says what is there."""
 
     def __init__(self, spark: Any, source: Cluster, target: Cluster, table: Table, *,
-                 messages_max: int, sink: Mapping[str, str]) -> None:
+                 messages_max: int, sink: Mapping[str, str], broken: str) -> None:
         """
+        spark         a session of its own
         messages_max  of a round
         sink          more options of the sink
+        broken        of bodies that nobody can decompress: `fail`, or `raw`: they stay as they are
         """
-        self._spark = spark.newSession()
+        self._spark = spark
         self._spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
         self._source = source
         self._target = target
         self._table = table
         self._messages_max = messages_max
         self._sink = sink
+        self._is_raw = broken == RAW
 
     def round(self, queues: list[MessageQueue], until: Offsets | None = None) -> Round:
         """
@@ -83,6 +90,8 @@ class Copying:
 
     def frames(self) -> tuple[Any, Any, Offsets]:
         """What was copied, on the old and the new cluster, and up to which old offsets."""
+        from pyspark.sql.functions import coalesce
+
         copied = [queue for queue, one in self._table.queues.items() if one.segments]
         with catalog_of(self._options(self._source)) as catalog:
             first = catalog.begins(self._there(catalog, copied))
@@ -91,14 +100,16 @@ class Copying:
         begins = {queue: min(max(first[queue], min(part.begin for part in one.segments)),
                              ends[queue]) for queue, one in maps.items()}
         target = self._table.target
-        columns = ("topic,brokerName,queueId,queueOffset,storeTimestamp,bornTimestamp,body,flag,"
-                   "tags,keys,properties")
-        return (self._read(self._source, begins, ends, columns),
+        columns = (f"topic,brokerName,queueId,queueOffset,storeTimestamp,bornTimestamp,body,flag,"
+                   f"tags,keys,properties,{BROKEN_BODY}")
+        left, right = (
+            frame.withColumn("body", coalesce("body", BROKEN_BODY)).drop(BROKEN_BODY) for frame in (
+                self._read(self._source, begins, ends, columns),
                 self._read(self._target,
                            {target(queue): min(part.target for part in one.segments)
                             for queue, one in maps.items()},
-                           {target(queue): one.read_to for queue, one in maps.items()}, columns),
-                ends)
+                           {target(queue): one.read_to for queue, one in maps.items()}, columns)))
+        return left, right, ends
 
     # -- reading back -----------------------------------------------------------------------------
 
@@ -122,10 +133,11 @@ class Copying:
             f"concat(properties['{ORIGIN_BROKER}'], ':', properties['{ORIGIN_QUEUE_ID}'])"
             " AS origin",
             f"cast(properties['{ORIGIN_OFFSET}'] AS bigint) AS place",
+            f"properties['{ORIGIN_BODY}'] AS broken",
         ).createOrReplaceTempView("back")
         rows = self._spark.sql("""
             SELECT topic, brokerName, queueId, origin, MIN(queueOffset) AS target,
-                   MIN(place) AS begin, COUNT(*) AS count
+                   MIN(place) AS begin, COUNT(*) AS count, COUNT(broken) AS broken
             FROM (SELECT *, queueOffset - ROW_NUMBER() OVER (
                       PARTITION BY topic, brokerName, queueId, origin, place - queueOffset
                       ORDER BY queueOffset) AS island FROM back)
@@ -138,6 +150,7 @@ class Copying:
             if row.origin != f"{queue.broker_name}:{queue.queue_id}":
                 one.foreign = row.target if one.foreign is None else min(one.foreign, row.target)
                 continue
+            one.broken += row.broken
             found.setdefault(queue, []).append(
                 Segment(row.begin, row.begin + row["count"], row.target))
         for queue, segments in found.items():
@@ -179,10 +192,14 @@ class Copying:
             f"'{ORIGIN_OFFSET}', cast(queueOffset AS string)",
             f"'{ORIGIN_STORE_TIME}', cast(unix_millis(storeTimestamp) AS string)",
             f"'{ORIGIN_BORN_HOST}', bornHost"))
-        rows = self._read(self._source, begins, ends, COPIED).selectExpr(
+        columns, more, marked = COPIED, [], ""
+        if self._is_raw:
+            columns, more = f"{COPIED},sysFlag,{BROKEN_BODY}", ["sysFlag", BROKEN_BODY]
+            marked = f", IF({BROKEN_BODY} IS NULL, map(), map('{ORIGIN_BODY}', '{RAW}'))"
+        rows = self._read(self._source, begins, ends, columns).selectExpr(
             "topic", f"CASE brokerName {cases} END AS brokerName", "queueId", "queueOffset",
-            "bornTimestamp", "reconsumeTimes", "flag", "body",
-            f"map_concat(properties, map({origin})) AS properties")
+            "bornTimestamp", "reconsumeTimes", "flag", "body", *more,
+            f"map_concat(properties, map({origin}){marked}) AS properties")
         (rows.write.format("rocketmq").mode("append").options(**{
             **self._target.options, **self._sink, "copies": "true"}).save())
 

@@ -22,6 +22,7 @@ from mqcore.spark.jobs.migrate.clusters import Cluster, Settings, paired
 from mqcore.spark.jobs.migrate.copying import Copying
 from mqcore.spark.jobs.migrate.table import Table
 from mqcore.spark.jobs.reconcile import ORIGIN, reconcile
+from mqcore.spark.session import own_session
 from mqcore.wire.codes import DLQ_PREFIX
 
 MESSAGES_MAX: Final = 1_000_000
@@ -43,6 +44,7 @@ class Migration:
     brokers         old name -> new name, where they are not the same and not one each
     messages_max    of a round
     sink            more options of the sink
+    broken          of bodies that nobody can decompress: `fail`, or `raw`: copied as they are
     """
 
     source: Mapping[str, str]
@@ -53,6 +55,7 @@ class Migration:
     brokers: Mapping[str, str] = field(default_factory=dict)
     messages_max: int = MESSAGES_MAX
     sink: Mapping[str, str] = field(default_factory=dict)
+    broken: str = "fail"
 
     # -- the phases -------------------------------------------------------------------------------
 
@@ -129,9 +132,9 @@ class Migration:
 
     @contextmanager
     def _under_way(self, spark: Any) -> Iterator[_Way]:
-        with Cluster("source", self.source).running() as source, Cluster(
+        with own_session(spark) as own, Cluster("source", self.source).running() as source, Cluster(
                 "target", self.target).running() as target:
-            yield _Way(self, spark, source, target)
+            yield _Way(self, own, source, target)
 
 
 class _Way:
@@ -149,7 +152,8 @@ class _Way:
         self.settings = Settings(source, target, brokers, _pattern("--topics", migration.topics),
                                  _pattern("--groups", migration.groups))
         self.copying = Copying(spark, source, target, self.table,
-                               messages_max=migration.messages_max, sink=migration.sink)
+                               messages_max=migration.messages_max, sink=migration.sink,
+                               broken=migration.broken)
         self.queues: list[MessageQueue] = []
         self.closed: list[str] = []
 
@@ -218,6 +222,7 @@ class _Way:
         readable = self.copying.ends(self.queues)
         closed = {*self.closed, *(one.topic for one in self.queues if one not in readable)}
         return {"queues": len(self.queues), "there": sum(one.copied for one in maps),
+                "broken": sum(one.broken for one in maps),
                 "duplicates": sum(one.duplicates for one in maps),
                 "expired": sum(one.expired for one in maps),
                 "foreign": sum(one.foreign is not None for one in maps),

@@ -45,12 +45,14 @@ class QueueMap:
     read_to     the new queue's offset up to which the segments are known
     foreign     the first message of the new queue that is no copy; None: all are
     expired     messages that the old cluster deleted before they were copied
+    broken      copies with a body that nobody can decompress
     """
 
     segments: list[Segment] = field(default_factory=list)
     read_to: int = 0
     foreign: int | None = None
     expired: int = 0
+    broken: int = 0
 
     @property
     def end(self) -> int | None:
@@ -125,4 +127,4 @@ class Table:
         return cls(said["brokers"], {
             MessageQueue(one["topic"], one["broker"], one["queueId"]): QueueMap(
                 [Segment(**segment) for segment in one["segments"]], one["read_to"],
-                one["foreign"], one["expired"]) for one in said["queues"]})
+                one["foreign"], one["expired"], one.get("broken", 0)) for one in said["queues"]})
