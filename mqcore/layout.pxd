@@ -207,7 +207,8 @@ cdef struct LogState "mq_log_state":
     int64_t dispatched                   # queues and index hold every record below it; dispatcher
     int32_t queue_error                  # errno of the last failed queue or index write, or 0
     int32_t trims                        # counts: queue files were deleted; the dispatcher
-    uint8_t dispatcher_pad[112]
+    int32_t queues_changed               # how many somebody changed while no broker ran; dispatcher
+    uint8_t dispatcher_pad[108]
     int32_t removals_asked               # counts; after the queues' own words; the coordinator
     int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
     uint8_t coordinator_pad[120]
@@ -371,7 +372,9 @@ cdef struct QueueEntry "mq_queue_entry":
     int32_t removal_done                 # the dispatcher
     int32_t pad
     int64_t bytes                        # of records that became readable in this run; the dispatcher
-    uint8_t dispatcher_pad[32]
+    int64_t left_ns                      # until when its files are known to be ours, 0: they were
+                                         #   looked at (store/queue/as_left.pxd); the dispatcher
+    uint8_t dispatcher_pad[24]
 
 # -- What pulls handed out, by queue and group: a table of each serving process ----------------------
 #    This head, then i32[2 * capacity] (open addressing: entry number + 1), then PullCount[capacity].

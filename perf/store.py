@@ -2,7 +2,8 @@
 How long a broker takes to start on large stores, and how fast what is lost is made again.
 
     python -m perf.store clean       start of 10 GB after a clean stop                  (<= 1 s)
-    python -m perf.store queues      start with 200,000 queue files, cold and warm     (<= 10 s)
+    python -m perf.store queues      start and stop with 200,000 queues by phases, cold and warm
+                                     (<= 10 s to the first message)
     python -m perf.store rebuild     queues and index of a 1 GB log       (>= 1 M records/s)
     python -m perf.store dispatch    the same without a start, one core   (>= 2 M records/s)
     python -m perf.store crash       start by what was written since the checkpoint
@@ -14,6 +15,7 @@ A start is measured from the command to its line `mqcore ready`; an empty store'
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,25 +23,30 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import click
 
+from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.index import files as index_files
 from mqcore.store.recovery import queue_ends
-from mqcore.store.recovery.compare import queue_ends as ends_of
+from mqcore.store.recovery.compare import queue_ends as queue_ends_of
 from mqcore.store.verify.store import verify
+from mqcore.wire.codes import RequestCode
 from tests.store.harness import Run
 from tests.support import mqcore_process
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.wire_live.peer import Peer, pull_fields, send_fields
 
 SEGMENT_BYTES = 1 << 30
 FILE_ENTRIES = 300_000
 INDEX_SLOTS, INDEX_ENTRIES = 5_000_000, 20_000_000
 TURN_MS = 20_000
 BATCH = 16
+RECOVERED = re.compile(r"^(\S+ [^,]+),(\d+) .*commit log from", re.MULTILINE)
 SETTINGS: dict[str, object] = {
     "store.segment_size_bytes": SEGMENT_BYTES, "store.queue_file_entry_count": FILE_ENTRIES,
     "store.index_slot_count": INDEX_SLOTS, "store.index_entry_count": INDEX_ENTRIES}
@@ -80,7 +87,8 @@ def stop_cleanly(run: Run, end: int, *, index: bool = True) -> float:
     now_ms = time.time_ns() // 1_000_000
     checkpoint.write(run.root / "checkpoint", Checkpoint(now_ms, now_ms, 0))
     queue_ends.write(run.root / "config" / queue_ends.NAME,
-                     ends_of(run.segment, index_files.ends(run.index_folder)), time.time_ns())
+                     queue_ends_of(run.segment, index_files.ends(run.index_folder), stopped=True),
+                     time.time_ns())
     return seconds
 
 
@@ -89,6 +97,50 @@ def start_seconds(folder: Path, **changes: object) -> float:
     began = time.perf_counter()
     with mqcore_up(folder, {**SETTINGS, **changes}):
         return time.perf_counter() - began
+
+
+def start_by_phases(what: str, folder: Path, *, patient: bool, **changes: object) -> None:
+    """
+    Tell when, after the command: the writer knows log and queues, clients can connect, a message is
+    sent and pulled, the name server has the topic. Then how long a stop takes; patient: only when
+    the files of all queues were looked at.
+    """
+    began, wall = time.perf_counter(), time.time()
+    phases: dict[str, float] = {}
+
+    def reached(phase: str) -> None:
+        phases[phase] = time.perf_counter() - began
+
+    with mqcore_up(folder, {**SETTINGS, **changes}) as broker:
+        reached("ready")
+        [(moment, ms)] = RECOVERED.findall(broker.tail())
+        phases["store known"] = datetime.fromisoformat(moment).timestamp() + int(ms) / 1000 - wall
+        with Peer(broker.broker_addr) as peer, Peer(broker.namesrv_addr) as namesrv:
+            sent = peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("topic-0"), b"first")
+            reached("sent")
+            offset = int((sent.ext or {})["queueOffset"])
+            until(lambda: peer.ask(RequestCode.PULL_MESSAGE,
+                                   pull_fields("topic-0", offset=offset)).code == 0)
+            reached("pulled")
+            until(lambda: namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                                      {"topic": "topic-0"}).code == 0)
+            reached("registered")
+        [path] = broker.shared_memory()
+        segment = Segment.attach(f"/{Path(path).name}")
+        if patient:
+            until(lambda: queue_ends_of(segment).since_ns == 0)
+            reached("all files looked at")
+        stopping = time.perf_counter()
+    tell(what, phases["sent"], stop=f"{time.perf_counter() - stopping:.2f} s", **{
+        name.replace(" ", "_"): f"{seconds:.2f} s"
+        for name, seconds in sorted(phases.items(), key=lambda phase: phase[1])})
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.perf_counter() + 300
+    while not condition():
+        assert time.perf_counter() < deadline
+        time.sleep(0.002)
 
 
 def empty_start_seconds(**changes: object) -> float:
@@ -147,9 +199,11 @@ def queues(folder: Path, count: int) -> None:
     changes: dict[str, object] = {"store.queue_file_entry_count": 1000,
                                   "processes.queue_count_max": 1 << (count - 1).bit_length()}
     tell("empty store, start", empty_start_seconds(**changes))
-    if forget_pages():
-        tell("clean start, cold", start_seconds(folder, **changes), queues=count)
-    tell("clean start, warm", start_seconds(folder, **changes), queues=count)
+    start_seconds(folder, **changes)                   # makes topics.json
+    for patient in (False, True):
+        if forget_pages():
+            start_by_phases("first message, cold", folder, patient=patient, **changes)
+        start_by_phases("first message, warm", folder, patient=patient, **changes)
     ends = folder / "store" / "config" / queue_ends.NAME
     ends.unlink()
     if forget_pages():

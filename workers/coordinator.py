@@ -24,7 +24,7 @@ from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.registration import BrokerRegistration, identity
-from mqcore.broker.request import Answer, Outcome, OutcomeJob, Redo, Request, answer_frame
+from mqcore.broker.request import Answer, Outcome, OutcomeJob, Redo, Request, answer_parts
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
@@ -425,9 +425,9 @@ class Coordinator:
         if isinstance(outcome, Redo):
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
             return
-        frame = None if outcome is None or item.repeated else answer_frame(request, outcome)
-        if frame is not None:
-            self._rings.send(item.connection, frame, item.parked)
+        parts = None if outcome is None or item.repeated else answer_parts(request, outcome)
+        if parts is not None:
+            self._rings.send_parts(item.connection, parts, item.parked)
         elif item.parked:
             self._rings.drop(item.connection, item.parked)
 

@@ -36,6 +36,7 @@ from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.workers import descriptors, loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
+from mqcore.workers.left_queues import LeftQueuesThread
 from mqcore.workers.loop import alive
 from mqcore.workers.stopping import StopWait, UnfinishedStop
 
@@ -48,6 +49,7 @@ RETRY_S = 0.2
 REFUSED_S_MAX = 4.0             # at a stop: what is not written now, the next start writes
 WRITER_LOOK_S = 0.01
 STOP_TURN_MS = 10
+LEFT_LOOK_S = 0.05
 CHECKPOINT_LOOK_S = 1.0         # whether it is time for another one
 ENDS_PAUSE = 200                # times as long as it took to write the queues' ends, until the next
 
@@ -103,6 +105,9 @@ class Dispatcher:
             multi_dispatch=self._store.multi_dispatch_enable,
             light_queues=self._store.light_queues_enable, open_files_max=share.queue_files,
         )
+        self._left = LeftQueuesThread(self._segment, os.fsencode(self._files.queues),
+                                      self._store.queue_file_entry_count)
+        self._left.start()
         self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
         self._syncer.start()
 
@@ -127,6 +132,7 @@ class Dispatcher:
             return
         kind, detail, position = self._loop.failure()
         if kind != DispatchFailure.DISPATCH_IO:
+            self._left.stop()
             self._stopping.set()
             size = self._store.segment_size_bytes
             raise DispatchError(
@@ -207,6 +213,9 @@ class Dispatcher:
                 refused_s += RETRY_S
             elif not self._loop.has_work():
                 self._stopping.wait(WRITER_LOOK_S)        # the writer may have more
+        while not wait.over and not self._left.wait(LEFT_LOOK_S):
+            wait.say(f"{self._left.left} queues are to be looked at")
+        self._left.stop()
         self._stopping.set()
         self._syncer.join()
         try:
@@ -218,7 +227,7 @@ class Dispatcher:
                 "consume queues and key index are not known to be on the disk") from error
         finally:
             self._loop.close()
-        self._write_ends(self._ends())        # last: what is modified later was not written by us
+        self._write_ends(self._ends(stopped=True))  # last: what is modified later is not ours
 
     def _writer_lives(self) -> bool:
         writer = self._segment.slot(WRITER.slot)
@@ -250,7 +259,7 @@ class Dispatcher:
     def _trim(self) -> None:
         """Follow the commit log's beginning, if it has moved."""
         first = self._words.first
-        if first <= self._trimmed_to:
+        if first <= self._trimmed_to or self._left.left:       # nothing goes by what may be wrong
             return
         done = trim_all(self._trimmer, self._lives, self._files.index, first, self._files_lock)
         self._trimmed_to = first
@@ -286,12 +295,13 @@ class Dispatcher:
             queues_time_ms=max(queues_time_ms, before.queues_time_ms),
             index_time_ms=before.index_time_ms,
         ))
-        if ends != self._ends_written and time.monotonic() >= self._ends_due:
+        if (ends != self._ends_written and not ends.since_ns
+                and time.monotonic() >= self._ends_due):
             self._write_ends(ends)
 
-    def _ends(self) -> QueueEnds:
+    def _ends(self, *, stopped: bool = False) -> QueueEnds:
         return queue_ends(self._segment, index_files.ends(self._files.index)
-                          if self._store.index_enable else None)
+                          if self._store.index_enable else None, stopped=stopped)
 
     def _write_ends(self, ends: QueueEnds) -> None:
         """For the next start (recovery/queue_ends.py); without them it looks at the log."""

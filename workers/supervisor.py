@@ -47,6 +47,7 @@ from mqcore.workers.live import LiveSettings, set_log_level
 from mqcore.workers.stopping import EXIT_UNFINISHED, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
 
+EXIT_AGAIN = 75                   # the run is over, and the next one is to begin at once
 LISTEN_BACKLOG = 4096
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
@@ -104,13 +105,17 @@ class Supervisor:
         self._children: list[Child] = []
         self._stop_signal = 0
         self._stop_at = 0.0
+        self._asked_to_stop = False
         self._hurried = False
         self._ending = False
         self._unfinished: list[str] = []
         self._locks: list[int] = []
 
     def run(self) -> int:
-        """Start, watch, stop everything. Raises StartError before anything is started."""
+        """
+        Start, watch, stop everything; EXIT_AGAIN: a new supervisor is to do so (as_left.pxd, Y5).
+        Raises StartError before anything is started.
+        """
         setproctitle("mqcore: supervisor")
         set_log_level(self._settings)
         self._prepare_store()
@@ -126,10 +131,12 @@ class Supervisor:
         finally:
             self._end_children()
             self._segment.unlink()
+            listeners.close()
+            self._let_go_of_signals()
         if self._unfinished:
             log.error("the stop is not a clean one: %s did not finish", ", ".join(self._unfinished))
             return EXIT_UNFINISHED
-        return code
+        return 0 if self._asked_to_stop and code == EXIT_AGAIN else code
 
     # -- before the first process ------------------------------------------------------------------
 
@@ -276,6 +283,7 @@ class Supervisor:
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
         def on_stop(number: int, _frame: object) -> None:
+            self._asked_to_stop = True
             if not self._stop_signal:
                 self._stop_signal, self._stop_at = number, time.monotonic()
             elif time.monotonic() - self._stop_at >= SECOND_SIGNAL_S:
@@ -284,6 +292,12 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, on_stop)
         signal.signal(signal.SIGCHLD, ignore_signal)
+
+    def _let_go_of_signals(self) -> None:
+        """Nothing is left that a signal could hurt: until the next run catches it, it ends all."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
 
     def _plan(self, listeners: Listeners) -> None:
         """All processes that this run has; their code is loaded here, once for all of them."""
@@ -312,11 +326,14 @@ class Supervisor:
             return self._start_failed()
         self._on_ready(self._settings)
         live = LiveSettings(self._settings, self._segment)      # the log level may change
-        while not self._stop_signal:
+        while not self._stop_signal and not self._segment.queues_changed:
             live.look()
             self._sleep(self._until_next_restart_ms())
             self._reap()
             self._restart_due()
+        if not self._stop_signal:
+            log.error("stopping, to look at all queues' files in a new start")
+            return EXIT_AGAIN
         log.info("stopping on %s", signal.Signals(self._stop_signal).name)
         return 0
 

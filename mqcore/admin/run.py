@@ -42,14 +42,17 @@ def load(config: Path | None, overrides: list[str]) -> Settings:
 def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> NoReturn:
     """Run a broker in this process until it ends; verbose: see `announce`."""
     from mqcore.admin import logs
-    from mqcore.workers.supervisor import StartError, Supervisor
+    from mqcore.workers.supervisor import EXIT_AGAIN, StartError, Supervisor
 
     try:
         logs.configure(settings.log.level, settings.log.file, settings.log.format)
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
-        sys.exit(Supervisor(settings, embedded_namesrv=embedded,
-                            on_ready=partial(announce, verbose=verbose)).run())
+        code = EXIT_AGAIN
+        while code == EXIT_AGAIN:
+            code = Supervisor(settings, embedded_namesrv=embedded,
+                              on_ready=partial(announce, verbose=verbose)).run()
+        sys.exit(code)
     except (StartError, OSError) as error:
         fail(str(error), EXIT_START)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
-from mqcore.wire.command import Command, FrameError, encode, response
+from mqcore.wire.command import Command, FrameError, encode, encode_head, response
 from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 
 # What a fresh 4.9.8 response says; some handlers leave it on successes (remoting.md 2.4).
@@ -35,12 +35,16 @@ def remote_address(remote: str) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class Answer:
-    """A response. ext None: no extFields at all, as 4.9.8 answers where a code has no header."""
+    """
+    A response. ext None: no extFields at all, as 4.9.8 answers where a code has no header. parts:
+    the body where it is long; nobody joins them.
+    """
 
     code: int
     remark: str | None = None
     ext: dict[str, str | None] | None = None
     body: bytes = b""
+    parts: list[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -136,11 +140,20 @@ def body_object(request: Request, what: str) -> Generator[None, None, dict[str, 
 
 
 def json_answer(
-    value: Any, remark: str | None = None, ext: dict[str, str | None] | None = None
+    value: Any, remark: str | None = None, ext: dict[str, str | None] | None = None, *,
+    built: bool = False,
 ) -> OutcomeJob:
-    """Success with a body that may be large."""
-    body = yield from fastjson.dumps_in_turns(value)
-    return Answer(ResponseCode.SUCCESS, remark, ext, body)
+    """Success with a body that may be large; built: see fastjson.parts_in_turns."""
+    return long_answer((yield from fastjson.parts_in_turns(value, built=built)), remark, ext)
+
+
+def long_answer(
+    parts: list[bytes], remark: str | None = None, ext: dict[str, str | None] | None = None,
+) -> Answer:
+    """Success with a body that is one part or more."""
+    if len(parts) == 1:
+        return Answer(ResponseCode.SUCCESS, remark, ext, parts[0])
+    return Answer(ResponseCode.SUCCESS, remark, ext, parts=parts)
 
 
 def refused(code: ResponseCode, remark: str) -> Answer:
@@ -148,7 +161,7 @@ def refused(code: ResponseCode, remark: str) -> Answer:
     return Answer(code, remark)
 
 
-def answer_frame(request: Request, answer: Answer) -> bytes | None:
+def answer_parts(request: Request, answer: Answer) -> list[bytes] | None:
     """
     The whole frame of an answer; None for a one-way request, which gets none.
 
@@ -156,10 +169,16 @@ def answer_frame(request: Request, answer: Answer) -> bytes | None:
     """
     if request.command.is_oneway:
         return None
+    body = answer.parts or ([answer.body] if answer.body else [])
     try:
-        return encode(
-            response(request.command, answer.code, answer.remark, answer.ext, answer.body)
-        )
+        return [encode_head(response(request.command, answer.code, answer.remark, answer.ext),
+                            sum(map(len, body))), *body]
     except FrameError as error:
         refusal = f"the answer cannot be sent: {error}"
-        return encode(response(request.command, ResponseCode.SYSTEM_ERROR, refusal))
+        return [encode(response(request.command, ResponseCode.SYSTEM_ERROR, refusal))]
+
+
+def answer_frame(request: Request, answer: Answer) -> bytes | None:
+    """The same in one piece."""
+    parts = answer_parts(request, answer)
+    return None if parts is None else b"".join(parts)

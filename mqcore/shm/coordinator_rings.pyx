@@ -295,49 +295,52 @@ cdef class CoordinatorRings:
 
     def send(self, uint64_t connection, bytes frame, int32_t parked=0) -> None:
         """A whole frame (with its length word) for a connection; parked: forget that request."""
-        self.put(connection, ANSWER_FRAME, frame, parked)
+        self.put(connection, ANSWER_FRAME, [frame], parked)
+
+    def send_parts(self, uint64_t connection, list parts not None, int32_t parked=0) -> None:
+        """The same of a frame in parts, which nobody joins: at least one, none of them empty."""
+        self.put(connection, ANSWER_FRAME, parts, parked)
 
     def offer(self, uint64_t connection, bytes frame) -> None:
         """As `send`, but dropped when the connection does not read (N6)."""
-        self.put(connection, ANSWER_OFFER, frame, 0)
+        self.put(connection, ANSWER_OFFER, [frame], 0)
 
     def redo(self, uint64_t connection, int32_t parked, bytes header=b"") -> None:
         """Run the parked request; header: in place of the one it came with."""
-        self.put(connection, ANSWER_REDO, header, parked)
+        self.put(connection, ANSWER_REDO, [header], parked)
 
     def drop(self, uint64_t connection, int32_t parked) -> None:
         """Forget the parked request: there is no answer, or it was given."""
-        self.put(connection, ANSWER_DROP, b"", parked)
+        self.put(connection, ANSWER_DROP, [b""], parked)
 
     def close(self, uint64_t connection) -> None:
         """Close the connection."""
-        self.put(connection, ANSWER_CLOSE, b"", 0)
+        self.put(connection, ANSWER_CLOSE, [b""], 0)
 
-    cdef void put(self, uint64_t connection, int32_t kind, bytes payload, int32_t parked):
+    cdef void put(self, uint64_t connection, int32_t kind, list parts, int32_t parked):
         cdef int serving = <int>(connection >> CONNECTION_SERVING_SHIFT & 0xFF)
+        cdef Py_ssize_t size = sum(map(len, parts)), done_bytes = 0, start
+        cdef bytes part, piece
         if self.is_stale(connection):
             return
-        self.sent_bytes += len(payload)
-        if self.waiting_bytes[serving] + len(payload) > WAITING_BYTES_MAX:
+        self.sent_bytes += size
+        if self.waiting_bytes[serving] + size > WAITING_BYTES_MAX:
             self.dropped += 1
             if kind == ANSWER_OFFER:
                 return
             if parked:                 # never to be answered: its place is free again
                 self.waiting[serving].append((connection, ANSWER_DROP, parked, 0, b"", 0))
-            kind, parked, payload = ANSWER_CLOSE, 0, b""
+            kind, parked, parts, size = ANSWER_CLOSE, 0, [b""], 0
         done = self.done.pop(connection, None)
         if done is not None:
             self.waiting[serving].append((connection, ANSWER_TAKEN, done[0], 0, b"", done[1]))
-        start = 0
-        while True:
-            part = payload[start:start + PART_BYTES_MAX]
-            start += len(part)
-            more = start < len(payload)
-            self.waiting[serving].append(
-                (connection, kind, parked, PART_MORE if more else 0, part, 0))
-            self.waiting_bytes[serving] += len(part)
-            if not more:
-                break
+        for part in parts:
+            for start in range(0, max(len(part), 1), PART_BYTES_MAX):
+                piece = part[start:start + PART_BYTES_MAX]
+                done_bytes += len(piece)
+                self.waiting[serving].append(
+                    (connection, kind, parked, PART_MORE if done_bytes < size else 0, piece, 0))
+        self.waiting_bytes[serving] += size
         self.push(serving)
 
     cdef bint push_one(self, int serving, tuple answer):

@@ -194,6 +194,7 @@ cdef class QueueLives:
         cdef QueueEntry* entry = &self.shm.queues[number]
         store_i64_release(&entry.min_offset, 0)
         store_i64_release(&entry.max_offset, 0)
+        store_i64_release(&entry.left_ns, 0)
         store_i32_release(&entry.removal_done, load_i32_acquire(&entry.removal_begun))
 
     def set_min(self, int32_t number, int64_t offset) -> None:

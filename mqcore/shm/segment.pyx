@@ -351,6 +351,11 @@ cdef class Segment:
         """Recovery's word: what lies below was not written by this run, and is checked when read."""
         store_i64_release(&self.shm.log.begun, position)
 
+    @property
+    def queues_changed(self) -> int:
+        """How many queues somebody else changed before this run: it is to begin anew."""
+        return load_i32_acquire(&self.shm.log.queues_changed)
+
     def set_unreadable(self, bint unreadable) -> None:
         """The writer's word: whether writes are refused until the dispatcher has caught up."""
         store_i32_release(&self.shm.log.unreadable, unreadable)

@@ -274,12 +274,16 @@ def encode(command: Command) -> bytes:
     Null ext values are left out. Raises FrameError, naming the field, when a number does not fit
     its place or the frame would be longer than a peer accepts.
     """
+    return b"".join((encode_head(command, len(command.body)), command.body))
+
+
+def encode_head(command: Command, body_size: int) -> bytes:
+    """What `encode` puts before the body, which may be elsewhere; raises FrameError as it does."""
     header = _encode_json(command) if command.codec == Codec.JSON else _encode_binary(command)
-    length = HEADER_WORD_SIZE + len(header) + len(command.body)
+    length = HEADER_WORD_SIZE + len(header) + body_size
     if length > FRAME_LENGTH_MAX or len(header) > _HEADER_LENGTH_MASK:
         raise FrameError(f"frame length {length}: expected at most {FRAME_LENGTH_MAX}")
-    words = _WORDS.pack(length, command.codec << 24 | len(header))
-    return b"".join((words, header, command.body))
+    return _WORDS.pack(length, command.codec << 24 | len(header)) + header
 
 
 def _encode_json(command: Command) -> bytes:

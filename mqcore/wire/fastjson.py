@@ -17,12 +17,14 @@ from mqcore.wire import json_strict
 from mqcore.wire.json_strict import DEPTH_MAX, WHOLE_SIZE_MAX, JsonError, OtherForm, dismantled
 
 __all__ = [
-    "COUNT_MAX", "DEPTH_MAX", "SIZE_MAX", "WHOLE_SIZE_MAX", "JsonError", "ObjectKey", "dismantled",
-    "dumps", "dumps_in_turns", "loads", "loads_in_turns", "quote", "quote_ascii",
+    "COUNT_MAX", "DEPTH_MAX", "SIZE_MAX", "WHOLE_SIZE_MAX", "JsonError", "ObjectKey", "Parts",
+    "dismantled", "dumps", "dumps_in_turns", "loads", "loads_in_turns", "parts_in_turns", "quote",
+    "quote_ascii",
 ]
 
 SIZE_MAX: Final = 16 * 1024 * 1024      # bytes of text that a peer sends; no frame is larger
 COUNT_MAX: Final = 2_000_000            # values in one text: bounds memory, not only time
+PART_SIZE: Final = 64 << 10             # bytes of a part of a long text
 _PARTS_A_TURN: Final = 2_000            # pieces of text that are written between two pauses ...
 _VALUES_A_TURN: Final = 200             # values that are read
 _KEYS_A_TURN: Final = 500               # ... and keys that are sorted
@@ -346,9 +348,52 @@ def dumps_in_turns(value: Any, *, strict: bool = False) -> Generator[None, None,
     A value that has `as_json` is asked for its form when it is written. What a container lost while
     it is written is left out, what it gained may be. Raises JsonError beyond SIZE_MAX.
     """
+    return b"".join((yield from parts_in_turns(value, strict=strict)))
+
+
+def parts_in_turns(
+    value: Any, *, strict: bool = False, built: bool = False,
+) -> Generator[None, None, list[bytes]]:
+    """The same in parts of some PART_SIZE bytes, since to join megabytes takes milliseconds.
+
+    built: value is made for this text alone, of dicts and lists: it is let go in turns, too.
+    """
     text = _Text(strict)
     yield from text.write(value, 0)
-    return text.bytes()
+    if built:
+        yield from dismantled(value)
+    return text.done()
+
+
+class Parts:
+    """A long text in parts of about PART_SIZE bytes, or whatever was added at once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._last: list[bytes] = []
+        self._last_size = 0
+        self._size = 0
+
+    def add(self, text: bytes) -> None:
+        """Raises JsonError beyond SIZE_MAX."""
+        self._last.append(text)
+        self._last_size += len(text)
+        self._size += len(text)
+        if self._last_size >= PART_SIZE:
+            self._join()
+        if self._size > SIZE_MAX:
+            raise JsonError(f"a text of more than {SIZE_MAX} bytes")
+
+    def done(self) -> list[bytes]:
+        """None of them is empty."""
+        self._join()
+        return self._parts
+
+    def _join(self) -> None:
+        if self._last_size:
+            self._parts.append(b"".join(self._last))
+        self._last.clear()
+        self._last_size = 0
 
 
 class _Text:
@@ -357,12 +402,11 @@ class _Text:
     def __init__(self, strict: bool) -> None:
         self._strict, self._quoted = strict, quote_ascii if strict else quote
         self._parts: list[str] = []
-        self._chunks: list[bytes] = []
-        self._size = 0
+        self._done = Parts()
 
-    def bytes(self) -> bytes:
+    def done(self) -> list[bytes]:
         self._gather()
-        return b"".join(self._chunks)
+        return self._done.done()
 
     def write(self, value: Any, depth: int) -> Generator[None, None, None]:
         form = getattr(value, "as_json", None)
@@ -406,11 +450,8 @@ class _Text:
         self._parts.append("}")
 
     def _gather(self) -> None:
-        self._chunks.append("".join(self._parts).encode("utf-8"))
-        self._size += len(self._chunks[-1])
+        self._done.add("".join(self._parts).encode("utf-8"))
         self._parts.clear()
-        if self._size > SIZE_MAX:
-            raise JsonError(f"a text of more than {SIZE_MAX} bytes")
 
 
 def _in_order(keys: list[Any]) -> Generator[None, None, Iterable[Any]]:

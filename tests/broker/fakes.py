@@ -17,7 +17,7 @@ from mqcore.broker.ports import (
     QueueGrowth,
 )
 from mqcore.broker.registration import BrokerRegistration
-from mqcore.broker.request import Request
+from mqcore.broker.request import Answer, Request
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import Settings
@@ -338,6 +338,11 @@ class Bench:
                 ],
             }],
         }, connection=connection)
+
+
+def text_of(answer: Answer) -> bytes:
+    """The body of an answer, be it long or not."""
+    return answer.body or b"".join(answer.parts)
 
 
 def settings_in(folder: Path, *overrides: str) -> Settings:

@@ -19,7 +19,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX
 from mqcore.wire.command import Codec, Command, decode
 from mqcore.wire.topics import TopicConfig
-from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
+from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in, text_of
 
 WIRE = Path(__file__).parents[1] / "golden" / "wire"
 STATE_BODIES = {21: "topics.json", 43: "consumerOffset.json", 201: "subscriptionGroup.json"}
@@ -182,7 +182,7 @@ def test_a_stock_table_is_loaded_and_handed_to_slaves_alike(
     outcome = ask(make_bench(settings), exchange)
 
     assert_same(exchange, outcome, body=False)
-    assert fastjson.loads(outcome.body) == table
+    assert fastjson.loads(text_of(outcome)) == table
 
 
 @pytest.mark.parametrize("exchange", recorded("broker-admin", 17))

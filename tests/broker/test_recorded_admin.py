@@ -24,7 +24,7 @@ from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.codes import LanguageCode
 from mqcore.wire.topics import TopicConfig
-from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
+from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in, text_of
 from tests.broker.test_recorded import ask, assert_same, fields, frame, recorded
 
 QUEUES = 8
@@ -111,7 +111,7 @@ def test_the_progress_of_all_groups_is_told_alike(
             for part in parts:
                 have_progress(bench, group, part["offsetTable"])
     outcome = ask(bench, exchange)
-    ours = fastjson.loads(outcome.body)
+    ours = fastjson.loads(text_of(outcome))
     for side in (ours, wanted):
         for entry in side["consumeStatsList"]:
             for parts in entry.values():

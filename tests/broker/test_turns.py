@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.request import Request
+from mqcore.broker.request import Answer, Request, answer_parts
 from mqcore.broker.requests.client import DIGEST_BYTES_A_TURN, _digest
 from mqcore.broker.saving import Saving
 from mqcore.broker.tables import config_file
 from mqcore.turns import finished
 from mqcore.wire import fastjson, json_strict
 from mqcore.wire.codes import RequestCode as Code
-from mqcore.wire.command import Command
+from mqcore.wire.command import Command, decode
 from mqcore.wire.json_cut import past_space
 from mqcore.wire.topics import TopicConfig
 from mqcore.workers.collector import Collector
@@ -26,6 +26,7 @@ from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 
 PAIRS = 100_000
 CONFIGS = 10_000
+QUEUES = 10_000
 UNITS_MAX = 4.0
 FRAME_BYTES = (16 << 20) - 1_000
 CHANGING = (Code.DELETE_SUBSCRIPTIONGROUP, Code.DELETE_TOPIC_IN_BROKER, Code.CLEAN_UNUSED_TOPIC)
@@ -324,3 +325,34 @@ def test_a_group_has_all_that_a_large_heartbeat_says_from_one_moment_on(bench: B
     group = bench.broker.core.clients.consumers["hog"]
     seen = {(len(group.subscriptions), "B0" in group.subscriptions) for _ in outcome}
     assert seen == {(200, False), (1_000, True)}
+
+
+@pytest.mark.parametrize("code", [
+    Code.GET_TOPIC_STATS_INFO, Code.GET_CONSUME_STATS, Code.QUERY_CONSUME_TIME_SPAN])
+def test_a_long_answer_is_neither_joined_nor_let_go_in_one_turn(tmp_path: Path, code: Code) -> None:
+    """The frame has the parts that were written; what they were made of is gone before the end."""
+    bench = make_bench(settings_in(tmp_path))
+    bench.broker.core.topics.update(TopicConfig("wide", QUEUES, QUEUES), NOW_MS)
+    command = Command(code, version=409, opaque=7, ext={
+        "topic": "wide", "group": "readers", "consumerGroup": "readers"})
+    request = Request(1, "10.0.0.1:4000", command, NOW_MS)
+    job = bench.broker.begin(request)
+    assert isinstance(job, Generator)
+    answer = finished(job)
+
+    assert isinstance(answer, Answer)
+    assert max(map(len, answer.parts)) < 2 * fastjson.PART_SIZE < sum(map(len, answer.parts))
+    parts = answer_parts(request, answer)
+    assert parts is not None
+    assert all(part is other for part, other in zip(parts[1:], answer.parts, strict=True))
+    body = fastjson.loads(decode(b"".join(parts)[4:]).body)
+    assert max(len(rows) for rows in body.values() if isinstance(rows, dict | list)) == QUEUES
+
+
+def test_what_is_built_for_a_text_is_let_go_with_pauses() -> None:
+    rows = {f"row-{number}": {"value": number} for number in range(20_000)}
+    value = {"rows": rows}
+    text = b"".join(finished(fastjson.parts_in_turns(value, built=True)))
+
+    assert (value, rows) == ({}, {})
+    assert len(fastjson.loads(text)["rows"]) == 20_000

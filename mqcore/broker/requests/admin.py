@@ -19,6 +19,7 @@ from mqcore.broker.request import (
     OutcomeJob,
     Request,
     json_answer,
+    long_answer,
     refused,
 )
 from mqcore.broker.requests import statistics as statistics_requests
@@ -104,20 +105,28 @@ def all_groups(core: Core, request: Request) -> OutcomeJob:
 
 def all_offsets(core: Core, request: Request) -> OutcomeJob:
     """GET_ALL_CONSUMER_OFFSET (43): ConsumerOffsetSerializeWrapper (remoting.md 5.4)."""
-    body = bytearray()
+    text = fastjson.Parts()
+    opening = b"{"
     for name, entries in core.offsets.sections().items():
-        body += b"%s%s:{" % (b"," if body else b"{", fastjson.quote(name).encode())
-        separator = ""
+        text.add(b"%s%s:{" % (opening, fastjson.quote(name).encode()))
+        opening = b","
+        rows: list[str] = []
+        size = 0
+        separator = b""
         for entry in entries:
-            entry = entry.replace("\n\t\t", "")          # of the file
-            body += f"{separator}{entry}".encode()
-            separator = ","
-            if len(body) // TEXT_A_TURN > (len(body) - len(entry)) // TEXT_A_TURN:
+            rows.append(entry.replace("\n\t\t", ""))     # of the file
+            size += len(entry)
+            if size >= TEXT_A_TURN:
+                text.add(separator + ",".join(rows).encode())
+                separator = b","
+                rows.clear()
+                size = 0
                 yield
-            if len(body) > fastjson.SIZE_MAX:
-                raise fastjson.JsonError(f"a text of more than {fastjson.SIZE_MAX} bytes")
-        body += b"}"
-    return Answer(ResponseCode.SUCCESS, body=bytes(body) + b"}")
+        if rows:
+            text.add(separator + ",".join(rows).encode())
+        text.add(b"}")
+    text.add(b"}")
+    return long_answer(text.done())
 
 
 def delay_offsets(core: Core, request: Request) -> Answer:

@@ -12,16 +12,15 @@ from typing import Any
 from mqcore.broker.core import Core
 from mqcore.broker.request import (
     ROWS_A_TURN,
-    Answer,
     Fields,
     OutcomeJob,
     Request,
     json_answer,
+    long_answer,
 )
 from mqcore.broker.requests.topic import bounds, message_queue, unknown_topic
 from mqcore.broker.tables.statistics import GROUP_GET_NUMS
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
 
 
 def consume_stats(core: Core, request: Request) -> OutcomeJob:
@@ -38,16 +37,19 @@ def consume_stats(core: Core, request: Request) -> OutcomeJob:
         if config is not None:
             yield from _progress(core, group, name, config.read_queue_count, table)
             tps += _tps(core, group, name)
-    return (yield from json_answer({"consumeTps": tps, "offsetTable": table}))
+    return (yield from json_answer({"consumeTps": tps, "offsetTable": table}, built=True))
 
 
 def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_BROKER_CONSUME_STATS (317): of every group that has a config."""
     only_ordered = Fields.of(request.command).boolean("isOrder")
-    groups: list[bytes] = []
-    behind = size = 0
-    for group in core.groups.all():
-        parts: list[bytes] = []
+    text = fastjson.Parts()
+    text.add(b'{"brokerAddr":%s,"consumeStatsList":[' % (
+        fastjson.quote(core.settings.advertised_addr).encode()))
+    behind = 0
+    for at, group in enumerate(core.groups.all()):
+        text.add(b"%s{%s:[" % (b"," if at else b"", fastjson.quote(group.name).encode()))
+        separator = b""
         for number, name in enumerate(
                 _of_interest(core, group.name, core.offsets.topics_of(group.name))):
             if number % ROWS_A_TURN == ROWS_A_TURN - 1:
@@ -58,17 +60,17 @@ def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
             table: dict[Any, dict[str, int]] = {}
             yield from _progress(core, group.name, name, config.write_queue_count, table)
             behind += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
-            parts.append((yield from fastjson.dumps_in_turns(
-                {"consumeTps": _tps(core, group.name, name), "offsetTable": table})))
-            size += len(parts[-1])
-            if size > fastjson.SIZE_MAX:
-                raise fastjson.JsonError(f"a text of more than {fastjson.SIZE_MAX} bytes")
-        groups.append(b"{%s:[%s]}" % (fastjson.quote(group.name).encode(), b",".join(parts)))
-        if len(groups) % ROWS_A_TURN == 0:
+            text.add(separator)
+            separator = b","
+            for part in (yield from fastjson.parts_in_turns(
+                    {"consumeTps": _tps(core, group.name, name), "offsetTable": table},
+                    built=True)):
+                text.add(part)
+        text.add(b"]}")
+        if at % ROWS_A_TURN == ROWS_A_TURN - 1:
             yield
-    return Answer(ResponseCode.SUCCESS, body=(
-        b'{"brokerAddr":%s,"consumeStatsList":[%s],"totalDiff":%d}' % (
-            fastjson.quote(core.settings.advertised_addr).encode(), b",".join(groups), behind)))
+    text.add(b'],"totalDiff":%d}' % behind)
+    return long_answer(text.done())
 
 
 def consume_time_span(core: Core, request: Request) -> OutcomeJob:
@@ -96,7 +98,7 @@ def consume_time_span(core: Core, request: Request) -> OutcomeJob:
             "messageQueue": dict(message_queue(core, name, queue_id)),
             "minTimeStamp": first_ms, "minTimeStampStr": _local_time(first_ms),
         })
-    return (yield from json_answer({"consumeTimeSpanSet": spans}))
+    return (yield from json_answer({"consumeTimeSpanSet": spans}, built=True))
 
 
 def _of_interest(core: Core, group: str, topics: list[str]) -> list[str]:

@@ -35,7 +35,7 @@ def topic_stats(core: Core, request: Request) -> OutcomeJob:
         table[message_queue(core, name, queue_id)] = {
             "lastUpdateTimestamp": max(newest_ms, 0), "maxOffset": high, "minOffset": low,
         }
-    return (yield from json_answer({"offsetTable": table}))
+    return (yield from json_answer({"offsetTable": table}, built=True))
 
 
 def topic_consumers(core: Core, request: Request) -> OutcomeJob:

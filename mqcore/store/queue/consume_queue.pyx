@@ -1,10 +1,11 @@
 """Reads and writes consume queue files."""
-from libc.errno cimport errno
+from libc.errno cimport EUCLEAN, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE, QueueEntry
 from mqcore.store.io cimport store_io
+from mqcore.store.queue.as_left cimport file_as_left
 from mqcore.store.queue.open_files cimport (
     OpenFile,
     open_file_at,
@@ -38,6 +39,10 @@ cdef int32_t queue_read(QueueFiles* q, int32_t queue, int64_t first, int32_t cou
     cdef int fd = open_file_at(&q.open, queue, file_first * CQ_ENTRY_SIZE)
     cdef ssize_t got
     if fd < 0:
+        return -1
+    if not q.open.writes and not file_as_left(fd, &q.open.queues[queue], q.file_entries):      # Y5
+        open_file_close(&q.open, queue)
+        q.open.failure = EUCLEAN
         return -1
     if count > file_first + q.file_entries - first:
         count = <int32_t>(file_first + q.file_entries - first)

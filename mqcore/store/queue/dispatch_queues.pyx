@@ -14,6 +14,7 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.segment cimport Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.store.queue.as_left cimport queue_look
 from mqcore.store.queue.consume_queue cimport (
     QueueItem,
     entry_encode,
@@ -179,6 +180,7 @@ cdef int write_queue(QueueBatch* b, TouchedQueue* touched) noexcept nogil:
     cdef int64_t next_offset = known, bytes = 0
     cdef int32_t at = touched.first, count = 0
     cdef int error = 0
+    queue_look(b.files.open.folder, queue, b.files.file_entries)                       # Y4
     if b.extension != NULL:
         error = extension_begin(b.extension, touched.queue)
     while at >= 0 and error == 0:

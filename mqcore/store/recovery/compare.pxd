@@ -9,7 +9,7 @@ cdef class QueueComparison(QueueCutting):
     cdef int64_t stretch_bytes
     cdef int64_t missing              # log position from which entries are missing
 
-    cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil
+    cdef bint as_known(self, int32_t number, int64_t unchanged_ns, bint in_place) noexcept nogil
     cdef bint last_is_right(self, int32_t number) noexcept nogil
     cdef int64_t first_wrong(self, int32_t number) noexcept nogil
     cdef int64_t boundary(self, int64_t low, int64_t end)

@@ -18,6 +18,7 @@ from mqcore.layout cimport (
 from mqcore.names cimport is_queue_place
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.store.queue.as_left cimport files_as_left, folder_as_left
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_file_path
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_next_use, log_segment
@@ -35,19 +36,12 @@ cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
     int O_CLOEXEC
 
-cdef extern from "<sys/stat.h>" nogil:
-    cdef struct timespec:
-        long tv_sec
-        long tv_nsec
-    cdef struct file_status "stat":
-        long st_size
-        timespec st_mtim
-    int stat_of "stat"(const char* path, file_status* status)
-
 cdef enum:
     READERS = 64                      # threads that wait for the disk
     CHUNK_ENTRIES = 1024              # read at a time
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
+
+cdef int64_t TIMES_UNKNOWN = 0x7FFFFFFFFFFFFFFF      # no file is younger
 
 SYSTEM_TOPICS = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
                  "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
@@ -86,28 +80,23 @@ cdef class QueueComparison(QueueCutting):
             self.found[number].known_min = least[i]
             self.found[number].known_max = most[i]
 
-    cdef bint as_known(self, int32_t number, int64_t unchanged_ns) noexcept nogil:      # Y1
+    cdef bint as_known(self, int32_t number, int64_t unchanged_ns, bint in_place) noexcept nogil:  # Y1
         cdef FoundQueue* found = &self.found[number]
         cdef char path[LOG_PATH_MAX]
         cdef uint8_t raw[2 * CQ_ENTRY_SIZE]
-        cdef file_status status
         cdef int64_t newest = found.known_max - 1
         cdef int64_t last = newest // self.file_entries * self.file_entries
-        cdef int64_t first = min(found.known_min, newest) // self.file_entries * self.file_entries
         cdef int64_t wanted = 2 if newest + 1 < last + self.file_entries else 1
         cdef int64_t got, i
         cdef QueueItem item
         cdef int fd
-        found.first_file = first
-        while first <= last:
-            queue_file_path(path, self.folder_text, &self.shm.queues[number], first)
-            if stat_of(path, &status) != 0 or status.st_size != self.file_entries * CQ_ENTRY_SIZE:
-                return False
-            if status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec > unchanged_ns:
-                return False
-            first += self.file_entries
-        if unchanged_ns < <int64_t>0x7FFFFFFFFFFFFFFF:
+        found.first_file = min(found.known_min, newest) // self.file_entries * self.file_entries
+        if not files_as_left(self.folder_text, &self.shm.queues[number], self.file_entries,
+                             found.known_min, found.known_max, unchanged_ns, in_place):
+            return False
+        if unchanged_ns < TIMES_UNKNOWN:
             return True                # nobody has written since: what is there is what we wrote
+        queue_file_path(path, self.folder_text, &self.shm.queues[number], last)
         fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
         if fd < 0:
             return False
@@ -127,27 +116,51 @@ cdef class QueueComparison(QueueCutting):
 
     def load_known(self, ends: QueueEnds, int64_t limit) -> None:
         """
-        After a clean stop of ours: the queues that are as they were left need no closer look. Times
-        of files count when `ends` knows them.
+        After a clean stop of ours: the queues that are as they were left need no closer look now. Times
+        of files count when `ends` knows them; where nobody has copied the store, those of the folders
+        are enough (Y4).
         """
         self.limit = self.log_end = limit
+        self.look_at_all(ends, ends.by_folders, False)
+
+    def doubt(self, ends: QueueEnds) -> None:
+        """
+        After a crash of a run that may not have looked at all files that it believed by their folders:
+        mark the queues whose files are younger than the stop before it.
+        """
+        self.look_at_all(ends, False, True)
+
+    def look_at_all(self, ends: QueueEnds, bint by_folders, bint doubts) -> None:
         with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once,
-            for done in [readers.submit(self.load_known_part, first,     # best for neighbours
-                                        ends.unchanged_ns or 0x7FFFFFFFFFFFFFFF)
+            for done in [readers.submit(self.look_at_part, first,       # best for neighbours
+                                        ends.unchanged_ns or TIMES_UNKNOWN, ends.in_place,
+                                        by_folders, doubts)
                          for first in range(READERS)]:
                 done.result()
 
-    def load_known_part(self, int32_t first, int64_t unchanged_ns) -> None:
+    def look_at_part(self, int32_t first, int64_t unchanged_ns, bint in_place, bint by_folders,
+                     bint doubts) -> None:
         cdef int32_t number = first
         cdef FoundQueue* found
+        cdef QueueEntry* queue
+        cdef bint as_left
         with nogil:
             while number < self.shm.head.queue_count:
                 found = &self.found[number]
-                if found.known_max > 0 and self.as_known(number, unchanged_ns):
-                    found.known = True
-                    store_i64_release(&self.shm.queues[number].min_offset, found.known_min)
-                    store_i64_release(&self.shm.queues[number].max_offset, found.known_max)
+                queue = &self.shm.queues[number]
                 number += READERS
+                if found.known_max <= 0:
+                    continue
+                as_left = (folder_as_left(self.folder_text, queue, unchanged_ns) if by_folders
+                           else self.as_known(number - READERS, unchanged_ns, in_place))
+                if doubts:
+                    found.doubted = not as_left
+                elif as_left:
+                    found.known = True
+                    store_i64_release(&queue.min_offset, found.known_min)
+                    store_i64_release(&queue.max_offset, found.known_max)
+                    if by_folders:
+                        store_i64_release(&queue.left_ns, unchanged_ns)
 
     # -- against the log ---------------------------------------------------------------------------
 
@@ -185,23 +198,25 @@ cdef class QueueComparison(QueueCutting):
         item = entry_decode(raw)
         return self.entry_is_right(number, newest, &item)
 
-    def distrust(self, bint whole) -> None:
+    def distrust(self, bint whole, bint doubted=False) -> None:
         """
         Hold entries of the queues that are not as known against the log, the last of each or, when
-        `whole`, all, and cut a queue at the first that is wrong.
+        `whole`, all, and cut a queue at the first that is wrong. doubted: only of those.
         """
         cdef int32_t number
         cdef QueueEntry* queue
         cdef int64_t wrong
         for number in range(self.shm.head.queue_count):
             queue = &self.shm.queues[number]
-            if self.found[number].known or queue.max_offset <= queue.min_offset:
+            if self.found[number].known or queue.max_offset <= queue.min_offset or (
+                    doubted and not self.found[number].doubted):
                 continue
             if not whole and self.last_is_right(number):
                 continue
             wrong = self.first_wrong(number)
             if wrong < queue.max_offset:
                 self.cut_at(number, wrong)
+                self.found[number].cut = False         # by the log's end; this is another matter
 
     def missing_from(self, int64_t end, bint clean) -> int:
         """
@@ -341,16 +356,17 @@ cdef class QueueComparison(QueueCutting):
         return True
 
 
-def queue_ends(Segment segment not None, index=()) -> QueueEnds:
+def queue_ends(Segment segment not None, index=(), *, bint stopped=False) -> QueueEnds:
     """
-    The ends of all queues now, as the dispatcher has written them; index: see QueueEnds. For the
-    dispatcher. A queue in the middle of its removal counts as removed.
+    The ends of all queues now, as the dispatcher has written them; index, stopped: see QueueEnds.
+    For the dispatcher. A queue in the middle of its removal counts as removed.
     """
     cdef Shm* shm = &segment.shm
     cdef int64_t end = load_i64_acquire(&shm.log.dispatched)       # before the queues: they have more
     cdef int64_t first = load_i64_acquire(&shm.log.first)
     cdef int64_t flushed = load_i64_acquire(&shm.log.flushed)
     cdef int32_t count = load_i32_acquire(&shm.head.queue_count), number, used = 0
+    cdef int64_t since_ns = 0
     cdef QueueEntry* entry
     cdef int32_t[::1] topics = memoryview(bytearray(4 * count + 4)).cast("i")
     cdef int32_t[::1] ids = memoryview(bytearray(4 * count + 4)).cast("i")
@@ -361,6 +377,7 @@ def queue_ends(Segment segment not None, index=()) -> QueueEnds:
         entry = &shm.queues[number]
         if load_i32_acquire(&entry.removal_done) != load_i32_acquire(&entry.removal_begun):
             continue
+        since_ns = max(since_ns, load_i64_acquire(&entry.left_ns))
         most[used] = load_i64_acquire(&entry.max_offset)
         least[used] = load_i64_acquire(&entry.min_offset)
         if most[used] <= 0:
@@ -371,4 +388,4 @@ def queue_ends(Segment segment not None, index=()) -> QueueEnds:
     return QueueEnds(
         first=first, end=end, flushed=flushed, topics=list(names), topic_numbers=bytes(topics[:used]),
         queue_ids=bytes(ids[:used]), min_offsets=bytes(least[:used]), max_offsets=bytes(most[:used]),
-        index=None if index is None else list(index))
+        index=None if index is None else list(index), stopped=stopped, since_ns=since_ns)

@@ -168,6 +168,9 @@ cdef class Recovery:
                 self.queues.learn(ends)
         if exact and first == ends.first:
             self.queues.load_known(ends, ends.end)
+        doubted = ends is not None and not clean and ends.by_folders
+        if doubted:
+            self.queues.doubt(ends)
         check_from = self.check_from(starts, self.queues.load(ends.end if exact else limit), limit,
                                      clean, checkpoint_ms)
         if ends is not None and not clean and first <= ends.end:
@@ -188,8 +191,8 @@ cdef class Recovery:
                 f"the broker was stopped: records are gone. {what_to_do(self.log_folders)}")
         keep = end if clean else min(check_from, end)
         queues = self.queues.cut_below(keep, end, clean)
-        if exact:
-            self.queues.distrust(True)
+        if exact or doubted:
+            self.queues.distrust(True, doubted)
         missing = (self.queues.missing_from(keep, clean)
                    if exact or (ends is not None and not clean)
                    else self.queues.missing_by_log(keep, hints()))
