@@ -1,4 +1,5 @@
 """Proves the layouts when it is compiled, and shows their numbers to tests and tools."""
+from mqcore import file_layout as _files
 
 cdef extern from *:
     size_t RING_HEAD_OFFSET "offsetof(struct mq_ring_cursors, head)"
@@ -62,3 +63,5 @@ def sizes() -> dict[str, int]:
 # their members by themselves too, as those of enums without a name: PUT_OK beside PutStatus.PUT_OK
 for _named in (WorkerState, StopWord, Refusal, PutStatus):
     globals().update(_named.__members__)
+# and the numbers of files and frames
+globals().update({_name: _value for _name, _value in vars(_files).items() if _name.isupper()})

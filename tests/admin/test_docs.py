@@ -19,7 +19,8 @@ from tests.support.mqcore_process import mqcore_up
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-LAYOUT = "".join([(ROOT / "mqcore/layout.pxd").read_text(encoding="utf-8"),
+LAYOUT = "".join([*((ROOT / "mqcore" / name).read_text(encoding="utf-8")
+                    for name in ("layout.pxd", "file_layout.pxd")),
                   participants.declarations(), figures.declarations()])
 PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
 SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
@@ -199,7 +200,7 @@ def test_settings_that_documents_name_exist(path: Path) -> None:
                 if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)}
     known = {f"{section}.{field.name}" for section, kind in sections.items()
              for field in msgspec.structs.fields(kind)}
-    named = re.findall(r"(?<![\w/.])((?:store|broker|processes|namesrv|log)\.[a-z]+_[a-z_]+)",
+    named = re.findall(r"(?<![\w/.])((?:store|broker|processes|namesrv|log)\.[a-z]+_[a-z_]+)(?!\w|\()",
                        path.read_text(encoding="utf-8"))
 
     assert known

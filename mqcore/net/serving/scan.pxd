@@ -3,7 +3,7 @@
 #   N10  One look at a queue ends when its allowance is used up, after one entry at least. What it
 #        has found is the answer; a pull that has found nothing yet is answered with where to go on
 #        (code 20), and a held one goes on from its cursor, when its connection's turn comes again.
-#   N17  An answer brings one message, or messages within the limits for what is in memory, for what
+#   N18  An answer brings one message, or messages within the limits for what is in memory, for what
 #        is on the disk, or for replays; these only while memory is not short (N13).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -45,7 +45,7 @@ cdef struct Reading:                   # what this process reads of the store
 
 cdef struct Portion:                   # what one answer may bring
     int32_t count_max                  # at most PULL_RANGES_MAX
-    bint replays                       # by the limits for replays (N17)
+    bint replays                       # by the limits for replays (N18)
 
 cdef struct Puller:                    # how a pull is answered
     Asker asker
