@@ -13,6 +13,7 @@ import ipaddress
 import itertools
 import logging
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
@@ -326,6 +327,7 @@ async def serve(
         make=partial(Connection, server), room=server.has_secure_room)
     renewed = Renewed(settings.tls, server_context, accepting.use)
     accepting.listen(sockets)
+    looking = asyncio.create_task(_keep_looking(renewed, settings.tls.poll_ms / 1000))
     try:
         on_ready()
         while not stopping.is_set():
@@ -334,8 +336,14 @@ async def serve(
             except TimeoutError:
                 server.scan()
                 accepting.look()
-                renewed.look(now_ms())
     finally:
+        looking.cancel()
         await accepting.close()
         for connection in list(server.connections.values()):
             connection.close("the name server stops")
+
+
+async def _keep_looking(renewed: Renewed[ssl.SSLContext | None], interval_s: float) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        renewed.look(_now_ms())

@@ -1,4 +1,4 @@
-"""Certificates, keys and authorities: what is taken, what is refused and how, what is taken later."""
+"""Certificates, keys and authorities: what is taken, what is refused and how, what comes later."""
 from __future__ import annotations
 
 import os
@@ -71,8 +71,8 @@ def test_a_file_that_cannot_be_used_is_named_with_what_was_expected(
 
 @pytest.mark.parametrize("trust", ["absent", "nonsense", "empty", "key"])
 def test_a_trust_file_that_cannot_be_used_is_named(files: dict[str, Path], trust: str) -> None:
-    with pytest.raises(TlsContextError, match=rf"{files[trust].name}: .*expected a PEM file with the"
-                                              " certificates of authorities"):
+    expected = f"{files[trust].name}: .*expected a PEM file with the certificates of authorities"
+    with pytest.raises(TlsContextError, match=expected):
         TlsContext(certificate=str(files["certificate"]), key=str(files["key"]),
                    trust=str(files[trust]), clients="require")
     with pytest.raises(TlsFileError, match=f"{files[trust].name}: "):
@@ -105,7 +105,7 @@ def test_a_key_in_the_certificates_file_needs_no_setting(files: dict[str, Path])
 
 
 @pytest.mark.parametrize(("settings", "expected"), [
-    ({"tls.certificate": "absent"}, "absent: cannot be read: No such file or directory; expected a"),
+    ({"tls.certificate": "absent"}, "absent: cannot be read: No such file or directory; expected"),
     ({"tls.certificate": "both", "tls.client_auth": "require"},
      'tls.client_auth = "require": expected "none", since tls.trust is not set'),
     ({"tls.mode": "enforcing"}, 'tls.mode = "enforcing": expected "permissive" or "disabled"'),
@@ -121,7 +121,7 @@ def test_a_start_with_a_bad_file_ends_with_one_line(
     assert expected in line
 
 
-# -- certificates of clients ------------------------------------------------------------------------
+# -- certificates of clients -----------------------------------------------------------------------
 
 
 def test_clients_that_have_to_show_a_certificate_are_verified(
@@ -145,7 +145,7 @@ def test_clients_that_have_to_show_a_certificate_are_verified(
         says(running, "TLS failed: certificate verify failed")
 
 
-# -- renewal -----------------------------------------------------------------------------------------
+# -- renewal ---------------------------------------------------------------------------------------
 
 
 def shown_by(address: str, context: ssl.SSLContext) -> str:

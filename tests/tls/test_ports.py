@@ -153,7 +153,8 @@ def test_large_bodies_come_and_go_whole(peer: Peer) -> None:
     body = bytes(range(256)) * (4 << 12)            # 4 MiB, the largest
     stored = peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic), body)
     assert stored.code == 0, stored.remark
-    found = peer.ask(RequestCode.PULL_MESSAGE, pull_fields(topic))
+    found = peer.ask(RequestCode.PULL_MESSAGE, pull_fields(
+        topic, sys_flag=6, suspend_ms=10_000))
     assert [record.body for record in decode_records(found.body)] == [body]
 
 
