@@ -9,6 +9,7 @@
 /* result, name, parameters; looked for in libssl, which brings libcrypto along */
 #define MQ_TLS_FUNCTIONS(X) \
   X(void *, TLS_server_method, (void)) \
+  X(void *, TLS_client_method, (void)) \
   X(void *, SSL_CTX_new, (void *method)) \
   X(void, SSL_CTX_free, (void *context)) \
   X(long, SSL_CTX_ctrl, (void *context, int what, long number, void *pointer)) \
@@ -31,7 +32,9 @@
   X(void *, SSL_new, (void *context)) \
   X(void, SSL_free, (void *ssl)) \
   X(void, SSL_set_bio, (void *ssl, void *reading, void *writing)) \
+  X(int, SSL_set_fd, (void *ssl, int fd)) \
   X(void, SSL_set_accept_state, (void *ssl)) \
+  X(void, SSL_set_connect_state, (void *ssl)) \
   X(int, SSL_do_handshake, (void *ssl)) \
   X(int, SSL_read, (void *ssl, void *into, int room)) \
   X(int, SSL_write, (void *ssl, const void *data, int length)) \

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import socket
 
-from mqcore.net.transport.tls_library import candidates
+from mqcore.tls.library import candidates
 
 VERIFY_NONE = 0
 NO_ANSWER_WANTED = 0

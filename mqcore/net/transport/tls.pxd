@@ -17,7 +17,7 @@
 # A context is taken by reference: connections made with an older one keep it.
 from libc.stdint cimport int64_t, uint8_t
 
-from mqcore.net.transport.tls_library cimport TlsLibrary
+from mqcore.tls.library cimport TlsLibrary
 from mqcore.net.transport.transport cimport Connection, Transport
 
 cpdef enum TlsMode:

@@ -41,6 +41,7 @@ cdef enum:                             # of OpenSSL
     BIO_CTRL_FLUSH = 11
     BIO_KIND = 0x0400 | 0x80           # a source and sink, with a number of its own
     CHUNK_MAX = 1 << 30                # lengths are int there
+    FREED_COUNT = 256                  # connections whose memory is worth giving back
 
 cdef const TlsLibrary* ssl = NULL
 cdef void* socket_method = NULL
@@ -295,3 +296,7 @@ cdef void tls_close(Transport* t, Connection* c) noexcept nogil:
     ssl.ERR_clear_error()
     ssl.SSL_free(c.tls.ssl)
     c.tls.ssl = NULL
+    t.tls.freed += 1
+    if t.tls.freed >= FREED_COUNT:
+        t.tls.freed = 0
+        t.trim = True

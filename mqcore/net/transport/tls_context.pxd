@@ -2,7 +2,7 @@
 # replaced lives as long as they do.
 from libc.stdint cimport int64_t
 
-from mqcore.net.transport.tls_library cimport TlsLibrary
+from mqcore.tls.library cimport TlsLibrary
 
 cdef class TlsContext:
     cdef const TlsLibrary* library

@@ -1,11 +1,8 @@
-CIPHERS: bytes
 CLIENTS: tuple[str, ...]
 DAY_S: int
 OP_NO_COMPRESSION: int
 OP_NO_RENEGOTIATION: int
 OP_SERVER_PREFERENCE: int
-SESSION_NAME: bytes
-SUITES: bytes
 
 class TlsContextError(ValueError): ...
 

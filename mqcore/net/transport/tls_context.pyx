@@ -4,7 +4,7 @@ import os
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from mqcore.net.transport.tls_library cimport tls_library
+from mqcore.tls.library cimport tls_library
 
 cdef enum:                             # of OpenSSL
     FILETYPE_PEM = 1
@@ -33,11 +33,11 @@ OP_NO_COMPRESSION = 1 << 17
 OP_SERVER_PREFERENCE = 1 << 22
 OP_NO_RENEGOTIATION = 1 << 30
 # AES with 128 bits first: the hardware does it, and it is what a broker spends most time on.
-SUITES = b"TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-CIPHERS = (b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+cdef const char* SUITES = b"TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+cdef const char* CIPHERS = (b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
            b"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
            b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305")
-SESSION_NAME = b"mqcore"
+cdef const unsigned char* SESSION_NAME = b"mqcore"
 CLIENTS = ("none", "optional", "require")
 DAY_S = 86_400
 
@@ -87,7 +87,7 @@ cdef class TlsContext:
             self.context, OP_NO_COMPRESSION | OP_SERVER_PREFERENCE | OP_NO_RENEGOTIATION)
         library.SSL_CTX_ctrl(self.context, CTRL_SESS_CACHE_MODE, 0, NULL)
         library.SSL_CTX_set_num_tickets(self.context, 1)
-        library.SSL_CTX_set_session_id_context(self.context, SESSION_NAME, len(SESSION_NAME))
+        library.SSL_CTX_set_session_id_context(self.context, SESSION_NAME, 6)
         library.SSL_CTX_ctrl(self.context, CTRL_MODE, mode, NULL)
         library.SSL_CTX_ctrl(self.context, CTRL_READ_AHEAD, 1, NULL)
         if not (library.SSL_CTX_set_cipher_list(self.context, CIPHERS)

@@ -157,6 +157,7 @@ cdef struct Tls:                       # of a process
     int64_t answer_work                # of answering one hello with it
     int64_t shake_ms_max
     int32_t shake_max                  # handshakes at once
+    int32_t freed                      # connections since the last ones were given back
     SlotList shaking                   # the oldest first
     SlotList line                      # TL3
     SlotList again                     # TL5

@@ -5,6 +5,7 @@ from libc.stdint cimport uint64_t
 cdef extern from "mq_tls.h" nogil:
     ctypedef struct TlsLibrary "mq_tls_library_t":
         void* (*TLS_server_method)() noexcept nogil
+        void* (*TLS_client_method)() noexcept nogil
         void* (*SSL_CTX_new)(void*) noexcept nogil
         void (*SSL_CTX_free)(void*) noexcept nogil
         long (*SSL_CTX_ctrl)(void*, int, long, void*) noexcept nogil
@@ -27,7 +28,9 @@ cdef extern from "mq_tls.h" nogil:
         void* (*SSL_new)(void*) noexcept nogil
         void (*SSL_free)(void*) noexcept nogil
         void (*SSL_set_bio)(void*, void*, void*) noexcept nogil
+        int (*SSL_set_fd)(void*, int) noexcept nogil
         void (*SSL_set_accept_state)(void*) noexcept nogil
+        void (*SSL_set_connect_state)(void*) noexcept nogil
         int (*SSL_do_handshake)(void*) noexcept nogil
         int (*SSL_read)(void*, void*, int) noexcept nogil
         int (*SSL_write)(void*, const void*, int) noexcept nogil
