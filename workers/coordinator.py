@@ -13,6 +13,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import ssl
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -47,6 +48,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
+from mqcore.tls.contexts import client_context, own_context
 from mqcore.turns import Job, Turns
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
@@ -104,11 +106,21 @@ class Reader(StoreReader):
 class Registrar:
     """The rules' Registrar: REGISTER_BROKER to every name server, from the event loop."""
 
-    def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None]) -> None:
+    def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None], *,
+                 embedded_namesrv: bool = False) -> None:
         self.settings = settings
-        self._registrations = Registration(ConnectionPool())
+        self._embedded = embedded_namesrv
+        self._outgoing = client_context(settings.tls)
+        self._own = own_context(settings.tls)
+        self._registrations = Registration(ConnectionPool(tls=self._context))
         self._on_ordered = on_ordered
         self._tasks: set[asyncio.Task[int]] = set()
+
+    def _context(self, address: str) -> ssl.SSLContext | None:
+        """The name server beside this broker is known by its certificate alone."""
+        if self._embedded and address == self.settings.own_namesrv_addr:
+            return self._own
+        return self._outgoing
 
     def register(
         self, registration: BrokerRegistration, *, one_way: bool,
@@ -150,9 +162,11 @@ class Coordinator:
     name = "coordinator"
     slot = COORDINATOR.slot
 
-    def __init__(self, settings: Settings, segment: Segment, changes: ChangedSettings) -> None:
+    def __init__(self, settings: Settings, segment: Segment, changes: ChangedSettings, *,
+                 embedded_namesrv: bool) -> None:
         """settings: those that the run was started with; changes: of them, by request."""
         self._settings = settings
+        self._embedded_namesrv = embedded_namesrv
         self._segment = segment
         self._turns = Turns()
         self._working = False
@@ -181,7 +195,8 @@ class Coordinator:
             segment, COORDINATOR.producer,
             (settings.broker.advertised_ip, settings.broker.listen_port),
             segment.incarnation(COORDINATOR.slot)), settings.broker.cluster)
-        self._registrar = Registrar(settings, self._apply_order)
+        self._registrar = Registrar(settings, self._apply_order,
+                                    embedded_namesrv=self._embedded_namesrv)
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings,
@@ -487,7 +502,9 @@ def redo_header(command: wire.Command, redo: Redo) -> bytes:
 def live(inherited: Inherited, _index: int) -> None:
     """The process, from fork to end."""
     segment = inherited.segment
-    asyncio.run(Coordinator(inherited.settings, segment, inherited.changes).run(
+    coordinator = Coordinator(inherited.settings, segment, inherited.changes,
+                              embedded_namesrv=inherited.embedded_namesrv)
+    asyncio.run(coordinator.run(
         lambda: segment.set_state(COORDINATOR.slot, WORKER_RUNNING)))
     segment.set_state(COORDINATOR.slot, WORKER_STOPPED)
     leave(segment)

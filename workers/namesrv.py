@@ -24,7 +24,8 @@ from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
 from mqcore.namesrv.server import open_sockets, serve
 from mqcore.namesrv.settings import NamesrvSettings
 from mqcore.participants import COORDINATOR, NAMESRV
-from mqcore.workers import descriptors
+from mqcore.tls.settings import served
+from mqcore.workers import descriptors, secured
 
 if TYPE_CHECKING:                 # a name server alone needs nothing of it
     from mqcore.workers.inherited import Inherited
@@ -50,6 +51,7 @@ def run(
 
     Raises OSError when the address is taken, ValueError when a file of it cannot be read.
     """
+    settings = replace(settings, tls=secured.prepared(settings.tls))
     sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
     settings = replace(settings, connection_count_max=descriptors.namesrv_connections(
         settings.connection_count_max))
@@ -119,7 +121,7 @@ def live(inherited: Inherited, _index: int) -> None:
         run(
             NamesrvSettings(listen_host=settings.namesrv.listen_host,
                             listen_port=settings.namesrv.listen_port,
-                            kv_config_path=str(folder / "kvConfig.json"),
+                            tls=served(settings.tls), kv_config_path=str(folder / "kvConfig.json"),
                             connection_memory_bytes=settings.processes.connection_memory_bytes),
             inherited.listeners.namesrv, stop_requested=stop_requested,
             ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from typing import Any
 
 from mqcore.broker.settings.checks import address_range
@@ -19,11 +20,15 @@ from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.net.remoting.frames import FrameCloseReason
 from mqcore.net.serving.loop import ServingLoop
 from mqcore.net.transport.close_reasons import CloseReason
+from mqcore.net.transport.tls_context import TlsContext
+from mqcore.net.transport.tls_context import reason as tls_reason
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
+from mqcore.tls.renewed import Renewed
 from mqcore.workers import descriptors, loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
+from mqcore.workers.secured import MODES, native_context
 
 REASONS: dict[int, str] = {
     FrameCloseReason.CLOSE_FRAME_LENGTH:
@@ -39,6 +44,13 @@ REASONS: dict[int, str] = {
     CloseReason.CLOSE_LIMIT:
         "its address or its account has {detail} connections, the most that [limits] allows",
     CloseReason.CLOSE_SLOW: "a frame of it is not whole after {detail} ms",
+    CloseReason.CLOSE_TLS_REFUSED: "it began with TLS, and tls.mode is disabled, or there is no"
+                                   " tls.certificate",
+    CloseReason.CLOSE_PLAIN_REFUSED: "it began in the clear, and tls.mode is enforcing",
+    CloseReason.CLOSE_TLS_FAILED: "TLS failed: {detail}",
+    CloseReason.CLOSE_TLS_SLOW: "its TLS handshake is not done after {detail} ms",
+    CloseReason.CLOSE_TLS_CROWD: "its TLS handshake was the oldest of {detail}",
+    CloseReason.CLOSE_TLS_EMPTY: "{detail} bytes of TLS records hold no data",
 }
 
 log = logging.getLogger("mqcore.pull-serving")
@@ -107,18 +119,25 @@ class PullServing:
             light_queues=store.light_queues_enable,
             connection_memory_bytes=processes.connection_memory_bytes, **changeable(self._settings),
         )
+        self._tls = Renewed(self._settings.tls, native_context, self._secure)
         self._loop.hello()
+
+    def _secure(self, context: TlsContext | None) -> None:
+        tls = self._settings.tls
+        self._loop.secure(MODES[tls.mode], context, tls.handshake_ms_max, tls.handshake_count_max)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
         self._loop.configure(**changeable(settings))
 
     def work(self, turn_ms: int) -> None:
+        self._tls.look(time.monotonic_ns() // 1_000_000)
         self._loop.run(turn_ms)
         events, lost = self._loop.events()
         for remote, reason, detail in events:
+            said = tls_reason(detail) if reason == CloseReason.CLOSE_TLS_FAILED else detail
             log.warning("connection from %s closed: %s", remote,
-                        REASONS[reason].format(detail=detail))
+                        REASONS[reason].format(detail=said))
         if lost:
             log.warning("%d more connections were closed or refused", lost)
         self._say_damaged()

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
 from setproctitle import setproctitle
 
 from mqcore.broker.settings import exposure
@@ -38,7 +39,8 @@ from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.segment import Segment
 from mqcore.store import last_run
 from mqcore.store.log import owner
-from mqcore.workers import descriptors, limits, loop
+from mqcore.tls.contexts import client_context
+from mqcore.workers import descriptors, limits, loop, secured
 from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.inherited import Inherited, Listeners
 from mqcore.workers.layout import StoreFiles
@@ -118,6 +120,7 @@ class Supervisor:
         """
         setproctitle("mqcore: supervisor")
         set_log_level(self._settings)
+        self._prepare_tls()
         self._prepare_store()
         listeners = self._listeners()
         self._segment = self._make_segment()
@@ -172,6 +175,14 @@ class Supervisor:
             log.warning("RLIMIT_NOFILE is %d: %d connections for each serving process instead of "
                         "%d (processes.connection_count_max), and %d open queue files",
                         share.limit, share.connections, wanted, share.queue_files)
+
+    def _prepare_tls(self) -> None:
+        try:
+            tls = secured.prepared(self._settings.tls)
+            client_context(tls)
+        except (ValueError, RuntimeError) as error:
+            raise StartError(str(error)) from error
+        self._settings = replace(self._settings, tls=tls)
 
     def _prepare_store(self) -> None:
         root = self._files.root

@@ -10,7 +10,6 @@ from typing import NoReturn
 import click
 
 from mqcore.broker.settings import load as broker_settings
-from mqcore.broker.settings.exposure import EVERY_ADDRESS
 from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.wire.printable import printable
 
@@ -83,9 +82,7 @@ def up(config: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
     settings = load(config, list(overrides))
     embedded = settings.namesrv.embedded
     if embedded:
-        host = settings.namesrv.listen_host
-        own = "127.0.0.1" if host in EVERY_ADDRESS else host
-        addresses = (f"{own}:{settings.namesrv.listen_port}", *settings.broker.namesrv_addrs)
+        addresses = (settings.own_namesrv_addr, *settings.broker.namesrv_addrs)
         settings = replace(settings, broker=replace(settings.broker, namesrv_addrs=addresses))
     supervise(settings, embedded=embedded, verbose=verbose)
 

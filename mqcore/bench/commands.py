@@ -48,6 +48,8 @@ def _common(command: F) -> F:
                      show_default=True, help="How headers are encoded."),
         click.option("--broker-pid", "broker_pids", type=int, multiple=True, metavar="PID",
                      help="Count the CPU of this process and all below it; may be repeated."),
+        click.option("--tls", is_flag=True,
+                     help="By TLS 1.3 with AES-128-GCM; whoever answers is believed."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )):
         command = option(command)
@@ -58,7 +60,7 @@ def _target(options: dict[str, Any]) -> Target:
     if (options["broker"] is None) == (options["namesrv"] is None):
         raise click.UsageError("give either --broker or --namesrv")
     return find_target(options["topic"], broker=options["broker"], namesrv=options["namesrv"],
-                       queues=options["queues"], create=options["create"])
+                       queues=options["queues"], create=options["create"], tls=options["tls"])
 
 
 def _span(count: int | None, seconds: float | None, warmup: int) -> Span:

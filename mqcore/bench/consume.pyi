@@ -1,4 +1,3 @@
-from socket import socket
 from typing import Any
 
 from mqcore.bench.engine import LoadEngine
@@ -7,7 +6,7 @@ DEPTH_MAX: int
 
 class ConsumeLoad(LoadEngine):
     def __init__(
-        self, sockets: list[socket], output_limit: int,
+        self, sockets: list[Any], output_limit: int,
         templates: list[tuple[bytes, dict[str, int]]], slices: list[tuple[int, int, int]],
         depth: int, repeat: bool = False,
     ) -> None: ...

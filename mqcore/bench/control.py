@@ -13,15 +13,18 @@ import struct
 import time
 from dataclasses import dataclass
 
+from mqcore.bench.tls_socket import TlsSocket
 from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.name_servers import NameServers
 from mqcore.client.pool import ConnectionPool, client_request
+from mqcore.tls.library import TlsLibraryError
 from mqcore.wire import fastjson
 from mqcore.wire.codes import FRAME_LENGTH_MAX, MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, decode, encode, request
 from mqcore.wire.ids import client_id
 from mqcore.wire.topics import BodyError
 
+Wire = socket.socket | TlsSocket
 TIMEOUT_S = 10.0
 STORED_TIMEOUT_S = 5.0
 STORED_POLL_S = 0.05
@@ -41,17 +44,17 @@ def parse_addr(addr: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def connect(addr: str) -> socket.socket:
-    """A blocking TCP connection without Nagle's delay; raises BenchError when nobody listens."""
+def connect(addr: str, *, tls: bool = False) -> Wire:
+    """A blocking connection without Nagle's delay; raises BenchError when nobody listens."""
     try:
         sock = socket.create_connection(parse_addr(addr), timeout=TIMEOUT_S)
-    except OSError as error:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return TlsSocket(sock) if tls else sock
+    except (OSError, TlsLibraryError) as error:
         raise BenchError(f"cannot connect to {addr}: {error}") from error
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
 
 
-def invoke_on(sock: socket.socket, command: Command) -> Command:
+def invoke_on(sock: Wire, command: Command) -> Command:
     """Send one request and wait for its answer; requests of the peer to us are skipped."""
     sock.sendall(encode(command))
     while True:
@@ -63,7 +66,7 @@ def invoke_on(sock: socket.socket, command: Command) -> Command:
             return answer
 
 
-def _read_exactly(sock: socket.socket, size: int) -> bytes:
+def _read_exactly(sock: Wire, size: int) -> bytes:
     parts = []
     while size:
         try:
@@ -77,9 +80,10 @@ def _read_exactly(sock: socket.socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-def call(addr: str, code: int, ext: Ext | None = None, body: bytes = b"") -> Command:
+def call(addr: str, code: int, ext: Ext | None = None, body: bytes = b"", *,
+         tls: bool = False) -> Command:
     """One request on a connection of its own; raises BenchError unless the answer's code is 0."""
-    with connect(addr) as sock:
+    with connect(addr, tls=tls) as sock:
         answer = invoke_on(sock, request(code, ext, body))
     if answer.code:
         raise BenchError(f"{addr} answered request {code} with {answer.code}: {answer.remark}")
@@ -88,15 +92,17 @@ def call(addr: str, code: int, ext: Ext | None = None, body: bytes = b"") -> Com
 
 @dataclass(frozen=True)
 class Target:
-    """One broker and how many queues it has for the topic."""
+    """One broker and how many queues it has for the topic; tls: it is reached by TLS."""
 
     addr: str
     topic: str
     queue_count: int
+    tls: bool = False
 
 
 def find_target(
-    topic: str, *, broker: str | None, namesrv: str | None, queues: int, create: bool = True
+    topic: str, *, broker: str | None, namesrv: str | None, queues: int, create: bool = True,
+    tls: bool = False,
 ) -> Target:
     """
     Where to send: the broker given, or the one that the name server has the topic on.
@@ -114,8 +120,8 @@ def find_target(
             raise BenchError(f"name server {namesrv}: {error}") from error
         queues = queues if create else routed
     if create:
-        create_topic(broker, topic, queues)
-    return Target(broker, topic, queues)
+        create_topic(broker, topic, queues, tls=tls)
+    return Target(broker, topic, queues, tls)
 
 
 async def _locate(namesrv: str, topic: str, create: bool) -> tuple[str, int]:
@@ -149,13 +155,13 @@ def _first_master(cluster_info: bytes) -> str:
     raise ClientError("no master broker is registered")
 
 
-def create_topic(broker: str, topic: str, queues: int) -> None:
+def create_topic(broker: str, topic: str, queues: int, *, tls: bool = False) -> None:
     """UPDATE_AND_CREATE_TOPIC (17) with `queues` read and write queues."""
     call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
         "writeQueueNums": str(queues), "perm": str(PERM_READ_WRITE),
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-    })
+    }, tls=tls)
 
 
 def queue_bounds(target: Target) -> list[tuple[int, int]]:
@@ -164,7 +170,7 @@ def queue_bounds(target: Target) -> list[tuple[int, int]]:
     for queue in range(target.queue_count):
         ext: Ext = {"topic": target.topic, "queueId": str(queue)}
         low, high = (
-            int((call(target.addr, code, dict(ext)).ext or {})["offset"] or 0)
+            int((call(target.addr, code, dict(ext), tls=target.tls).ext or {})["offset"] or 0)
             for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
         )
         bounds.append((max(low, 0), max(high, 0)))
@@ -188,7 +194,7 @@ def wait_for_stored(target: Target, total: int) -> int:
     return found
 
 
-def heartbeat(sock: socket.socket, topic: str, *, producer: str, consumer: str | None = None,
+def heartbeat(sock: Wire, topic: str, *, producer: str, consumer: str | None = None,
               version_ms: int = 0) -> None:
     """Register this connection's client (code 34) as producer and, if given, as consumer group."""
     data: dict[str, object] = {
@@ -213,12 +219,12 @@ def heartbeat(sock: socket.socket, topic: str, *, producer: str, consumer: str |
 def open_connections(
     target: Target, count: int, *, producer: str, consumer: str | None = None,
     with_heartbeat: bool = True, version_ms: int = 0,
-) -> list[socket.socket]:
+) -> list[Wire]:
     """`count` connections, registered by heartbeat and then switched to non-blocking."""
-    sockets: list[socket.socket] = []
+    sockets: list[Wire] = []
     try:
         for _ in range(count):
-            sock = connect(target.addr)
+            sock = connect(target.addr, tls=target.tls)
             sockets.append(sock)
             if with_heartbeat:
                 heartbeat(sock, target.topic, producer=producer, consumer=consumer,

@@ -1,4 +1,3 @@
-from socket import socket
 from typing import Any
 
 from mqcore.bench.engine import LoadEngine
@@ -7,7 +6,7 @@ RATE_MAX: int
 
 class EndToEndLoad(LoadEngine):
     def __init__(
-        self, sockets: list[socket], output_limit: int,
+        self, sockets: list[Any], output_limit: int,
         send_templates: list[tuple[bytes, dict[str, int]]],
         pull_templates: list[tuple[bytes, dict[str, int]]], offsets: list[int],
         producer_count: int, rate: float, run_id: int,

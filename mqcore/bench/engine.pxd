@@ -32,6 +32,7 @@ cdef struct LoadConnection:
     int64_t output_size
     int64_t inflight
     ResponseHint hint
+    void* tls                            # its TlsSocket, which `sockets` keeps; NULL: a plain one
 
 cdef struct LoadCounters:
     int64_t begun                        # requests written into an output buffer

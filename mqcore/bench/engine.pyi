@@ -1,11 +1,10 @@
-from socket import socket
 from typing import Any
 
 class LoadEngine:
     connection_count: int
     open_count: int
     def __init__(
-        self, sockets: list[socket], output_limit: int, *args: object, **kwargs: object
+        self, sockets: list[Any], output_limit: int, *args: object, **kwargs: object
     ) -> None: ...
     def run(
         self, *, completed_target: int = -1, seconds: float = 0.25, until_idle: bool = False

@@ -23,6 +23,7 @@ from mqcore.epoll cimport (
 from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
 from mqcore.bench.frames cimport OPAQUE_BASE, response_parse
 from mqcore.bench.histogram cimport histogram_clear, histogram_summary
+from mqcore.bench.tls_socket cimport TLS_GONE, TLS_LATER, TlsSocket
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -69,11 +70,34 @@ cdef int64_t epoch_ms() noexcept nogil:
     return now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
+cdef int64_t outcome(Py_ssize_t moved) noexcept nogil:
+    return TLS_LATER if moved < 0 and (errno == EAGAIN or errno == EINTR) else TLS_GONE
+
+
+cdef int64_t receive_some(LoadConnection* connection) noexcept nogil:
+    cdef uint8_t* into = connection.input + connection.input_end
+    cdef int64_t room = connection.input_size - connection.input_end
+    cdef Py_ssize_t got
+    if connection.tls != NULL:
+        return (<TlsSocket>connection.tls).read(into, room)
+    got = recv(connection.fd, into, room, MSG_DONTWAIT)
+    return got if got > 0 else outcome(got)
+
+
+cdef int64_t send_some(LoadConnection* connection, int64_t waiting) noexcept nogil:
+    cdef const uint8_t* data = connection.output + connection.output_begin
+    cdef Py_ssize_t sent
+    if connection.tls != NULL:
+        return (<TlsSocket>connection.tls).write(data, waiting)
+    sent = send(connection.fd, data, waiting, MSG_NOSIGNAL | MSG_DONTWAIT)
+    return sent if sent >= 0 else outcome(sent)
+
+
 cdef class LoadEngine:
     """
     What all engines share. Subclasses fill `turn` and `on_response`.
 
-    sockets: connected, non-blocking TCP sockets; the engine keeps them and closes them in `close`.
+    sockets: connected, non-blocking TCP sockets, or TlsSockets over such; the engine keeps them and closes them in `close`.
     output_limit: bytes that may wait in one connection's output buffer.
     """
 
@@ -100,6 +124,8 @@ cdef class LoadEngine:
             raise OSError(errno, "epoll or timerfd could not be set up")
         for i in range(self.connection_count):
             self._add(i, sockets[i].fileno())
+            if isinstance(sockets[i], TlsSocket):
+                self.connections[i].tls = <void*>sockets[i]
         self.reset()
 
     def __dealloc__(self):
@@ -171,19 +197,17 @@ cdef class LoadEngine:
         """Send what waits on a connection; what the kernel does not take waits for EPOLLOUT."""
         cdef LoadConnection* connection = &self.connections[index]
         cdef int64_t waiting = connection.output_end - connection.output_begin
-        cdef Py_ssize_t sent
+        cdef int64_t sent
         cdef bint blocked = False
         cdef epoll_event event
         if not connection.is_open or waiting == 0:
             return
-        sent = send(connection.fd, connection.output + connection.output_begin, waiting,
-                    MSG_NOSIGNAL | MSG_DONTWAIT)
+        sent = send_some(connection, waiting)
         self.counters.writes += 1
-        if sent < 0:
-            if errno != EAGAIN and errno != EINTR:
-                self.close_connection(index)
-                return
-            sent = 0
+        if sent == TLS_GONE:
+            self.close_connection(index)
+            return
+        sent = max(sent, 0)
         self.counters.bytes_out += sent
         connection.output_begin += sent
         if sent == waiting:
@@ -227,7 +251,7 @@ cdef class LoadEngine:
         cdef LoadConnection* connection = &self.connections[index]
         cdef int64_t used = connection.input_end - connection.input_begin
         cdef uint8_t* grown
-        cdef Py_ssize_t got
+        cdef int64_t got
         if connection.input_size - connection.input_end < FREE_ROOM_MIN:
             if connection.input_begin:
                 memmove(connection.input, connection.input + connection.input_begin, used)
@@ -240,14 +264,13 @@ cdef class LoadEngine:
                     return False
                 connection.input = grown
                 connection.input_size *= 2
-        got = recv(connection.fd, connection.input + connection.input_end,
-                   connection.input_size - connection.input_end, MSG_DONTWAIT)
+        got = receive_some(connection)
         self.counters.reads += 1
         if got > 0:
             connection.input_end += got
             self.counters.bytes_in += got
             return True
-        if got == 0 or (errno != EAGAIN and errno != EINTR):
+        if got == TLS_GONE:
             self.close_connection(index)
         return False
 
@@ -281,10 +304,12 @@ cdef class LoadEngine:
     cdef void _ready(self, int32_t index, int32_t events) noexcept nogil:
         if not self.connections[index].is_open:
             return
-        if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self._receive(index):
+        while events & (EPOLLIN | EPOLLERR | EPOLLHUP) and self._receive(index):
             if not self._take_frames(index, monotonic_ns()):
                 self.counters.bad_frames += 1
                 self.close_connection(index)
+            if self.connections[index].tls == NULL or not self.connections[index].is_open:
+                break                  # epoll tells of what is left in the socket, not in OpenSSL
         self.flush(index)
 
     cdef void _arm(self, int64_t at_ns) noexcept nogil:

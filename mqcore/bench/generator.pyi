@@ -1,4 +1,4 @@
-from socket import socket
+from typing import Any
 
 from mqcore.bench.engine import LoadEngine
 
@@ -7,7 +7,7 @@ TEMPLATES_MAX: int
 
 class ProduceLoad(LoadEngine):
     def __init__(
-        self, sockets: list[socket], output_limit: int,
+        self, sockets: list[Any], output_limit: int,
         templates: list[list[tuple[bytes, dict[str, int]]]], depth: int, rate: float = 0.0,
         oneway_templates: list[list[tuple[bytes, dict[str, int]]]] | None = None,
         commit: tuple[bytes, int, int] | None = None,

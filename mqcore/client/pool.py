@@ -37,14 +37,16 @@ class ConnectionPool:
 
     def __init__(
         self, on_request: RequestHandler | None = None, *,
-        connect_timeout: float = CONNECT_TIMEOUT_S, tls: ssl.SSLContext | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
+        tls: ssl.SSLContext | Callable[[str], ssl.SSLContext | None] | None = None,
         prepare: Callable[[Command], None] | None = None,
         on_open: Callable[[str], None] | None = None, on_lost: LostHandler | None = None,
     ) -> None:
         """
         on_request       answers requests of the peers; None: code 3
         connect_timeout  seconds for one connection
-        tls              what connections are made with; None: in the clear
+        tls              what connections are made with, or a function that says it of an address;
+                         None: in the clear
         prepare          changes each request before it is written: language, signature
         on_open          hears the address of each connection that was opened, on_lost its end
         """
@@ -93,7 +95,7 @@ class ConnectionPool:
                 host, port = split_address(address)
                 current = await Connection.open(
                     host, port, on_request=self._on_request, timeout=self._connect_timeout,
-                    tls=self._tls, on_lost=self._on_lost,
+                    tls=self._context(address), on_lost=self._on_lost,
                 )
                 self._connections[address] = current
                 if self._on_open is not None:
@@ -109,11 +111,16 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, protocol = await asyncio.get_running_loop().create_connection(
-                    make, host, port, ssl=self._tls)
+                    make, host, port, ssl=self._context(address))
         except (OSError, TimeoutError, ValueError) as error:
             raise ConnectError(f"cannot connect to {address}: {error!r}",
                                broker=address) from error
         return protocol
+
+    def _context(self, address: str) -> ssl.SSLContext | None:
+        if self._tls is None or isinstance(self._tls, ssl.SSLContext):
+            return self._tls
+        return self._tls(address)
 
     def _forget_closed(self) -> None:
         for address, connection in list(self._connections.items()):

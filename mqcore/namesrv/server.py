@@ -13,17 +13,22 @@ import ipaddress
 import itertools
 import logging
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import partial
 
+from mqcore.namesrv.accepting import TLS_BYTES, Accepting, Place
 from mqcore.namesrv.handlers import Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.memory import Memory
 from mqcore.namesrv.routes import RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
 from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.tls.contexts import server_context
+from mqcore.tls.renewed import Renewed
 from mqcore.turns import Job, Turns
 from mqcore.wire.codes import LENGTH_WORD_SIZE, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode, encode, response
@@ -81,27 +86,35 @@ class NameServer:
         self.handlers = Handlers(self.routes, key_values, RuntimeConfig(settings))
         self.connections: dict[int, Connection] = {}
         self.memory = Memory(settings.connection_memory_bytes)
+        self.secure_count = 0            # connections with TLS
         self.numbers = itertools.count(1)
         self._refused_count = 0
+        self._places = 0
         self._networks: Counter[str] = Counter()
         self._turns = Turns()
         self._working = False
 
-    def enter(self, network: str) -> bool:
-        """Whether there is a place for one more connection of `network`; it is counted, then."""
+    def enter(self, host: str) -> Place | None:
+        """A place for one more connection of a peer's address, if there is one."""
+        network = network_of(host)
         most = self.settings.address_connection_count or ANY_NUMBER
-        if (len(self.connections) >= self.settings.connection_count_max
+        if (self._places >= self.settings.connection_count_max
                 or self._networks[network] >= most):
             self._refused_count += 1
-            return False
+            return None
         self._networks[network] += 1
-        return True
+        self._places += 1
+        return Place(partial(self._leave, network))
 
-    def leave(self, network: str) -> None:
-        """A connection of `network` that was counted has ended."""
+    def _leave(self, network: str) -> None:
+        self._places -= 1
         self._networks[network] -= 1
         if self._networks[network] <= 0:
             del self._networks[network]
+
+    def has_secure_room(self) -> bool:
+        """Whether one more connection with TLS has room: together they take half of the memory."""
+        return 2 * (self.secure_count + 1) * TLS_BYTES <= self.settings.connection_memory_bytes
 
     def add(self, connection: int, job: Job) -> None:
         """Work of a connection, which gets its turns."""
@@ -151,14 +164,15 @@ class NameServer:
 class Connection(asyncio.Protocol):
     """One peer: splits its bytes into frames and answers them in order."""
 
-    def __init__(self, server: NameServer) -> None:
+    def __init__(self, server: NameServer, place: Place) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._input = bytearray()
         self._paused = False
         self._working = False        # its frames wait for their turn
         self._peer = "?"
-        self._network = ""
+        self._place = place
+        self._secure = False
         self.number = next(server.numbers)
         self.active_ms = self.held_since_ms = server.now_ms()
         self.held_bytes = 0
@@ -168,17 +182,16 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self._network = network_of(peer[0]) if peer else ""
-        if not self._server.enter(self._network):
-            transport.abort()
-            return
+        self._secure = transport.get_extra_info("sslcontext") is not None
+        self._server.secure_count += self._secure
         transport.set_write_buffer_limits(high=self._server.settings.connection_output_bytes_max)
         self._server.connections[self.number] = self
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        if self._server.connections.pop(self.number, None) is not None:
-            self._server.leave(self._network)
+        self._server.secure_count -= self._secure
+        self._server.connections.pop(self.number, None)
+        self._place.leave()
         self._tell_memory()
         if not self._working:            # else what it sent before it went is handled first
             self._drop_brokers()
@@ -309,10 +322,12 @@ async def serve(
     on. Raises ValueError or OSError when the files of the name server cannot be read.
     """
     server = NameServer(settings, now_ms)
-    loop = asyncio.get_running_loop()
-    listeners = [
-        await loop.create_server(lambda: Connection(server), sock=listener) for listener in sockets
-    ]
+    accepting = Accepting(
+        settings.tls, idle_ms=settings.connection_idle_ms, enter=server.enter,
+        make=partial(Connection, server), room=server.has_secure_room)
+    renewed = Renewed(settings.tls, server_context, accepting.use)
+    accepting.listen(sockets)
+    looking = asyncio.create_task(_keep_looking(renewed, settings.tls.poll_ms / 1000))
     try:
         on_ready()
         while not stopping.is_set():
@@ -320,10 +335,15 @@ async def serve(
                 await asyncio.wait_for(stopping.wait(), settings.scan_interval_ms / 1000)
             except TimeoutError:
                 server.scan()
+                accepting.look()
     finally:
-        for listener in listeners:
-            listener.close()
+        looking.cancel()
+        await accepting.close()
         for connection in list(server.connections.values()):
             connection.close("the name server stops")
-        for listener in listeners:
-            await listener.wait_closed()
+
+
+async def _keep_looking(renewed: Renewed[ssl.SSLContext | None], interval_s: float) -> None:
+    while True:
+        await asyncio.sleep(interval_s)
+        renewed.look(_now_ms())

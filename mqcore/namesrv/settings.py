@@ -15,6 +15,10 @@ from typing import Annotated, Any, get_type_hints
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict
 
+from mqcore.tls import stock as stock_tls
+from mqcore.tls.settings import TlsServerSettings, expanded
+from mqcore.tls.settings import trouble as tls_trouble
+
 MIB = 1 << 20
 SHOWN_MAX = 120                  # characters of a wrong value in a message
 IDLE_DIGITS_MAX = 9
@@ -42,7 +46,7 @@ class NamesrvSettingsError(ValueError):
 
 
 class NamesrvSettings(Struct, frozen=True, kw_only=True):
-    """Section [namesrv]."""
+    """Section [namesrv], and as `tls` the section of that name."""
 
     listen_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     listen_port: Annotated[int, Meta(ge=0, le=65535)] = 9876
@@ -64,6 +68,7 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
     kv_entry_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
     kv_value_bytes_max: Annotated[int, Meta(ge=1, le=4 * MIB)] = 65_536
     kv_bytes_max: Annotated[int, Meta(ge=65_536, le=12 * MIB)] = 4 * MIB
+    tls: TlsServerSettings = TlsServerSettings()
 
     @property
     def kv_file(self) -> Path:
@@ -98,33 +103,45 @@ def _from_toml(text: str, source: str) -> NamesrvSettings:
     except ValueError as error:          # also numbers of thousands of digits
         raise NamesrvSettingsError(f"{source}: not TOML: {error}") from error
     for section in document:
-        if section != "namesrv":
+        if section not in ("namesrv", "tls"):
             raise NamesrvSettingsError(
-                f"{source}: {_name(section)}: expected only the section [namesrv]")
-    values = document.get("namesrv", {})
-    if not isinstance(values, dict):
-        raise NamesrvSettingsError(f"{source}: namesrv: expected a section")
-    return _checked(values, source)
+                f"{source}: {_name(section)}: expected only the sections [namesrv] and [tls]")
+    for section in ("namesrv", "tls"):
+        if not isinstance(document.get(section, {}), dict):
+            raise NamesrvSettingsError(f"{source}: {section}: expected a section")
+    return _checked(document.get("namesrv", {}), document.get("tls", {}), source)
 
 
 def _checked(
-    values: Mapping[str, Any], source: str, *, strict: bool = True
+    values: Mapping[str, Any], secured: Mapping[str, Any], source: str, *, strict: bool = True
 ) -> NamesrvSettings:
-    types = get_type_hints(NamesrvSettings, include_extras=True)
+    fields = _section("namesrv", NamesrvSettings, values, source, strict)
+    tls = TlsServerSettings(**_section("tls", TlsServerSettings, secured, source, strict))
+    trouble = tls_trouble(tls)
+    if trouble is not None:
+        key, wanted = trouble
+        raise NamesrvSettingsError(f"{source}: tls.{key}: expected {wanted}")
+    return NamesrvSettings(**fields, tls=expanded(tls))
+
+
+def _section(
+    section: str, kind: type[Struct], values: Mapping[str, Any], source: str, strict: bool,
+) -> dict[str, Any]:
+    types = get_type_hints(kind, include_extras=True)
     fields: dict[str, Any] = {}
     for key, value in values.items():
-        if key not in NamesrvSettings.__struct_fields__:
-            raise NamesrvSettingsError(f"{source}: namesrv.{_name(key)}: expected a known key")
+        if key not in types or types[key] is TlsServerSettings:
+            raise NamesrvSettingsError(f"{source}: {section}.{_name(key)}: expected a known key")
         try:
             fields[key] = convert(value, types[key], strict=strict)
         except ValidationError as error:
             raise NamesrvSettingsError(
-                f"{source}: namesrv.{key} = {_shown(value)}: {error}") from error
+                f"{source}: {section}.{key} = {_shown(value)}: {error}") from error
         text = fields[key]
         if isinstance(text, str) and any(ord(one) < 32 or one == "\x7f" for one in text):
-            raise NamesrvSettingsError(f"{source}: namesrv.{key} = {_shown(value)}: expected text "
-                                       "of one line, without control characters")
-    return NamesrvSettings(**fields)
+            raise NamesrvSettingsError(f"{source}: {section}.{key} = {_shown(value)}: expected "
+                                       "text of one line, without control characters")
+    return fields
 
 
 def _shown(value: Any) -> str:
@@ -169,9 +186,15 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
             mapped["connection_idle_ms"] = int(value) * 1000
         elif key in _STOCK_KEYS:
             mapped[_STOCK_KEYS[key]] = value
-        else:
+        elif not stock_tls.is_ours(key):
             ignored.append(key if key in _STOCK_WITHOUT_EFFECT else f"{key} (unknown)")
-    return _checked(mapped, source, strict=False), ignored
+    try:
+        found = stock_tls.settings(stock, source, lambda raw: parse_properties(raw.decode("utf-8")))
+    except stock_tls.StockTlsError as error:
+        raise NamesrvSettingsError(f"{source}: {error}") from error
+    secured = {name: text for name, text, *_ in found
+               if name in TlsServerSettings.__struct_fields__}
+    return _checked(mapped, secured, source, strict=False), ignored
 
 
 def stock_view(settings: NamesrvSettings) -> dict[str, str]:
@@ -179,6 +202,8 @@ def stock_view(settings: NamesrvSettings) -> dict[str, str]:
     names = {ours: stock for stock, ours in _STOCK_KEYS.items()}
     shown = {}
     for key, value in asdict(settings).items():
+        if key == "tls":                 # nobody's business
+            continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if key == "connection_idle_ms":
             shown[_STOCK_IDLE] = str(value // 1000)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from typing import Self
@@ -20,10 +21,13 @@ class Closed(AssertionError):
 class Peer:
     """
     One connection to a broker or name server at `address` (host:port), from `source` (an address of
-    this machine, empty: any).
+    this machine, empty: any), by TLS with a context.
+
+    Raises OSError, ssl.SSLError when it cannot be made.
     """
 
-    def __init__(self, address: str, *, receive_buffer_bytes: int = 0, source: str = "") -> None:
+    def __init__(self, address: str, *, receive_buffer_bytes: int = 0, source: str = "",
+                 tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer_bytes:
@@ -33,6 +37,8 @@ class Peer:
         self.socket.settimeout(DEADLINE_S)
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._input = bytearray()
         self._overtook: dict[int, Command] = {}        # responses that came before one waited for
 
@@ -68,7 +74,7 @@ class Peer:
             data = self.socket.recv(1 << 18)
         except BlockingIOError:
             raise TimeoutError from None
-        except ConnectionError as error:
+        except (ConnectionError, ssl.SSLEOFError) as error:
             raise Closed(str(error)) from error
         if not data:
             raise Closed("end of stream")

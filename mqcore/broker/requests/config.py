@@ -40,6 +40,7 @@ from mqcore.broker.settings.stock_conf import (
 )
 from mqcore.broker.settings.values import Values
 from mqcore.broker.tables.config_table import next_version
+from mqcore.tls.settings import SECRETS
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
 
@@ -49,7 +50,7 @@ SOURCE = "request"
 VALUE_LENGTH_MAX = 4_096
 BODY_BYTES_MAX = 64 << 10            # several times all settings there are
 # What mqcore does not have, in the words of tools that ask for it (mqadmin exportConfigs).
-ABSENT = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
+ABSENT = {"filterServerNums": "0", "slaveReadEnable": "false"}
 
 # stock key -> our value as stock writes it, for those that are not taken as they are
 _STOCK_FORMS: dict[str, Callable[[Any], str]] = {
@@ -101,13 +102,16 @@ def update_config(core: Core, request: Request) -> OutcomeJob:
 
 
 def shown(settings: Settings) -> dict[str, str]:
-    """Every setting, under its stock name where it has one."""
+    """Every setting but secrets, under its stock name where it has one."""
     names = {target: key for key, target in RENAMED.items()}
     names |= {target: key for key, (target, _) in CONVERTED.items() if key in _STOCK_FORMS}
     table = ABSENT | {key: harmless for key, (harmless, _) in REFUSED.items()}
+    table["useTLS"] = text(settings.tls.serves)
     for section in SECTIONS:
         struct = getattr(settings, section)
         for field in struct.__struct_fields__:
+            if section == "tls" and field in SECRETS:
+                continue
             key = names.get(f"{section}.{field}", f"{section}.{field}")
             table[key] = _STOCK_FORMS.get(key, text)(getattr(struct, field))
     ip, host = table.pop("broker.advertised_ip"), table.pop("broker.advertised_host")

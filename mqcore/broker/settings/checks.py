@@ -11,6 +11,8 @@ from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
 from mqcore.broker.settings.values import Values, shown_value, wrong
 from mqcore.store.paths import folder_name_trouble
+from mqcore.tls.settings import SECRETS
+from mqcore.tls.settings import trouble as tls_trouble
 from mqcore.wire.printable import label_trouble
 
 RECORD_SLACK_BYTES = 65_536        # header, topic and properties beside the largest body
@@ -91,6 +93,12 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         rate = getattr(settings.limits, f"{whose}_bytes_per_s")
         if 0 < rate < BYTES_PER_S_MIN:
             refuse(f"limits.{whose}_bytes_per_s", f"0, or {BYTES_PER_S_MIN} or more")
+    odd = tls_trouble(settings.tls)
+    if odd is not None:
+        key, wanted = odd
+        if key in SECRETS:
+            raise SettingsError(f"{values.source(f'tls.{key}')}: tls.{key}: expected {wanted}")
+        refuse(f"tls.{key}", wanted)
     try:
         filled.log_folders.text()
     except ValueError as error:

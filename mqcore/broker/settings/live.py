@@ -16,6 +16,7 @@ from mqcore.broker.settings.checks import check
 from mqcore.broker.settings.model import SECTIONS, Settings
 from mqcore.broker.settings.stock_conf import CONVERTED, RENAMED
 from mqcore.broker.settings.values import Values
+from mqcore.tls.settings import TlsSettings
 from mqcore.wire import fastjson
 
 SOURCE = "shared memory"
@@ -46,9 +47,11 @@ LIVE = frozenset((
     "processes.connection_idle_ms", "log.level",
 ))
 
-# Never by request: a peer is not to say where files are, nor to make the store unreadable.
+# Never by request: a peer is not to say where files are, who is let in, nor to make the store
+# unreadable.
 PATHS = frozenset((
     "store.path", "store.commit_log_paths", "store.commit_log_read_only_paths", "log.file",
+    *(f"tls.{name}" for name in TlsSettings.__struct_fields__),
 ))
 FILE_SIZES = frozenset((
     "store.segment_size_bytes", "store.queue_file_entry_count", "store.queue_extension_file_bytes",

@@ -33,6 +33,7 @@ from mqcore.broker.settings.sources import (
     read_stock_environment,
 )
 from mqcore.broker.settings.values import Values
+from mqcore.tls.settings import TlsSettings, expanded
 
 
 def load(
@@ -62,6 +63,7 @@ def load(
         limits=LimitSettings(**values.section("limits")),
         namesrv=EmbeddedNamesrvSettings(**values.section("namesrv")),
         log=LogSettings(**values.section("log")),
+        tls=TlsSettings(**values.section("tls")),
         file=str(path) if path is not None else "",
         stock=report,
     )
@@ -95,7 +97,7 @@ def _filled(settings: Settings) -> Settings:
     log = settings.log
     if log.file:
         log = replace(log, file=_expanded(log.file))
-    return replace(settings, broker=broker, store=store, log=log)
+    return replace(settings, broker=broker, store=store, log=log, tls=expanded(settings.tls))
 
 
 def _expanded(path: str) -> str:

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.store.log.folders import LogFolders
+from mqcore.tls.settings import TlsSettings
 
 MIB = 1 << 20
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -200,6 +201,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: LimitSettings = LimitSettings()
     namesrv: EmbeddedNamesrvSettings = EmbeddedNamesrvSettings()
     log: LogSettings = LogSettings()
+    tls: TlsSettings = TlsSettings()
     file: str = ""                          # the file that was given, "" when none
     stock: StockReport = StockReport()
 
@@ -218,6 +220,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     def fast_port(self) -> int | None:
         """The "VIP" port, listen_port - 2 (broker.md 1.1); None when switched off."""
         return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
+
+    @property
+    def own_namesrv_addr(self) -> str:
+        """`host:port` by which the broker reaches the name server beside it."""
+        host = self.namesrv.listen_host
+        own = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        return f"{own}:{self.namesrv.listen_port}"
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
@@ -249,4 +258,5 @@ SECTIONS: dict[str, type[Struct]] = {
     "limits": LimitSettings,
     "namesrv": EmbeddedNamesrvSettings,
     "log": LogSettings,
+    "tls": TlsSettings,
 }

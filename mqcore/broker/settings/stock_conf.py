@@ -13,6 +13,7 @@ from typing import Any
 
 from mqcore.broker.settings.model import SettingsError, StockReport
 from mqcore.broker.settings.values import Values
+from mqcore.tls import stock as stock_tls
 from mqcore.wire.numbers import whole_number
 
 EVERY_ADDRESS = "0.0.0.0"
@@ -223,12 +224,15 @@ def read(values: Values, source: str, raw: bytes) -> StockReport:
             if text.lower() != harmless.lower():
                 raise SettingsError(
                     f'{source}: {key} = "{_short(text)}": {reason}; expected "{harmless}"')
+        elif stock_tls.is_ours(key):
+            continue
         elif key in WITHOUT_EFFECT:
             without_effect.append(key)
         elif key not in FLUSH_KEYS and key != POOL_KEY:
             unknown.append(key)
     put_flush(values, entries, source)
     put_pool(values, entries, source)
+    put_tls(values, entries, source)
     return StockReport(unknown=tuple(unknown), without_effect=tuple(without_effect))
 
 
@@ -276,6 +280,16 @@ def put_pool(values: Values, entries: dict[str, str], source: str) -> None:
     segment = _whole_number(source, SEGMENT_KEY, entries.get(SEGMENT_KEY, str(1 << 30)))
     _put(values, "store.pool_bytes",
          str(min(max(count * segment, POOL_BYTES_MIN), POOL_BYTES_MAX)), source, POOL_KEY)
+
+
+def put_tls(values: Values, entries: dict[str, str], source: str) -> None:
+    """TLS, of this file and of the one that stock looks for beside it (security.md 1.2)."""
+    try:
+        found = stock_tls.settings(entries, source, parse_properties)
+    except stock_tls.StockTlsError as error:
+        raise SettingsError(f"{source}: {error}") from None
+    for name, text, where, key in found:
+        _put(values, f"tls.{name}", text, where, key)
 
 
 def parse_properties(raw: bytes) -> dict[str, str]:

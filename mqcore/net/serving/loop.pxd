@@ -19,6 +19,7 @@ from mqcore.net.serving.scan cimport Reading
 from mqcore.net.serving.send cimport Sends
 from mqcore.net.serving.transaction cimport Ends
 from mqcore.net.serving.wanted cimport Wants
+from mqcore.net.transport.tls_context cimport TlsContext
 from mqcore.net.transport.transport cimport Transport
 from mqcore.shm.segment cimport Segment, Shm
 
@@ -59,6 +60,7 @@ cdef class ServingLoop:
     cdef Segment segment
     cdef Server* s
     cdef object listeners
+    cdef TlsContext tls_context
     cdef int32_t trims_seen
 
     cdef connect(self)

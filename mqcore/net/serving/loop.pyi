@@ -1,6 +1,7 @@
 from socket import socket
 from typing import Any
 
+from mqcore.net.transport.tls_context import TlsContext
 from mqcore.shm.segment import Segment
 
 class ServingLoop:
@@ -21,6 +22,10 @@ class ServingLoop:
         filter_retry: bool = False, slave_read: bool = False, accept_sends_from_ms: int = 0,
         address_limits: tuple[int, ...] = (), account_limits: tuple[int, ...] = (),
         limits_exempt: tuple[tuple[bytes, int], ...] = (),
+    ) -> None: ...
+    def secure(
+        self, mode: int, context: TlsContext | None, handshake_ms_max: int,
+        handshake_count_max: int,
     ) -> None: ...
     def hello(self) -> None: ...
     def run(self, slice_ms: int) -> None: ...

@@ -77,6 +77,8 @@ from mqcore.net.transport.loop cimport (
     transport_tick,
 )
 from mqcore.net.transport.output cimport output_flush_all
+from mqcore.net.transport.tls cimport tls_use
+from mqcore.net.transport.tls_context cimport TlsContext
 from mqcore.net.transport.transport cimport CloseEvent, Connection
 from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.pull_counts cimport pull_counts_open
@@ -403,6 +405,25 @@ cdef class ServingLoop:
             one.bits = bits
             memcpy(one.address, <const char*>packed, len(packed))
             l.exempt_count += 1
+
+    def secure(self, int mode, TlsContext context, int64_t handshake_ms_max,
+               int32_t handshake_count_max) -> None:
+        """
+        TLS of connections that come from now on, between two calls of `run`.
+
+        mode: TlsMode; context: None: there is no certificate; handshake_ms_max: how long one may take;
+        handshake_count_max: how many at once.
+        """
+        cdef Transport* t = &self.s.transport
+        t.tls.mode = mode
+        t.tls.shake_ms_max = handshake_ms_max
+        t.tls.shake_max = handshake_count_max
+        t.tls.context = NULL
+        if context is not None:
+            tls_use(t, context.library)
+            t.tls.context = context.context
+            t.tls.answer_work = context.answer_work
+        self.tls_context = context
 
     cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max):
         cdef Identity* who = &self.s.identity

@@ -16,6 +16,7 @@ from mqcore.layout cimport FIGURE_BAD_FRAMES, FIGURE_CONNECTIONS
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER
 from mqcore.net.transport.memory cimport memory_give
 from mqcore.net.transport.slots cimport slots_add, slots_remove
+from mqcore.net.transport.tls cimport tls_close
 from mqcore.net.transport.transport cimport (
     EVENTS_MAX,
     INPUT_OPEN,
@@ -121,6 +122,7 @@ cdef void connection_close(Transport* t, Connection* c, int reason, int64_t deta
     slots_remove(&t.stalled, c.slot)
     slots_remove(&t.late, c.slot)
     slots_remove(&t.doomed, c.slot)
+    tls_close(t, c)
     memory_give(t, c, c.memory)
     close(c.fd)                        # epoll forgets it with its last descriptor
     t.connections[c.slot] = NULL
@@ -141,10 +143,12 @@ cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
     cdef uint32_t wanted = 0
     if c.life != LIFE_OPEN:
         return
-    if c.input_state == INPUT_OPEN and not c.late and takes_output(t, c):
-        wanted |= EPOLLIN
+    if c.input_state == INPUT_OPEN and not c.late and takes_output(t, c) and not c.tls.in_line:
+        wanted |= EPOLLOUT if c.tls.read_wants_write else EPOLLIN        # TL5
+        if c.tls.again:
+            slots_add(&t.tls.again, c.slot)
     if c.output_end > c.output_start and not c.dirty:
-        wanted |= EPOLLOUT
+        wanted |= EPOLLIN if c.tls.send_wants_read else EPOLLOUT
     if wanted == c.interest:
         return
     event.events = wanted
@@ -170,6 +174,9 @@ cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil:
         connection_close(t, c, CLOSE_PEER, 0)
         return
     epoll_ctl(t.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+    if c.tls.in_line:                  # its turn comes; what it sent is behind the handshake's end
+        c.tls.hung_up = True
+        return
     c.life = LIFE_HUNG_UP
     t.wakeful = True
     c.output_start = c.output_end = 0

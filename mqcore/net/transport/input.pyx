@@ -16,13 +16,17 @@ from mqcore.net.transport.transport cimport (
     LIFE_DOOMED,
     LIFE_HUNG_UP,
     READ_BYTES,
+    WIRE_GONE,
+    WIRE_TLS,
     connection_find,
 )
-from mqcore.net.transport.wire_end cimport WIRE_GONE, wire_read
+from mqcore.net.transport.wire_end cimport wire_read
+from mqcore.net.transport.work cimport work_charge
 
 cdef enum:
     KEPT_COPY_MAX = 16 << 10           # a longer start of a frame stays where it is
     INPUT_KEEP_BYTES = 16 << 10
+    TLS_READ_WORK = 500
 
 
 cdef bint keep(Transport* t, Connection* c, const uint8_t* rest, int64_t length) noexcept nogil:
@@ -78,13 +82,17 @@ cdef void handle_input(Transport* t, Connection* c, uint8_t* data, int64_t lengt
 
 cdef int64_t receive(Transport* t, Connection* c, uint8_t* into, int64_t room) noexcept nogil:
     """One read; 0: nothing came, or the connection is closed now."""
-    cdef int64_t got = wire_read(c, into, room)
+    cdef int64_t began = t.work
+    cdef int64_t got = wire_read(t, c, into, room)
     if got > 0:
         c.active_ms = t.steady_ms
+        if c.wire == WIRE_TLS:
+            t.work += TLS_READ_WORK + (got >> 2)
+            work_charge(t, c, began)
         t.slot.figures[FIGURE_BYTES_IN] += got
         return got
     if got == WIRE_GONE:
-        connection_close(t, c, CLOSE_PEER, 0)
+        connection_close(t, c, c.wire_reason, c.wire_detail)
     return 0
 
 

@@ -25,10 +25,16 @@ from mqcore.net.transport.connections cimport (
     connection_hang_up,
     connection_watch,
 )
+from mqcore.net.transport.handshakes cimport (
+    handshakes_go_on,
+    handshakes_look,
+    handshakes_wait,
+)
 from mqcore.net.transport.input cimport handle_again, read_some
 from mqcore.net.transport.memory cimport memory_look, memory_open
 from mqcore.net.transport.output cimport output_flush
 from mqcore.net.transport.slots cimport slots_open, slots_take
+from mqcore.net.transport.tls cimport tls_open
 from mqcore.net.transport.transport cimport (
     EVENTS_AT_ONCE,
     INPUT_OPEN,
@@ -81,7 +87,7 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
     if (t.connections == NULL or t.free_slots == NULL or t.scratch == NULL or t.ready == NULL) or not (
             slots_open(&t.dirty, t.connection_max) and slots_open(&t.stalled, t.connection_max)
             and slots_open(&t.late, t.connection_max)
-            and slots_open(&t.doomed, t.connection_max)):
+            and slots_open(&t.doomed, t.connection_max) and tls_open(t)):
         return False
     for i in range(t.connection_max):
         t.free_slots[i] = t.connection_max - 1 - i
@@ -145,14 +151,21 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
         c = connection_find(t, key)
         if c == NULL:
             return
-    if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.late:
+    elif c.tls.send_wants_read:                                          # TL5
+        output_flush(t, c)
+        c = connection_find(t, key)
+        if c == NULL:
+            return
+    if c.tls.read_wants_write and events & EPOLLOUT:
+        events |= EPOLLIN
+    if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.late and not c.tls.in_line:
         read_some(t, c)
     elif events & (EPOLLHUP | EPOLLERR):
         connection_hang_up(t, c)
 
 
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil:
-    if t.wakeful or t.late.count > 0:
+    if t.wakeful or t.late.count > 0 or handshakes_wait(t):
         timeout_ms = 0
     t.wakeful = False
     return epoll_wait(t.epoll, <epoll_event*>t.ready, EVENTS_AT_ONCE, timeout_ms)
@@ -221,6 +234,8 @@ cdef void transport_go_on(Transport* t) noexcept nogil:
         retry_stalled(t)
     if t.late.count:
         work_late(t)
+    if handshakes_wait(t):
+        handshakes_go_on(t)
 
 
 cdef void transport_end_turn(Transport* t) noexcept nogil:
@@ -251,6 +266,7 @@ cdef void close_idle(Transport* t) noexcept nogil:
 
 cdef void transport_tick(Transport* t) noexcept nogil:
     memory_look(t)
+    handshakes_look(t)
     if t.steady_ms - t.idle_look_ms >= IDLE_LOOK_MS:
         t.idle_look_ms = t.steady_ms
         close_idle(t)

@@ -3,8 +3,9 @@
 #   N11  Input and output buffers, and what the rooms above keep for connections (heartbeats, parked
 #        requests), together never take more than `memory_max`. Nothing grows without memory_take.
 #   N12  When the sum is reached, the connection goes that has held most for the longest without
-#        progress: bytes above its own share (`memory_share`, for each alike) times the age of its
-#        unfinished frame, or of its oldest unread answer. Who holds no more than a share is safe.
+#        progress: bytes above its own share (`memory_share`, for each alike, and with TLS what an idle
+#        connection takes) times the age of its unfinished frame, record or handshake, or of its oldest
+#        unread answer. Who holds no more than a share is safe.
 #   N13  While more than `memory_high` is taken, N2 begins at OUT_SHORT_BYTES for everybody: who reads
 #        does not notice. Then one goes, too, that has not moved for STUCK_MS.
 #

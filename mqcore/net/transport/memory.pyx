@@ -9,6 +9,7 @@ from mqcore.net.transport.slots cimport slots_add
 from mqcore.net.transport.transport cimport (
     LIFE_DOOMED,
     OUT_HIGH_BYTES,
+    TLS_BYTES,
     VICTIMS_MAX,
     connection_find,
 )
@@ -52,14 +53,17 @@ cdef inline int64_t age_of(const Transport* t, const Connection* c) noexcept nog
         since = min(since, c.input_since_ms)
     if c.output_end > c.output_start:
         since = min(since, c.output_since_ms)
+    if c.tls.since_ms:
+        since = min(since, c.tls.since_ms)
     return t.steady_ms - since
 
 
 cdef inline double burden(const Transport* t, const Connection* c) noexcept nogil:
     """N12; 0: it is safe."""
-    if c.life == LIFE_DOOMED or c.memory <= t.memory_share:
+    cdef int64_t more = c.memory - min(c.tls.held, <int64_t>TLS_BYTES) - t.memory_share
+    if c.life == LIFE_DOOMED or more <= 0:
         return 0
-    return <double>(c.memory - t.memory_share) * <double>(1 + age_of(t, c))
+    return <double>more * <double>(1 + age_of(t, c))
 
 
 cdef void find_victims(Transport* t) noexcept nogil:

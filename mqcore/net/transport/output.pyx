@@ -15,11 +15,13 @@ from mqcore.net.transport.transport cimport (
     INPUT_YIELDED,
     KEEP_BYTES,
     LIFE_OPEN,
+    WIRE_GONE,
+    WIRE_TLS,
     connection_find,
     takes_output,
     unread,
 )
-from mqcore.net.transport.wire_end cimport WIRE_GONE, wire_send
+from mqcore.net.transport.wire_end cimport wire_send
 from mqcore.net.transport.work cimport work_charge, work_is_over, work_later
 
 
@@ -69,7 +71,7 @@ cdef bint send_some(Transport* t, Connection* c) noexcept nogil:
     cdef int64_t began = t.work
     cdef int64_t sent
     while c.output_start < c.output_end:
-        sent = wire_send(c, c.output + c.output_start, unread(c))
+        sent = wire_send(t, c, c.output + c.output_start, unread(c))
         if sent == WIRE_GONE:
             return False
         if sent < 0:
@@ -87,7 +89,7 @@ cdef bint send_some(Transport* t, Connection* c) noexcept nogil:
             c.output_capacity = 0
     elif unread(c) < waited:           # as much younger as has gone (N12)
         c.output_since_ms = t.steady_ms - (t.steady_ms - c.output_since_ms) * unread(c) // waited
-    t.work += (waited - unread(c)) >> 3
+    t.work += (waited - unread(c)) >> (2 if c.wire == WIRE_TLS else 3)
     work_charge(t, c, began)
     return True
 

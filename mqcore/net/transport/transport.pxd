@@ -13,7 +13,8 @@
 #   N8  What a peer sent one-way before it went is handled, whatever is full and however it went:
 #       clients commit their offsets and close at once.
 #
-# N9 is in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14 and N15 are in serving.
+# N9 is in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14 and N15 are in serving. TL1 to TL7,
+# of TLS, are in tls.pxd.
 #
 # What becomes of a connection's input is one state, `input_state`:
 #
@@ -41,7 +42,12 @@
 #        |                            |                                        v
 #        +------- it has to go -------+---> DOOMED --- end of the turn ---> closed, the id is gone
 #
-# Independent of both, and of each other: `dirty` (it has output of this turn), `late` (it stands in
+# What its bytes are is a third, `wire`; the last two only with TLS (TL1):
+#
+#      FIRST --- its first byte is not 0x16 ---> PLAIN
+#        +------ it is ------------------------> SHAKES --- its handshake is done ---> TLS
+#
+# Independent of these, and of each other: `dirty` (it has output of this turn), `late` (it stands in
 # line for a slice; also when only the rooms above have something for it, `due`), `begun`.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -53,6 +59,7 @@ cdef enum:
     OUT_HIGH_BYTES = 1 << 20           # N2
     KEEP_BYTES = 64 << 10              # an idle connection does not keep more
     EVENTS_MAX = 64                    # ends of connections that are kept for the log
+    TLS_BYTES = 24 << 10               # TL4: of an idle connection with TLS
     VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
     LISTENERS_MAX = 4
     EVENTS_AT_ONCE = 256
@@ -68,6 +75,34 @@ cdef enum Life:
     LIFE_OPEN = 0
     LIFE_HUNG_UP = 1
     LIFE_DOOMED = 2
+
+cdef enum WireEnd:                     # what a read or a send says beside a number of bytes
+    WIRE_LATER = -1                    # nothing now: epoll tells when
+    WIRE_GONE = -2                     # the peer is gone, or the connection has failed
+
+cdef enum Wire:
+    WIRE_FIRST = 0
+    WIRE_PLAIN = 1
+    WIRE_SHAKES = 2
+    WIRE_TLS = 3
+
+cdef struct TlsEnd:                    # of one connection; tls.pyx
+    void* ssl                          # NULL: none
+    int fd
+    bint in_line                       # its handshake waits for its turn, it is not read (TL3)
+    bint again                         # OpenSSL has bytes of it that epoll does not tell of (TL5)
+    bint read_wants_write              # TL5: what it waits for is the other of the two
+    bint send_wants_read
+    bint drained                       # in this call: its socket had no more
+    bint ended                         # its socket did
+    bint hung_up                       # in the line: its peer went meanwhile
+    bint failed                        # nothing more can be said to it
+    bint going                         # a record of it waits to be sent
+    bint answered                      # in its handshake: the expensive part is done
+    int64_t empty_bytes                # that came since there was data in them (TL6)
+    int64_t sent_bytes
+    int64_t held                       # TL4: of its memory
+    int64_t since_ms                   # steady: of its handshake, or of half a record; 0: neither
 
 cdef struct Connection:                # its owner may have it begin a larger struct (`size_each`)
     int fd
@@ -102,6 +137,10 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t memory                     # N11: of its buffers
     int64_t input_since_ms             # steady: when its unfinished frame began to come
     int64_t output_since_ms            # steady: how old its unread answers are
+    int wire                           # Wire
+    int wire_reason                    # CloseReason, when the wire has ended
+    int64_t wire_detail
+    TlsEnd tls
     int doom                           # why it is closed at the end of the turn
     int64_t doom_detail
 
@@ -111,6 +150,17 @@ cdef struct CloseEvent:
     uint8_t address_is_v6
     uint16_t port
     int64_t detail
+
+cdef struct Tls:                       # of a process
+    int mode                           # TlsMode
+    void* context                      # SSL_CTX of new connections; NULL: there is no certificate
+    int64_t answer_work                # of answering one hello with it
+    int64_t shake_ms_max
+    int32_t shake_max                  # handshakes at once
+    int32_t freed                      # connections since the last ones were given back
+    SlotList shaking                   # the oldest first
+    SlotList line                      # TL3
+    SlotList again                     # TL5
 
 cdef struct Listener:
     int fd
@@ -153,6 +203,7 @@ cdef struct Transport:
     SlotList doomed
     uint8_t* scratch
     int64_t idle_ms_max
+    Tls tls
     # work (N9); in units
     int64_t work                       # ever done
     int64_t turn                       # number of this turn

@@ -1,0 +1,6 @@
+# The line of handshakes (TL3), their time (TL7), and those whose bytes epoll does not tell of (TL5).
+from mqcore.net.transport.transport cimport Transport
+
+cdef bint handshakes_wait(Transport* t) noexcept nogil                   # the next turn does not sleep
+cdef void handshakes_go_on(Transport* t) noexcept nogil                  # their part of a turn
+cdef void handshakes_look(Transport* t) noexcept nogil                   # TL7, with each tick

@@ -1,0 +1,117 @@
+"""Contexts of Python's `ssl` for asyncio: of the name server, and of connections to others."""
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from mqcore.tls.settings import TlsServerSettings, TlsSettings
+
+_CLIENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+PASSWORD_BYTES_MAX = 1_024
+
+
+class TlsFileError(ValueError):
+    """A file cannot be used; the text names it and what was expected."""
+
+
+def password(given: str, file: str) -> str:
+    """A key's password, from the settings or the first line of a file. Raises TlsFileError."""
+    if not file:
+        return given
+    try:
+        with Path(file).open("rb") as opened:
+            line = opened.readline(PASSWORD_BYTES_MAX + 2)
+        return line.rstrip(b"\r\n").decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise TlsFileError(f"{file}: cannot be read: {error}; expected a key's password, in one "
+                           "line") from None
+
+
+def server_context(tls: TlsServerSettings) -> ssl.SSLContext | None:
+    """
+    What asyncio serves with; None when TLS is not served.
+
+    Client certificates are verified: a server that takes any is one of the native ports alone.
+    Raises TlsFileError.
+    """
+    if not tls.serves:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 1
+    _load_own(context, tls.certificate, tls.key, password(tls.key_password, tls.key_password_file))
+    if tls.trust:
+        _load_trust(context, tls.trust)
+    if tls.verify_client:
+        context.verify_mode = _CLIENTS[tls.client_auth]
+    return context
+
+
+def client_context(tls: TlsSettings) -> ssl.SSLContext | None:
+    """
+    What connections to others are made with; None: in the clear. Raises TlsFileError.
+    """
+    if not tls.client_enable:
+        return None
+    context = ssl.create_default_context()
+    if tls.client_trust:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _load_trust(context, tls.client_trust)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = tls.client_verify and tls.client_verify_host
+    context.verify_mode = ssl.CERT_REQUIRED if tls.client_verify else ssl.CERT_NONE
+    _load_client(context, tls)
+    return context
+
+
+def own_context(tls: TlsSettings) -> ssl.SSLContext | None:
+    """
+    What a broker goes to the name server beside it with, which has the same certificate: that one
+    is trusted, whatever host it names. None: in the clear, which lets it in. Raises TlsFileError.
+    """
+    if tls.mode != "enforcing":
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load_trust(context, tls.certificate)
+    _load_client(context, tls)
+    return context
+
+
+def stamps(tls: TlsServerSettings) -> tuple[tuple[int, ...], ...]:
+    """What changes with the files that a server's context is made of."""
+    return tuple(_stamp(path) for path in (
+        tls.certificate, tls.key, tls.key_password_file, tls.trust) if path)
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return (error.errno or 0,)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _load_client(context: ssl.SSLContext, tls: TlsSettings) -> None:
+    if tls.client_certificate:
+        _load_own(context, tls.client_certificate, tls.client_key,
+                  password(tls.client_key_password, tls.client_key_password_file))
+
+
+def _load_own(context: ssl.SSLContext, certificate: str, key: str, secret: str) -> None:
+    try:
+        context.load_cert_chain(certificate, key, lambda: secret)
+    except (OSError, ValueError) as error:
+        raise TlsFileError(f"{certificate}, {key}: {error}; expected a certificate and its private "
+                           "key in PEM, and its password if it is encrypted") from None
+
+
+def _load_trust(context: ssl.SSLContext, file: str) -> None:
+    try:
+        context.load_verify_locations(file)
+    except (OSError, ValueError) as error:
+        raise TlsFileError(f"{file}: {error}; expected the certificates of authorities in "
+                           "PEM") from None
