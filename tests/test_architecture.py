@@ -38,7 +38,8 @@ ALLOWED: dict[str, set[str]] = {
             "invariants"},
     "names": {"layout", "text"},
     "figures": {"participants"}, "participants": set(),
-    "layout": {"figures", "file_layout", "participants"}, "file_layout": set(), "turns": set(), "config": set(),
+    "layout": {"figures", "file_layout", "participants"}, "file_layout": set(),
+    "turns": set(), "config": set(),
     "atomics": set(), "endian": set(), "clock": set(), "epoll": set(), "invariants": set(),
     "text": set(),
 }

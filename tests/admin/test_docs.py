@@ -200,8 +200,9 @@ def test_settings_that_documents_name_exist(path: Path) -> None:
                 if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)}
     known = {f"{section}.{field.name}" for section, kind in sections.items()
              for field in msgspec.structs.fields(kind)}
-    named = re.findall(r"(?<![\w/.])((?:store|broker|processes|namesrv|log)\.[a-z]+_[a-z_]+)(?!\w|\()",
-                       path.read_text(encoding="utf-8"))
+    named = re.findall(
+        r"(?<![\w/.])((?:store|broker|processes|namesrv|log)\.[a-z]+_[a-z_]+)(?!\w|\()",
+        path.read_text(encoding="utf-8"))
 
     assert known
     assert sorted({name for name in named if name not in known}) == []
