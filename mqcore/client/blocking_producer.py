@@ -72,12 +72,19 @@ class BlockingProducer(BlockingRole[A]):
         message = message_of(role._config.serializer, message, body, fields)
         sending = role.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
-        self._take_room(sending, timeout)
         outcome = sending.outcome = WaitedSend()
-        # -- what this thread sent before goes before
-        if self._inbox or self._is_taking or not role.send_here(sending):
-            self._hand_over(sending)
-        return loop.wait_for(outcome)
+        try:
+            self._take_room(sending, timeout)
+            # -- what this thread sent before goes before
+            here = not self._inbox and not self._is_taking and role.send_here(sending)
+            if isinstance(here, SendResult):
+                return here
+            if not here:
+                self._hand_over(sending)
+            return loop.wait_for(outcome)
+        except BaseException:
+            self._leave(sending)
+            raise
 
     @overload
     def send_soon(
@@ -105,20 +112,28 @@ class BlockingProducer(BlockingRole[A]):
         message = message_of(role._config.serializer, message, body, fields)
         sending = role.prepare(message, timeout=timeout, queue=queue,
                                shard=shard_of(message, shard, selector, arg))
-        self._take_room(sending, timeout)
         future = SendFuture()
         if on_done is not None:
             future.add_done_callback(on_done)
         sending.outcome = future
-        self._hand_over(sending)
+        self._submit(sending, timeout)
         return future
+
+    def _submit(self, sending: Sending, timeout: float | None) -> None:
+        """Wait for room, and let the loop send it; raises like `_take_room`."""
+        try:
+            self._take_room(sending, timeout)
+            self._hand_over(sending)
+        except BaseException:
+            self._leave(sending)
+            raise
 
     def _take_room(self, sending: Sending, timeout: float | None) -> None:
         """Wait for room; QueueFull when there is none in time, or at once in the loop's thread."""
         room = self._role._sender.room
-        if not room.try_take(sending.size) and (
+        if not room.try_take(sending.size, 1, sending) and (
                 LoopThread.shared().is_here
-                or not room.take(sending.size, self._role._timeout(timeout))):
+                or not room.take(sending.size, self._role._timeout(timeout), 1, sending)):
             raise self._role._refused(sending)
 
     def _hand_over(self, sending: Sending) -> None:
@@ -126,7 +141,21 @@ class BlockingProducer(BlockingRole[A]):
         self._inbox.append(sending)
         if not self._is_awake:
             self._is_awake = True
-            LoopThread.shared().post(self._take_inbox)
+            try:
+                LoopThread.shared().post(self._take_inbox)
+            except BaseException:           # a signal's: the loop may not know yet
+                LoopThread.shared().post(self._take_inbox)
+                raise
+
+    def _leave(self, sending: Sending) -> None:
+        """A signal's exception ended the send in this thread, wherever it was: the loop sees to
+        what is left undone."""
+        if sending.has_room and not sending.is_ended:
+            LoopThread.shared().post(self._left_here, sending)
+
+    def _left_here(self, sending: Sending) -> None:
+        self._take_inbox()
+        self._role.left_here(sending)
 
     def send_many(
         self, messages: Iterable[Message], *, timeout: float | None = None,
@@ -162,9 +191,8 @@ class BlockingProducer(BlockingRole[A]):
         if not role.knows_way(sending):
             self._call(role.go_oneway, sending, role._timeout(timeout))
             return
-        self._take_room(sending, timeout)
         sending.is_oneway = True
-        self._hand_over(sending)
+        self._submit(sending, timeout)
 
     @overload
     def request(self, message: Message, **how: Unpack[SendOptions]) -> ReceivedMessage: ...

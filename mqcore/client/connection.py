@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mqcore.client.errors import ConnectError, QueueFull, RequestTimeout, RocketMQError
-from mqcore.client.native.answers import FrameReader, Waiter, take_expired
+from mqcore.client.native.answers import FrameReader, Waiter, take_expired, write_now
 from mqcore.client.reading import ReadingTurn, Stored
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
@@ -209,12 +208,7 @@ class Connection(asyncio.BufferedProtocol):
                 return False
             self._waiting[opaque] = waiter
             self._turn.note_alone()
-            try:
-                written = os.write(self._descriptor, frame)
-            except OSError:             # full; else the loop meets the same error, and tells all
-                written = 0
-            if written < len(frame):
-                self.out[:0] = frame[written:]
+            if not write_now(self._descriptor, frame, self.out):
                 self._loop.call_soon_threadsafe(self.flush)
             return True
 
@@ -222,6 +216,13 @@ class Connection(asyncio.BufferedProtocol):
         """What `waiter.stored` would be told of the frame that `write_here` wrote, read in the
         thread of the caller; None: the loop tells `waiter`."""
         return self._turn.read(opaque, waiter.deadline)
+
+    def left_here(self, opaque: int) -> bool:
+        """The thread that wrote a frame with `opaque`, or began to, is gone before it knew the
+        outcome; in the loop. Whether somebody still waits for the answer: the loop tells it."""
+        self._turn.left(opaque)
+        self.flush()
+        return opaque in self._waiting
 
     def _flush_in_turn(self) -> None:
         self._flush_planned = False

@@ -463,7 +463,7 @@ class AsyncProducer(Role):
         thread.
         """
         if self._sender.is_closed:
-            self._sender.room.give(sending.size)
+            self._sender.room.give(sending.size, 1, sending)
             sending.finish(None, ClosedError(f"{self._life.name} is closed"))
         elif sending.is_oneway:
             self._submit_oneway(sending)
@@ -499,9 +499,13 @@ class AsyncProducer(Role):
             log.warning("a one-way send to %s failed: %s", sending.message.topic, error)
         self._sender.gone(sending, error)
 
-    def send_here(self, sending: Sending) -> bool:
-        """Of the client itself: send it in the caller's thread; False: `submit` it."""
+    def send_here(self, sending: Sending) -> SendResult | bool:
+        """Of the client itself: send it in the caller's thread; False: `submit` it; True: wait."""
         return self._linger is None and self._sender.send_here(sending)
+
+    def left_here(self, sending: Sending) -> None:
+        """Of the client itself: the thread that sent it was interrupted; in the loop's thread."""
+        self._sender.left_here(sending)
 
     def knows_way(self, sending: Sending) -> bool:
         """Of the client itself: whether it can be sent without a question to anybody."""

@@ -9,6 +9,8 @@ and takes it back when something else uses the connection, or the turn was not u
 - A thread takes out the one answer that it waits for, when it says that a message is stored.
   Whatever else came stays where it is, and the turn goes back: all else is the loop's work.
 - Who waits for an answer while the turn is FREE reads it, or the loop takes the turn back.
+- A signal may raise in a thread wherever it is. Whoever called it tells the loop (`left`) that it
+  is gone, and the loop takes the turn that it may still have.
 """
 from __future__ import annotations
 
@@ -58,6 +60,7 @@ class ReadingTurn:
         self._descriptor = -1
         self._turn = Turn.LOOP
         self._alone_count = 0
+        self._reader = 0                # in THREAD: the opaque of the answer that it waits for
         self._is_used = False
         self._is_looking = False        # a look is planned
         self.heard_at: float = 0.0      # when a thread read bytes last, of the loop's clock
@@ -111,6 +114,15 @@ class ReadingTurn:
             self._transport.resume_reading()
             self._go_on()
 
+    def left(self, opaque: int) -> None:
+        """The thread that may have read for this answer does so no more; in the loop."""
+        with self._gate:
+            if self._turn is Turn.THREAD and self._reader == opaque:
+                self._turn = Turn.RETURNING
+            if self._turn is not Turn.RETURNING:
+                return
+        self.take_back()
+
     def read(self, opaque: int, deadline: float) -> Stored | None:
         """
         The answer to the caller's request, if the turn is free and the answer says `stored`.
@@ -121,6 +133,7 @@ class ReadingTurn:
             if self._turn is not Turn.FREE or opaque not in self._waiting:
                 return None             # the loop may have read it before it lent the turn
             self._turn = Turn.THREAD
+            self._reader = opaque
             self._is_used = True
             descriptor = self._descriptor
         found = None

@@ -137,14 +137,16 @@ class Sender:
         sending.sender = self
         self._go(sending)
 
-    def send_here(self, sending: Sending) -> bool:
+    def send_here(self, sending: Sending) -> SendResult | bool:
         """Send it in the caller's thread, which waits for the outcome; room was taken for it.
 
-        False: it is not sent, something has to be waited for or done in order; `submit` it. The
-        outcome is the loop's in any case, and so is another try.
+        Returns the result if the thread read it; True: the loop tells the outcome, perhaps after
+        more tries. False: it is not sent, something has to be waited for or done in order; `submit`
+        it.
         """
-        if (self.hooks.all or self._faults is not None or not self._is_plain or sending.is_alone
-                or sending.batch is not None or self._held or self.is_closed):
+        if (self.hooks.all or sending.call is not None or self._faults is not None
+                or not self._is_plain or sending.is_alone or sending.batch is not None
+                or self._held or self.is_closed):
             return False
         queues, turns = self._routes.known_queues(sending.topic), self._turns.get(sending.topic)
         if not queues or turns is None:
@@ -163,27 +165,41 @@ class Sender:
             self.write(sending, queue, opaque, frame, is_oneway=False)
         except Exception:
             return False                # the loop comes upon it as well, and tells it
+        sending.here = opaque           # before it has a sender: then it would be the loop's
         sending.sender, sending.sent_to = self, queue
         sending.broker, sending.connection = address, connection
         sending.began, sending.deadline = self._loop.time(), sending.tries.deadline
         sending.tries.begin()
         if connection.write_here(opaque, sending, frame):
             answer = connection.read_here(opaque, sending)
-            if answer is not None:
-                self._stored_here(sending, answer)
-            return True
+            return True if answer is None else self._stored_here(sending, answer)
+        sending.sender, sending.here = None, 0
         sending.tries.take_back()
         sending.sent_to = None          # else the next choice avoids its broker
         return False
 
-    def _stored_here(self, sending: Sending, answer: Stored) -> None:
+    def _stored_here(self, sending: Sending, answer: Stored) -> SendResult | bool:
         """Take an answer in the thread that waits for it; what asks for more is the loop's."""
         if answer[0] != ResponseCode.SUCCESS or self._routes.is_guess(sending.topic):
             self._loop.call_soon_threadsafe(sending.stored, *answer)
-            return
-        left = self._finish(sending, sending.result_of(*answer), None)
+            return True
+        result = sending.result_of(*answer)
+        left = self._settle(sending)
         if self._room_waiters or (left == 0 and self._idle_waiters):
             self._loop.call_soon_threadsafe(self._wake, left)
+        return result
+
+    def left_here(self, sending: Sending) -> None:
+        """The thread that sent it was interrupted, wherever it was: what it left undone; in the
+        loop."""
+        connection, here = sending.connection, sending.here
+        if sending.is_ended or not sending.has_room or (sending.sender is not None and here == 0):
+            return                      # it has its outcome, was never begun, or is the loop's
+        if connection is not None and here and connection.left_here(here):
+            return                      # the answer, or its time, ends it
+        self._end(sending, None, ClientError(
+            "the thread that sent it was interrupted", topic=sending.message.topic,
+            stored=None if here else False))
 
     def holds(self, topic: str) -> bool:
         """Whether messages wait for the topic's route: others wait behind them."""
@@ -225,6 +241,7 @@ class Sender:
 
     def _go(self, sending: Sending) -> None:
         """One try, or a place in the line of those that wait for the same."""
+        sending.here = 0
         now = self._loop.time()
         if now >= sending.tries.deadline:
             self._end(sending, None, RequestTimeout(
@@ -424,12 +441,18 @@ class Sender:
     def _finish(
         self, sending: Sending, result: SendResult | None, error: RocketMQError | None
     ) -> int:
-        """Tell its outcome; how many messages are still on their way. Any thread."""
-        sending.is_ended = True
-        left = self.room.give(sending.size, 1 if sending.batch is None else len(sending.batch))
+        """Tell its outcome; how many messages are still on their way."""
+        left = self._settle(sending)
         if result is None:
             result = sending.keep
         sending.finish(result, error and sending.tries.settle(error))
+        return left
+
+    def _settle(self, sending: Sending) -> int:
+        """It has its outcome; how many messages are still on their way. Any thread."""
+        left = self.room.give(
+            sending.size, 1 if sending.batch is None else len(sending.batch), sending)
+        sending.is_ended = True
         return left
 
     def _wake(self, left: int) -> None:

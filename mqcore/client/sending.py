@@ -79,8 +79,9 @@ class Sending(Waiter):
 
     __slots__ = (
         "after", "batch", "began", "body", "broker", "call", "chosen", "code", "connection",
-        "is_alone", "is_ended", "is_oneway", "keep", "key", "may_move", "message", "outcome",
-        "properties", "queue", "sender", "sent_to", "shard", "size", "sys_flag", "topic", "tries",
+        "has_room", "here", "is_alone", "is_ended", "is_oneway", "keep", "key", "may_move",
+        "message", "outcome", "properties", "queue", "sender", "sent_to", "shard", "size",
+        "sys_flag", "topic", "tries",
     )
 
     def __init__(
@@ -110,6 +111,8 @@ class Sending(Waiter):
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
         self.keep: SendResult | None = None     # of an earlier try that was stored, but not OK
         self.sender: Owner | None = None
+        self.here: int = 0                      # the opaque, if a thread writes and reads it itself
+        self.has_room: bool | None = None
         self.chosen: MessageQueue | None = None     # for a try that waits for its connection
         self.sent_to: MessageQueue | None = None
         self.broker: str = ""

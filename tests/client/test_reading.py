@@ -1,6 +1,7 @@
 """The turn to read a connection keeps the rules of mqcore/client/reading.py."""
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from mqcore.client import reading
-from mqcore.client.native.answers import FrameReader, Waiter
+from mqcore.client.native.answers import FrameReader, Waiter, write_now
 from mqcore.client.reading import LEND_AFTER, ReadingTurn, Stored, Turn
 from mqcore.wire.command import Command, encode, request, response
 
@@ -259,6 +260,45 @@ def test_a_thread_that_is_interrupted_returns_the_turn(
     with pytest.raises(KeyboardInterrupt):
         place.turn.read(OPAQUE, LONG_S)
     assert place.turn._turn is Turn.RETURNING
+
+
+def test_the_turn_of_a_thread_that_was_interrupted_is_taken_back(place: Place) -> None:
+    place.lend()
+    waits = place.wait_for()
+    thread, found = place.read_in_thread()
+    while place.turn._turn is Turn.FREE:
+        thread.join(0.001)
+    place.turn.left(5)                          # another one's
+    assert place.turn._turn is Turn.THREAD
+    place.turn.left(OPAQUE)
+    assert (place.turn._turn, place.transport.is_reading) == (Turn.LOOP, True)
+    place.peer.send(answer())                   # had it not gone, it would read no more either
+    thread.join(20)
+    assert (found, waits.told, place.loop.posted) == ([None], [], [])
+
+
+def test_a_turn_whose_return_was_interrupted_is_taken_back(place: Place) -> None:
+    place.lend()
+    place.wait_for()
+    place.peer.send(answer(5))
+    assert place.turn.read(OPAQUE, LONG_S) is None
+    place.loop.posted.clear()
+    place.turn.left(OPAQUE)
+    assert (place.turn._turn, place.transport.is_reading) == (Turn.LOOP, True)
+
+
+def test_what_the_socket_does_not_take_stays_before_the_rest(place: Place) -> None:
+    frame, rest = bytearray(random.Random(1).randbytes(8 << 20)), bytearray(b"rest")
+    assert write_now(place.ours.fileno(), bytearray(b"first"), rest)
+    assert rest == b"rest"
+    assert not write_now(place.ours.fileno(), frame, rest)
+    assert place.peer.recv(5) == b"first"
+    written = len(frame) + 4 - len(rest)
+    assert 0 < written < len(frame)
+    assert rest == frame[written:] + b"rest"
+    place.peer.close()
+    assert not write_now(place.ours.fileno(), bytearray(b"x"), rest)    # the next write meets it
+    assert rest.startswith(b"x")
 
 
 def test_something_else_that_waits_takes_the_turn_back(place: Place) -> None:

@@ -3,6 +3,16 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """Who has a place: told in one step with the count, which no signal's exception comes between.
+
+    has_room   None: it keeps no account of that, and gives what it took once
+    """
+
+    has_room: bool | None
 
 
 class Room:
@@ -20,20 +30,22 @@ class Room:
         self.count: int = 0
         self.bytes: int = 0
 
-    def try_take(self, size: int, count: int = 1) -> bool:
+    def try_take(self, size: int, count: int = 1, holder: Holder | None = None) -> bool:
         """Whether `count` messages of `size` bytes together fit in now; they are in then."""
         with self._lock:
-            return self._take(size, count)
+            return self._take(size, count, holder)
 
-    def take(self, size: int, timeout: float, count: int = 1) -> bool:
+    def take(
+        self, size: int, timeout: float, count: int = 1, holder: Holder | None = None
+    ) -> bool:
         """Wait up to `timeout` seconds until they fit; whether they do."""
         with self._changed:
-            if self._take(size, count):
+            if self._take(size, count, holder):
                 return True
             deadline = time.monotonic() + timeout
             self._thread_count += 1
             try:
-                while not self._take(size, count):
+                while not self._take(size, count, holder):
                     left = deadline - time.monotonic()
                     if left <= 0:
                         return False
@@ -42,9 +54,13 @@ class Room:
             finally:
                 self._thread_count -= 1
 
-    def give(self, size: int, count: int = 1) -> int:
-        """They have their outcome; how many are still on their way."""
+    def give(self, size: int, count: int = 1, holder: Holder | None = None) -> int:
+        """They have their outcome; how many are still on their way. A holder gives once."""
         with self._lock:
+            if holder is not None and holder.has_room is not None:
+                if not holder.has_room:
+                    return self.count
+                holder.has_room = False
             self.count -= count
             self.bytes -= size
             if self._thread_count and self._is_roomy():
@@ -55,10 +71,12 @@ class Room:
         """Whether to wake who waits: not for each place, that would be one turn of threads each."""
         return (4 * self.count <= 3 * self._count_max and 4 * self.bytes <= 3 * self._bytes_max)
 
-    def _take(self, size: int, count: int) -> bool:
+    def _take(self, size: int, count: int, holder: Holder | None) -> bool:
         if self.count and (self.count + count > self._count_max
                            or self.bytes + size > self._bytes_max):
             return False
         self.count += count
         self.bytes += size
+        if holder is not None:
+            holder.has_room = True
         return True

@@ -28,6 +28,8 @@ cdef extern from "<sys/socket.h>" nogil:
     enum:
         MSG_DONTWAIT
         SHUT_RDWR
+        MSG_NOSIGNAL
+    ssize_t send(int descriptor, const void* source, size_t size, int flags)
     ssize_t recv(int descriptor, void* target, size_t size, int flags)
     int shutdown(int descriptor, int how)
 
@@ -250,6 +252,22 @@ def readable(int descriptor, double timeout) -> bool:
         PyErr_CheckSignals()
         return False
     return found != 0                   # an error is met by the read
+
+
+def write_now(int descriptor, bytearray frame, bytearray rest) -> bool:
+    """Write a frame; what the socket does not take now goes to the front of `rest`.
+
+    Whether all of it was taken. An error is met by the next write, too. No exception of a signal
+    comes between the write and what it leaves.
+    """
+    cdef const char* start = PyByteArray_AS_STRING(frame)
+    cdef ssize_t size = PyByteArray_GET_SIZE(frame), count
+    with nogil:
+        count = send(descriptor, start, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+    if count == size:
+        return True
+    rest[:0] = frame[max(count, 0):]
+    return False
 
 
 def end_of_socket(int descriptor) -> None:
