@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
 EXTRAS ?= test,lint
+BUILD_TOOLS := "setuptools>=77" "cython>=3.1,<4"
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # -- a machine that forbids .pyc files compiles all of the project whenever a process starts
@@ -14,7 +15,7 @@ SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/
 
 .PHONY: build tools run test demo perf lint docs clean soak wheel debug
 
-# -- what is installed from elsewhere is fetched beside the compiling
+# -- what is installed from elsewhere is fetched beside the compiling, and so is .venv's own pip
 build: $(VENV)/created
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/installed $(VENV)/built
 
@@ -23,13 +24,17 @@ tools: $(VENV)/created
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/tools $(VENV)/built
 
 $(VENV)/created:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet "setuptools>=77" "cython>=3.1,<4"
+	$(PYTHON) -m venv --without-pip $(VENV)
+	@$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile $(BUILD_TOOLS) 2>/dev/null || \
+	    { $(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet $(BUILD_TOOLS); }
 	@touch $@
+
+$(BIN)/pip: $(VENV)/created
+	@[ -x $@ ] || $(BIN)/python -m ensurepip --default-pip >/dev/null
 
 # -- the project, editable; nothing is compiled here. Spark finds data sources among the modules of
 #    folders on the path, so this one is there
-$(VENV)/installed: $(VENV)/created pyproject.toml
+$(VENV)/installed: $(VENV)/created pyproject.toml | $(BIN)/pip
 	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@

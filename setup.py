@@ -6,6 +6,7 @@ MQCORE_BUILD_JOBS        how many at a time; the processors at hand
 MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
 MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
 """
+import hashlib
 import importlib
 import os
 import sys
@@ -32,7 +33,21 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": DEBUG,
     "embedsignature": True,
+    "emit_code_comments": DEBUG,
 }
+# -- what each module reads before its own lines, compiled once: a sixth of gcc's time
+COMMON = """\
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+"""
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
 PACKAGES = {
     "mqcore": "mqcore",
@@ -105,6 +120,30 @@ class Build(build_ext):
         for extension in self.extensions:
             extension.sources = sources[extension.name]
         super().run()
+
+    def build_extensions(self) -> None:
+        """The longest first: at the end no processor waits for one of them."""
+        if self.compiler.compiler_type == "unix" and not os.environ.get("MQCORE_BUILD_ONLY"):
+            header = self.precompiled()
+            for extension in self.extensions:
+                extension.extra_compile_args = [*FLAGS, "-include", header]
+        self.extensions.sort(key=lambda one: os.path.getsize(one.sources[0]), reverse=True)
+        super().build_extensions()
+
+    def precompiled(self) -> str:
+        """
+        The path of a header with COMMON, and beside it what gcc has made of it, which it reads in
+        its place if it fits.
+        """
+        command = [*self.compiler.compiler_so, *FLAGS,
+                   *(f"-I{folder}" for folder in self.compiler.include_dirs)]
+        known = hashlib.sha256("\0".join([*command, COMMON]).encode()).hexdigest()[:16]
+        header = Path(self.build_temp, f"common-{known}.h")
+        if not Path(f"{header}.gch").exists():
+            header.parent.mkdir(parents=True, exist_ok=True)
+            header.write_text(COMMON, encoding="ascii")
+            self.spawn([*command, "-x", "c-header", str(header), "-o", f"{header}.gch"])
+        return str(header)
 
 
 setup(

@@ -1,6 +1,6 @@
 """Checks consume queues against the log (queues.pxd has the rules)."""
 from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strncpy
@@ -56,7 +56,7 @@ cdef enum:
     LOOK_ENTRY = 1
 
 cdef int64_t EXT_ADDRESS_LAST = -2147483649          # tag codes up to here are ext addresses
-cdef int64_t EXT_ADDRESS_BASE = -0x7FFFFFFFFFFFFFFF - 1
+cdef int64_t EXT_ADDRESS_BASE = INT64_MIN
 
 
 cdef int queues_open(QueueSet* s, const LogFiles* files, Findings* findings, const char* folder,
