@@ -4,8 +4,10 @@ What Spark reads from a store at rest in a second, beside its own scan of the sa
     python -m perf.spark_store [--rows 1000000] [--folder DIR] [--runs 4]
 
 Rows of 1 KiB in four queues, all columns; `local[2]` with the settings of mqcore.spark.builder, the
-rows go nowhere (`noop`). CPU of the JVM and of Python: microseconds a row. The first run of each
-warms up. The store and the Parquet files stay in the folder.
+rows go nowhere (`noop`). The constant is a source whose tasks give one record batch of such rows,
+made once, again and again: what Spark takes from any source in Python, at most. CPU of the JVM and
+of Python: microseconds a row. The first run of each warms up. The store and the Parquet files stay
+in the folder.
 """
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,13 @@ from mqcore.layout import (
     RECORD_QUEUE_OFFSET,
 )
 from mqcore.spark import builder
+from mqcore.spark.columns import Cutter, all_columns
 from mqcore.wire.records import Record, encode_record
 
 SEGMENT_BYTES = 1 << 30
 QUEUES = 4
 SIZE = 1_024
+TASKS, BATCH_ROWS = 4, 4_000        # of the constant
 
 
 def template() -> Any:
@@ -81,6 +86,35 @@ def measure(label: str, frame: Any, rows: int, jvm: int) -> None:
           f"   Python {(after[1] - before[1]) / rows * 1e6:5.2f} us a row", flush=True)
 
 
+def constant(spark: Any, rows: int) -> Any:
+    """The frame of a source that does nothing but give rows."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(rows // TASKS) for _ in range(TASKS)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            batch = Cutter(all_columns()).cut(
+                [template().tobytes() * BATCH_ROWS], BATCH_ROWS, broker="b")
+            for begin in range(0, partition.value, BATCH_ROWS):
+                yield batch.slice(0, min(BATCH_ROWS, partition.value - begin))
+
+    class Constant(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "constant"
+
+        def schema(self) -> str:
+            return all_columns().ddl
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Reader()
+
+    spark.dataSource.register(Constant)
+    return spark.read.format("constant").load()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -108,6 +142,7 @@ def main() -> None:
     for _ in range(asked.runs):
         measure("store, all columns", store(), asked.rows, jvm)
         measure("Parquet, all columns", spark.read.parquet(parquet), asked.rows, jvm)
+        measure("constant, all columns", constant(spark, asked.rows), asked.rows, jvm)
         measure("store, five columns", store(columns=few), asked.rows, jvm)
         measure("Parquet, five columns", spark.read.parquet(parquet).select(*few.split(",")),
                 asked.rows, jvm)

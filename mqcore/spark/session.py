@@ -23,6 +23,10 @@ SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # record batches of a few MB for the sink
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
+    # offsets and commits of a stream: the other one starts programs (chmod, readlink) for each file
+    "spark.sql.streaming.checkpointFileManagerClass":
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager",
     # a second try of a task that still runs would send its messages twice
     "spark.speculation": "false",
 }

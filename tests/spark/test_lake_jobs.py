@@ -1,12 +1,15 @@
 """The jobs `replay` and `lake-maintain`, each after an archive."""
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
+from mqcore.admin.cli import main
 from mqcore.spark import read_lake
 from tests.spark.test_archive import archived, in_order
+from tests.spark.world import KeptSession
 
 KEPT = ["body", "tags", "keys", "flag", "properties['n'] n"]
 
@@ -91,3 +94,33 @@ def test_maintenance_changes_files_and_no_row(world, tmp_path, kind):
         assert done.figures["latestRows"] == 200
         dropped = lake_maintain(world.spark, root, compact=False, keep_s=-86_400.0)
         assert dropped.figures["rows"] == 0
+
+
+def test_each_is_a_command(world, tmp_path, capsys, monkeypatch):
+    from mqcore.spark.jobs import frame
+
+    source, target, lake = world.topic(2), world.topic(2), str(tmp_path / "lake")
+    monkeypatch.setattr(frame, "session", lambda *_: KeptSession(world.spark))
+
+    def said(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["spark", *arguments])
+        (line,) = capsys.readouterr().out.splitlines()
+        report = json.loads(line)
+        assert (ended.value.code, report["status"], report["job"]) == (0, 0, arguments[0])
+        return report
+
+    world.send(source, 60)
+    archive = said("archive", lake, "-n", world.namesrv, "--topics", source, "--verify",
+                   "--batch-rows", "25", "--format", "parquet", "--sink", "compression=none",
+                   "--group", f"archive-{source}")
+    replay = said("replay", lake, target, "-n", world.namesrv, "--from", "2001-01-01", "--to",
+                  "2100-01-01", "--key", "k5", "--key", "k7", "--where", "queueOffset >= 0",
+                  "--name", "few", "--broken", "skip")
+    maintained = said("lake-maintain", lake, "--keep", "30d", "--target-bytes", "1000000",
+                      "--orphans-after", "1h", "--latest", str(tmp_path / "latest"))
+
+    assert (archive["rows"], archive["wrongQueues"], archive["groupCommitted"]) == (60, [], True)
+    assert (replay["messages"], replay["broken"]) == (2, 0)
+    assert world.numbers(world.read(target)) == [5, 7]
+    assert (maintained["filesAfter"], maintained["rows"], maintained["latestRows"]) == (1, 60, 60)

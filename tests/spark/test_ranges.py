@@ -9,7 +9,8 @@ from mqcore.client.message import MessageQueue
 from mqcore.spark.broker import link
 from mqcore.spark.broker.idle import Idle
 from mqcore.spark.broker.ranges import Missing, Range, RangeReader
-from mqcore.spark.broker.reading import split
+from mqcore.spark.broker.reading import Bundle, Slice, bundled, split
+from mqcore.spark.broker.stream import BUNDLE_OFFSETS, StreamReader
 from mqcore.wire.records import decode_records
 from mqcore.wire.tags import parse_subscription
 from tests.spark.fake_broker import FakeBroker, serving
@@ -127,3 +128,42 @@ def test_ranges_are_split_evenly(tasks_min, records_max, sizes):
     assert max(one.end - one.begin for one in found) <= (records_max or 1_000)
     if sizes is not None:
         assert sorted({one.end - one.begin for one in found}) == sorted(set(sizes))
+
+
+class Planned(StreamReader):
+    """A stream whose next batch has these ranges; only its planning is asked."""
+
+    def __init__(self, sizes: list[int], **options: int) -> None:
+        self._reading = type("Reading", (), {"options": {
+            "minPartitions": None, "maxRecordsPerPartition": None, **options}})()
+        self.slices = [Slice(Range(MessageQueue("t", "b", number), 5, 5 + size), "t", "")
+                       for number, size in enumerate(sizes)]
+
+    def _slices(self, start, end):
+        return self.slices
+
+    def tasks(self) -> list[list[int]]:
+        """The sizes of the ranges that each task reads."""
+        return [[each.size for each in (one.slices if isinstance(one, Bundle) else [one])]
+                for one in self.partitions({}, {})]
+
+
+@pytest.mark.parametrize(("sizes", "options", "tasks"), [
+    ([10] * 8, {}, [[10] * 8]), ([], {}, []), ([5_000], {}, [[5_000]]),
+    ([10, 5_000, 10, 20], {}, [[10], [5_000], [10, 20]]),
+    ([1_000, 1_000, 48, 1], {}, [[1_000, 1_000, 48], [1]]),
+    ([10] * 5, {"maxRecordsPerPartition": 25}, [[10, 10], [10, 10], [10]]),
+    ([10] * 3, {"minPartitions": 2}, [[10], [10], [10]]),
+])
+def test_small_ranges_of_a_batch_share_a_task(sizes, options, tasks):
+    assert BUNDLE_OFFSETS == 2_048
+    assert Planned(sizes, **options).tasks() == tasks
+
+
+def test_bundles_have_every_slice_once_and_in_order():
+    slices = Planned([3, 1, 4, 1, 5, 9, 2, 6]).slices
+
+    found = list(bundled(slices, lambda size, more: size + more <= 9))
+
+    assert [one for bundle in found for one in bundle.slices] == slices
+    assert [sum(one.size for one in bundle.slices) for bundle in found] == [9, 5, 9, 8]

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import itertools
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -38,6 +38,38 @@ class Slice(InputPartition):
         self.range = one
         self.topic = topic
         self.address = address
+
+
+    @property
+    def size(self) -> int:
+        """Offsets."""
+        return self.range.end - self.range.begin
+
+
+class Bundle(InputPartition):
+    """One task: several slices, one after the other."""
+
+    def __init__(self, slices: list[Slice]) -> None:
+        super().__init__(None)
+        self.slices = slices
+
+
+def bundled(slices: Iterable[Slice], fits: Callable[[int, int], bool]) -> Iterator[Bundle]:
+    """
+    Slices in their order, as few tasks as may be.
+
+    fits  whether a slice of so many offsets (its second argument) joins a task that has some
+    """
+    waiting: list[Slice] = []
+    size = 0
+    for one in slices:
+        if waiting and not fits(size, one.size):
+            yield Bundle(waiting)
+            waiting, size = [], 0
+        waiting.append(one)
+        size += one.size
+    if waiting:
+        yield Bundle(waiting)
 
 
 def split(ranges: Iterable[Range], tasks_min: int | None, records_max: int | None) -> list[Range]:

@@ -28,9 +28,11 @@ from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.broker.ends import Ends
 from mqcore.spark.broker.positions import as_checkpoint, begins, from_checkpoint, shown
 from mqcore.spark.broker.ranges import Range
-from mqcore.spark.broker.reading import Reading, Slice
+from mqcore.spark.broker.reading import Bundle, Reading, Slice, bundled
 from mqcore.spark.broker.state import first_offsets, keep_first_offsets
 from mqcore.spark.errors import SparkSourceError, one_line
+
+BUNDLE_OFFSETS = 2_048              # of several queues, that one task reads
 
 log = logging.getLogger("mqcore.spark")
 
@@ -169,13 +171,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch: the same for the same offsets."""
+        """
+        The tasks of a batch: the same for the same offsets. A task costs as much as thousands of
+        messages: ranges of several queues that have few together are one, unless `minPartitions`
+        asks for more.
+        """
+        options, slices = self._reading.options, self._slices(start, end)
+        if options["minPartitions"] is not None:
+            return list(slices)
+        size_max = min(BUNDLE_OFFSETS, options["maxRecordsPerPartition"] or BUNDLE_OFFSETS)
+        return list(bundled(slices, lambda size, more: size + more <= size_max))
+
+    def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         begin, until = from_checkpoint(start), from_checkpoint(end)
         ranges = [Range(queue, begin[queue], offset) for queue, offset in sorted(until.items())
                   if queue in begin]
         try:
             with catalog_of(self._reading.options) as catalog:
-                return list(self._reading.slices(catalog, ranges))
+                return self._reading.slices(catalog, ranges)
         except RocketMQError as error:
             raise SparkSourceError(f"reading {self._reading.subject}: {error}") from None
 
@@ -188,4 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- executors --------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self._reading.read(partition) if isinstance(partition, Slice) else iter(())
+        slices = partition.slices if isinstance(partition, Bundle) else [partition]
+        for one in slices:
+            if isinstance(one, Slice):
+                yield from self._reading.read(one)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from mqcore.spark.broker.reading import Reading, Slice
+from mqcore.spark.broker.reading import Bundle, Reading, bundled
 from mqcore.spark.broker.stream import StreamReader
 from mqcore.spark.errors import OptionError, SparkSourceError, one_line
 from mqcore.spark.lake.files import FileWriter, Form
@@ -25,14 +25,6 @@ from mqcore.spark.options import ROCKETMQ, STREAM, WRITE, Options, read_options
 
 NAME = "rocketmq-archive"
 _LAKE_NAMES = frozenset(option.name.lower() for option in LAKE)
-
-
-class Bundle(InputPartition):
-    """One task: ranges of queues, whose messages share files."""
-
-    def __init__(self, slices: list[Slice]) -> None:
-        super().__init__(None)
-        self.slices = slices
 
 
 class FilingReader(StreamReader):
@@ -48,14 +40,9 @@ class FilingReader(StreamReader):
     @one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """As many tasks as `minPartitions` says, of about as many messages each."""
-        slices = [one for one in super().partitions(start, end) if isinstance(one, Slice)]
-        each = sum(map(_size, slices)) / (self._reading.options["minPartitions"] or 1)
-        bundles: list[list[Slice]] = [[]]
-        for one in slices:
-            if bundles[-1] and sum(map(_size, bundles[-1])) + _size(one) / 2 > each:
-                bundles.append([])
-            bundles[-1].append(one)
-        return [Bundle(bundle) for bundle in bundles if bundle]
+        slices = self._slices(start, end)
+        each = sum(one.size for one in slices) / (self._reading.options["minPartitions"] or 1)
+        return list(bundled(slices, lambda size, more: size + more / 2 <= each))
 
     @one_line
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -78,10 +65,6 @@ class FilingReader(StreamReader):
         return iter([pa.RecordBatch.from_arrays(
             [pa.array([json.dumps(asdict(one)) for one in done], pa.string()),
              pa.array([one.rows for one in done], pa.int64())], [FILE, FILE_ROWS])])
-
-
-def _size(one: Slice) -> int:
-    return one.range.end - one.range.begin
 
 
 class RocketMQArchive(DataSource):

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from mqcore.spark.columns import COLUMNS, MAP, TEXTS, Picked
+from mqcore.spark.columns import BROKEN_BODY, COLUMNS, MAP, TEXTS, Picked
 from mqcore.spark.errors import OptionError
 from mqcore.spark.lake.files import Form
 from mqcore.spark.lake.opening import open_table
@@ -27,7 +27,8 @@ from mqcore.spark.options import Options
 # The columns of rows that say which files were written, as DataFile in JSON.
 FILE: Final = "mqcoreFile"
 FILE_ROWS: Final = "mqcoreRows"
-MESSAGES: Final = Picked(tuple((column.name, column.type) for column in COLUMNS))
+MESSAGES: Final = Picked(tuple((column.name, column.type) for column in COLUMNS
+                               if column.name != BROKEN_BODY))
 _TYPES: Final = {
     "string": StringType(), "int": IntegerType(), "bigint": LongType(), "binary": BinaryType(),
     "timestamp": TimestampType(), MAP: MapType(StringType(), StringType()),
