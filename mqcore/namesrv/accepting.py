@@ -1,7 +1,7 @@
 """
 The name server's ports: what the first byte of a connection says decides what it speaks.
 
-security.md 1.1 (RocketMQ 4.9.8: NettyRemotingServer). A connection that says nothing, or does not
+tls.md 1.1 (RocketMQ 4.9.8: NettyRemotingServer). A connection that says nothing, or does not
 finish its handshake, costs a socket until its time is over; for one handshake more than are
 allowed the oldest ends. Each round of the loop begins a few handshakes alone: they are expensive,
 and others have their turn between them.
