@@ -19,7 +19,7 @@ log = logging.getLogger("mqcore.tls")
 
 
 def native_context(tls: TlsServerSettings) -> TlsContext | None:
-    """What serving processes serve with; None: nobody. Raises ValueError, RuntimeError."""
+    """What serving processes serve with; None: nobody. Raises ValueError, OSError."""
     if not tls.serves:
         return None
     return TlsContext(
@@ -32,7 +32,7 @@ def prepared(tls: Tls) -> Tls:
     """
     The settings that a start goes on with: in test mode, with a certificate made for this run.
 
-    It is in memory alone; children have it by its descriptor. Raises ValueError or RuntimeError
+    It is in memory alone; children have it by its descriptor. Raises ValueError or OSError
     with the one sentence that says why TLS cannot be served.
     """
     if tls.test_mode and tls.mode != "disabled":

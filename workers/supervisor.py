@@ -180,7 +180,7 @@ class Supervisor:
         try:
             tls = secured.prepared(self._settings.tls)
             client_context(tls)
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, OSError) as error:
             raise StartError(str(error)) from error
         self._settings = replace(self._settings, tls=tls)
 

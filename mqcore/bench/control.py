@@ -17,7 +17,6 @@ from mqcore.bench.tls_socket import TlsSocket
 from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.name_servers import NameServers
 from mqcore.client.pool import ConnectionPool, client_request
-from mqcore.tls.library import TlsLibraryError
 from mqcore.wire import fastjson
 from mqcore.wire.codes import FRAME_LENGTH_MAX, MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, decode, encode, request
@@ -50,7 +49,7 @@ def connect(addr: str, *, tls: bool = False) -> Wire:
         sock = socket.create_connection(parse_addr(addr), timeout=TIMEOUT_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return TlsSocket(sock) if tls else sock
-    except (OSError, TlsLibraryError) as error:
+    except OSError as error:
         raise BenchError(f"cannot connect to {addr}: {error}") from error
 
 

@@ -1,7 +1,7 @@
 """
 The name server's ports: what the first byte of a connection says decides what it speaks.
 
-security.md 1.1 (RocketMQ 4.9.8: NettyRemotingServer). A connection that says nothing, or does not
+tls.md 1.1 (RocketMQ 4.9.8: NettyRemotingServer). A connection that says nothing, or does not
 finish its handshake, costs a socket until its time is over; for one handshake more than are
 allowed the oldest ends. Each round of the loop begins a few handshakes alone: they are expensive,
 and others have their turn between them.
@@ -15,6 +15,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from mqcore.tls.settings import TlsServerSettings
 
@@ -50,6 +51,7 @@ class Arrival:
     address: str
     place: Place
     since: float
+    begun: bool = False                    # a transport has its socket
 
     def close(self) -> None:
         self.socket.close()
@@ -179,8 +181,11 @@ class Accepting:
         task.add_done_callback(self._plain.discard)
 
     async def _connect(self, arrival: Arrival) -> None:
-        await self._loop.connect_accepted_socket(
-            lambda: self._make(arrival.place), arrival.socket)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._make(arrival.place), arrival.socket)
+        except OSError:                    # it has gone meanwhile
+            arrival.close()
 
     def _begin_soon(self) -> None:
         if not self._beginning:
@@ -198,14 +203,17 @@ class Accepting:
             arrival = self._line.popleft()
             task = self._loop.create_task(self._shake(arrival))
             self._shaking[task] = arrival
-            task.add_done_callback(self._shaken)
+            task.add_done_callback(partial(self._shaken, arrival))
         if self._line:
             self._begin_soon()
 
-    def _shaken(self, task: asyncio.Task[None]) -> None:
+    def _shaken(self, arrival: Arrival, task: asyncio.Task[None]) -> None:
         self._shaking.pop(task, None)
+        if not arrival.begun:              # it had to go before its first step
+            arrival.close()
 
     async def _shake(self, arrival: Arrival) -> None:
+        arrival.begun = True
         try:
             await self._loop.connect_accepted_socket(
                 lambda: self._make(arrival.place), arrival.socket, ssl=self._context,

@@ -20,7 +20,7 @@ cdef TlsLibrary found
 cdef bint is_found = False
 
 
-class TlsLibraryError(RuntimeError):
+class TlsLibraryError(OSError):
     """There is no OpenSSL that can be used; the text says what was looked for."""
 
 

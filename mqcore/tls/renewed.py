@@ -21,7 +21,7 @@ class Renewed(Generic[Context]):
     """
     A context that follows its files.
 
-    make   a context of the settings; raises ValueError or RuntimeError
+    make   a context of the settings; raises ValueError or OSError
     take   called with each new one, the first at once
     """
 
@@ -46,7 +46,7 @@ class Renewed(Generic[Context]):
         self._loaded = found
         try:
             context = self._make(self._tls)
-        except (ValueError, RuntimeError) as error:
+        except (ValueError, OSError) as error:
             log.error("TLS goes on with the certificate that it has: %s", error)
             return
         self._take(context)

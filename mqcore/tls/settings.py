@@ -1,7 +1,7 @@
 """
 Section [tls] of a broker's and of a name server's file.
 
-security.md 1.2 (RocketMQ 4.9.8: TlsSystemConfig). Without a certificate nobody is served TLS,
+tls.md 1.2 (RocketMQ 4.9.8: TlsSystemConfig). Without a certificate nobody is served TLS,
 whatever the mode: then a port closes who begins with it.
 """
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Stock's keys for TLS, in a broker.conf or namesrv.conf or in the file that `tls.config.file` names.
 
-security.md 1.2 (RocketMQ 4.9.8: TlsSystemConfig, TlsHelper; there they are system properties, which
+tls.md 1.2 (RocketMQ 4.9.8: TlsSystemConfig, TlsHelper; there they are system properties, which
 that file overrides but for two). Stock's test mode is on unless something says no; here it has to
 be asked for. Where stock verifies nobody unless it is told to, so is done here with its keys.
 """

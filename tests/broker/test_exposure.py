@@ -58,6 +58,15 @@ def test_an_open_port_of_either_is_an_open_broker(opened: str, embedded: bool, f
     assert ("every peer may do everything" in said) is found
 
 
+def test_a_port_that_asks_for_certificates_of_clients_is_not_open() -> None:
+    asked = ["broker.listen_host=0.0.0.0", "tls.certificate=c.pem", "tls.trust=t.pem",
+             "tls.client_auth=require"]
+    assert exposure.is_open(load(None, {}, asked), embedded=True)      # in the clear nobody asks
+    asked.append("tls.mode=enforcing")
+    assert not exposure.is_open(load(None, {}, asked), embedded=True)
+    assert exposure.is_open(load(None, {}, [*asked, "tls.verify_client=false"]), embedded=True)
+
+
 def test_the_address_that_is_listened_at_is_the_one_that_clients_are_told() -> None:
     assert load(None, {}, ["broker.listen_host=10.0.0.7"]).store_addr == "10.0.0.7:10911"
     assert load(None, {}, ["broker.listen_host=localhost"]).store_addr == "127.0.0.1:10911"

@@ -20,6 +20,7 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -221,14 +222,21 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def registered_brokers(namesrv_addr: str) -> set[str]:
-    """Names of the brokers that a name server knows (code 106); OSError when it is away."""
+def registered_brokers(namesrv_addr: str, tls: ssl.SSLContext | None = None) -> set[str]:
+    """
+    Names of the brokers that a name server knows (code 106), asked by TLS with a context. OSError
+    when it is away.
+    """
     header = json.dumps(
         {"code": GET_BROKER_CLUSTER_INFO, "flag": 0, "language": "PYTHON", "opaque": 1,
          "version": 409}
     ).encode()
     host, port = namesrv_addr.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S) as peer:
+    with contextlib.ExitStack() as opened:
+        peer = socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S)
+        if tls is not None:
+            peer = tls.wrap_socket(peer, server_hostname=host)
+        opened.enter_context(peer)
         peer.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         stream = peer.makefile("rb")
         size, header_size = struct.unpack(">II", stream.read(8))
@@ -300,6 +308,7 @@ def start_broker(
     folder: Path, namesrv_addr: str, properties: Mapping[str, object] | None = None,
     port: int | None = None, jvm_options: Sequence[str] = BROKER_JVM,
     conf_files: Mapping[str, str] | None = None, system: Mapping[str, object] = WITHOUT_TLS,
+    names_tls: ssl.SSLContext | None = None,
 ) -> StockProcess:
     """
     Start a stock broker; returns once `namesrv_addr` knows it and it accepts connections.
@@ -307,6 +316,7 @@ def start_broker(
     folder: ROCKETMQ_HOME and, unless `properties` names another storePathRootDir, parent of the
     store (`folder/store`). conf_files: further files below conf/, such as `plain_acl.yml`.
     system: Java's system properties; with none it starts as users start it, without an archive.
+    names_tls: what the name server is asked with, when it speaks TLS alone.
     """
     port = port or free_broker_port()
     given = dict(properties or {})
@@ -322,7 +332,7 @@ def start_broker(
 
     def is_ready() -> bool:
         with socket.create_connection(("127.0.0.1", port), timeout=PROBE_TIMEOUT_S):
-            return str(settings["brokerName"]) in registered_brokers(namesrv_addr)
+            return str(settings["brokerName"]) in registered_brokers(namesrv_addr, names_tls)
 
     _wait_until(is_ready, started)
     return started

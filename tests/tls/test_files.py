@@ -2,8 +2,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +123,32 @@ def test_a_start_with_a_bad_file_ends_with_one_line(
         pass
     (line,) = [one for one in str(error.value).splitlines() if one.startswith("mqcore: ")]
     assert expected in line
+
+
+def test_the_set_up_in_the_documents_works_as_it_stands(folder: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    commands, toml = (re.findall(rf"^```{kind}\n(.*?)^```$", document, re.M | re.S)[0]
+                      for kind in ("sh", "toml"))
+    subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True, timeout=60)
+    given = {f"tls.{key}": value if key == "mode" else str(folder / value)
+             for key, value in tomllib.loads(toml)["tls"].items()}
+    client = ssl.create_default_context(cafile=folder / "authority.pem")
+    with mqcore_up(folder / "broker", given) as running, Peer(
+            running.broker_addr, tls=client) as peer:
+        assert peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "x"}).code in (3, 17)
+
+
+def test_without_openssl_a_start_says_what_was_looked_for(files: dict[str, Path]) -> None:
+    program = ("import sys, mqcore.tls.library as library\n"
+               "library.candidates = lambda: ['libnothing.so', '']\n"
+               "from mqcore.net.transport.tls_context import TlsContext\n"
+               "try: TlsContext(certificate=sys.argv[1], key=sys.argv[2])\n"
+               "except OSError as error: print(error)\n")
+    said = subprocess.run([sys.executable, "-c", program, files["certificate"], files["key"]],
+                          capture_output=True, text=True, check=True, timeout=60).stdout
+    assert re.fullmatch(
+        r"TLS needs OpenSSL 1\.1\.1 or 3\.x \(libssl\), and none can be used here: "
+        r"libnothing\.so \(not there\), the interpreter itself \(has no \w+\)\n", said)
 
 
 # -- certificates of clients -----------------------------------------------------------------------

@@ -19,6 +19,9 @@ def is_loopback(host: str) -> bool:
 
 def is_open(settings: Settings, *, embedded: bool) -> bool:
     """Whether other hosts reach a port of this run that asks nobody who he is."""
+    tls = settings.tls
+    if tls.mode == "enforcing" and tls.client_auth == "require" and tls.verify_client:
+        return False
     hosts = [settings.broker.listen_host, *([settings.namesrv.listen_host] if embedded else [])]
     return not all(map(is_loopback, hosts))
 

@@ -283,7 +283,7 @@ def put_pool(values: Values, entries: dict[str, str], source: str) -> None:
 
 
 def put_tls(values: Values, entries: dict[str, str], source: str) -> None:
-    """TLS, of this file and of the one that stock looks for beside it (security.md 1.2)."""
+    """TLS, of this file and of the one that stock looks for beside it (tls.md 1.2)."""
     try:
         found = stock_tls.settings(entries, source, parse_properties)
     except stock_tls.StockTlsError as error:

@@ -10,7 +10,13 @@ from mqcore.net.transport.connections cimport (
 from mqcore.net.transport.input cimport read_some
 from mqcore.net.transport.slots cimport slots_take
 from mqcore.net.transport.tls cimport SHAKE_FAILED, SHAKE_LATER, SHAKE_WORK, tls_shake
-from mqcore.net.transport.transport cimport INPUT_OPEN, LIFE_OPEN, Connection, connection_find
+from mqcore.net.transport.transport cimport (
+    INPUT_OPEN,
+    LIFE_OPEN,
+    Connection,
+    connection_find,
+    takes_output,
+)
 
 
 cdef bint handshakes_wait(Transport* t) noexcept nogil:
@@ -19,7 +25,7 @@ cdef bint handshakes_wait(Transport* t) noexcept nogil:
 
 cdef void read_on(Transport* t, Connection* c) noexcept nogil:
     cdef uint64_t id = c.id
-    if c.life == LIFE_OPEN and c.input_state == INPUT_OPEN and not c.late:
+    if c.life == LIFE_OPEN and c.input_state == INPUT_OPEN and not c.late and takes_output(t, c):
         read_some(t, c)
         c = connection_find(t, id)
         if c != NULL:

@@ -71,6 +71,8 @@ cdef int64_t wire_send(Transport* t, Connection* c, const uint8_t* data,
     cdef ssize_t sent
     if c.wire == WIRE_TLS:
         return tls_send(t, c, data, length)
+    if c.wire == WIRE_SHAKES:          # nobody is answered before its handshake is done
+        return WIRE_GONE
     while True:
         sent = c_send(c.fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT)
         if sent >= 0:
