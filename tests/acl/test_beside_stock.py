@@ -112,7 +112,7 @@ def test_the_serving_path_judges_as_stock_does(judged: list[tuple[Rules, str, by
 
 
 def test_the_signature_of_the_specification():
-    """remoting.md 7.2, made by a stock client."""
+    """remoting.md 7, made by a stock client."""
     command = requests.signed(310, {"a": "p", "b": "topicC", "c": "TBW102", "d": "4", "e": "0",
                                     "f": "0", "g": "1", "h": "0", "k": "false", "m": "false"},
                               "RocketMQ", "12345678", b"hello")

@@ -100,8 +100,6 @@ def _filled(settings: Settings) -> Settings:
     if log.file:
         log = replace(log, file=_expanded(log.file))
     acl = replace(settings.acl, folder=_expanded(settings.acl.folder or _acl_folder(settings)))
-    if acl.credentials_file:
-        acl = replace(acl, credentials_file=_expanded(acl.credentials_file))
     return replace(settings, broker=broker, store=store, log=log, acl=acl,
                    tls=expanded(settings.tls))
 

@@ -175,7 +175,6 @@ class AclSettings(Struct, frozen=True, kw_only=True):
     folder: str = ""                                  # "" = that of the settings file, or ~/.mqcore
     stock_permissions: bool = False
     table_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = 32 * MIB
-    credentials_file: str = ""                        # "" = the broker signs nothing itself
     audit: Literal["text", "json", "off"] = "text"
     audit_lines_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
 
