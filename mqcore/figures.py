@@ -71,6 +71,8 @@ FIGURES = (
            "serving.limited_connections"),
     Figure(11, "limited_requests", SERVING, "1",
            "times that [limits] refused a send, or let a request wait", "serving.limited_requests"),
+    Figure(12, "access_refused", SERVING, "1", "requests that access control refused",
+           "serving.refused_by_acl"),
     Figure(0, "appends", WRITER, "1", "messages that were stored", "messages.stored"),
     Figure(1, "appended_bytes", WRITER, "bytes", "of the records of these",
            "messages.stored_bytes"),
@@ -96,6 +98,8 @@ FIGURES = (
     Figure(0, "open_to_others", SUPERVISOR, "1",
            "1: other hosts reach a port of it, and nothing asks who they are",
            "access.open_to_others", level=True),
+    Figure(1, "access_refused_there", COORDINATOR, "1",
+           "requests that access control refused in the coordinator", "coordinator.refused_by_acl"),
     Figure(42, "turns", None, "1", "returns to the interpreter"),
     Figure(43, "allocations", None, "1", "objects made, where that is counted"),
 )

@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 7
+    SHM_LAYOUT_VERSION = 8
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -313,7 +313,7 @@ cdef struct ShmHead "mq_shm_head":
     int32_t subscription_capacity
     int32_t subscription_count           # the coordinator
     int32_t subscription_looked          # where it looks for a place that can go to another pair
-    uint8_t pad_subscriptions[4]
+    int32_t access_sequence              # odd while the rules are written; 0: none yet; the coordinator
     int64_t queues_start
     int64_t queue_index_start
     int32_t queue_capacity
@@ -339,6 +339,7 @@ cdef struct ShmHead "mq_shm_head":
     uint32_t participants                # digest of the table that has numbered their places
     int64_t limits_start                 # LimitPlace[LIMIT_PLACES]
     uint64_t limit_seed
+    RingPlace access                     # AccessTable (mqcore/shm/access.pxd); no room: no control
     int32_t producer_slot[PRODUCER_COUNT]         # who has the rings of that number
     int32_t listener_slot[LISTENER_COUNT]
     int32_t listener_row[LISTENER_COUNT]          # of interest
@@ -431,6 +432,7 @@ cdef struct ForwardHead "mq_forward_head":
     uint8_t address_is_v6
     uint8_t fast_port
     int32_t part                         # PART_MORE | PART_NEXT | place << PART_PLACE_SHIFT
+    int64_t passed                       # access control has let it pass; else the coordinator asks
 
 cpdef enum:
     PART_MORE = 1

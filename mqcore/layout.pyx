@@ -45,7 +45,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(ScheduleState) == 32 + 8 * (DELAY_LEVEL_MAX + SCHEDULE_AHEAD_MAX))
     layout_assert(sizeof(TransactionState) == 64)
     layout_assert(sizeof(LiveSettings) == 16384)
-    layout_assert(sizeof(ForwardHead) == 40)
+    layout_assert(sizeof(ForwardHead) == 48)
     layout_assert(sizeof(OffsetCommit) == 400)
     layout_assert(sizeof(CheckHead) == 24)
 

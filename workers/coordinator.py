@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
+from mqcore.acl.documents import AclFileError
 from mqcore.broker.clock import RunningClock
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
@@ -222,7 +223,7 @@ class Coordinator:
         """Read the tables; one that cannot be used ends this process with a line that says why."""
         try:
             self._broker.load(self._now_ms())
-        except (ConfigFileError, TablesFull, OSError) as error:
+        except (AclFileError, ConfigFileError, TablesFull, OSError) as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
         self._collector = Collector()
@@ -408,7 +409,7 @@ class Coordinator:
     def _handle(self, item: Forwarded, command: wire.Command) -> Job | None:
         """One request: now, or the job that is left."""
         request = Request(item.connection, item.remote, command, self._now_ms(), item.fast_port,
-                          item.body_size)
+                          item.body_size, passed=item.passed)
         try:
             outcome = None if self._is_late(item, command) else self._broker.begin(request)
         except Exception as error:       # the boundary of this process: one request, not all
@@ -452,6 +453,7 @@ class Coordinator:
             self._segment.beat(COORDINATOR.slot, self._now_ms())
             self._figures.put("longest_turn_us", int(1e6 * self._turns.longest_s))
             self._broker.tick(self._now_ms())
+            self._figures.put("access_refused_there", self._broker.core.access.refused)
             self._reconfigure()
             self._queues.tick()
             self._reader.forget_deleted()

@@ -14,9 +14,11 @@ import socket
 import time
 from typing import Any
 
+from mqcore.acl.audit import Audit
 from mqcore.broker.settings.checks import address_range
 from mqcore.broker.settings.model import LimitSettings, Settings
 from mqcore.layout import FRAME_LENGTH_MAX
+from mqcore.net.remoting.access import AccessReason
 from mqcore.net.remoting.frames import FrameCloseReason
 from mqcore.net.serving.loop import ServingLoop
 from mqcore.net.transport.close_reasons import CloseReason
@@ -51,6 +53,14 @@ REASONS: dict[int, str] = {
     CloseReason.CLOSE_TLS_SLOW: "its TLS handshake is not done after {detail} ms",
     CloseReason.CLOSE_TLS_CROWD: "its TLS handshake was the oldest of {detail}",
     CloseReason.CLOSE_TLS_EMPTY: "{detail} bytes of TLS records hold no data",
+}
+
+WHY: dict[int, str] = {
+    AccessReason.ACCESS_NO_KEY: "no access key",
+    AccessReason.ACCESS_UNKNOWN_KEY: "unknown access key",
+    AccessReason.ACCESS_SIGNATURE: "wrong signature",
+    AccessReason.ACCESS_TOPIC: "no permission for the topic",
+    AccessReason.ACCESS_GROUP: "no permission for the group",
 }
 
 log = logging.getLogger("mqcore.pull-serving")
@@ -97,6 +107,7 @@ class PullServing:
         self._segment = segment
         self._index = index
         self._listeners = listeners
+        self._audit = Audit(settings.acl.audit, settings.acl.audit_lines_per_second)
         self._damaged = 0                  # messages that the log has told of
         self._damaged_more = False
 
@@ -141,6 +152,16 @@ class PullServing:
         if lost:
             log.warning("%d more connections were closed or refused", lost)
         self._say_damaged()
+        self._say_refused()
+
+    def _say_refused(self) -> None:
+        refused, lost = self._loop.refusals()
+        for one in refused:
+            host = f"[{one.address}]" if ":" in one.address else one.address
+            self._audit.line(account=one.access_key, remote=f"{host}:{one.port}", code=one.code,
+                             what=one.name, refused=WHY[one.reason])
+        if lost:
+            self._audit.missed(lost)
 
     def _say_damaged(self) -> None:
         """Each damaged message once, as long as there is room to remember them."""

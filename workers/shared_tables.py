@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from mqcore.acl.rules import Rules
 from mqcore.broker.request import I32_MAX, I32_MIN
 from mqcore.broker.requests.pull_filters import CODES_READ_MAX
 from mqcore.broker.requests.pull_rules import pull_asks
@@ -12,6 +13,7 @@ from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.filters import FilterData
 from mqcore.broker.tables.groups import GroupConfig
+from mqcore.shm.access import AccessBoard, AccessTableFull, build_table
 from mqcore.shm.filters import FilterWriter
 from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
@@ -27,6 +29,16 @@ def within_i32(broker_id: int) -> int:
     return max(I32_MIN, min(broker_id, I32_MAX))
 
 
+def table_of(rules: Rules) -> bytes:
+    """Access rules as the serving processes have them."""
+    return build_table(
+        [(one.access_key.encode(), one.secret_key.encode(), list(one.white), one.admin,
+          one.topic_default, one.group_default,
+          {name.encode(): bits for name, bits in one.permissions.items()})
+         for one in rules.accounts.values()],
+        list(rules.white), stock_permissions=rules.stock_permissions)
+
+
 class SharedTables:
     """The rules' Tables over shared memory."""
 
@@ -36,6 +48,7 @@ class SharedTables:
         self._board = SettingsBoard(segment)
         self._started = settings
         self._filters = FilterWriter(segment)
+        self._access = AccessBoard(segment)
         self._writable = bool(settings.broker.permission & 2)
         self._readable = bool(settings.broker.permission & 4)
         self._topics: set[str] = set()
@@ -52,6 +65,12 @@ class SharedTables:
         told = lines(settings, self._started)
         if self._board.read() != (self._board.version, told):
             self._board.write(told)
+
+    def publish_access(self, rules: Rules) -> None:
+        try:
+            self._access.write(table_of(rules))
+        except AccessTableFull as error:
+            raise TablesFull(str(error)) from error
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         self._readable, self._writable = readable, writable

@@ -263,6 +263,8 @@ class Supervisor:
                 message_bytes_max=self._settings.store.message_size_max_bytes,
                 topics=processes.topic_count_max, groups=processes.group_count_max,
                 subscriptions=processes.subscription_count_max, queues=processes.queue_count_max,
+                access_bytes=(self._settings.acl.table_bytes_max if self._settings.acl.enable
+                              else 0),
                 kind=processes.shared_memory)
         except SharedMemoryError as error:
             raise StartError(str(error)) from error

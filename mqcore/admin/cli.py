@@ -13,6 +13,7 @@ COMMANDS = {                       # name -> module, object, one line for the ov
                "Run a broker that registers with name servers elsewhere."),
     "namesrv": ("mqcore.admin.run", "namesrv", "Run a name server alone."),
     "status": ("mqcore.admin.status", "status", "Show a running broker's processes and figures."),
+    "acl": ("mqcore.admin.access", "acl_group", "Access files: init, check."),
     "send": ("mqcore.admin.messages", "send_command", "Send messages."),
     "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),
     "transaction": ("mqcore.admin.transactions", "transaction_group",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqcore.broker.access import AccessControl
 from mqcore.broker.clock import not_ahead
 from mqcore.broker.ports import (
     Appender,
@@ -66,6 +67,7 @@ class Core:
     calls: ClientCalls
     changes: ChangedSettings           # of the settings, by request
     saving: Saving
+    access: AccessControl
     spawn: Callable[[Job], object] = finished        # takes work that has pauses
     statistics: Statistics = field(default_factory=Statistics)
     started_ms: int = 0
@@ -99,6 +101,7 @@ class Core:
             calls=ClientCalls(ports.connections),
             changes=changes,
             saving=Saving(ports.background),
+            access=AccessControl(settings, tables, ports.store),
         )
 
     def wall_ms(self, now_ms: int) -> int:

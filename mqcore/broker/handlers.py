@@ -126,10 +126,10 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome | OutcomeJob]] = {
     RequestCode.GET_PRODUCER_CONNECTION_LIST: connection_requests.producer_connections,
     RequestCode.GET_ALL_PRODUCER_INFO: connection_requests.all_producers,
     RequestCode.QUERY_CONSUME_QUEUE: queue_requests.query_consume_queue,
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: access_requests.refuse,
-    RequestCode.DELETE_ACL_CONFIG: access_requests.refuse,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access_requests.refuse,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access_requests.refuse,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: access_requests.update_account,
+    RequestCode.DELETE_ACL_CONFIG: access_requests.delete_account,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access_requests.versions,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access_requests.update_white,
     RequestCode.VIEW_BROKER_STATS_DATA: statistics_requests.view_statistics,
 }
 
@@ -186,6 +186,7 @@ class Broker:
         core.config_version = DataVersion(timestamp=now_ms)
         core.ports.tables.publish_settings(core.settings)
         core.ports.tables.set_permission(readable=core.readable, writable=core.writable)
+        core.access.load()
         core.topics.load(now_ms)
         if core.topics.lost:
             found = core.topics.rebuild(core.ports.queues.all(), now_ms)
@@ -211,6 +212,7 @@ class Broker:
         """Do what is due: changed tables, offsets, clients that fell silent."""
         core = self.core
         core.calls.expire(now_ms)
+        core.access.look(now_ms, core.saving)
         self._settle(now_ms)
         if core.statistics.is_due(now_ms):
             self._once("sample", statistics_requests.take_sample(core, now_ms))
@@ -315,6 +317,20 @@ class Broker:
 
     def begin(self, request: Request) -> Outcome | OutcomeJob:
         """`handle`, or the job that is left; changed tables wait for `tick`."""
+        access = self.core.access
+        if access.on and not request.passed:
+            return self._guarded(request)
+        access.note(request)
+        return self._begin(request)
+
+    def _guarded(self, request: Request) -> OutcomeJob:
+        refusal = yield from self.core.access.judge(request)
+        if refusal is not None:
+            return refusal
+        outcome = self._begin(request)
+        return (yield from outcome) if isinstance(outcome, Generator) else outcome
+
+    def _begin(self, request: Request) -> Outcome | OutcomeJob:
         code = request.command.code
         if code in PULL_CODES and request.fast_port:       # broker.md 1.1
             return _not_supported(code)

@@ -18,6 +18,7 @@ from collections.abc import (
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from mqcore.acl.rules import Rules
 from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.filters import FilterData
@@ -222,6 +223,10 @@ class Tables(Protocol):
 
     def publish_settings(self, settings: Settings) -> None:
         """The settings of the running broker, for every other process."""
+        ...
+
+    def publish_access(self, rules: Rules) -> None:
+        """Other access rules, from the next request on; only where access control is on."""
         ...
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:

@@ -25,6 +25,8 @@ class Request:
     fast_port: bool = False
     body_size: int = 0           # bytes of the body; sends come without it
     read: object = None          # what was made of a large body: let go when it is done, in turns
+    passed: bool = False         # access control in the serving process lets it pass
+    account: object = None       # whose it is (mqcore.acl.rules.Account), where that is known
 
 
 def remote_address(remote: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 # mqcore/net/remoting) reads its frames into these, and serving's functions serve them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.shm.access cimport AccessAccount
 from mqcore.net.transport.transport cimport Connection
 from mqcore.wire.header cimport Text
 
@@ -11,6 +12,7 @@ cdef enum Handled:                     # what became of a request
     HANDLE_FORWARD = 2                 # the coordinator decides
     HANDLE_CLOSE = 3                   # its connection is closed
     HANDLE_WAIT = 4                    # as HANDLE_STALL, but no ring is full
+    HANDLE_DENIED = 5                  # its account may not: who asked says so
 
 cdef enum:
     GROUP_BYTES_MAX = 256
@@ -72,6 +74,7 @@ cdef struct EndRequest:                # of a transaction
     int64_t decision                   # SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK; 0: not known yet
     int64_t half_offset
     int64_t log_position               # of the half message
+    const AccessAccount* account       # that has to be allowed to publish it; NULL: all may
 
 cdef enum PullCodes:
     CODE_FOUND = 0

@@ -13,6 +13,7 @@ class Forwarded(NamedTuple):
     repeated: bool
     shares: int
     size: int
+    passed: bool
 
 class Closed(NamedTuple):
     connection: int

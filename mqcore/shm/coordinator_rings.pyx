@@ -66,6 +66,7 @@ class Forwarded(NamedTuple):
     repeated: bool             # an earlier coordinator has answered it: no answer
     shares: int                # for `taken`, when it is done
     size: int
+    passed: bool               # access control lets it pass; else it is to be asked
 
 
 class Closed(NamedTuple):
@@ -199,7 +200,8 @@ cdef class CoordinatorRings:
                                    (<const char*>head.address)[:address_size])
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
-                         bool(head.fast_port), frame, body, kind == FORWARD_REPEATED, shares, size)
+                         bool(head.fast_port), frame, body, kind == FORWARD_REPEATED, shares, size,
+                         bool(head.passed))
 
     cdef LongFrame join(self, int serving, ForwardHead* head, const uint8_t* part, int32_t length):
         """The whole frame with its last part; None before, and when it began with an earlier coordinator."""

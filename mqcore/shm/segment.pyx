@@ -159,7 +159,7 @@ cdef class Segment:
     def create(str name, *, int64_t run_id, int serving_count, int64_t segment_size,
                int64_t message_bytes_max, int64_t topics=16384, int64_t groups=16384,
                int64_t subscriptions=32768, int64_t queues=262144,
-               str kind="auto") -> Segment:
+               int64_t access_bytes=0, str kind="auto") -> Segment:
         """
         Create the segment `name` (a leading slash, no other) and lay it out; kind: memory.KINDS.
 
@@ -171,6 +171,7 @@ cdef class Segment:
         cdef int64_t wall, steady
         memset(&head, 0, sizeof(head))
         plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues)
+        place_access(&head, access_bytes)
         head.run_id = run_id
         head.limit_seed = int.from_bytes(os.urandom(8), "little")
         head.participants = PARTICIPANTS
@@ -437,6 +438,14 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.total_size = (end + 4095) // 4096 * 4096
 
 
+cdef place_access(ShmHead* head, int64_t size):
+    """Behind all else: a run without access control has none of it."""
+    cdef int64_t end = head.total_size
+    head.access.start = place(&end, size)
+    head.access.capacity = size
+    head.total_size = (end + 4095) // 4096 * 4096
+
+
 cdef place_rows(ShmHead* head, int64_t* end, int64_t append_bytes):
     """What every process of the table of participants has a place for."""
     cdef int32_t number, rows = 0, followers = 0
@@ -485,6 +494,7 @@ cdef list growing(const ShmHead* head):
                  + 2 * <int64_t>head.pull_count_capacity * <int64_t>sizeof(int32_t))
         ranges.append((start, head.pull_count_capacity * <int64_t>sizeof(PullCount)))
     ranges.append((head.limits_start, LIMIT_PLACES * <int64_t>sizeof(LimitPlace)))
+    ranges.append((head.access.start, head.access.capacity))
     return [(start, start + size) for start, size in ranges]
 
 
@@ -495,7 +505,9 @@ cdef list not_growing(const ShmHead* head):
         if start > at:
             ranges.append((at, start))
         at = end
-    return [*ranges, (at, head.total_size)]
+    if head.total_size > at:
+        ranges.append((at, head.total_size))
+    return ranges
 
 
 def stale_segments(str prefix) -> list[str]:

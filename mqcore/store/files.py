@@ -64,10 +64,10 @@ def named(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor for the length of a block."""
+def opened(path: Path, flags: int, mode: int = FILE_MODE) -> Iterator[int]:
+    """A descriptor for the length of a block; mode: of a new file."""
     with named(path):
-        fd = calls.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        fd = calls.open(path, flags | os.O_CLOEXEC, mode)
         try:
             yield fd
         finally:
@@ -105,13 +105,15 @@ def write_in_place(path: Path, content: bytes) -> None:
         calls.sync_data(fd)
 
 
-def write_new(path: Path, content: bytes | Sequence[bytes]) -> None:
+def write_new(
+    path: Path, content: bytes | Sequence[bytes], *, mode: int = FILE_MODE
+) -> None:
     """
     Give a file this content, which may be in pieces, and sync it; its name may still be lost with
-    the power.
+    the power. mode: of a new file.
     """
     size = 0
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode) as fd:
         for piece in [content] if isinstance(content, bytes) else content:
             write_all(fd, piece, size)
             size += len(piece)
@@ -119,15 +121,16 @@ def write_new(path: Path, content: bytes | Sequence[bytes]) -> None:
 
 
 def write_atomically(
-    path: Path, content: bytes | Sequence[bytes], *, keep: Path | None = None
+    path: Path, content: bytes | Sequence[bytes], *, keep: Path | None = None,
+    mode: int = FILE_MODE
 ) -> None:
     """
     Replace a file: a crash leaves the old or the new content, whole. content: as in `write_new`.
-    keep: the old content stays under this name, replaced in the same way.
+    keep: the old content stays under this name, replaced in the same way. mode: of the new file.
     """
     make_folders(path.parent)
     temporary = beside(path, ".tmp")
-    write_new(temporary, content)
+    write_new(temporary, content, mode=mode)
     if keep is not None and path.exists():
         kept = beside(keep, ".tmp")
         write_new(kept, read(path))

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mqcore.acl.rules import Rules as AccessRules
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker as Rules
 from mqcore.broker.ports import LastPull, PullAdvance
@@ -327,6 +328,7 @@ class _Tables:
 
     def publish_settings(self, settings: Settings) -> None: ...
 
+    def publish_access(self, rules: AccessRules) -> None: ...
     def set_permission(self, *, readable: bool, writable: bool) -> None: ...
 
     def publish_topic(self, topic: TopicConfig) -> None: ...

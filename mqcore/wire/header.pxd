@@ -3,7 +3,7 @@
 # It reads what every known client writes: compact or spaced JSON with string, number, true, false or
 # null values, or the ROCKETMQ binary form. Anything beyond that is HEADER_UNUSUAL, not an error: the
 # frame goes to the coordinator, whose reader knows all of remoting.md 5.2.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 cdef enum HeaderResult:
     HEADER_READ = 0
@@ -71,7 +71,23 @@ cdef struct Header:
     bint binary
     Text fields[FIELD_COUNT]
 
+cdef enum:
+    SIGNED_FIELDS_MAX = 64
+
+cdef struct SignedField:
+    uint64_t order                     # the first bytes of its name, as a number
+    Text name
+    Text value
+
+cdef struct SignedFields:              # all of a request, in the order of their names, each name once
+    int32_t count
+    bint more                          # than there is room for
+    SignedField[SIGNED_FIELDS_MAX] fields
+
 cdef int header_read(const uint8_t* header, int32_t length, bint binary, Header* out) noexcept nogil
+# The same, and all fields into `all` (NULL: not wanted): what a signature is made of.
+cdef int header_read_all(const uint8_t* header, int32_t length, bint binary, Header* out,
+                         SignedFields* all) noexcept nogil
 cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil       # False: absent or no number
 cdef bint text_is_true(const Text* text) noexcept nogil
 # Copies a field without its escapes; -1: it would not fit, or is no valid escape. In bytes.

@@ -1,6 +1,6 @@
 """Reads the headers of sends and pulls (remoting.md 1.2, 1.3, 4.1, 4.2.1)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcmp, memcpy, memmove
 
 from mqcore.endian cimport load_i16, load_i32
 from mqcore.text cimport SMALL_LETTER, is_digit, is_literal, literal_length
@@ -98,6 +98,47 @@ cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexc
     return -1
 
 
+cdef inline uint64_t order_of(const uint8_t* name, int32_t length) noexcept nogil:
+    cdef uint64_t order = 0
+    cdef int32_t i
+    for i in range(8):
+        order = order << 8 | (name[i] if i < length else 0)
+    return order
+
+
+cdef inline int order_against(const SignedField* field, uint64_t order, const uint8_t* name,
+                              int32_t length) noexcept nogil:
+    """Below 0: the field stands before that name; 0: it has that name."""
+    cdef int result
+    if field.order != order:
+        return -1 if field.order < order else 1
+    result = memcmp(field.name.start, name, min(field.name.length, length))
+    return result if result else field.name.length - length
+
+
+cdef void field_add(SignedFields* all, const Text* name, const Text* value) noexcept nogil:
+    """A name that comes twice has the value that comes last, as everywhere here."""
+    cdef uint64_t order = order_of(name.start, name.length)
+    cdef int32_t at = all.count
+    cdef int against = -1
+    while at > 0:
+        against = order_against(&all.fields[at - 1], order, name.start, name.length)
+        if against <= 0:
+            break
+        at -= 1
+    if at > 0 and against == 0:
+        all.fields[at - 1].value = value[0]
+        return
+    if all.count == SIGNED_FIELDS_MAX:
+        all.more = True
+        return
+    memmove(&all.fields[at + 1], &all.fields[at], (all.count - at) * sizeof(SignedField))
+    all.fields[at].order = order
+    all.fields[at].name = name[0]
+    all.fields[at].value = value[0]
+    all.count += 1
+
+
 cdef inline const uint8_t* skip_blanks(const uint8_t* p, const uint8_t* end) noexcept nogil:
     while p < end and (p[0] == c' ' or p[0] == c'\n' or p[0] == c'\r' or p[0] == c'\t'):
         p += 1
@@ -164,7 +205,8 @@ cdef const uint8_t* read_scalar(const uint8_t* p, const uint8_t* end, Text* text
     return p
 
 
-cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* out) noexcept nogil:
+cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* out,
+                                SignedFields* all) noexcept nogil:
     """The members of extFields; p stands behind its brace; returns behind the closing one or NULL."""
     cdef Text key, value
     cdef int field
@@ -184,6 +226,8 @@ cdef const uint8_t* read_fields(const uint8_t* p, const uint8_t* end, Header* ou
         field = field_of(out.code, key.start, key.length)
         if field >= 0:
             out.fields[field] = value
+        if all != NULL:
+            field_add(all, &key, &value)
         p = skip_blanks(p, end)
         if p >= end:
             return NULL
@@ -217,7 +261,8 @@ cdef int read_top(const Text* key, const Text* value, Header* out) noexcept nogi
     return HEADER_READ
 
 
-cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept nogil:
+cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out,
+                   SignedFields* all) noexcept nogil:
     cdef Text key, value
     cdef bint saw_code = False, saw_flag = False, saw_fields = False
     p = skip_blanks(p, end)
@@ -236,7 +281,7 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept n
             if not is_literal(key.start, key.length, "extFields") or not saw_code or saw_fields:
                 return HEADER_UNUSUAL
             saw_fields = True
-            p = read_fields(p + 1, end, out)
+            p = read_fields(p + 1, end, out, all)
         else:
             p = read_scalar(p, end, &value)
             if p != NULL and read_top(&key, &value, out) != HEADER_READ:
@@ -260,10 +305,12 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out) noexcept n
     return HEADER_UNUSUAL
 
 
-cdef int read_binary(const uint8_t* p, int32_t length, Header* out) noexcept nogil:
+cdef int read_binary(const uint8_t* p, int32_t length, Header* out,
+                     SignedFields* all) noexcept nogil:
     cdef const uint8_t* end = p + length
     cdef int32_t size, key_length
     cdef const uint8_t* key
+    cdef Text name, value
     cdef int field
     if length < 21:
         return HEADER_BROKEN
@@ -293,16 +340,27 @@ cdef int read_binary(const uint8_t* p, int32_t length, Header* out) noexcept nog
         p += 4
         if size < 0 or size > end - p:
             return HEADER_BROKEN
+        value.start = p
+        value.length = size if size > 0 else -1                     # empty: null (remoting.md 1.3)
+        value.escaped = False
         field = field_of(out.code, key, key_length)
         if field >= 0:
-            out.fields[field].start = p
-            out.fields[field].length = size if size > 0 else -1     # empty: null (remoting.md 1.3)
-            out.fields[field].escaped = False
+            out.fields[field] = value
+        if all != NULL and key_length > 0:
+            name.start = key
+            name.length = key_length
+            name.escaped = False
+            field_add(all, &name, &value)
         p += size
     return HEADER_READ
 
 
 cdef int header_read(const uint8_t* header, int32_t length, bint binary, Header* out) noexcept nogil:
+    return header_read_all(header, length, binary, out, NULL)
+
+
+cdef int header_read_all(const uint8_t* header, int32_t length, bint binary, Header* out,
+                         SignedFields* all) noexcept nogil:
     cdef int i
     out.code = 0
     out.opaque = 0
@@ -312,9 +370,12 @@ cdef int header_read(const uint8_t* header, int32_t length, bint binary, Header*
     out.binary = binary
     for i in range(FIELD_COUNT):
         out.fields[i].length = -1
+    if all != NULL:
+        all.count = 0
+        all.more = False
     if binary:
-        return read_binary(header, length, out)
-    return read_json(header, header + length, out)
+        return read_binary(header, length, out, all)
+    return read_json(header, header + length, out, all)
 
 
 cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil:

@@ -54,7 +54,8 @@ def quoted(cell: str) -> list[str]:
 
 
 def test_the_ring_table_names_every_ring_of_the_shared_memory() -> None:
-    declared = set(re.findall(r"^    RingPlace (\w+)", LAYOUT, re.MULTILINE))
+    places = set(re.findall(r"^    RingPlace (\w+)", LAYOUT, re.MULTILINE))
+    declared = places - {"access"}         # the place of a table
 
     assert {quoted(row[0])[0] for row in table(ARCHITECTURE, "ring")} == declared
 

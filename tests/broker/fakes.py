@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqcore.acl.rules import Rules
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import (
@@ -145,9 +146,13 @@ class FakeTables:
     filter_count_max: int = 1_000_000
     permission: tuple[bool, bool] | None = None
     settings: Settings | None = None
+    access: Rules | None = None
 
     def publish_settings(self, settings: Settings) -> None:
         self.settings = settings
+
+    def publish_access(self, rules: Rules) -> None:
+        self.access = rules
 
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         self.permission = readable, writable

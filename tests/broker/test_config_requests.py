@@ -103,7 +103,6 @@ def test_a_new_permission_reaches_serving_processes_and_name_servers(bench: Benc
     ("mappedFileSizeCommitLog=8192", 16, "the size of files that this store has"),
     ("maxIndexNum=100", 16, "the size of files that this store has"),
     ("processes.serving_count=2", 1, "processes.serving_count is read at a start only"),
-    ("aclEnable=true", 1, "access control is not supported yet"),
     ("nonsense=1", 1, "nonsense is not a setting of this broker"),
     ("deleteWhen=25", 1, "deleteWhen"),
     ("deleteWhen=1_0", 1, "expected a whole number"),
@@ -157,12 +156,12 @@ def test_what_is_honoured_at_once_is_told_to_every_process(bench: Bench) -> None
 
 
 def test_known_keys_without_effect_are_taken_and_the_remark_says_so(bench: Bench) -> None:
-    answer = change(bench, "sendMessageThreadPoolNums=4\nfileReservedTime=24\naclEnable=false\n"
-                           "listenPort=40912\n")
+    answer = change(bench, "sendMessageThreadPoolNums=4\nfileReservedTime=24\n"
+                           "duplicationEnable=false\nlistenPort=40912\n")
 
     assert (answer.code, answer.remark) == (
         0, "kept for the next start: listenPort; without effect on this broker: "
-           "sendMessageThreadPoolNums, aclEnable")
+           "sendMessageThreadPoolNums, duplicationEnable")
 
 
 def test_what_one_process_tells_makes_the_same_settings_in_another(tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ def test_two_stock_keys_choose_the_flush_mode(tmp_path: Path, lines: str, flush:
 
 @pytest.mark.parametrize(("line", "text"), [
     ("brokerRole=SLAVE", "replication is not supported yet"),
-    ("aclEnable=true", "access control is not supported yet"),
     ("enableDLegerCommitLog=true", "DLedger"),
     ("flushDiskType=FAST", 'flushDiskType = "FAST": expected "ASYNC_FLUSH" or "SYNC_FLUSH"'),
     ("listenPort=many", 'listenPort = "many": expected a whole number from 1 to 65535'),

@@ -146,7 +146,8 @@ def view_message(core: Core, request: Request) -> Answer:
     record = core.ports.store.named_record(position)
     if record is None:
         return refused(ResponseCode.SYSTEM_ERROR, f"there is no message at position {position}")
-    return Answer(ResponseCode.SUCCESS, body=record)
+    denied = core.access.may_read(request, record)
+    return denied or Answer(ResponseCode.SUCCESS, body=record)
 
 
 def runtime_info(core: Core, request: Request) -> Answer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from mqcore.acl.rules import SUB
 from mqcore.broker.core import Core
 from mqcore.broker.ports import Put
 from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
@@ -87,6 +88,9 @@ def send_back(core: Core, request: Request) -> Answer | None:
     if record is None:
         return refused(ResponseCode.SYSTEM_ERROR,
                        f"there is no message at position {header.position}")
+    denied = core.access.may(request, record.topic, SUB)
+    if denied is not None:
+        return denied
     if _is_over(header, group, record):
         return _store_dead_letter(core, request, header, record)
     properties = _copied_properties(record)

@@ -19,15 +19,29 @@ def is_loopback(host: str) -> bool:
 
 def is_open(settings: Settings, *, embedded: bool) -> bool:
     """Whether other hosts reach a port of this run that asks nobody who he is."""
-    tls = settings.tls
-    if tls.mode == "enforcing" and tls.client_auth == "require" and tls.verify_client:
+    if asks_for_certificates(settings):
         return False
-    hosts = [settings.broker.listen_host, *([settings.namesrv.listen_host] if embedded else [])]
-    return not all(map(is_loopback, hosts))
+    return broker_is_open(settings) or (embedded and not is_loopback(settings.namesrv.listen_host))
+
+
+def broker_is_open(settings: Settings) -> bool:
+    """The same of the broker's ports alone: with access control they ask."""
+    return not (settings.acl.enable or asks_for_certificates(settings)
+                or is_loopback(settings.broker.listen_host))
+
+
+def asks_for_certificates(settings: Settings) -> bool:
+    """Whether nobody is let in who has no certificate of one of our authorities."""
+    tls = settings.tls
+    return tls.mode == "enforcing" and tls.client_auth == "require" and tls.verify_client
 
 
 def warning(settings: Settings, *, embedded: bool) -> str:
     """What a start says once of addresses that do not fit their use, "" when there is nothing."""
+    if is_open(settings, embedded=embedded) and settings.acl.enable:
+        return (f"other hosts reach this name server ({settings.namesrv.listen_host}:"
+                f"{settings.namesrv.listen_port}) and it asks nobody who they are: see "
+                "docs/security.md")
     if is_open(settings, embedded=embedded):
         return (f"other hosts reach this broker ({settings.broker.listen_host}:"
                 f"{settings.broker.listen_port}) and nothing asks who they are: every peer may do "

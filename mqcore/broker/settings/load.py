@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mqcore.broker.settings.checks import advertised_ip, check, host_name
 from mqcore.broker.settings.model import (
     SECTIONS,
+    AclSettings,
     BrokerSettings,
     EmbeddedNamesrvSettings,
     LimitSettings,
@@ -64,6 +65,7 @@ def load(
         namesrv=EmbeddedNamesrvSettings(**values.section("namesrv")),
         log=LogSettings(**values.section("log")),
         tls=TlsSettings(**values.section("tls")),
+        acl=AclSettings(**values.section("acl")),
         file=str(path) if path is not None else "",
         stock=report,
     )
@@ -97,7 +99,14 @@ def _filled(settings: Settings) -> Settings:
     log = settings.log
     if log.file:
         log = replace(log, file=_expanded(log.file))
-    return replace(settings, broker=broker, store=store, log=log, tls=expanded(settings.tls))
+    acl = replace(settings.acl, folder=_expanded(settings.acl.folder or _acl_folder(settings)))
+    return replace(settings, broker=broker, store=store, log=log, acl=acl,
+                   tls=expanded(settings.tls))
+
+
+def _acl_folder(settings: Settings) -> str:
+    """A stock broker.conf lies beside its access files."""
+    return os.path.dirname(os.path.abspath(settings.file)) if settings.file else "~/.mqcore"
 
 
 def _expanded(path: str) -> str:

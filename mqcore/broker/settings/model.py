@@ -168,6 +168,17 @@ class EmbeddedNamesrvSettings(Struct, frozen=True, kw_only=True):
     listen_port: Port = 9876
 
 
+class AclSettings(Struct, frozen=True, kw_only=True):
+    """Who may do what."""
+
+    enable: bool = False
+    folder: str = ""                                  # "" = that of the settings file, or ~/.mqcore
+    stock_permissions: bool = False
+    table_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = 32 * MIB
+    audit: Literal["text", "json", "off"] = "text"
+    audit_lines_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
+
+
 class LogSettings(Struct, frozen=True, kw_only=True):
     """What the processes write about themselves."""
 
@@ -202,6 +213,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     namesrv: EmbeddedNamesrvSettings = EmbeddedNamesrvSettings()
     log: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
+    acl: AclSettings = AclSettings()
     file: str = ""                          # the file that was given, "" when none
     stock: StockReport = StockReport()
 
@@ -246,6 +258,11 @@ class Settings(Struct, frozen=True, kw_only=True):
             tuple(map(Path, self.store.commit_log_read_only_paths)), self.store_root)
 
     @property
+    def acl_folder(self) -> Path:
+        """Where plain_acl.yml and acl/ are."""
+        return Path(self.acl.folder)
+
+    @property
     def config_dir(self) -> Path:
         """The folder of topics.json, subscriptionGroup.json, consumerOffset.json (store.md 1)."""
         return self.store_root / "config"
@@ -259,4 +276,5 @@ SECTIONS: dict[str, type[Struct]] = {
     "namesrv": EmbeddedNamesrvSettings,
     "log": LogSettings,
     "tls": TlsSettings,
+    "acl": AclSettings,
 }

@@ -26,6 +26,7 @@ RENAMED = {
     "brokerId": "broker.id",
     "listenPort": "broker.listen_port",
     "brokerPermission": "broker.permission",
+    "aclEnable": "acl.enable",
     "namesrvAddr": "broker.namesrv_addrs",
     "registerBrokerTimeoutMills": "broker.register_timeout_ms",
     "forceRegister": "broker.force_register",
@@ -154,7 +155,6 @@ POOL_BYTES_MIN, POOL_BYTES_MAX = 1 << 20, 256 << 20
 REFUSED = {
     "brokerRole": ("ASYNC_MASTER", "replication is not supported yet"),
     "enableDLegerCommitLog": ("false", "DLedger is not supported"),
-    "aclEnable": ("false", "access control is not supported yet"),
     "duplicationEnable": ("false", "a duplicated commit log is not supported"),
     "messageStorePlugIn": ("", "store plug-ins are Java classes"),
 }

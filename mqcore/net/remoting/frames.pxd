@@ -2,8 +2,9 @@
 # who serves it.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.shm.access cimport AccessAccount
 from mqcore.net.transport.transport cimport Connection, Transport
-from mqcore.wire.header cimport Header
+from mqcore.wire.header cimport Header, SignedFields
 
 cdef enum:
     RESPONSE_BIT = 1                   # of a header's flag
@@ -22,12 +23,18 @@ cdef struct Request:                   # or a response to what the broker asked
     const uint8_t* body
     int32_t body_length
     bint unusual                       # its header is for the coordinator's reader: fields are not read
+    bint passed                        # access control lets it pass; else the coordinator is asked
+    const AccessAccount* account       # whose it is, where more has to be asked; else NULL
     Header header
 
 cdef struct Remoting:
     Transport* transport
+    # HANDLE_FORWARD: it goes on, with `passed` and `account` set.
+    int (*check)(void* guard, Connection* c, Request* request) noexcept nogil
+    void* guard
+    SignedFields* fields               # of the request at hand; NULL: nothing is checked
     void* top
-    int (*serve)(void* top, Connection* c, const Request* request) noexcept nogil    # Handled
+    int (*serve)(void* top, Connection* c, Request* request) noexcept nogil          # Handled
 
 # All whole frames of `data`, as far as N2, N3 and N9 let it (Above.bytes_came). remoting: a Remoting*.
 cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t length) noexcept nogil

@@ -3,11 +3,17 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
-from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT
+from mqcore.net.requests cimport (
+    HANDLED,
+    HANDLE_CLOSE,
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    HANDLE_WAIT,
+)
 from mqcore.net.transport.connections cimport connection_close, connection_stall
 from mqcore.net.transport.transport cimport INPUT_STALLED, INPUT_WAITS, LIFE_DOOMED, LIFE_HUNG_UP
 from mqcore.net.transport.work cimport frame_may_begin, work_charge
-from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_BROKEN, HEADER_UNUSUAL, header_read
+from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_BROKEN, HEADER_UNUSUAL, header_read_all
 
 cdef enum:
     CODE_COMMIT_OFFSET = 15
@@ -20,12 +26,19 @@ cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
             or header.code == CODE_END_TRANSACTION)
 
 
-cdef inline int dispatch(Remoting* r, Connection* c, const Request* request) noexcept nogil:
+cdef inline int dispatch(Remoting* r, Connection* c, Request* request) noexcept nogil:
     """
     The one door to whatever serves: each request passes here, once, before anything is done for it.
-    Who may ask for what is decided here. Of an `unusual` one only the coordinator can tell what it
-    asks for, and decides. What the coordinator gives back has passed already.
+    Who may ask for what is decided here (AR3). Of an `unusual` one only the coordinator can tell
+    what it asks for, and decides. What the coordinator gives back has passed already.
     """
+    cdef int result
+    request.passed = r.fields == NULL
+    request.account = NULL
+    if r.fields != NULL:
+        result = r.check(r.guard, c, request)
+        if result != HANDLE_FORWARD:
+            return result
     return r.serve(r.top, c, request)
 
 
@@ -41,11 +54,12 @@ cdef int handle_frame(Remoting* r, Connection* c, const uint8_t* frame, int32_t 
     if header_length > length - FRAME_HEADER_WORD:
         connection_close(r.transport, c, CLOSE_HEADER_LENGTH, header_length)
         return HANDLE_CLOSE
-    result = header_read(frame + FRAME_HEADER_WORD, header_length, codec == 1, &request.header)
+    result = header_read_all(frame + FRAME_HEADER_WORD, header_length, codec == 1, &request.header,
+                             r.fields)
     if result == HEADER_BROKEN or header_length == 0:
         connection_close(r.transport, c, CLOSE_HEADER, header_length)
         return HANDLE_CLOSE
-    request.unusual = result == HEADER_UNUSUAL
+    request.unusual = result == HEADER_UNUSUAL or (r.fields != NULL and r.fields.more)
     if c.life == LIFE_HUNG_UP and (request.unusual or not counts_without_answer(&request.header)):
         return HANDLED                                                           # N8
     request.frame = frame
@@ -84,5 +98,6 @@ cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t le
         if result == HANDLE_STALL or result == HANDLE_WAIT:
             connection_stall(t, c, INPUT_WAITS if result == HANDLE_WAIT else INPUT_STALLED)
             break
+        c.access_proved = False
         at += FRAME_LENGTH_SIZE + frame_length
     return at

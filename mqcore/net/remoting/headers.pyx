@@ -113,5 +113,6 @@ cdef bint read_end(const Request* request, EndRequest* end) noexcept nogil:
             and text_i64(&fields[END_LOG_POSITION], &end.log_position)):
         return False
     end.group_length = text_copy(&fields[END_GROUP], end.group, GROUP_LENGTH_MAX)
+    end.account = request.account
     read_asker(&request.header, &end.asker)
     return True

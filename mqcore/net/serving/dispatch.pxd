@@ -2,6 +2,7 @@
 # coordinator.
 from libc.stdint cimport int32_t, uint8_t
 
+from mqcore.net.remoting.access cimport AccessGuard
 from mqcore.net.remoting.frames cimport Remoting, Request
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.limits cimport Limits
@@ -17,9 +18,10 @@ cdef struct Dispatch:
     Ends* ends
     Forwarding* forwarding
     Limits* limits
+    AccessGuard* guard
 
 # Handled. dispatch: a Dispatch*.
-cdef int serve(void* dispatch, Connection* c, const Request* request) noexcept nogil
+cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil
 # A request that the coordinator gives back: it has been looked at, and may be run now.
 cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,
                        bint binary, const uint8_t* body, int32_t body_length) noexcept nogil

@@ -1,12 +1,14 @@
 """Who serves a request (remoting.md 2.4)."""
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
+from mqcore.net.remoting.access cimport ACCESS_TOPIC, access_refuse
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.remoting.headers cimport is_pull, is_send, read_end, read_pull, read_send
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport (
     CODE_SYSTEM_ERROR,
     HANDLED,
+    HANDLE_DENIED,
     HANDLE_FORWARD,
     HANDLE_STALL,
     HANDLE_WAIT,
@@ -15,7 +17,7 @@ from mqcore.net.requests cimport (
     SendRequest,
 )
 from mqcore.net.serving.forward cimport FORWARD_BYTES_MAX, forward_frame
-from mqcore.net.serving.limits cimport limits_hold, limits_taken
+from mqcore.net.serving.limits cimport limits_hold, limits_identified, limits_taken
 from mqcore.net.serving.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.serving.pull cimport serve_pull
@@ -52,9 +54,17 @@ cdef int one_pull(Dispatch* d, Connection* c, const Request* request, bint settl
 
 cdef int one_end(Dispatch* d, Connection* c, const Request* request) noexcept nogil:
     cdef EndRequest end
+    cdef int result
     if not read_end(request, &end):
         return HANDLE_FORWARD
-    return serve_end(d.ends, c, &end)
+    result = serve_end(d.ends, c, &end)
+    if result == HANDLE_DENIED:
+        return access_refuse(d.guard, c, request, ACCESS_TOPIC, d.ends.denied, d.ends.denied_length)
+    return result
+
+
+cdef inline bint is_end(int32_t code) noexcept nogil:
+    return code == CODE_END_TRANSACTION
 
 
 cdef inline bint is_native(int32_t code) noexcept nogil:
@@ -70,12 +80,14 @@ cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
     return one_end(d, c, request)
 
 
-cdef int serve(void* dispatch, Connection* c, const Request* request) noexcept nogil:
+cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil:
     cdef Dispatch* d = <Dispatch*>dispatch
     cdef uint64_t id = c.id
     cdef int result
     if not d.limits.on:
         return serve_now(d, c, request)
+    if request.account != NULL:
+        limits_identified(d.limits, c, request.account.hash)
     if limits_hold(d.limits, c):
         return HANDLE_WAIT
     result = serve_now(d, c, request)
@@ -84,7 +96,7 @@ cdef int serve(void* dispatch, Connection* c, const Request* request) noexcept n
     return result
 
 
-cdef int serve_now(Dispatch* d, Connection* c, const Request* request) noexcept nogil:
+cdef int serve_now(Dispatch* d, Connection* c, Request* request) noexcept nogil:
     cdef int result
     if request.unusual:
         return forward_frame(d.forwarding, c, request, PARK_UNREAD,
@@ -94,6 +106,7 @@ cdef int serve_now(Dispatch* d, Connection* c, const Request* request) noexcept 
     result = serve_natively(d, c, request, False)
     if result != HANDLE_FORWARD:
         return result
+    request.passed = request.account == NULL or not is_end(request.header.code)
     return forward_frame(d.forwarding, c, request,
                          PARK_SEND if is_send(request.header.code) else PARK_REQUEST, True)
 
@@ -102,6 +115,7 @@ cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_
                        bint binary, const uint8_t* body, int32_t body_length) noexcept nogil:
     cdef Request request
     cdef int result = HANDLE_FORWARD
+    request.account = NULL             # AR3
     if header_read(header, header_length, binary, &request.header) != HEADER_READ:
         return
     request.body = body

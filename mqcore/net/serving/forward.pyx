@@ -148,6 +148,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
             return HANDLED
     head = <ForwardHead*>place
     fill_head(head, c)
+    head.passed = request.passed
     head.parked = parked.id if parked != NULL else 0
     head.body_size = length - FRAME_HEADER_WORD - header_length
     memcpy(place + sizeof(ForwardHead), request.frame, sent)
@@ -244,6 +245,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         if head == NULL:
             return HANDLE_STALL
         fill_head(head, c)
+        head.passed = request.passed
         head.body_size = length - FRAME_HEADER_WORD - header_length
         head.part = (own.long_place << PART_PLACE_SHIFT) | (
             PART_NEXT if own.long_sent > 0 else 0) | (

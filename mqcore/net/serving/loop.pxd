@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport WorkerSlot
 from mqcore.net.identity cimport Identity
+from mqcore.net.remoting.access cimport AccessGuard
 from mqcore.net.remoting.say cimport Voice
 from mqcore.net.requests cimport Front
 from mqcore.net.serving.answers cimport Answers
@@ -37,6 +38,7 @@ cdef struct Server:
     Transport transport
     Voice voice
     Limits limits
+    AccessGuard guard
     Appends appends
     Sends sends
     Ends ends

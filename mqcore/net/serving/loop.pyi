@@ -1,8 +1,16 @@
 from socket import socket
-from typing import Any
+from typing import Any, NamedTuple
 
 from mqcore.net.transport.tls_context import TlsContext
 from mqcore.shm.segment import Segment
+
+class Refused(NamedTuple):
+    address: str
+    port: int
+    code: int
+    reason: int
+    access_key: str
+    name: str
 
 class ServingLoop:
     def __init__(
@@ -32,3 +40,4 @@ class ServingLoop:
     def drain(self) -> None: ...
     def damaged(self) -> tuple[list[int], bool]: ...
     def events(self) -> tuple[list[tuple[str, int, int]], int]: ...
+    def refusals(self) -> tuple[list[Refused], int]: ...

@@ -1,5 +1,6 @@
 """The serving process: the native loop over sockets and rings, and its thin Python shell."""
 import socket
+from typing import NamedTuple
 
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -26,7 +27,8 @@ from mqcore.layout cimport (
     SLOT_WRITER,
     WORKER_RUNNING,
 )
-from mqcore.net.remoting.frames cimport Remoting
+from mqcore.net.remoting.access cimport AccessGuard, AccessRefusal, access_check
+from mqcore.net.remoting.frames cimport Remoting, Request
 from mqcore.net.remoting.say cimport remoting_front
 from mqcore.net.serving.answers cimport take_answers
 from mqcore.net.serving.appends cimport take_results
@@ -81,6 +83,7 @@ from mqcore.net.transport.tls cimport tls_use
 from mqcore.net.transport.tls_context cimport TlsContext
 from mqcore.net.transport.transport cimport CloseEvent, Connection
 from mqcore.shm.limits cimport limits_clear
+from mqcore.shm.access cimport access_close, access_is_on, access_open
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
@@ -129,6 +132,10 @@ cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length)
     cdef int64_t handled = front.bytes_came(front.self, c, data, length)
     append_push(&(<Server*>top).appends.to_writer)         # the writer begins while we read on
     return handled
+
+
+cdef int check(void* guard, Connection* c, Request* request) noexcept nogil:
+    return access_check(<AccessGuard*>guard, c, request)
 
 
 cdef void slice_came(void* top, Connection* c) noexcept nogil:
@@ -234,6 +241,23 @@ cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
     return <int>max(left, 0)
 
 
+class Refused(NamedTuple):
+    """A request that access control has refused; texts as far as they are told."""
+
+    address: str
+    port: int
+    code: int                  # of the request
+    reason: int                # AccessReason
+    access_key: str
+    name: str                  # the topic or group that it was about
+
+
+cdef str host_text(const uint8_t* address, bint is_v6):
+    size = ADDRESS_V6_SIZE if is_v6 else ADDRESS_V4_SIZE
+    return socket.inet_ntop(socket.AF_INET6 if is_v6 else socket.AF_INET,
+                            (<const char*>address)[:size])
+
+
 cdef class ServingLoop:
     """
     One serving process's work, without the GIL.
@@ -309,7 +333,13 @@ cdef class ServingLoop:
         """Who knows whom: each room has its own struct, and pointers to those that it uses."""
         cdef Server* s = self.s
         cdef Transport* t = &s.transport
-        s.voice.remoting = Remoting(transport=t, top=&s.dispatch, serve=serve)
+        s.voice.remoting = Remoting(transport=t, top=&s.dispatch, serve=serve, check=check,
+                                    guard=&s.guard)
+        access_open(&s.guard.access, s.shm)
+        s.guard.transport = t
+        if access_is_on(&s.guard.access):
+            s.voice.remoting.fields = &s.guard.fields
+        s.ends.guard = &s.guard
         s.voice.identity = &s.identity
         remoting_front(&s.voice, &s.fronts[KIND_MAIN])
         s.fronts[KIND_FAST] = s.fronts[KIND_MAIN]
@@ -330,7 +360,8 @@ cdef class ServingLoop:
         s.commits.requests = s.forwarding.requests = &s.requests
         s.forwarding.parking = s.answers.parking = &s.parking
         s.dispatch = Dispatch(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
-                              ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits)
+                              ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits,
+                              guard=&s.guard)
         s.answers.forwarding = &s.forwarding
         s.answers.dispatch = &s.dispatch
 
@@ -492,6 +523,7 @@ cdef class ServingLoop:
         s.reading.cold_reader = NULL
         held_clear(&s.held)
         filter_cache_clear(&s.wants.filters)
+        access_close(&s.guard.access)
 
     def damaged(self) -> tuple[list[int], bool]:
         """Log positions of the messages that were not handed out since they are damaged; were there more."""
@@ -505,11 +537,25 @@ cdef class ServingLoop:
         result = []
         for i in range(t.event_count):
             event = &t.events[i]
-            size = ADDRESS_V6_SIZE if event.address_is_v6 else ADDRESS_V4_SIZE
-            address = socket.inet_ntop(socket.AF_INET6 if event.address_is_v6 else socket.AF_INET,
-                                       (<const char*>event.address)[:size])
+            address = host_text(event.address, event.address_is_v6)
             result.append((f"{address}:{event.port}", event.reason, event.detail))
         lost = t.events_lost
         t.event_count = 0
         t.events_lost = 0
+        return result, lost
+
+    def refusals(self) -> tuple[list[Refused], int]:
+        """What access control has refused since the last call, and how many more."""
+        cdef AccessGuard* g = &self.s.guard
+        cdef AccessRefusal* one
+        result = []
+        for i in range(g.refusal_count):
+            one = &g.refusals[i]
+            result.append(Refused(
+                host_text(one.address, one.address_is_v6), one.port, one.code, one.reason,
+                one.key[:one.key_length].decode("ascii"),
+                one.name[:one.name_length].decode("ascii")))
+        lost = g.refusals_lost
+        g.refusal_count = 0
+        g.refusals_lost = 0
         return result, lost

@@ -6,6 +6,9 @@
 #   E2  Only a half message is ended: one that the half queue's entry at tranStateTableOffset points
 #       to, or that the log leads to while it has none yet (mqcore/store/log/named.pxd, O6). Bytes of
 #       a body that look like one are refused, and so is a real topic that no queue can have.
+from libc.stdint cimport int32_t, uint8_t
+
+from mqcore.net.remoting.access cimport AccessGuard
 from mqcore.net.requests cimport EndRequest
 from mqcore.net.serving.appends cimport Appends
 from mqcore.net.transport.transport cimport Connection
@@ -14,6 +17,9 @@ from mqcore.store.log.named cimport NamedRecords
 cdef struct Ends:
     Appends* appends
     NamedRecords named                 # what peers name by its log position
+    const AccessGuard* guard
+    const uint8_t* denied              # HANDLE_DENIED: the topic that was not to be published to
+    int32_t denied_length
 
-# Handled; HANDLE_FORWARD: there is no such decision.
+# Handled; HANDLE_FORWARD: there is no such decision; HANDLE_DENIED: see `denied`.
 cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept nogil

@@ -17,9 +17,11 @@ from mqcore.layout cimport (
     AppendHead,
     RingRecord,
 )
+from mqcore.net.remoting.access cimport access_may_publish
 from mqcore.net.requests cimport (
     CODE_SYSTEM_ERROR,
     HANDLED,
+    HANDLE_DENIED,
     HANDLE_FORWARD,
     HANDLE_STALL,
     HANDLE_WAIT,
@@ -200,6 +202,11 @@ cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept n
         trouble = check_half(s, request, &half)
     if trouble != NULL:
         return refuse(c, request, trouble)
+    if request.account != NULL and not access_may_publish(
+            s.guard, request.account, half.real_topic.value, half.real_topic.value_length):
+        s.denied = half.real_topic.value
+        s.denied_length = half.real_topic.value_length
+        return HANDLE_DENIED
     if both_size(&half) > append_bytes_max(&s.appends.to_writer):  # of a store with larger messages
         return refuse(c, request, "the half message is longer than this broker's messages may be")
     if not append_has_room(&s.appends.to_writer, both_size(&half)):

@@ -141,6 +141,9 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int wire_reason                    # CloseReason, when the wire has ended
     int64_t wire_detail
     TlsEnd tls
+    int32_t access_sequence            # of the rules that `access_white` was looked up in
+    bint access_white                  # its address needs no account
+    bint access_proved                 # the signature of its first frame, which waits, was right
     int doom                           # why it is closed at the end of the turn
     int64_t doom_detail
 

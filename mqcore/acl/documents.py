@@ -1,0 +1,167 @@
+"""
+YAML as access files have it: plain values with the line that each stands in.
+
+Whoever may write such a file owns the broker, and may still send it a broken one: size, depth,
+aliases and the number of values have limits, and nothing but texts, lists and maps is made of it.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+SIZE_MAX = 32 << 20
+DEPTH_MAX = 16
+VALUES_MAX = 2_000_000             # counted anew wherever an alias repeats them
+_Parser: Any = getattr(yaml, "CParser", None)
+_resolver = yaml.resolver.Resolver()
+_constructor = yaml.constructor.SafeConstructor()
+_PREFIX = "tag:yaml.org,2002:"
+
+
+class AclFileError(ValueError):
+    """A file that cannot be used; the text names it, the line, and what was expected."""
+
+    def __init__(self, path: str, line: int, what: str) -> None:
+        super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
+
+
+@dataclass(slots=True)
+class Node:
+    """value: None, bool, int, str, list[Node] or dict[str, Node]; line: from 1 on."""
+
+    value: Any
+    line: int
+    count: int = 1                     # of the values in it
+
+
+class _PlainParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
+    """Where PyYAML has no libyaml."""
+
+    def __init__(self, stream: bytes) -> None:
+        yaml.reader.Reader.__init__(self, stream)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)
+
+
+def read(path: str, raw: bytes) -> Node:
+    """The one document of a file; of an empty one None. Raises AclFileError."""
+    if len(raw) > SIZE_MAX:
+        raise AclFileError(path, 0, f"{len(raw)} bytes: expected at most {SIZE_MAX}")
+    try:
+        return _Builder(path, (_Parser or _PlainParser)(raw)).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise AclFileError(path, mark.line + 1 if mark else 0,
+                           f"no YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise AclFileError(path, 0, f"no YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+class _Builder:
+    def __init__(self, path: str, parser: Any) -> None:
+        self._path = path
+        self._parser = parser
+        self._anchors: dict[str, Node] = {}
+        self._values = 0
+
+    def document(self) -> Node:
+        found: list[Node] = []
+        while (event := self._parser.get_event()) is not None:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._anchors = {}
+                if found:
+                    raise self._wrong(event, "a second document: expected one")
+            elif isinstance(event, yaml.NodeEvent):
+                found.append(self._value(event))
+        return found[0] if found else Node(None, 1)
+
+    def _wrong(self, event: Any, what: str) -> AclFileError:
+        return AclFileError(self._path, event.start_mark.line + 1, what)
+
+    def _counted(self, event: Any, count: int) -> None:
+        self._values += count
+        if self._values > VALUES_MAX:
+            raise self._wrong(event, f"more than {VALUES_MAX} values, those that aliases repeat "
+                                     "among them")
+
+    def _value(self, event: Any, depth: int = 0) -> Node:
+        if depth > DEPTH_MAX:
+            raise self._wrong(event, f"deeper than {DEPTH_MAX} levels")
+        if isinstance(event, yaml.AliasEvent):
+            node = self._anchors.get(event.anchor or "")
+            if node is None:
+                raise self._wrong(event, f"*{str(event.anchor)[:40]}: expected the name of a value "
+                                         "that ends above")
+            self._counted(event, node.count)
+            return node
+        before = self._values
+        self._counted(event, 1)
+        node = Node(None, event.start_mark.line + 1)
+        if isinstance(event, yaml.ScalarEvent):
+            node.value = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node.value = []
+            while not isinstance(item := self._parser.get_event(), yaml.SequenceEndEvent):
+                node.value.append(self._value(item, depth + 1))
+        else:
+            node.value = {}
+            while not isinstance(item := self._parser.get_event(), yaml.MappingEndEvent):
+                name = self._value(item, depth + 1)
+                if isinstance(name.value, list | dict):
+                    raise self._wrong(item, "a list or map as a name: expected text")
+                node.value[text(name.value)] = self._value(self._parser.get_event(), depth + 1)
+        node.count = self._values - before
+        if event.anchor:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _scalar(self, event: Any) -> Any:
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = _resolver.resolve(yaml.ScalarNode, event.value,
+                                    event.implicit if tag is None else (False, True))
+        kind = tag.removeprefix(_PREFIX)
+        node = yaml.ScalarNode(tag, event.value)
+        try:
+            if kind == "str":
+                return event.value
+            if kind == "int":
+                return _constructor.construct_yaml_int(node)
+            if kind == "bool":
+                return _constructor.construct_yaml_bool(node)
+            if kind == "null":
+                return None
+        except (ValueError, KeyError):
+            raise self._wrong(event, f"{event.value[:40]!a} is no {kind}") from None
+        if kind in ("float", "timestamp"):
+            raise self._wrong(event, "a number with a fraction, or a date: expected text in quotes")
+        raise self._wrong(event, f"the tag {tag[:80]!a}: expected plain YAML")
+
+
+def text(value: Any) -> str:
+    """What Java makes of a value where it expects text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def plain(node: Node) -> Any:
+    """The value without lines: for a file that is written again."""
+    if isinstance(node.value, list):
+        return [plain(item) for item in node.value]
+    if isinstance(node.value, dict):
+        return {name: plain(item) for name, item in node.value.items()}
+    return node.value
+
+
+def dumped(document: dict[str, Any]) -> bytes:
+    """A file of plain values: block style, in the order of the names, no aliases."""
+    return yaml.dump(document, Dumper=_Dumper, default_flow_style=False, sort_keys=False,
+                     allow_unicode=True, width=4096).encode()
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    def ignore_aliases(self, data: Any) -> bool:
+        return True

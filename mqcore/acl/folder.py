@@ -1,0 +1,78 @@
+"""
+Where the rules lie: `plain_acl.yml` and all `*.yml`, `*.yaml` below `acl/`, in one folder.
+
+The files below `acl/` count before plain_acl.yml, in the order of their names.
+"""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mqcore.acl import documents
+from mqcore.acl.documents import AclFileError
+from mqcore.acl.rules import AclFile, Rules, read_file
+from mqcore.store import files
+
+DEFAULT_NAME = "plain_acl.yml"
+FOLDER_NAME = "acl"
+SUFFIXES = (".yml", ".yaml")
+FILES_MAX = 1000
+NEW_MODE = 0o600                   # of a file that holds keys
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+class AclFolder:
+    """The access files of one broker."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    @property
+    def default_file(self) -> Path:
+        return self.home / DEFAULT_NAME
+
+    def paths(self) -> list[Path]:
+        """All files that there are. Raises AclFileError for more than FILES_MAX, OSError."""
+        found = sorted(path for path in (self.home / FOLDER_NAME).rglob("*")
+                       if path.suffix in SUFFIXES and path.is_file())
+        if self.default_file.exists():
+            found.append(self.default_file)
+        if len(found) > FILES_MAX:
+            raise AclFileError(str(self.home), 0,
+                               f"{len(found)} files: expected at most {FILES_MAX}")
+        return found
+
+    def stamp(self) -> Stamp:
+        """Another one after each change of a file; raises OSError, AclFileError."""
+        stats = [(str(path), path.stat()) for path in self.paths()]
+        return tuple((path, stat.st_mtime_ns, stat.st_size, stat.st_ino) for path, stat in stats)
+
+    def read(self, *, stock_permissions: bool) -> Rules:
+        """What the files say now. Raises AclFileError, OSError."""
+        return Rules([self.read_one(path) for path in self.paths()],
+                     stock_permissions=stock_permissions)
+
+    def read_one(self, path: Path) -> AclFile:
+        """Raises AclFileError, OSError."""
+        size = path.stat().st_size
+        if size > documents.SIZE_MAX:
+            raise AclFileError(str(path), 0, f"{size} bytes: expected at most {documents.SIZE_MAX}")
+        return read_file(str(path), files.read(path))
+
+    def write(self, path: Path, document: dict[str, Any]) -> AclFile:
+        """
+        Replace a file, whole, after a look whether it can be read again; a new one is for its owner
+        alone. Raises AclFileError, and OSError, and nothing has changed.
+        """
+        raw = documents.dumped(document)
+        written = read_file(str(path), raw)
+        mode = path.stat().st_mode & 0o777 if path.exists() else NEW_MODE
+        files.write_atomically(path, raw, mode=mode)
+        return written
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether others than its owner may read a file of keys."""
+    return bool(os.stat(path).st_mode & 0o077)

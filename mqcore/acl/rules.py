@@ -1,0 +1,280 @@
+"""
+What access files say, and what follows for a request (RocketMQ 4.9.8: PlainPermissionManager,
+Permission, AclUtils). No input or output.
+"""
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqcore.acl import addresses, documents
+from mqcore.acl.addresses import Address, PatternError
+from mqcore.acl.documents import AclFileError, Node
+from mqcore.shm.access import ACCESS_DENY, ACCESS_PUB, ACCESS_SUB
+from mqcore.wire.codes import RETRY_PREFIX
+from mqcore.wire.topics import DataVersion
+
+KEY_LENGTH_MIN = 7
+ACCOUNTS_MAX = 100_000
+DENY, PUB, SUB = ACCESS_DENY, ACCESS_PUB, ACCESS_SUB
+NAME_BYTES_MAX = 512               # longer names could not be looked up
+PERMISSIONS = {
+    "DENY": DENY, "PUB": PUB, "SUB": SUB,
+    "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB,
+}
+ACCESS_KEY, SIGNATURE, UNSIGNED = "AccessKey", "Signature", ("Signature", "_UNIQUE_KEY_QUERY")
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """permissions: bits by topic, and by %RETRY% and a group; white: rows of its own list."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    white: tuple[Address, ...] = ()
+    admin: bool = False
+    topic_default: int = DENY
+    group_default: int = DENY
+    permissions: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AclFile:
+    """One file. document: all that it holds as plain values, for whoever writes it again."""
+
+    path: str
+    accounts: tuple[Account, ...]
+    white: tuple[Address, ...]
+    version: DataVersion
+    document: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request may not: a word for audit lines, stock's remark, whose it was."""
+
+    reason: str
+    remark: str
+    access_key: str = ""
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def read_file(path: str, raw: bytes) -> AclFile:
+    """What a file says; raises AclFileError with the line and what was expected."""
+    root = documents.read(path, raw)
+    if root.value is None:
+        return AclFile(path, (), (), DataVersion(timestamp=0), {})
+    if not isinstance(root.value, dict):
+        raise AclFileError(path, root.line, "expected globalWhiteRemoteAddresses and accounts")
+    white = tuple(row for item in _list(path, root, "globalWhiteRemoteAddresses")
+                  for row in _pattern(path, item))
+    accounts = _list(path, root, "accounts")
+    if len(accounts) > ACCOUNTS_MAX:
+        raise AclFileError(path, root.line, f"{len(accounts)} accounts: expected at most "
+                                            f"{ACCOUNTS_MAX}")
+    return AclFile(path, tuple(_account(path, item) for item in accounts), white,
+                   _version(path, root), documents.plain(root))
+
+
+def _list(path: str, parent: Node, name: str) -> list[Node]:
+    node = parent.value.get(name)
+    if node is None or node.value is None:
+        return []
+    if not isinstance(node.value, list):
+        raise AclFileError(path, node.line, f"{name}: expected a list")
+    return node.value
+
+
+def _text(path: str, parent: Node, name: str) -> str:
+    node = parent.value.get(name)
+    if node is None:
+        return ""
+    if isinstance(node.value, list | dict):
+        raise AclFileError(path, node.line, f"{name}: expected text")
+    return documents.text(node.value)
+
+
+def _pattern(path: str, node: Node) -> tuple[Address, ...]:
+    if isinstance(node.value, list | dict):
+        raise AclFileError(path, node.line, "expected an address pattern as text")
+    try:
+        return addresses.parse(documents.text(node.value))
+    except PatternError as error:
+        raise AclFileError(path, node.line, str(error)) from None
+
+
+def _account(path: str, node: Node) -> Account:
+    if not isinstance(node.value, dict):
+        raise AclFileError(path, node.line, "an account: expected accessKey, secretKey and more")
+    keys = {}
+    for name in ("accessKey", "secretKey"):
+        keys[name] = _text(path, node, name)
+        wrong = wrong_key(keys[name])
+        if wrong:
+            raise AclFileError(path, node.value.get(name, node).line, f"{name}: {wrong}")
+    permissions: dict[str, int] = {}
+    for name, prefix in (("groupPerms", RETRY_PREFIX), ("topicPerms", "")):
+        for item in _list(path, node, name):
+            resource, bits = _permission(path, name, item)
+            permissions[prefix + resource] = bits
+    white = node.value.get("whiteRemoteAddress")
+    return Account(
+        keys["accessKey"], keys["secretKey"], _pattern(path, white) if white else (),
+        _flag(path, node, "admin"),
+        _default(_text(path, node, "defaultTopicPerm")),
+        _default(_text(path, node, "defaultGroupPerm")), permissions)
+
+
+def wrong_key(key: str) -> str:
+    """What is wrong with an access or secret key, or ''; the key itself is not told."""
+    if len(key) < KEY_LENGTH_MIN:
+        return f"{len(key)} characters: expected at least {KEY_LENGTH_MIN}"
+    if not _is_name(key):
+        return f"more than {NAME_BYTES_MAX} bytes, or no Unicode text"
+    return ""
+
+
+def _is_name(text: str) -> bool:
+    """Whether it can be looked up."""
+    try:
+        return len(text.encode()) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:         # half of a pair
+        return False
+
+
+def _flag(path: str, parent: Node, name: str) -> bool:
+    node = parent.value.get(name)
+    if node is None or node.value is None:
+        return False
+    if isinstance(node.value, bool):
+        return node.value
+    if documents.text(node.value).lower() in ("true", "false"):
+        return documents.text(node.value).lower() == "true"
+    raise AclFileError(path, node.line, f"{name}: expected true or false")
+
+
+def _default(text: str) -> int:
+    return int(PERMISSIONS.get(text.strip(), DENY))
+
+
+def split_permission(text: str) -> tuple[str, int] | None:
+    """(name, bits) of `name=PERM`; unknown permissions are DENY; None: it is none."""
+    parts = text.split("=")
+    while parts and not parts[-1]:
+        parts.pop()
+    if len(parts) != 2 or not parts[0].strip() or not _is_name(parts[0]):
+        return None
+    return parts[0].strip(), _default(parts[1])
+
+
+def _permission(path: str, name: str, node: Node) -> tuple[str, int]:
+    found = None if isinstance(node.value, list | dict) else split_permission(
+        documents.text(node.value))
+    if found is None:
+        raise AclFileError(path, node.line, f"{name}: expected name=PERM, with DENY, PUB, SUB or "
+                                            "PUB|SUB")
+    return found
+
+
+def _version(path: str, root: Node) -> DataVersion:
+    for item in _list(path, root, "dataVersion"):
+        if isinstance(item.value, dict):
+            found = {name: item.value[name].value for name in ("counter", "timestamp", "timestatmp")
+                     if name in item.value}
+            if all(isinstance(value, int) and not isinstance(value, bool)
+                   for value in found.values()):
+                return DataVersion(
+                    timestamp=found.get("timestamp", found.get("timestatmp", 0)),
+                    counter=found.get("counter", 0))
+        raise AclFileError(path, item.line, "dataVersion: expected counter and timestamp")
+    return DataVersion(timestamp=0)
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+class Rules:
+    """All files together; of an access key in several of them the first file's account counts."""
+
+    def __init__(self, files: Iterable[AclFile], *, stock_permissions: bool = False) -> None:
+        self.files = tuple(files)
+        self.stock_permissions = stock_permissions
+        self.white = tuple(row for file in self.files for row in file.white)
+        self.accounts: dict[str, Account] = {}
+        self.file_of: dict[str, str] = {}
+        for file in self.files:
+            for account in file.accounts:
+                if account.access_key not in self.accounts:
+                    self.file_of[account.access_key] = file.path
+                    self.accounts[account.access_key] = account
+
+    def white_listed(self, host: str) -> bool:
+        """Whether an address needs no account."""
+        return addresses.contains(self.white, addresses.packed(host))
+
+    def identify(
+        self, ext: Mapping[str, str | None], body: bytes, host: str
+    ) -> Account | Refusal | None:
+        """Whose request it is; None: an address that needs no account, or no permission."""
+        address = addresses.packed(host)
+        if addresses.contains(self.white, address):
+            return None
+        key = ext.get(ACCESS_KEY)
+        if not key:
+            return Refusal("no access key", f"{EXCEPTION}No accessKey is configured")
+        account = self.accounts.get(key)
+        if account is None:
+            return Refusal("unknown access key", f"{EXCEPTION}No acl config for {key[:64]}", key)
+        if addresses.contains(account.white, address):
+            return None
+        expected = signature(account.secret_key, ext, body)
+        given = (ext.get(SIGNATURE) or "").encode("utf-8", "replace")
+        if not hmac.compare_digest(expected, given):
+            return Refusal("wrong signature",
+                           f"{EXCEPTION}Check signature failed for accessKey={key}", key)
+        return account
+
+    def refusal(
+        self, account: Account, code: int, needs: Iterable[tuple[str, int]], *, admin: bool
+    ) -> Refusal | None:
+        """Why an account may not do what needs these permissions, or an administrator."""
+        if admin and not account.admin:
+            return Refusal("no administrator", f"{EXCEPTION}Need admin permission for request code="
+                           f"{code}, but accessKey={account.access_key} is not", account.access_key)
+        for name, bits in needs:
+            if not may(account, name, bits):
+                what = "group" if name.startswith(RETRY_PREFIX) else "topic"
+                return Refusal(
+                    f"no permission for {what} {name.removeprefix(RETRY_PREFIX)}",
+                    f"{EXCEPTION}No default permission for {what}:"
+                    f"{name.removeprefix(RETRY_PREFIX)}", account.access_key)
+        return None
+
+
+def may(account: Account, name: str, bits: int) -> bool:
+    """Whether it has a permission; a group's name begins with %RETRY%."""
+    if account.admin and not account.permissions:
+        return True
+    owned = account.permissions.get(name)
+    if owned is None:
+        owned = account.group_default if name.startswith(RETRY_PREFIX) else account.topic_default
+    return not owned & DENY and bool(owned & bits)
+
+
+def signature(secret_key: str, ext: Mapping[str, str | None], body: bytes) -> bytes:
+    """What Signature has to be: the values in the order of their names, and the body."""
+    names = sorted((name for name in ext if name not in UNSIGNED),
+                   key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    values = "".join("null" if ext[name] is None else str(ext[name]) for name in names)
+    digest = hmac.new(secret_key.encode("utf-8", "surrogatepass"),
+                      values.encode("utf-8", "replace"), hashlib.sha1)
+    digest.update(body)
+    return base64.b64encode(digest.digest())

@@ -1,0 +1,78 @@
+"""`mqcore acl init|check`: a first access file, and a look at those that there are."""
+from __future__ import annotations
+
+import secrets
+import string
+from pathlib import Path
+
+import click
+
+from mqcore.acl.documents import AclFileError
+from mqcore.acl.folder import DEFAULT_NAME, AclFolder, is_open_to_others
+from mqcore.acl.rules import Rules, read_file
+from mqcore.admin.lines import say
+
+KEY_LENGTH = 32
+LETTERS = string.ascii_letters + string.digits
+
+
+def random_key() -> str:
+    """What nobody guesses, of letters and digits: 190 bits."""
+    return "".join(secrets.choice(LETTERS) for _ in range(KEY_LENGTH))
+
+
+@click.group("acl", context_settings={"help_option_names": ["-h", "--help"]})
+def acl_group() -> None:
+    """Files that say who may do what with a broker (acl.enable, acl.folder)."""
+
+
+@acl_group.command("init")
+@click.argument("path", type=click.Path(path_type=Path))
+def init(path: Path) -> None:
+    """Write a first file with random keys: an administrator and an application.
+
+    PATH is the file, or a folder for plain_acl.yml. Only its owner may read it; one that is there
+    is left alone.
+    """
+    file = path / DEFAULT_NAME if path.is_dir() else path
+    if file.exists():
+        raise click.ClickException(f"{file} is there already: nothing was written")
+    document = {
+        "globalWhiteRemoteAddresses": [],
+        "accounts": [
+            {"accessKey": f"admin-{random_key()[:8]}", "secretKey": random_key(), "admin": True},
+            {"accessKey": f"app-{random_key()[:8]}", "secretKey": random_key(), "admin": False,
+             "defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "SUB"},
+        ],
+    }
+    try:
+        AclFolder(file.parent).write(file, document)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or file}: {error.strerror}") from None
+    say(f"{file}: two accounts with random keys, readable by its owner alone")
+    say("a broker uses it with acl.enable = true and acl.folder at its folder")
+
+
+@acl_group.command("check")
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+def check(path: Path) -> None:
+    """Read a file, or those of a folder, as a broker would: says what is wrong, with its line."""
+    try:
+        if path.is_dir():
+            rules = AclFolder(path).read(stock_permissions=False)
+        else:
+            rules = Rules([read_file(str(path), path.read_bytes())])
+    except AclFileError as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or path}: {error.strerror}") from None
+    for file in rules.files:
+        known = [one for one in file.accounts if rules.file_of[one.access_key] == file.path]
+        say(f"{file.path}: {len(known)} accounts, {sum(one.admin for one in known)} administrators")
+        if len(known) < len(file.accounts):
+            say(f"  {len(file.accounts) - len(known)} more have access keys that came before them "
+                "and do not count", err=True)
+        if is_open_to_others(Path(file.path)):
+            say("  others than its owner may read its keys: chmod 600", err=True)
+    if not rules.files:
+        raise click.ClickException(f"{path}: no {DEFAULT_NAME}, and no file below acl/")

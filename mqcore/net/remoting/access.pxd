@@ -1,0 +1,58 @@
+# Access control on the serving path: whether a request may be served (remoting.md 7).
+#
+#   AR3  Every request passes `access_check` before anything is done for it. What it does not decide
+#        itself, the coordinator does (mqcore/broker/access.py) before it looks what is asked for:
+#        such a request travels without `passed`. What the coordinator gives back was decided.
+#   AR4  What is signed is what is served: names and values are taken from the same places, and of
+#        a name that comes twice both take the last value.
+#
+# Sends, pulls and ends of transactions are decided here; nothing is made for them but a digest.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+
+from mqcore.layout cimport ADDRESS_V6_SIZE
+from mqcore.net.remoting.frames cimport Request
+from mqcore.net.transport.transport cimport Connection, Transport
+from mqcore.shm.access cimport Access, AccessAccount
+from mqcore.wire.header cimport SignedFields
+
+cdef enum:
+    REFUSALS_MAX = 64                  # that are kept for the log
+    REFUSAL_KEY_MAX = 64               # bytes of an access key that are told
+    REFUSAL_NAME_MAX = 136             # of a topic or group
+    REMARK_MAX = 384
+
+cpdef enum AccessReason:
+    ACCESS_NO_KEY = 1
+    ACCESS_UNKNOWN_KEY = 2
+    ACCESS_SIGNATURE = 3
+    ACCESS_TOPIC = 4
+    ACCESS_GROUP = 5
+
+cdef struct AccessRefusal:
+    int32_t reason                     # AccessReason
+    int32_t code                       # of the request
+    uint8_t address[ADDRESS_V6_SIZE]
+    uint8_t address_is_v6
+    uint16_t port
+    int32_t key_length
+    uint8_t key[REFUSAL_KEY_MAX]
+    int32_t name_length
+    uint8_t name[REFUSAL_NAME_MAX]
+
+cdef struct AccessGuard:
+    Access access
+    Transport* transport
+    AccessRefusal[REFUSALS_MAX] refusals
+    int32_t refusal_count
+    int64_t refusals_lost
+    uint8_t[REMARK_MAX] remark
+    SignedFields fields                # of the request that is looked at
+
+# Handled: HANDLE_FORWARD goes on, with `passed` and `account` set; the others as they are.
+cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept nogil
+# The answer of a refusal, unless it is one-way; HANDLED.
+cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, int32_t reason,
+                       const uint8_t* name, int32_t length) noexcept nogil
+# Whether an account may publish to a topic: what is known only when a request is served.
+cdef bint access_may_publish(const AccessGuard* g, const AccessAccount* account, const uint8_t* topic,
+                             int32_t length) noexcept nogil

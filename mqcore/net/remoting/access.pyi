@@ -1,0 +1,14 @@
+from enum import IntEnum
+
+from mqcore.shm.segment import Segment
+
+class AccessReason(IntEnum):
+    ACCESS_NO_KEY = 1
+    ACCESS_UNKNOWN_KEY = 2
+    ACCESS_SIGNATURE = 3
+    ACCESS_TOPIC = 4
+    ACCESS_GROUP = 5
+
+class AccessProbe:
+    def __init__(self, segment: Segment) -> None: ...
+    def judge(self, frame: bytes, address: bytes) -> tuple[str, int]: ...

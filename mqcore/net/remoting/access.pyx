@@ -1,0 +1,429 @@
+"""Checks signatures and permissions (RocketMQ 4.9.8: PlainPermissionManager, PlainAccessValidator)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from mqcore.endian cimport load_i32
+from mqcore.hmac_sha1 cimport (
+    SHA1_SIZE,
+    Hmac,
+    Sha1State,
+    hmac_add,
+    hmac_begin,
+    hmac_end,
+    sha1_init,
+)
+from mqcore.layout cimport (
+    ADDRESS_V6_SIZE,
+    FIGURE_ACCESS_REFUSED,
+    FRAME_HEADER_WORD,
+    SLOT_SERVING,
+)
+from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
+from mqcore.net.remoting.reply cimport reply_plain
+from mqcore.net.requests cimport HANDLED, HANDLE_FORWARD, HANDLE_WAIT
+from mqcore.shm.access cimport (
+    ACCESS_DENY,
+    ACCESS_PUB,
+    ACCESS_SUB,
+    AccessTable,
+    access_account,
+    access_close,
+    access_is_on,
+    access_is_white,
+    access_look,
+    access_open,
+    access_permission,
+)
+from mqcore.shm.segment cimport Segment
+from mqcore.text cimport is_literal, literal_length, put_literal, starts_with
+from mqcore.wire.header cimport (
+    CODE_END_TRANSACTION,
+    CODE_LITE_PULL,
+    CODE_PULL,
+    CODE_SEND,
+    CODE_SEND_BATCH,
+    CODE_SEND_V2,
+    HEADER_BROKEN,
+    HEADER_UNUSUAL,
+    PULL_GROUP,
+    PULL_TOPIC,
+    SEND_PRODUCER_GROUP,
+    SEND_TOPIC,
+    SignedField,
+    Text,
+    header_read_all,
+    text_copy,
+)
+
+sha1_init()
+
+cdef extern from *:
+    """
+    #define MQ_ACL_PREFIX "org.apache.rocketmq.acl.common.AclException: "
+    #define MQ_ACL_RETRY "%RETRY%"
+    #define MQ_ACL_TRACE "RMQ_SYS_TRACE_TOPIC"
+    """
+    const char* REMARK_PREFIX "MQ_ACL_PREFIX"
+    const char* RETRY "MQ_ACL_RETRY"
+    const char* TRACE_TOPIC "MQ_ACL_TRACE"
+
+cdef enum:
+    CODE_SYSTEM_ERROR = 1
+    SIGNATURE_LENGTH = 28              # of 20 bytes in base64
+    NAME_BYTES_MAX = 512               # longer names have no permission of their own
+    VALUE_BYTES = 1024                 # of a value that holds escapes, at a time
+    CHECK_WORK = 300                   # beside a unit for a byte that is signed
+
+cdef const uint8_t* BASE64 = (
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+
+cdef inline uint8_t* put_plain(uint8_t* at, const uint8_t* text, int32_t length,
+                               int32_t length_max) noexcept nogil:
+    """A peer's text in a remark (reply_begin): what could end it, or is no ASCII, is a question mark."""
+    cdef int32_t i
+    for i in range(min(length, length_max)):
+        at[i] = text[i] if 0x20 <= text[i] < 0x7F and text[i] != c'"' and text[i] != c'\\' else c'?'
+    return at + max(min(length, length_max), 0)
+
+
+cdef void keep_refusal(AccessGuard* g, const Connection* c, const Request* request, int32_t reason,
+                       const uint8_t* name, int32_t length) noexcept nogil:
+    cdef const Text* key = field(g, "AccessKey")
+    cdef AccessRefusal* kept
+    g.transport.slot.figures[FIGURE_ACCESS_REFUSED] += 1
+    if g.refusal_count == REFUSALS_MAX:
+        g.refusals_lost += 1
+        return
+    kept = &g.refusals[g.refusal_count]
+    g.refusal_count += 1
+    kept.reason = reason
+    kept.code = request.header.code
+    memcpy(kept.address, c.address, ADDRESS_V6_SIZE)
+    kept.address_is_v6 = c.address_is_v6
+    kept.port = c.port
+    kept.key_length = 0
+    if key != NULL and not request.unusual:
+        kept.key_length = <int32_t>(
+            put_plain(kept.key, key.start, key.length, REFUSAL_KEY_MAX) - kept.key)
+    kept.name_length = <int32_t>(put_plain(kept.name, name, length, REFUSAL_NAME_MAX) - kept.name)
+
+
+cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, int32_t reason,
+                       const uint8_t* name, int32_t length) noexcept nogil:
+    cdef uint8_t* at = put_literal(g.remark, REMARK_PREFIX)
+    keep_refusal(g, c, request, reason, name, length)
+    if request.header.flag & ONEWAY_BIT:
+        return HANDLED
+    if reason == ACCESS_NO_KEY:
+        at = put_literal(at, "No accessKey is configured")
+    elif reason == ACCESS_UNKNOWN_KEY:
+        at = put_literal(at, "No acl config for ")
+    elif reason == ACCESS_SIGNATURE:
+        at = put_literal(at, "Check signature failed for accessKey=")
+    elif reason == ACCESS_TOPIC:
+        at = put_literal(at, "No default permission for topic:")
+    else:
+        at = put_literal(at, "No default permission for group:")
+    at = put_plain(at, name, length, REFUSAL_NAME_MAX)
+    at[0] = 0
+    reply_plain(g.transport, c, request.header.binary, request.header.opaque, CODE_SYSTEM_ERROR,
+                <const char*>g.remark)
+    return HANDLED
+
+
+# -- signatures --------------------------------------------------------------------------------------
+
+cdef const Text* field(AccessGuard* g, const char* name) noexcept nogil:
+    """Its value, or NULL when it is absent or null. name: a literal's text."""
+    cdef int32_t i, j
+    cdef const SignedField* one
+    for i in range(g.fields.count):
+        one = &g.fields.fields[i]
+        j = 0
+        while j < one.name.length and name[j] != 0 and <uint8_t>name[j] == one.name.start[j]:
+            j += 1
+        if j == one.name.length and name[j] == 0:
+            return &one.value if one.value.length >= 0 else NULL
+    return NULL
+
+
+cdef void add_escaped(Hmac* hmac, const Text* value) noexcept nogil:
+    """In pieces that end between two escapes; a pair of them stays together."""
+    cdef uint8_t plain[VALUE_BYTES]
+    cdef Text piece = value[0]
+    cdef const uint8_t* end = value.start + value.length
+    cdef const uint8_t* at = value.start
+    cdef int32_t length, step
+    while piece.start < end:
+        at = piece.start
+        while at < end and at - piece.start < VALUE_BYTES - 12:
+            step = 1
+            if at[0] == c'\\' and end - at >= 2:
+                step = 2
+                if at[1] == c'u':
+                    step = 12 if (end - at >= 12 and at[6] == c'\\' and at[7] == c'u'
+                                  and is_high_half(at + 2)) else 6
+            at += min(step, end - at)
+        piece.length = <int32_t>(at - piece.start)
+        length = text_copy(&piece, plain, VALUE_BYTES)
+        if length > 0:
+            hmac_add(hmac, plain, length)
+        piece.start = at
+
+
+cdef inline bint is_high_half(const uint8_t* digits) noexcept nogil:
+    return (digits[0] == c'd' or digits[0] == c'D') and (
+        c'8' <= digits[1] <= c'9' or digits[1] == c'a' or digits[1] == c'b' or digits[1] == c'A'
+        or digits[1] == c'B')
+
+
+cdef bint is_signed_by(AccessGuard* g, const AccessAccount* account, const Request* request,
+                       const Text* signature) noexcept nogil:
+    cdef Hmac hmac
+    cdef uint8_t digest[SHA1_SIZE]
+    cdef uint8_t expected[SIGNATURE_LENGTH]
+    cdef const SignedField* one
+    cdef uint8_t wrong = 0
+    cdef int32_t i
+    if signature == NULL or signature.length != SIGNATURE_LENGTH or signature.escaped:
+        return False
+    hmac_begin(&hmac, <const Sha1State*>account.inner)
+    for i in range(g.fields.count):
+        one = &g.fields.fields[i]
+        if is_literal(one.name.start, one.name.length, "Signature") or (
+                is_literal(one.name.start, one.name.length, "_UNIQUE_KEY_QUERY")):
+            continue
+        if one.value.length < 0:
+            hmac_add(&hmac, <const uint8_t*>"null", literal_length("null"))
+        elif one.value.escaped:
+            add_escaped(&hmac, &one.value)
+        else:
+            hmac_add(&hmac, one.value.start, one.value.length)
+    hmac_add(&hmac, request.body, request.body_length)
+    hmac_end(&hmac, <const Sha1State*>account.outer, digest)
+    put_base64(expected, digest)
+    for i in range(SIGNATURE_LENGTH):
+        wrong |= expected[i] ^ signature.start[i]
+    return wrong == 0
+
+
+cdef inline void put_base64(uint8_t* into, const uint8_t* digest) noexcept nogil:
+    """Of a digest, which ends in one byte of padding."""
+    cdef int32_t i
+    cdef uint32_t three
+    for i in range(7):
+        three = <uint32_t>digest[3 * i] << 16 | <uint32_t>digest[3 * i + 1] << 8
+        if i < 6:
+            three |= digest[3 * i + 2]
+        into[4 * i] = BASE64[three >> 18]
+        into[4 * i + 1] = BASE64[three >> 12 & 63]
+        into[4 * i + 2] = BASE64[three >> 6 & 63]
+        into[4 * i + 3] = BASE64[three & 63]
+    into[SIGNATURE_LENGTH - 1] = c'='
+
+
+# -- permissions -------------------------------------------------------------------------------------
+
+cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry_of,
+              const uint8_t* name, int32_t length, int needed) noexcept nogil:
+    """retry_of: the name is a group's, and its retry topic is meant."""
+    cdef bint is_group = retry_of or starts_with(name, length, RETRY)
+    cdef int owned = 0
+    if account.admin and not account.has_permissions:
+        return True
+    if length <= NAME_BYTES_MAX:
+        owned = access_permission(table, account, <const uint8_t*>RETRY,
+                                  literal_length(RETRY) if retry_of else 0, name, length)
+    if owned == 0:
+        owned = account.group_default if is_group else account.topic_default
+    return owned & ACCESS_DENY == 0 and owned & needed != 0
+
+
+cdef bint access_may_publish(const AccessGuard* g, const AccessAccount* account, const uint8_t* topic,
+                             int32_t length) noexcept nogil:
+    return may(g.access.table, account, False, topic, length, ACCESS_PUB)
+
+
+cdef inline int32_t name_of(const Text* text, uint8_t* into) noexcept nogil:
+    """Its bytes, all that fit; 0: there is none."""
+    cdef int32_t length
+    if text.length < 0:
+        return 0
+    length = text_copy(text, into, NAME_BYTES_MAX)
+    if length >= 0:
+        return length
+    length = min(text.length, <int32_t>NAME_BYTES_MAX)
+    memcpy(into, text.start, length)
+    return length
+
+
+cdef int refuse_topic(AccessGuard* g, Connection* c, const Request* request, const uint8_t* topic,
+                      int32_t length) noexcept nogil:
+    cdef int32_t prefix = literal_length(RETRY)
+    if starts_with(topic, length, RETRY):
+        return access_refuse(g, c, request, ACCESS_GROUP, topic + prefix, length - prefix)
+    return access_refuse(g, c, request, ACCESS_TOPIC, topic, length)
+
+
+cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
+    cdef const AccessTable* table = g.access.table
+    cdef const Text* fields = &request.header.fields[0]
+    cdef uint8_t topic[NAME_BYTES_MAX]
+    cdef uint8_t group[NAME_BYTES_MAX]
+    cdef const Text* group_text
+    cdef int32_t group_length
+    cdef int32_t length = name_of(&fields[SEND_TOPIC], topic)
+    if table.stock_permissions and (request.header.code == CODE_SEND_BATCH or length == 0):
+        return HANDLE_FORWARD
+    if is_literal(topic, length, TRACE_TOPIC):
+        return HANDLE_FORWARD
+    if not starts_with(topic, length, RETRY):
+        if may(table, request.account, False, topic, length, ACCESS_PUB):
+            return HANDLE_FORWARD
+        return access_refuse(g, c, request, ACCESS_TOPIC, topic, length)
+    # a client that sends back by itself what its consumers could not handle
+    if not table.stock_permissions and not may(table, request.account, False, topic, length,
+                                               ACCESS_SUB):
+        return refuse_topic(g, c, request, topic, length)
+    # of the older form stock asks for a field that no client sends
+    group_text = (field(g, "group") if request.header.code == CODE_SEND
+                  else &fields[SEND_PRODUCER_GROUP])
+    group_length = name_of(group_text, group) if group_text != NULL else 0
+    if group_length == 0 or may(table, request.account, True, group, group_length, ACCESS_SUB):
+        return HANDLE_FORWARD
+    return access_refuse(g, c, request, ACCESS_GROUP, group, group_length)
+
+
+cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
+    cdef const AccessTable* table = g.access.table
+    cdef const Text* fields = &request.header.fields[0]
+    cdef uint8_t name[NAME_BYTES_MAX]
+    cdef int32_t length
+    if table.stock_permissions and request.header.code == CODE_LITE_PULL:
+        return HANDLE_FORWARD
+    length = name_of(&fields[PULL_TOPIC], name)
+    if not (length == 0 and table.stock_permissions) and not may(
+            table, request.account, False, name, length, ACCESS_SUB):
+        return refuse_topic(g, c, request, name, length)
+    length = name_of(&fields[PULL_GROUP], name)
+    if not (length == 0 and table.stock_permissions) and not may(
+            table, request.account, True, name, length, ACCESS_SUB):
+        return access_refuse(g, c, request, ACCESS_GROUP, name, length)
+    return HANDLE_FORWARD
+
+
+# -- the check ---------------------------------------------------------------------------------------
+
+cdef inline bint is_decided_here(const Request* request) noexcept nogil:
+    cdef int32_t code = request.header.code
+    return not request.unusual and (
+        code == CODE_SEND_V2 or code == CODE_SEND or code == CODE_SEND_BATCH or code == CODE_PULL
+        or code == CODE_LITE_PULL or code == CODE_END_TRANSACTION)
+
+
+cdef bint is_white(AccessGuard* g, Connection* c) noexcept nogil:
+    """By the global list; looked up once for a connection and a state of the rules."""
+    if c.access_sequence != g.access.sequence:
+        c.access_sequence = g.access.sequence
+        c.access_white = access_is_white(g.access.table, 0, g.access.table.address_count, c.address,
+                                         c.address_is_v6)
+    return c.access_white
+
+
+cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept nogil:
+    cdef const AccessTable* table
+    cdef const AccessAccount* account
+    cdef const Text* key
+    cdef uint8_t name[NAME_BYTES_MAX]
+    cdef int32_t length
+    request.account = NULL
+    request.passed = not access_is_on(&g.access)
+    if request.passed or (not request.unusual and request.header.flag & RESPONSE_BIT):
+        return HANDLE_FORWARD
+    if not access_look(&g.access):
+        return HANDLE_WAIT                 # the coordinator has not shown the rules yet
+    table = g.access.table
+    request.passed = is_white(g, c)
+    if request.passed or not is_decided_here(request):
+        return HANDLE_FORWARD
+    key = field(g, "AccessKey")
+    length = name_of(key, name) if key != NULL else 0
+    if length == 0:
+        return access_refuse(g, c, request, ACCESS_NO_KEY, name, 0)
+    account = access_account(table, name, length)
+    if account == NULL:
+        return access_refuse(g, c, request, ACCESS_UNKNOWN_KEY, name, length)
+    if account.address_count and access_is_white(
+            table, account.address_first, account.address_count, c.address, c.address_is_v6):
+        request.passed = True
+        return HANDLE_FORWARD
+    if not c.access_proved:
+        g.transport.work += CHECK_WORK + request.length
+        if not is_signed_by(g, account, request, field(g, "Signature")):
+            return access_refuse(g, c, request, ACCESS_SIGNATURE, name, length)
+        c.access_proved = True
+    request.passed = True
+    request.account = account
+    if request.header.code == CODE_END_TRANSACTION:
+        if table.stock_permissions:
+            request.account = NULL
+        return HANDLE_FORWARD              # what it publishes to is known when it is served
+    if request.header.code == CODE_PULL or request.header.code == CODE_LITE_PULL:
+        return check_pull(g, c, request)
+    return check_send(g, c, request)
+
+
+cdef class AccessProbe:
+    """The check alone, over the rules that a segment shows; for tests."""
+    cdef Segment segment
+    cdef AccessGuard* guard
+    cdef Transport transport
+
+    def __init__(self, Segment segment not None):
+        self.segment = segment
+        self.guard = <AccessGuard*>calloc(1, sizeof(AccessGuard))
+        if self.guard == NULL:
+            raise MemoryError
+        self.transport.slot = &segment.shm.slots[SLOT_SERVING]
+        self.guard.transport = &self.transport
+        access_open(&self.guard.access, &segment.shm)
+
+    def __dealloc__(self):
+        if self.guard != NULL:
+            access_close(&self.guard.access)
+        free(self.guard)
+
+    def judge(self, bytes frame, bytes address) -> tuple[str, int]:
+        """
+        What becomes of a frame without its length word, from an address of 4 or 16 bytes: "passed",
+        "asked" (of the coordinator), "waits" or "refused", and why (AccessReason, else 0).
+        """
+        cdef Connection c
+        cdef Request request
+        cdef const uint8_t* start = frame
+        cdef int32_t word = load_i32(start)
+        cdef int result
+        memset(&c, 0, sizeof(c))
+        memcpy(c.address, <const char*>address, len(address))
+        c.address_is_v6 = len(address) == ADDRESS_V6_SIZE
+        request.header_length = word & 0xFFFFFF
+        result = header_read_all(start + FRAME_HEADER_WORD, request.header_length, word >> 24 == 1,
+                                 &request.header, &self.guard.fields)
+        if result == HEADER_BROKEN:
+            raise ValueError("a header that nobody can read")
+        request.unusual = result == HEADER_UNUSUAL or self.guard.fields.more
+        request.header.flag |= ONEWAY_BIT              # nobody is there to be answered
+        request.length = <int32_t>len(frame)
+        request.body = start + FRAME_HEADER_WORD + request.header_length
+        request.body_length = request.length - FRAME_HEADER_WORD - request.header_length
+        self.guard.refusal_count = 0
+        result = access_check(self.guard, &c, &request)
+        if result == HANDLE_FORWARD:
+            return "passed" if request.passed else "asked", 0
+        if result == HANDLE_WAIT:
+            return "waits", 0
+        return "refused", self.guard.refusals[0].reason

@@ -1,0 +1,120 @@
+"""The same requests, judged by the stock classes and by ours: in Python and on the serving path."""
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mqcore.acl import addresses, needs
+from mqcore.acl.addresses import PatternError
+from mqcore.acl.rules import EXCEPTION, Refusal, Rules
+from mqcore.net.remoting.access import AccessProbe
+from mqcore.turns import finished
+from mqcore.wire import command as wire
+from mqcore.wire.command import Command
+from tests.acl import oracle, requests
+
+WORLDS, REQUESTS = 24, 100
+
+PATTERNS = (
+    "", " ", "*", "*.*.*.*", "*:*:*:*:*:*:*:*", "10.0.0.1", "10.0.0.01", "10.0.0.256", "10.0.0",
+    "a.b.c.d", "10.0.0.{1,2,3}", "10.0.0.{1, 2}", "10.0.0.{1}", "10.0.{1,2}.3", "10.0.0.1,10.0.0.2",
+    "10.0.0.1, 10.0.0.2", "10.0.0.1,", "10.0.*.*", "10.0.*.5", "10.*.*.*", "10.*.0.1", "10.0.0.*",
+    "10.0.1-5.*", "10.0.1-5.7", "10.0.0.1-50", "10.0.0.50-1", "10.0.0.1-300", "10.0.0.-5",
+    "10.0.1-5.1-9", "10.1-2.3.4", "10.0.0.1-2-3", "10.0.0.1/24", "1.2.3.4.5", "10.0.0.0-255",
+    "fe80::1", "FE80::1", "fe80:0:0:0:0:0:0:1", "fe80::{1,2}", "fe80:0:0:0:0:0:0:*",
+    "fe80:0:0:0:0:0:1-5:*", "fe80::1,fe80::2", "::1", "[fe80::1]", "fe80:0:0:0:0:*:*:*",
+    "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8-9", "1:2:3:4:5:6:7-8:*", "10.0.0.1,*", "*,10.0.0.1",
+    "{1,2}", "10.0.0.{1-3}", "10.0.0.1;10.0.0.2", "localhost", "10.0.0.1 ", "10.0.0.{256}")
+HOSTS = (
+    "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.5", "10.0.3.7", "10.0.3.8", "10.1.3.4", "10.5.0.1",
+    "10.0.0.50", "9.0.0.1", "fe80::1", "fe80::2", "fe80:0:0:0:0:0:0:1", "fe80::a",
+    "fe80:0:0:0:0:0:1:7", "fe80::3:7", "::1", "1:2:3:4:5:6:7:8")
+
+
+def test_address_patterns_mean_what_they_mean_to_stock():
+    pairs = [(pattern, host) for pattern in PATTERNS for host in HOSTS]
+    answers = oracle.ask([oracle.pattern(pattern, host) for pattern, host in pairs])
+    said = [answer.partition(" ")[0] for answer in answers]
+    assert {"match", "other", "bad"} == set(said)
+    assert list(zip(pairs, map(pattern_says, *zip(*pairs, strict=True)), strict=True)) == list(
+        zip(pairs, said, strict=True))
+
+
+def pattern_says(pattern: str, host: str) -> str:
+    try:
+        rows = addresses.parse(pattern)
+    except PatternError:
+        return "bad"
+    return "match" if addresses.contains(rows, addresses.packed(host)) else "other"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Rules, str, bytes, str]]:
+    """(rules, address, frame, what stock says) of random requests in random worlds."""
+    chance = random.Random(14)
+    lines, cases = [], []
+    for number in range(WORLDS):
+        folder = tmp_path_factory.mktemp(f"world{number}")
+        rules = requests.read(folder / "conf", requests.world(chance), stock=True)
+        (folder / "conf" / "acl").mkdir()
+        lines.append(oracle.home(folder))
+        for _ in range(REQUESTS):
+            host, frame = chance.choice(requests.V4), requests.frame(requests.request(chance))
+            lines.append(oracle.judge(host, frame))
+            cases.append((rules, host, frame))
+    answers = [answer for line, answer in zip(lines, oracle.ask(lines), strict=True)
+               if line.startswith("judge")]
+    return [(*case, answer) for case, answer in zip(cases, answers, strict=True)]
+
+
+def ours(rules: Rules, host: str, frame: bytes) -> str:
+    """"ok" or the remark."""
+    command = wire.decode(frame)
+    found = rules.identify(command.ext or {}, command.body, host)
+    if isinstance(found, Refusal):
+        return found.remark
+    if found is None or needs.is_trace(command):
+        return "ok"
+    try:
+        wanted = finished(needs.wanted(command, stock=True))
+    except needs.Unreadable as error:
+        return f"{EXCEPTION}{error}"
+    refusal = rules.refusal(found, command.code, wanted.permissions, admin=wanted.admin)
+    return "ok" if refusal is None else refusal.remark
+
+
+def test_random_requests_are_judged_as_stock_judges_them(
+        judged: list[tuple[Rules, str, bytes, str]]):
+    assert len(judged) >= 2_000
+    said = [answer.partition(", org.apache")[0] for _, _, _, answer in judged]
+    assert 0.2 < said.count("ok") / len(said) < 0.8
+    assert len({answer.split(":")[1][:12] for answer in said if answer != "ok"}) >= 4
+    wrong = [(wire.decode(frame), host, answer, ours(rules, host, frame))
+             for (rules, host, frame, _), answer in zip(judged, said, strict=True)
+             if (ours(rules, host, frame) != answer and "permission for" not in answer)
+             or (ours(rules, host, frame) == "ok") != (answer == "ok")]
+    assert wrong == []
+
+
+def test_the_serving_path_judges_as_stock_does(judged: list[tuple[Rules, str, bytes, str]]):
+    decided = 0
+    for rules in {id(case[0]): case[0] for case in judged}.values():
+        with requests.shown(rules, "/mqcore-test-acl-beside") as segment:
+            probe = AccessProbe(segment)
+            for _, host, frame, answer in (case for case in judged if case[0] is rules):
+                found, _ = probe.judge(frame, addresses.packed(host))
+                if found != "asked":
+                    decided += 1
+                    told = wire.decode(frame), host, answer
+                    assert (found == "passed") == (answer == "ok"), told
+    assert decided > len(judged) // 4
+
+
+def test_the_signature_of_the_specification():
+    """remoting.md 7, made by a stock client."""
+    command = requests.signed(310, {"a": "p", "b": "topicC", "c": "TBW102", "d": "4", "e": "0",
+                                    "f": "0", "g": "1", "h": "0", "k": "false", "m": "false"},
+                              "RocketMQ", "12345678", b"hello")
+    assert isinstance(command, Command)
+    assert (command.ext or {})["Signature"] == "Zjk5zqWWPDsc6WZqU4MLHGDeXiU="

@@ -1,0 +1,105 @@
+"""Access files: what they may say, and what is said of those that are wrong."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqcore.acl.documents import VALUES_MAX, AclFileError
+from mqcore.acl.folder import AclFolder
+from mqcore.acl.rules import DENY, PUB, SUB, read_file
+
+GOOD = """globalWhiteRemoteAddresses:
+- 10.10.103.*
+accounts:
+- accessKey: RocketMQ
+  secretKey: 12345678
+  topicPerms: [topicA=DENY, topicB=PUB|SUB, ' topicC = SUB ']
+  groupPerms: [groupA=what]
+  defaultGroupPerm: SUB
+  unknown: {a: 1}
+dataVersion: [{counter: 3, timestamp: 7}]
+"""
+
+
+def test_a_file_as_it_is():
+    found = read_file("f", GOOD.encode())
+    (account,) = found.accounts
+    assert (account.access_key, account.secret_key) == ("RocketMQ", "12345678")
+    assert dict(account.permissions) == {
+        "topicA": DENY, "topicB": PUB | SUB, "topicC": SUB,
+        "%RETRY%groupA": DENY}
+    assert (account.topic_default, account.group_default) == (DENY, SUB)
+    assert (found.version.counter, found.version.timestamp) == (3, 7)
+    assert found.document["accounts"][0]["unknown"] == {"a": 1}
+    assert "12345678" not in repr(account) + repr(found)
+
+
+@pytest.mark.parametrize(("text", "line", "expected"), [
+    ("accounts: 5\n", 1, "expected a list"),
+    ("- a\n", 1, "expected globalWhiteRemoteAddresses and accounts"),
+    ("accounts:\n- accessKey: short\n  secretKey: 12345678\n", 2, "at least 7"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: short!\n", 3, "at least 7"),
+    ("accounts:\n- accessKey: RocketMQ\n", 2, "secretKey"),
+    ("accounts:\n- 5\n", 2, "an account"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  topicPerms:\n  - a\n", 5,
+     "expected name=PERM"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  topicPerms:\n  - a=b=c\n", 5,
+     "expected name=PERM"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  admin: perhaps\n", 4,
+     "true or false"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  whiteRemoteAddress: 1.2.3\n", 4,
+     "no address pattern"),
+    ("globalWhiteRemoteAddresses:\n- 1.1.1.1\n- 10.0.0.1-300\n", 3, "no address pattern"),
+    ("accounts:\n- accessKey: 1234567.5\n  secretKey: 12345678\n", 2, "in quotes"),
+    ("accounts:\n- accessKey: !!python/object:os.system x\n", 2, "the tag"),
+    ("accounts:\n- accessKey: [\n", 3, "no YAML"),
+    ("a: *nobody\n", 1, "ends above"),
+    ("a: &a [*a]\n", 1, "ends above"),
+    ("a: b\n---\nc: d\n", 2, "a second document"),
+    ("a: " + "[" * 100 + "]" * 100, 1, "deeper than"),
+    ("dataVersion:\n- [1]\n", 2, "counter and timestamp"),
+])
+def test_a_wrong_file_is_refused_with_its_line(text: str, line: int, expected: str):
+    with pytest.raises(AclFileError) as told:
+        read_file("the-file.yml", text.encode())
+    assert str(told.value).startswith(f"the-file.yml:{line}: ")
+    assert expected in str(told.value)
+    assert "short!" not in str(told.value)
+
+
+def test_aliases_are_counted_as_often_as_they_repeat():
+    laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+    with pytest.raises(AclFileError, match=f"more than {VALUES_MAX} values"):
+        read_file("f", laughs.encode())
+    shared = ("names: &names [topicA=PUB]\naccounts:\n- {accessKey: account1, secretKey: secret-1, "
+              "topicPerms: *names}\n"
+              "- {accessKey: account2, secretKey: secret-2, topicPerms: *names}\n")
+    assert [dict(one.permissions) for one in read_file("f", shared.encode()).accounts] == [
+        {"topicA": PUB}] * 2
+
+
+def test_files_below_acl_count_before_plain_acl(tmp_path: Path):
+    for path, secret in (("plain_acl.yml", "of-plain"), ("acl/b.yaml", "of-acl-b"),
+                         ("acl/deep/a.yml", "of-deep-a"), ("acl/notes.txt", "no yaml: [")):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(
+            f"accounts:\n- accessKey: RocketMQ\n  secretKey: {secret}\n")
+    rules = AclFolder(tmp_path).read(stock_permissions=False)
+    assert rules.accounts["RocketMQ"].secret_key == "of-acl-b"
+    assert rules.file_of == {"RocketMQ": str(tmp_path / "acl/b.yaml")}
+
+
+def test_what_is_written_can_be_read_and_is_for_its_owner_alone(tmp_path: Path):
+    folder = AclFolder(tmp_path)
+    document = read_file("f", GOOD.encode()).document
+    folder.write(folder.default_file, document)
+    assert folder.read_one(folder.default_file).document == document
+    assert folder.default_file.stat().st_mode & 0o777 == 0o600
+    folder.default_file.chmod(0o640)
+    folder.write(folder.default_file, document)
+    assert folder.default_file.stat().st_mode & 0o777 == 0o640
+    with pytest.raises(AclFileError):
+        folder.write(folder.default_file, {"accounts": [{"accessKey": "short"}]})
+    assert folder.read_one(folder.default_file).document == document
