@@ -2,19 +2,23 @@
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore.atomics cimport (
+    cpu_pause,
     full_fence,
     load_i32_acquire,
     load_i64_acquire,
     store_i32_release,
+    store_i64_release,
     swap_i64,
 )
-from mqcore.layout cimport LIMIT_PLACES, LimitPlace
+from mqcore.layout cimport LIMIT_PLACES, SERVING_COUNT_MAX, LimitPlace
 from mqcore.shm.reserve cimport shm_reserve
 from mqcore.shm.segment cimport Segment, Shm
 
 cdef enum:
     WAYS = 8                           # places that a key may have
     TRIES_MAX = 8
+    CLAIM_LOOKS_MAX = 1_000            # at a place that another process claims: it is about to let go
+    KEY_MIN = SERVING_COUNT_MAX + 1    # below: 0, nobody's; else who claims it, + 1
 
 
 cdef inline uint64_t key_of(const LimitPlace* place) noexcept nogil:
@@ -30,7 +34,30 @@ cdef bint is_idle(const Shm* shm, const LimitPlace* place, int64_t now_us) noexc
             and load_i64_acquire(&place.messages_due_us) <= now_us)
 
 
-cdef LimitPlace* find(Shm* shm, uint64_t key, int64_t now_us) noexcept nogil:
+cdef uint64_t settled_key(const LimitPlace* place) noexcept nogil:
+    """Whose it is, once nobody claims it; a claim that stays is of a process that died."""
+    cdef uint64_t key = key_of(place)
+    cdef int32_t look = 0
+    while 0 < key < <uint64_t>KEY_MIN and look < CLAIM_LOOKS_MAX:
+        cpu_pause()
+        key = key_of(place)
+        look += 1
+    return key
+
+
+cdef bint claim(Shm* shm, LimitPlace* place, uint64_t seen, uint64_t key, int32_t serving,
+                int64_t now_us) noexcept nogil:
+    """T5: whether the place of `seen`, which looked idle, is the key's now."""
+    cdef bint idle
+    if not swap_i64(<int64_t*>&place.key, <int64_t>seen, serving + 1):
+        return False
+    full_fence()                       # who counts himself into it sees the claim, or we see his count
+    idle = is_idle(shm, place, now_us)
+    store_i64_release(<int64_t*>&place.key, <int64_t>(key if idle else seen))
+    return idle
+
+
+cdef LimitPlace* find(Shm* shm, uint64_t key, int32_t serving, int64_t now_us) noexcept nogil:
     """Its place, or one that is its from now on."""
     cdef LimitPlace* first = &shm.limits[key & (LIMIT_PLACES - 1) & ~<uint64_t>(WAYS - 1)]
     cdef uint64_t seen
@@ -38,14 +65,15 @@ cdef LimitPlace* find(Shm* shm, uint64_t key, int64_t now_us) noexcept nogil:
     if not shm_reserve(shm, first, WAYS * sizeof(LimitPlace)):
         return NULL
     for i in range(WAYS):
-        if key_of(&first[i]) == key:
+        if settled_key(&first[i]) == key:
             return &first[i]
     for i in range(WAYS):
-        seen = key_of(&first[i])
-        if seen != 0 and not is_idle(shm, &first[i], now_us):
+        seen = settled_key(&first[i])
+        if seen == key:
+            return &first[i]
+        if 0 < seen < <uint64_t>KEY_MIN or not is_idle(shm, &first[i], now_us):
             continue
-        if swap_i64(<int64_t*>&first[i].key, <int64_t>seen, <int64_t>key) or (
-                key_of(&first[i]) == key):
+        if claim(shm, &first[i], seen, key, serving, now_us) or settled_key(&first[i]) == key:
             return &first[i]
     return NULL
 
@@ -53,8 +81,9 @@ cdef LimitPlace* find(Shm* shm, uint64_t key, int64_t now_us) noexcept nogil:
 cdef LimitPlace* limit_enter(Shm* shm, uint64_t key, int32_t serving, int64_t now_us) noexcept nogil:
     cdef LimitPlace* place
     cdef int i
+    key = max(key, <uint64_t>KEY_MIN)
     for i in range(TRIES_MAX):
-        place = find(shm, key, now_us)
+        place = find(shm, key, serving, now_us)
         if place == NULL:
             return NULL
         store_i32_release(&place.connections[serving],
@@ -100,6 +129,7 @@ cdef void limits_clear(Shm* shm, int32_t serving) noexcept nogil:
     for i in range(LIMIT_PLACES):
         if key_of(&shm.limits[i]) == 0:
             continue
+        swap_i64(<int64_t*>&shm.limits[i].key, serving + 1, 0)
         store_i32_release(&shm.limits[i].connections[serving], 0)
         store_i32_release(&shm.limits[i].in_flight[serving], 0)
 

@@ -86,6 +86,8 @@ def test_whole_numbers_up_to_64_bits_in_any_digits(text: str) -> None:
 
 @pytest.mark.parametrize("text", [
     b"", b"-", b"9223372036854775808", b"-9223372036854775809", b"1 ", b" 1", b"1.0", b"1e3",
-    "𝟓".encode(), b"\x80", b"1\xff", "٣".encode()[:1], "１".encode()[:2]])
+    "𝟓".encode(), b"\x80", b"1\xff", "٣".encode()[:1], "１".encode()[:2],
+    # no UTF-8: a byte that does not go on, a form that is too long
+    b"\xd9$", b"\xef\xbc1", b"\xe0\x99\xa3"])
 def test_what_is_no_whole_number_is_none(text: bytes) -> None:
     assert whole(text) is None

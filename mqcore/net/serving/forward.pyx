@@ -102,10 +102,11 @@ cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
                       int64_t length) noexcept nogil:
     """The coordinator has done them; what its predecessor had was forgotten."""
     cdef Connection* c = connection_find(f.transport, connection)
-    cdef ForwardShare* own = forwarding_of(c)
+    cdef ForwardShare* own
     f.count = max(f.count - shares, 0)
     f.bytes = max(f.bytes - length, 0)
     if c != NULL:
+        own = forwarding_of(c)
         shares = min(shares, own.count)
         own.count -= shares
         limits_fly(f.limits, c, -shares)

@@ -86,8 +86,9 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
 
 cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil:
     cdef Connection* c = connection_find(p.transport, parked.connection)
-    cdef ParkShare* own = parked_of(c)
+    cdef ParkShare* own
     if c != NULL:
+        own = parked_of(c)
         own.count -= 1
         own.bytes -= parked.length
         if parked.bucket >= 0:

@@ -72,7 +72,8 @@ cdef struct Findings:
     Finding items[FINDINGS_MAX]
 
 cdef inline void findings_open(Findings* f) noexcept nogil:
-    memset(f, 0, sizeof(Findings))
+    memset(f.counts, 0, sizeof(f.counts))
+    f.kept = 0
     f.of_a_kind_max = FINDINGS_OF_A_KIND_MAX
 
 cdef inline void find(Findings* f, int32_t kind, int32_t number, int64_t position, int64_t detail,
