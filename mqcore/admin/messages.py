@@ -12,10 +12,12 @@ from typing import Any
 
 import click
 
+from mqcore.admin.signing import signed
 from mqcore.client import (
     AsyncProducer,
     AsyncPushConsumer,
     ConsumeContext,
+    Credentials,
     Message,
     ReceivedMessage,
     RocketMQError,
@@ -67,7 +69,9 @@ def _body(body: str | None, file: Path | None) -> bytes:
               help="How often to send it.")
 @click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A user property.")
 @click.option("--delay-level", default=0, type=click.IntRange(0, 18), help="Deliver it later.")
+@signed
 def send_command(
+    *, credentials: Credentials | None,
     topic: str, namesrv: str, body: str | None, file: Path | None, tags: str | None,
     keys: str | None, count: int, pairs: tuple[str, ...], delay_level: int,
 ) -> None:
@@ -75,7 +79,7 @@ def send_command(
     content, properties = _body(body, file), _properties(pairs)
 
     async def run() -> None:
-        async with AsyncProducer(SEND_GROUP, namesrv=namesrv) as producer:
+        async with AsyncProducer(SEND_GROUP, namesrv=namesrv, credentials=credentials) as producer:
             for _ in range(count):
                 message = Message(topic, content, tags=tags, keys=keys, properties=properties,
                                   delay_level=delay_level)
@@ -104,7 +108,9 @@ def _sent(result: SendResult) -> dict[str, Any]:
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), help="Stop after S seconds.")
 @click.option("--from", "start", type=click.Choice(["first", "last"]), default="first",
               show_default=True, help="Where a new group begins.")
+@signed
 def consume_command(
+    *, credentials: Credentials | None,
     topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
     start: str,
 ) -> None:
@@ -113,7 +119,8 @@ def consume_command(
     With --count, ends with status 1 when fewer messages came in time.
     """
     try:
-        printed = asyncio.run(_consume(topic, group, namesrv, tags, count, timeout_s, start))
+        printed = asyncio.run(_consume(
+            topic, group, namesrv, tags, count, timeout_s, start, credentials))
     except (RocketMQError, ValueError) as error:
         raise _fail(error) from error
     if count is not None and printed < count:
@@ -122,7 +129,7 @@ def consume_command(
 
 async def _consume(
     topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
-    start: str,
+    start: str, credentials: Credentials | None,
 ) -> int:
     enough = asyncio.Event()
     printed = 0
@@ -139,7 +146,7 @@ async def _consume(
             enough.set()
 
     consumer = AsyncPushConsumer(
-        group, topic, show, filter=tags, namesrv=namesrv, concurrency=1,
+        group, topic, show, filter=tags, namesrv=namesrv, concurrency=1, credentials=credentials,
         start="first" if start == "first" else "last",
     )
     loop = asyncio.get_running_loop()

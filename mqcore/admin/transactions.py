@@ -16,8 +16,9 @@ from typing import Any
 import click
 
 from mqcore.admin.lines import say
+from mqcore.admin.signing import signed
 from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS
-from mqcore.client import AsyncAdmin, ClientError, RocketMQError
+from mqcore.client import AsyncAdmin, ClientError, Credentials, RocketMQError
 from mqcore.client.admin import HalfMessage
 from mqcore.client.admin.transactions import PENDING, SETTLED
 from mqcore.wire.ids import parse_offset_message_id
@@ -48,14 +49,15 @@ async def figures_of(admin: AsyncAdmin, broker: str) -> dict[str, int]:
 def _run(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """A command whose work is a coroutine, with the errors of a client told in one line."""
 
-    async def work(**options: Any) -> None:
-        async with AsyncAdmin("") as admin:
+    async def work(credentials: Credentials | None, **options: Any) -> None:
+        async with AsyncAdmin("", credentials=credentials) as admin:
             await command(admin, **options)
 
+    @signed
     @wraps(command)
-    def run(**options: Any) -> None:
+    def run(*, credentials: Credentials | None, **options: Any) -> None:
         try:
-            asyncio.run(work(**options))
+            asyncio.run(work(credentials, **options))
         except (RocketMQError, OSError) as error:
             raise click.ClickException(str(error)) from error
 
