@@ -88,11 +88,13 @@ wheel: $(VENV)/tools
 	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
 	ls -l dist
 
-# -- native tests over a build of its own, in build/debug: sanitizers and invariants on
+# -- native tests over a build of its own, in build/debug: sanitizers and invariants on; and threads
+#    at the ends of rings under another sanitizer
 sanitize: debug
 debug: $(VENV)/tools
 	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
 	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
+	$(BIN)/python -m tests.debug.threads
 
 # -- native decoders and stores' readers under any bytes, for FUZZ_SECONDS in all; needs clang
 fuzz: tools

@@ -3,6 +3,7 @@ Builds the Cython core: one extension for each .pyx file below mqcore/.
 
 MQCORE_DEBUG=1           bounds, invariants and gcc's sanitizers on (`make debug`)
 MQCORE_FUZZ=1            the same by clang, with coverage and tests/fuzz/targets (`make fuzz`)
+MQCORE_THREADS=1         ThreadSanitizer (tests/debug/threads.py)
 MQCORE_BUILD_JOBS        how many at a time; the processors at hand
 MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
 MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
@@ -18,10 +19,11 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 FUZZ = bool(os.environ.get("MQCORE_FUZZ"))
+THREADS = bool(os.environ.get("MQCORE_THREADS"))
 DEBUG = FUZZ or bool(os.environ.get("MQCORE_DEBUG"))
 JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
 CYTHON_DIR = "build/{}cython".format(
-    "fuzz/" if FUZZ else "debug/" if DEBUG else "")
+    "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
 if FUZZ:
@@ -32,7 +34,10 @@ FLAGS += ["-O1", "-g1", "-fno-omit-frame-pointer", "-UNDEBUG", "-DMQ_DEBUG", SAN
           ] if DEBUG else ["-O2", "-g0"]
 if FUZZ:
     FLAGS += ["-fno-sanitize-recover=all", "-Wno-unknown-warning-option"]
-LINK_FLAGS = ["-pthread", *([SANITIZERS] if DEBUG else [])]
+if THREADS:
+    SANITIZERS = "-fsanitize=thread"
+    FLAGS += ["-O1", "-g1", "-Wno-tsan", SANITIZERS]
+LINK_FLAGS = ["-pthread", *([SANITIZERS] if DEBUG or THREADS else [])]
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
