@@ -1,5 +1,5 @@
-# The commands: build, run, test, demo, perf, soak, lint, docs, wheel, debug, clean. Each does its own
-# set-up in .venv.
+# The commands: build, run, test, demo, perf, soak, lint, docs, wheel, sanitize, fuzz, clean. Each does
+# its own set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf lint docs clean soak wheel debug
+.PHONY: build tools run test demo perf lint docs clean soak wheel debug sanitize fuzz
 
 # -- what is installed from elsewhere is fetched beside the compiling, and so is .venv's own pip
 build: $(VENV)/created
@@ -88,10 +88,17 @@ wheel: $(VENV)/tools
 	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
 	ls -l dist
 
-# -- native tests over a build of its own, in build/debug: sanitizers and invariants on
+# -- native tests over a build of its own, in build/debug: sanitizers and invariants on; and threads
+#    at the ends of rings under another sanitizer
+sanitize: debug
 debug: $(VENV)/tools
 	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
 	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
+	$(BIN)/python -m tests.debug.threads
+
+# -- native decoders and stores' readers under any bytes, for FUZZ_SECONDS in all; needs clang
+fuzz: tools
+	nice $(BIN)/python -m tests.fuzz $(FUZZ_TARGETS)
 
 lint: tools
 	$(BIN)/ruff check .

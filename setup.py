@@ -2,6 +2,8 @@
 Builds the Cython core: one extension for each .pyx file below mqcore/.
 
 MQCORE_DEBUG=1           bounds, invariants and gcc's sanitizers on (`make debug`)
+MQCORE_FUZZ=1            the same by clang, with coverage and tests/fuzz/targets (`make fuzz`)
+MQCORE_THREADS=1         ThreadSanitizer (tests/debug/threads.py)
 MQCORE_BUILD_JOBS        how many at a time; the processors at hand
 MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
 MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
@@ -16,16 +18,26 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-DEBUG = bool(os.environ.get("MQCORE_DEBUG"))
+FUZZ = bool(os.environ.get("MQCORE_FUZZ"))
+THREADS = bool(os.environ.get("MQCORE_THREADS"))
+DEBUG = FUZZ or bool(os.environ.get("MQCORE_DEBUG"))
 JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
-CYTHON_DIR = "build/debug/cython" if DEBUG else "build/cython"
+CYTHON_DIR = "build/{}cython".format(
+    "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
+if FUZZ:
+    SANITIZERS += ",fuzzer-no-link"
 FLAGS = ["-std=gnu11", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function",
          "-Wno-format-truncation", "-Wno-maybe-uninitialized"]
 FLAGS += ["-O1", "-g1", "-fno-omit-frame-pointer", "-UNDEBUG", "-DMQ_DEBUG", SANITIZERS,
           ] if DEBUG else ["-O2", "-g0"]
-LINK_FLAGS = ["-pthread", *([SANITIZERS] if DEBUG else [])]
+if FUZZ:
+    FLAGS += ["-fno-sanitize-recover=all", "-Wno-unknown-warning-option"]
+if THREADS:
+    SANITIZERS = "-fsanitize=thread"
+    FLAGS += ["-O1", "-g1", "-Wno-tsan", SANITIZERS]
+LINK_FLAGS = ["-pthread", *([SANITIZERS] if DEBUG or THREADS else [])]
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -81,6 +93,8 @@ def extensions() -> list[Extension]:
     for source in sorted((ROOT / "mqcore").rglob("*.pyx")):
         path = source.relative_to(ROOT)
         sources[".".join(path.with_suffix("").parts)] = str(path)
+    for target in sorted((ROOT / "tests/fuzz/targets").glob("*.pyx")) if FUZZ else ():
+        sources[f"tests.fuzz.targets.{target.stem}"] = str(target.relative_to(ROOT))
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "mqcore/include").glob("*.h"))
     return [
         Extension(name, [source], include_dirs=["mqcore/include"],

@@ -1,0 +1,1 @@
+"""Functions that take any bytes. Each module's TARGETS: name -> address of a function."""
