@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 DAEMON = "mqcore.spark.daemon"
 
@@ -65,3 +69,14 @@ def own_session(spark: Any) -> Iterator[Any]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def in_own_session(work: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A function on a session that does its work in one of its own: see `own_session`."""
+
+    @wraps(work)
+    def run(spark: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        with own_session(spark) as own:
+            return work(own, *args, **options)
+
+    return run

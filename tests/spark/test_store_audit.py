@@ -5,6 +5,7 @@ import json
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def test_the_command_says_it_in_one_line_and_by_its_status(spark: Any, tmp_path:
     root = unpack("crashed_torn", tmp_path)
     from mqcore.spark.jobs.store_audit import store_audit
 
-    outcome = store_audit(spark, root)
+    with ThreadPoolExecutor(1) as other:           # which has no active session of Spark
+        outcome = other.submit(store_audit, spark, root).result()
     assert outcome.status == 3
     assert json.loads(json.dumps(outcome.figures))["verdict"].startswith("the next start mends it")
 

@@ -32,6 +32,7 @@ from mqcore.spark.jobs.cluster import (
 from mqcore.spark.jobs.dlq_ledger import Ledger, Run
 from mqcore.spark.jobs.frame import Outcome, run, spark_options
 from mqcore.spark.options import Options, moment
+from mqcore.spark.session import in_own_session
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 COUNT_MAX: Final = 1_000
@@ -213,6 +214,7 @@ def _shown(row: Any) -> dict[str, Any]:
             if isinstance(row[name], datetime) else row[name] for name in names}
 
 
+@in_own_session
 def dlq(
     spark: Any, cluster: Cluster, group: str, *, choice: Choice | None = None,
     redrive: bool = False, ledger: Path | None = None, count_max: int = COUNT_MAX,
@@ -237,7 +239,7 @@ def dlq(
     book = None if ledger is None else Ledger(ledger, group, write=redrive)
     letters: Letters | None = None
     try:
-        letters = Letters(spark.newSession(), cluster, group, causes)
+        letters = Letters(spark, cluster, group, causes)
         if book is None or not redrive:
             return _work(letters, book, group, choice, count_max, list_count, again=again)
         with book.alone():

@@ -30,6 +30,7 @@ from mqcore.spark.jobs.cluster import (
 )
 from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome, run, spark_options
 from mqcore.spark.options import Options, client_config, seconds
+from mqcore.spark.session import in_own_session
 from mqcore.spark.tracking import Progress, offsets_of
 
 SAMPLE: Final = 200                 # messages of a queue that are looked at
@@ -185,6 +186,7 @@ class Lags:
             count_min=HOT_COUNT_MIN, share=share, list_count=HOT_LIST_COUNT)).collect()]
 
 
+@in_own_session
 def lag(
     spark: Any, cluster: Cluster, *, groups: Sequence[str] = (), topics: Sequence[str] = (),
     checkpoints: Sequence[Path] = (), progress: Sequence[Progress] = (),
@@ -209,7 +211,7 @@ def lag(
     try:
         if groups or not positions:
             positions += of_groups(checked(cluster), groups, topics)
-        lags = Lags(spark.newSession(), cluster, positions, sample)
+        lags = Lags(spark, cluster, positions, sample)
         try:
             rows, hot = lags.queues(), lags.hot(hot_share)
         finally:

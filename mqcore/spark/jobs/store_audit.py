@@ -14,6 +14,7 @@ import click
 from mqcore.layout import INDEX_BEGIN_TIME, INDEX_END_TIME, INDEX_HEADER_SIZE, INDEX_NEXT_ENTRY
 from mqcore.spark.jobs import audit_tables as tables
 from mqcore.spark.jobs.frame import Outcome, run, spark_options
+from mqcore.spark.session import in_own_session
 from mqcore.spark.store.at_rest import LogPlan, StoreAtRest, plan
 from mqcore.spark.store.audit_source import KEYS, LOG
 from mqcore.spark.store.audit_source import NAME as AUDIT
@@ -30,6 +31,7 @@ NOWHERE: Final = 2**62
 SPLIT_BYTES: Final = 256 << 20
 
 
+@in_own_session
 def audit(spark: Any, store: str | Path, *, log_folders: LogFolders | None = None,
           force: bool = False, index: bool = True, index_slots: int | None = None,
           delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS,
@@ -47,11 +49,10 @@ def audit(spark: Any, store: str | Path, *, log_folders: LogFolders | None = Non
         for content in verification.look(index=index, index_slots=index_slots):
             content.close()
         made = plan(place, listing, split_bytes=split_bytes)
-        own = spark.newSession()        # the names of views are ours there
         options: dict[str, Any] = {"force": True, "splitBytes": split_bytes}
         if log_folders is not None:
             options["commitLogPaths"] = ",".join(map(str, log_folders.all()))
-        walked = AuditedStore(own, verification, place, made, options, index=index)
+        walked = AuditedStore(spark, verification, place, made, options, index=index)
         try:
             walked.read()
             verification.judge(walked, index=index)

@@ -18,6 +18,7 @@ from mqcore.spark.jobs import trace_tables as tables
 from mqcore.spark.jobs.cluster import Cluster, cluster_of, cluster_options, parsed, read
 from mqcore.spark.jobs.frame import Outcome, run, spark_options
 from mqcore.spark.options import moment, seconds
+from mqcore.spark.session import in_own_session, own_session
 from mqcore.spark.tracking import offsets_of
 
 LATEST_S: Final = 3600.0            # between a send and a call of a listener that belongs to it
@@ -66,13 +67,13 @@ def spans(spark: Any, cluster: Cluster, *, topic: str = TRACE_TOPIC, latest_s: f
     cluster  options of `rocketmq`; `options`: more of them, such as startingTimestamp
     It is computed when it is used; what it is made of is cached until the context ends.
     """
-    own = spark.newSession()
-    found = events(own, _traces(own, cluster, topic, options)).persist()
-    try:
-        found.createOrReplaceTempView("events")
-        yield own.sql(tables.spans(latest_s))
-    finally:
-        found.unpersist()
+    with own_session(spark) as own:
+        found = events(own, _traces(own, cluster, topic, options)).persist()
+        try:
+            found.createOrReplaceTempView("events")
+            yield own.sql(tables.spans(latest_s))
+        finally:
+            found.unpersist()
 
 
 def _traces(spark: Any, cluster: Cluster, topic: str, options: Mapping[str, object]) -> Any:
@@ -82,6 +83,7 @@ def _traces(spark: Any, cluster: Cluster, topic: str, options: Mapping[str, obje
 # -- the job ---------------------------------------------------------------------------------------
 
 
+@in_own_session
 def trace(
     spark: Any, cluster: Cluster, *, topic: str = TRACE_TOPIC, since_ms: int | None = None,
     latest_s: float = LATEST_S, output: str | None = None,
@@ -92,27 +94,27 @@ def trace(
     since_ms  only trace messages stored then or later
     output    where spans go as Parquet files; the folder must not be there yet
     """
-    own = spark.newSession()
     since = {} if since_ms is None else {
         "startingTimestamp": since_ms, "startingOffsetsByTimestampStrategy": "latest"}
-    found = events(own, _traces(own, cluster, topic, since)).persist()
+    found = events(spark, _traces(spark, cluster, topic, since)).persist()
     try:
-        rows = figures(own, found, latest_s=latest_s).orderBy(
+        rows = figures(spark, found, latest_s=latest_s).orderBy(
             "what", "topic", "group", "host").collect()
         report: dict[str, Any] = {
             "topic": topic,
             "records": {row.kind: row["count"] for row in found.groupBy("kind").count().collect()},
             **{_member(what): [_shown(row) for row in rows if row.what == what]
                for what in ("produce", "consume", "end to end")},
-            "ends": [row.asDict() for row in own.sql(tables.ENDS).collect()]}
+            "ends": [row.asDict() for row in spark.sql(tables.ENDS).collect()]}
         if output is not None:
-            own.sql(tables.spans(latest_s)).write.parquet(output)
+            spark.sql(tables.spans(latest_s)).write.parquet(output)
             report["output"] = output
     finally:
         found.unpersist()
     return Outcome(figures=report)
 
 
+@in_own_session
 def stream(
     spark: Any, cluster: Cluster, output: str, checkpoint: str, *, topic: str = TRACE_TOPIC,
     window_s: float = WINDOW_S, delay_s: float = DELAY_S, latest_s: float = LATEST_S,
@@ -126,12 +128,11 @@ def stream(
     every_s             seconds between two micro-batches; None: it ends with what is there now
     options             more of `rocketmq`, such as maxOffsetsPerTrigger
     """
-    own = spark.newSession()
-    reader = own.readStream.format(NAME).options(**{
+    reader = spark.readStream.format(NAME).options(**{
         **cluster, "topic": topic, "columns": tables.READ_COLUMNS, "startingOffsets": "earliest",
         **options})
-    found = events(own, reader.load(), delay_s=delay_s)
-    writer = figures(own, found, window_s=window_s, latest_s=latest_s).writeStream.outputMode(
+    found = events(spark, reader.load(), delay_s=delay_s)
+    writer = figures(spark, found, window_s=window_s, latest_s=latest_s).writeStream.outputMode(
         "append").format("parquet").option("path", output).option("checkpointLocation", checkpoint)
     if every_s is None:
         return writer.trigger(availableNow=True).start()

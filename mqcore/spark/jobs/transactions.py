@@ -30,6 +30,7 @@ from mqcore.spark.jobs.cluster import (
 )
 from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome, run, spark_options
 from mqcore.spark.options import moment, seconds
+from mqcore.spark.session import in_own_session
 from mqcore.spark.store.source import NAME as STORE
 from mqcore.wire import fastjson
 
@@ -246,6 +247,7 @@ def _row(row: Any) -> dict[str, Any]:
             for name, value in said.items() if value is not None}
 
 
+@in_own_session
 def join(spark: Any, *, store: str | Path | None = None, cluster: Cluster | None = None,
          since_ms: int | None = None, store_options: Mapping[str, object] | None = None) -> Joined:
     """
@@ -258,17 +260,17 @@ def join(spark: Any, *, store: str | Path | None = None, cluster: Cluster | None
     """
     if (store is None) == (cluster is None):
         raise OptionError("transactions: expected a store, or a cluster")
-    own = spark.newSession()
     if store is not None:
         since = {} if since_ms is None else {"startingTimestamp": since_ms}
-        return Joined(own, AtRest(own, Path(store), {**(store_options or {}), **since}))
+        return Joined(spark, AtRest(spark, Path(store), {**(store_options or {}), **since}))
     assert cluster is not None
     try:
-        return Joined(own, Live(own, cluster, since_ms))
+        return Joined(spark, Live(spark, cluster, since_ms))
     except RocketMQError as error:
         raise SparkSourceError(f"asking for transactions: {error}") from None
 
 
+@in_own_session
 def transactions(
     spark: Any, *, list_count: int = LIST_COUNT, open_max_s: float | None = None,
     output: str | None = None, **of: Any,
