@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
 EXTRAS ?= test,lint
 BUILD_TOOLS := "setuptools>=77" "cython>=3.1,<4"
+BETWEEN ?= true
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # -- a machine that forbids .pyc files compiles all of the project whenever a process starts
@@ -54,11 +55,13 @@ run: build
 # -- four tests at a time, on two processors as well: half of what they take is waiting, for other
 #    clients above all. What fails is run once more, alone: a machine that is too slow for four at a
 #    time fails none, and what is said of the second run names each such test
-#    Those on a Spark session run after them: there is one session
+#    Those on a Spark session run after them: there is one session. BETWEEN is a command that is run
+#    when the first part is done
 test: tools
 	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not spark" $(PYTEST_ARGS) || { \
 	    [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
 	    $(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+	@$(BETWEEN)
 	@$(BIN)/python -m pytest -m spark tests/spark $(PYTEST_ARGS)
 
 demo: build

@@ -18,7 +18,7 @@ from tests.support.stock import free_port
 ROOT = Path(__file__).parents[1]
 PARTS = ("mqcore", "workers", "config", "pyspark_*.py")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
-          "pyproject.toml", "setup.cfg", "setup.py"}
+          "SECURITY.md", "pyproject.toml", "setup.cfg", "setup.py"}
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
 STEP_LIMIT_S = 600               # of a machine that does much else

@@ -5,10 +5,12 @@ looks at what an earlier run has stored before it is served.
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from mqcore.store.recovery.queue_ends import COPIED_NS
 from mqcore.wire.records import decode_record, decode_records
 from tests.pull.puller import Puller
 from tests.support.mqcore_process import mqcore_up
@@ -55,6 +57,8 @@ def flipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, i
     folder = tmp_path_factory.mktemp("damaged")
     positions = store_messages(folder)
     flip(folder, positions)
+    written = (folder / "store" / "config" / "queueEnds.bin").stat().st_mtime_ns
+    wait_until(lambda: time.time_ns() - written > COPIED_NS, "a copy is known by its times")
     return folder, positions
 
 

@@ -87,7 +87,7 @@ class Bench(Coordinator):
 def test_a_failure_outside_a_request_ends_the_process(tmp_path: Path, where: str) -> None:
     segment: Any = FakeSegment()
     settings = settings_in(tmp_path)
-    coordinator = Bench(settings, segment, ChangedSettings(settings))
+    coordinator = Bench(settings, segment, ChangedSettings(settings), embedded_namesrv=False)
 
     def break_it() -> None:
         setattr(coordinator, where, Failing())
