@@ -149,6 +149,9 @@ def test_an_open_transaction_is_asked_about_in_its_time(
         sent = []
         for step in (0.0, ahead_s, 0.0):
             clock.ahead_s = step
+            # the writer's turn that is under way has looked at the clock: the next one is a new one
+            assert peer.ask(
+                RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"before").code == 0
             time_ms = time.time_ns() // 1_000_000 + int(1000 * step)      # the producer's as well
             sent.append(time.monotonic())
             assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(
