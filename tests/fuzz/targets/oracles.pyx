@@ -14,7 +14,7 @@ from mqcore.filter.sql92_filter import Filter
 from mqcore.store.index.query import IndexReader
 from mqcore.store.record import tags_code
 from mqcore.wire.properties import decode_properties
-from mqcore.wire.sql92_tokens import SqlError
+from mqcore.wire.sql92_tokens import SqlError, SqlLimit
 from mqcore.wire.tags import parse_subscription, tag_code
 from tests.filter import reference
 from tests.filter.generate import Generator
@@ -57,7 +57,10 @@ cdef int filters(const uint8_t* data, size_t size) noexcept with gil:
     """A native filter and the reference evaluator: an expression and messages, drawn from the bytes."""
     generator = Generator(Drawn(made_of(data, size)))
     tree = generator.tree()
-    check(tree, generator.text(tree), generator, 3)
+    try:
+        check(tree, generator.text(tree), generator, 3)
+    except SqlLimit:                       # more levels than an expression may have
+        return 0
     return 0
 
 
