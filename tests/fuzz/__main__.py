@@ -3,6 +3,7 @@ Fuzzes the native decoders: `make fuzz`, or `python -m tests.fuzz [TARGET ...]`.
 
 FUZZ_SECONDS   for all targets together, on FUZZ_JOBS processors; 180
 FUZZ_JOBS      how many at a time; 2
+FUZZ_SEED      of the order of mutations; 0: another one each time
 FUZZ_KEEP      if set, what was found is merged into tests/fuzz/corpus afterwards
 
 Each target begins with its part of tests/fuzz/corpus, with recordings (seeds.py), and with what an
@@ -94,6 +95,7 @@ def fill(target: str, known: set[bytes]) -> Path:
 
 def fuzz(target: str, known: set[bytes], seconds: int) -> Run:
     return called(target, fill(target, known), f"-max_total_time={seconds}",
+                  f"-seed={int(os.environ.get('FUZZ_SEED', '0'))}",
                   "-print_final_stats=1", f"-artifact_prefix={FINDINGS}/{target}-")
 
 

@@ -52,7 +52,11 @@ def missing() -> str:
         return "clang"
     resources = subprocess.run(["clang", f"-print-file-name=libclang_rt.fuzzer-{machine()}.a"],
                                capture_output=True, text=True, check=True).stdout.strip()
-    return "" if Path(resources).is_absolute() else "clang's runtime (libclang-rt-dev)"
+    if not Path(resources).is_absolute():
+        return "clang's runtime (libclang-rt-dev)"
+    library = f"libpython{sysconfig.get_config_var('LDVERSION')}.so"
+    has_one = (Path(sysconfig.get_config_var("LIBDIR")) / library).exists()
+    return "" if has_one else f"{library}, to run an interpreter in another program"
 
 
 def build() -> None:
