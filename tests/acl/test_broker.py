@@ -1,7 +1,6 @@
 """A running broker with access control, asked over sockets."""
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,18 +38,7 @@ class Signer(Peer):
     def __init__(self, address: str, account: tuple[str, str] | None = None,
                  host: str = "127.0.0.1") -> None:
         self.account = account
-        connect = socket.socket.connect
-
-        class Bound(socket.socket):
-            def connect(self, to: object) -> None:
-                self.bind((host, 0))
-                connect(self, to)
-
-        plain, socket.socket = socket.socket, Bound      # type: ignore[misc]
-        try:
-            super().__init__(address)
-        finally:
-            socket.socket = plain                        # type: ignore[misc]
+        super().__init__(address, source=host)
 
     def made(self, code: int, ext: dict[str, str | None] | None = None, body: bytes = b"",
              codec: Codec = Codec.JSON) -> Command:

@@ -38,11 +38,12 @@ def asks_for_certificates(settings: Settings) -> bool:
 
 def warning(settings: Settings, *, embedded: bool) -> str:
     """What a start says once of addresses that do not fit their use, "" when there is nothing."""
-    if is_open(settings, embedded=embedded) and settings.acl.enable:
+    opened = is_open(settings, embedded=embedded)
+    if opened and settings.acl.enable:
         return (f"other hosts reach this name server ({settings.namesrv.listen_host}:"
                 f"{settings.namesrv.listen_port}) and it asks nobody who they are: see "
                 "docs/security.md")
-    if is_open(settings, embedded=embedded):
+    if opened:
         return (f"other hosts reach this broker ({settings.broker.listen_host}:"
                 f"{settings.broker.listen_port}) and nothing asks who they are: every peer may do "
                 "everything; see docs/security.md")
