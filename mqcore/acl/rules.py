@@ -216,10 +216,6 @@ class Rules:
                     self.file_of[account.access_key] = file.path
                     self.accounts[account.access_key] = account
 
-    def white_listed(self, host: str) -> bool:
-        """Whether an address needs no account."""
-        return addresses.contains(self.white, addresses.packed(host))
-
     def identify(
         self, ext: Mapping[str, str | None], body: bytes, host: str
     ) -> Account | Refusal | None:

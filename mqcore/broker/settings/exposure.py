@@ -19,15 +19,10 @@ def is_loopback(host: str) -> bool:
 
 def is_open(settings: Settings, *, embedded: bool) -> bool:
     """Whether other hosts reach a port of this run that asks nobody who he is."""
-    if asks_for_certificates(settings):
-        return False
-    return broker_is_open(settings) or (embedded and not is_loopback(settings.namesrv.listen_host))
-
-
-def broker_is_open(settings: Settings) -> bool:
-    """The same of the broker's ports alone: with access control they ask."""
-    return not (settings.acl.enable or asks_for_certificates(settings)
-                or is_loopback(settings.broker.listen_host))
+    hosts = [settings.namesrv.listen_host] if embedded else []
+    if not settings.acl.enable:
+        hosts.append(settings.broker.listen_host)
+    return not (asks_for_certificates(settings) or all(map(is_loopback, hosts)))
 
 
 def asks_for_certificates(settings: Settings) -> bool:
