@@ -7,6 +7,7 @@ SOAK_SECONDS ?= 600
 EXTRAS ?= test,lint
 BUILD_TOOLS := "setuptools>=77" "cython>=3.1,<4"
 BETWEEN ?= true
+TEST_WORKERS ?= 5
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # -- a machine that forbids .pyc files compiles all of the project whenever a process starts
@@ -14,7 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf lint docs clean soak wheel debug sanitize fuzz
+.PHONY: build tools run test demo perf lint docs clean soak wheel debug debug-build sanitize fuzz \
+        fuzz-build
 
 # -- what is installed from elsewhere is fetched beside the compiling, and so is .venv's own pip
 build: $(VENV)/created
@@ -52,17 +54,18 @@ $(VENV)/built: $(VENV)/created setup.py $(SOURCES)
 run: build
 	$(BIN)/mqcore up -c config/broker.toml
 
-# -- four tests at a time, on two processors as well: half of what they take is waiting, for other
-#    clients above all. What fails is run once more, alone: a machine that is too slow for four at a
-#    time fails none, and what is said of the second run names each such test
+# -- several tests at a time, on two processors as well: half of what they take is waiting, for other
+#    clients above all. What fails is run once more, alone: a machine that is too slow for so many at
+#    a time fails none, and what is said of the second run names each such test
 #    Those on a Spark session run after them: there is one session. BETWEEN is a command that is run
 #    when the first part is done
+PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+AGAIN = { [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
+	    $(PYTEST) -v --last-failed --last-failed-no-failures none $(1); }
 test: tools
-	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not spark" $(PYTEST_ARGS) || { \
-	    [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
-	    $(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark" || $(call AGAIN,)
 	@$(BETWEEN)
-	@$(BIN)/python -m pytest -m spark tests/spark $(PYTEST_ARGS)
+	@$(PYTEST) -m spark tests/spark || $(call AGAIN,-m spark tests/spark)
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo
@@ -73,11 +76,14 @@ perf: tools
 
 # -- each for SOAK_SECONDS: random and mutated frames, under which no process may die and no memory
 #    may grow; then every attack of tests/attacks in random order beside an honest client; then
-#    kills of all processes under load, which may lose nothing acknowledged
+#    peers that begin handshakes beside one; then kills of all processes under load, which may lose
+#    nothing acknowledged; then all that breaks between a master and its slaves, which may not either
 soak: tools
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/tls/test_floods.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/replication/faults $(PYTEST_ARGS)
 
 # -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine
 #    whose glibc is not older than the wheel's name says
@@ -94,14 +100,19 @@ wheel: $(VENV)/tools
 # -- native tests over a build of its own, in build/debug: sanitizers and invariants on; and threads
 #    at the ends of rings under another sanitizer
 sanitize: debug
-debug: $(VENV)/tools
+debug-build: $(VENV)/tools
 	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
+
+debug: debug-build
 	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
 	$(BIN)/python -m tests.debug.threads
 
-# -- native decoders and stores' readers under any bytes, for FUZZ_SECONDS in all; needs clang
+# -- decoders, and readers of stores, under any bytes, for FUZZ_SECONDS in all; needs clang
 fuzz: tools
 	nice $(BIN)/python -m tests.fuzz $(FUZZ_TARGETS)
+
+fuzz-build: tools
+	$(BIN)/python -m tests.fuzz.building
 
 lint: tools
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ MQCORE_BUILD_JOBS        how many at a time; the processors at hand
 MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
 MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
 """
+import gc
 import hashlib
 import importlib
 import os
@@ -25,6 +26,7 @@ JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
 CYTHON_DIR = "build/{}cython".format(
     "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
+YOUNG_OBJECTS_MAX = 200_000             # Python objects made between two looks for garbage
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
 if FUZZ:
     SANITIZERS += ",fuzzer-no-link"
@@ -121,6 +123,9 @@ class Build(build_ext):
         declare_tables()
         if self.inplace:
             remove_strays()
+        # -- a syntax tree lives as long as its module is translated: a third of Cython's time went
+        #    into looking for garbage in it. Processes that translate beside this one inherit it
+        gc.set_threshold(YOUNG_OBJECTS_MAX)
         translated = cythonize(
             self.extensions,
             build_dir=CYTHON_DIR,

@@ -39,8 +39,10 @@ cdef extern from *:
     #define mq_wall_ms() mq_clock_ms(CLOCK_REALTIME)
     #define mq_steady_ms() mq_clock_ms(CLOCK_MONOTONIC)
     #define mq_steady_us() mq_clock_us(CLOCK_MONOTONIC)
+    #define mq_boot_ns() mq_clock_ns(CLOCK_BOOTTIME)
     """
     int64_t wall_ms "mq_wall_ms"() noexcept nogil
     int64_t steady_ms "mq_steady_ms"() noexcept nogil
     int64_t steady_us "mq_steady_us"() noexcept nogil
+    int64_t boot_ns "mq_boot_ns"() noexcept nogil        # as the steady clock, and goes on while the host sleeps
     void clocks_ms "mq_clocks_ms"(int64_t* wall, int64_t* steady) noexcept nogil

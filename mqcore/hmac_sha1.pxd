@@ -18,3 +18,23 @@ cdef extern from "mq_hmac_sha1.h" nogil:
     void hmac_begin "mq_hmac_begin"(Hmac* hmac, const Sha1State* inner) noexcept
     void hmac_add "mq_hmac_add"(Hmac* hmac, const uint8_t* data, size_t length) noexcept
     void hmac_end "mq_hmac_end"(Hmac* hmac, const Sha1State* outer, uint8_t* digest) noexcept
+
+cdef enum:
+    SIGNATURE_LENGTH = 28              # of a digest in base64
+
+
+cdef inline void signature_store(uint8_t* into, const uint8_t* digest) noexcept nogil:
+    """A digest in base64; it ends in one byte of padding."""
+    cdef const uint8_t* letters = (
+        b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+    cdef int i
+    cdef uint32_t three
+    for i in range(7):
+        three = <uint32_t>digest[3 * i] << 16 | <uint32_t>digest[3 * i + 1] << 8
+        if i < 6:
+            three |= digest[3 * i + 2]
+        into[4 * i] = letters[three >> 18]
+        into[4 * i + 1] = letters[three >> 12 & 63]
+        into[4 * i + 2] = letters[three >> 6 & 63]
+        into[4 * i + 3] = letters[three & 63]
+    into[SIGNATURE_LENGTH - 1] = c'='

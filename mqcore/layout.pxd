@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 8
+    SHM_LAYOUT_VERSION = 10
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -92,6 +92,44 @@ cdef struct ReplicaGate "mq_replica_gate":     # all of it: who replicates
     int64_t replicated                   # others have every byte below it
     int32_t present                      # 1: there are others
     uint8_t pad[116]
+
+# -- Where a slave finds its master (mqcore/shm/master_place.pyx) ---------------------------------------
+cdef struct MasterPlace "mq_master_place":
+    int32_t sequence                     # odd while the coordinator writes; counts changes by two
+    int32_t length                       # of the address; the coordinator
+    uint8_t address[504]                 # host:port for the log, UTF-8; the coordinator
+
+# -- Who leads, while that is elected (mqcore/shm/leadership.pxd) --------------------------------------
+cpdef enum:
+    LEADERSHIP_NONE = 0                  # nobody has said anything: there is no election, or not yet
+    LEADERSHIP_FOLLOWS = 1
+    LEADERSHIP_LEADS = 2
+    LEADERSHIP_BITS = 2                  # of a word; the epoch stands above them
+    LEADERSHIP_MEMBERS_MAX = 16                     # others of a set
+
+cdef struct MemberReport "mq_member_report":
+    int64_t member                       # id, 0: free place
+    int64_t acked                        # it has every byte below it
+    int64_t even_ms                      # steady: when it last had all that there was
+    int64_t heard_ms                     # steady: its last word; 0: it is not connected
+
+cdef struct Leadership "mq_leadership":
+    int64_t wanted                       # LEADERSHIP_ and the epoch; failover
+    int64_t deadline_ns                  # CLOCK_BOOTTIME: until then who leads may acknowledge; failover
+    int32_t members_sequence             # odd while failover writes
+    int32_t members_count                # ids that are waited for; failover
+    int64_t members[LEADERSHIP_MEMBERS_MAX]         # failover
+    int32_t leader_sequence              # odd while failover writes
+    int32_t leader_length                # of the text in bytes; failover
+    uint8_t leader[472]                  # lines: id, address, address for the log, epoch, the set's ids
+                                         #   with commas between them; failover
+    int64_t heard_ns                     # CLOCK_BOOTTIME: when etcd answered last; 0: never; failover
+    int64_t role                         # LEADERSHIP_ and the epoch; the supervisor
+    uint8_t supervisor_pad[120]
+    int64_t members_taken                # members_sequence that reports and gate go by; ha-master
+    int64_t ha_master_pad
+    MemberReport reports[LEADERSHIP_MEMBERS_MAX]    # ha-master
+    uint8_t reports_pad[112]
 
 # -- The store clock: when a store time was (mqcore/shm/store_clock.pxd) ------------------------------
 cdef enum:
@@ -323,6 +361,8 @@ cdef struct ShmHead "mq_shm_head":
     int64_t schedule_start
     int64_t transactions_start
     int64_t live_settings_start
+    int64_t master_place_start
+    int64_t leadership_start
     RingPlace appends[PRODUCER_COUNT]    # producer -> writer
     RingPlace append_results[PRODUCER_COUNT]      # writer -> producer
     RingPlace arrivals[LISTENER_COUNT]   # dispatcher -> who hears of queues

@@ -101,10 +101,16 @@ SERVING = _row("pull-serving", word="SERVING", count_max=16, stop=1, results=4 *
 WRITER = _row("writer", start=Start.LOG, stop=5, holds=Holds.LOST, stores=True)
 DISPATCHER = _row("dispatcher", start=Start.QUEUES, stop=6, holds=Holds.MADE_AGAIN, stores=True,
                   follows=True)
-SCHEDULER = _row("scheduler", stop=4, holds=Holds.LOST, results=256 * KIB, hears=256 * KIB)
-TRANSACTION_CHECK = _row("transaction-check", stop=2, results=256 * KIB)
+SCHEDULER = _row("scheduler", stop=4, holds=Holds.LOST, results=256 * KIB, hears=256 * KIB,
+                 optional=True)
+TRANSACTION_CHECK = _row("transaction-check", stop=2, results=256 * KIB, optional=True)
 COORDINATOR = _row("coordinator", stop=3, holds=Holds.LOST, results=256 * KIB)
 NAMESRV = _row("namesrv", start=Start.BESIDE, stop=7, optional=True)
+# ends behind the writer: what that one waits for at its end has to reach the slaves
+HA_MASTER = _row("ha-master", stop=6, follows=True, optional=True)
+HA_SLAVE = _row("ha-slave", stop=4, results=256 * KIB, optional=True)
+# lets another lead when all that was acknowledged has reached the others
+FAILOVER = _row("failover", stop=7, optional=True)
 
 PARTICIPANTS = tuple(_rows)
 SLOT_COUNT = sum(row.count_max for row in PARTICIPANTS)

@@ -23,8 +23,8 @@ def bench_parse_1000_send_responses(benchmark: BenchmarkFixture, codec: Codec) -
 
 @CODECS
 def bench_render_one_pull_from_python(benchmark: BenchmarkFixture, codec: Codec) -> None:
-    frame, places = pull_template("TopicTest", 3, group="G", batch=32, codec=codec)
-    assert len(benchmark(render_pull, frame, places, 123_456, 7)) == len(frame) - 4
+    made = pull_template("TopicTest", 3, group="G", batch=32, codec=codec)
+    assert len(benchmark(render_pull, made, 123_456, 7)) == len(made.frame) - 4
 
 
 def bench_record_one_latency_from_python(benchmark: BenchmarkFixture) -> None:

@@ -19,7 +19,7 @@ BATCH = 32
 
 def send_response(codec: Codec) -> Command:
     """What a broker answers to a send."""
-    sent, _ = send_template("TopicTest", 3, b"x" * 128, codec=codec)
+    sent = send_template("TopicTest", 3, b"x" * 128, codec=codec).frame
     return response(decode(sent[4:]), ResponseCode.SUCCESS, ext={
         "msgId": "7F00000100002A9F0000000000012345", "queueId": "3", "queueOffset": "1234567",
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"})
@@ -27,13 +27,13 @@ def send_response(codec: Codec) -> Command:
 
 @CODECS
 def bench_decode_send_128B(benchmark: BenchmarkFixture, codec: Codec) -> None:
-    frame, _ = send_template("TopicTest", 3, b"x" * 128, codec=codec)
+    frame = send_template("TopicTest", 3, b"x" * 128, codec=codec).frame
     assert benchmark(decode, frame[4:]).body == b"x" * 128
 
 
 @CODECS
 def bench_decode_pull(benchmark: BenchmarkFixture, codec: Codec) -> None:
-    frame, _ = pull_template("TopicTest", 3, group="G", batch=BATCH, codec=codec)
+    frame = pull_template("TopicTest", 3, group="G", batch=BATCH, codec=codec).frame
     assert (benchmark(decode, frame[4:]).ext or {})["maxMsgNums"] == str(BATCH)
 
 

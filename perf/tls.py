@@ -17,6 +17,7 @@ import click
 
 from mqcore.bench.control import find_target
 from mqcore.bench.load import ProduceOptions, Report, Span, produce
+from mqcore.client import Credentials
 from mqcore.net.transport.tls_context import self_signed
 from perf.contenders import MQCORE_STORE
 from tests.support.mqcore_process import mqcore_up
@@ -26,9 +27,11 @@ QUEUES = 8
 WARMUP = 50_000
 
 
-def measure(address: str, pid: int, tls: bool, seconds: float, size: int) -> Report:
+def measure(address: str, pid: int, seconds: float, size: int, *, tls: bool = False,
+            credentials: Credentials | None = None) -> Report:
     """One turn. Raises BenchError when answers stop."""
-    target = find_target(TOPIC, broker=address, namesrv=None, queues=QUEUES, tls=tls)
+    target = find_target(TOPIC, broker=address, namesrv=None, queues=QUEUES, tls=tls,
+                         credentials=credentials)
     return produce(target, ProduceOptions(
         span=Span(seconds=seconds, warmup=WARMUP), size=size, broker_pids=(pid,)))
 
@@ -53,7 +56,7 @@ def main(rounds: int, seconds: float, size: int) -> None:
                        {**MQCORE_STORE, "tls.certificate": certificate}) as broker:
             for _ in range(rounds):
                 for tls, reports in found.items():
-                    reports.append(measure(broker.broker_addr, broker.pid, tls, seconds, size))
+                    reports.append(measure(broker.broker_addr, broker.pid, seconds, size, tls=tls))
     (plain_rate, plain_cpu), (rate, cpu) = medians(found[False]), medians(found[True])
     others = max(report.others_cpu_share or 0.0 for each in found.values() for report in each)
     click.echo(f"in the clear {plain_rate:>10,.0f}/s  {plain_cpu:5.2f} us CPU")

@@ -2,19 +2,43 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 
 import pytest
 
+# -- seconds that a test of the kind takes, about; most of them are waiting
+SLOW_S = 20
+INTEROP_S = 2
 
+
+@pytest.hookimpl(trylast=True)                # what is deselected has gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Slow tests begin first, shared out between the processes of `-n`, each of which first takes an
-    equal stretch of the list: else one of them would run on alone at the end.
+    What takes long begins first, shared out between the processes of `-n`, each of which first
+    takes an equal stretch of the list: else one of them would run on alone at the end. A file of
+    such tests stays whole, as they share what it starts; what idle processes take from the ends of
+    stretches is short.
     """
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    others = [item for item in items if not item.get_closest_marker("slow")]
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    lasting = [item for item in items if seconds(item)]
+    others = [item for item in items if not seconds(item)]
+    files = [list(group) for _, group in groupby(lasting, key=lambda item: item.path)]
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for file in sorted(files, key=lambda file: sum(map(seconds, file)), reverse=True):
+        min(shares, key=lambda share: sum(map(seconds, share))).extend(file)
+    count = len(items)
     items[:] = []
-    for number in range(workers):
-        start, end = (len(others) * share // workers for share in (number, number + 1))
-        items += slow[number::workers] + others[start:end]
+    for number, share in enumerate(shares):
+        stretch = (count - len(items)) // (workers - number)
+        fill = max(0, stretch - len(share))
+        items += share + others[:fill]
+        del others[:fill]
+
+
+def seconds(item: pytest.Item) -> int:
+    """How long it takes, about; 0 for one that is short."""
+    if item.get_closest_marker("slow"):
+        return SLOW_S
+    return INTEROP_S if item.get_closest_marker("interop") else 0

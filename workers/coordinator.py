@@ -13,27 +13,25 @@ import asyncio
 import ctypes
 import logging
 import os
-import ssl
 import sys
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mqcore.acl.documents import AclFileError
+from mqcore.acl.followed import NotTaken
 from mqcore.broker.clock import RunningClock
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
+from mqcore.broker.looks import LOOKS
 from mqcore.broker.ports import ConsumeQueueEntry
-from mqcore.broker.registration import BrokerRegistration, identity
+from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import Answer, Outcome, OutcomeJob, Redo, Request, answer_parts
 from mqcore.broker.requests.transaction_checks import TransactionChecks
-from mqcore.broker.settings.changed import ChangedSettings
-from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
-from mqcore.client.pool import ConnectionPool
-from mqcore.client.registration import Registration
 from mqcore.layout import WORKER_RUNNING, WORKER_STOPPED
 from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import Check, CheckRing, Progress
@@ -45,23 +43,27 @@ from mqcore.shm.coordinator_rings import (
     Reading,
 )
 from mqcore.shm.figure_slots import FigureSlots
-from mqcore.shm.segment import Segment
+from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.master_place import MasterSign
 from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
-from mqcore.tls.contexts import client_context, own_context
+from mqcore.tls.contexts import TlsFileError
 from mqcore.turns import Job, Turns
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers import descriptors
+from mqcore.workers.accounts import AccountFileError
 from mqcore.workers.background import Background
 from mqcore.workers.collector import Collector
 from mqcore.workers.figures import StoreFigures
+from mqcore.workers.following import Following, is_address
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
-from mqcore.workers.live import set_log_level
+from mqcore.workers.live import as_elected, set_log_level
 from mqcore.workers.loop import leave
 from mqcore.workers.own_messages import OwnMessages
+from mqcore.workers.registrar import Registrar
 from mqcore.workers.shared_pulls import SharedPulls
 from mqcore.workers.shared_queues import SharedQueues
 from mqcore.workers.shared_tables import SharedTables
@@ -72,7 +74,6 @@ LAST_STRETCH_S = 0.3             # of work at a stop, for what has come by then
 STRETCH_S = 0.01                 # of work, before the loop looks at its sockets and timers again
 TRIM_BYTES = 8 << 20
 ITEMS_AT_ONCE = 256
-UNREGISTER_TIMEOUT_S = 0.8
 SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
 
 OWN = -1                         # as whom the broker's own work waits for its turn
@@ -80,7 +81,10 @@ OWN = -1                         # as whom the broker's own work waits for its t
 EXPRESS = frozenset((
     RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ, RequestCode.UPDATE_CONSUMER_OFFSET))
+GONE_MAX = 10_000                 # connections that have ended, of which that is remembered
 REGISTER_LOOK_S = 1.0             # whether it is time to register again
+MASTER_LOOK_S = 2.0               # a slave that does not know its master asks name servers ...
+MASTER_LOOK_GROWTH = 1.2          # ... less and less often
 
 malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", int)     # of glibc alone
 log = logging.getLogger("mqcore.coordinator")
@@ -104,76 +108,26 @@ class Reader(StoreReader):
         return None if found is None else ConsumeQueueEntry(*found)
 
 
-class Registrar:
-    """The rules' Registrar: REGISTER_BROKER to every name server, from the event loop."""
-
-    def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None], *,
-                 embedded_namesrv: bool = False) -> None:
-        self.settings = settings
-        self._embedded = embedded_namesrv
-        self._outgoing = client_context(settings.tls)
-        self._own = own_context(settings.tls)
-        self._registrations = Registration(ConnectionPool(tls=self._context))
-        self._on_ordered = on_ordered
-        self._tasks: set[asyncio.Task[int]] = set()
-
-    def _context(self, address: str) -> ssl.SSLContext | None:
-        """The name server beside this broker is known by its certificate alone."""
-        if self._embedded and address == self.settings.own_namesrv_addr:
-            return self._own
-        return self._outgoing
-
-    def register(
-        self, registration: BrokerRegistration, *, one_way: bool,
-        done: Callable[[], None] | None = None,
-    ) -> None:
-        task: asyncio.Task[int] = asyncio.get_running_loop().create_task(
-            self.register_now(registration, one_way=one_way, done=done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def register_now(
-        self, registration: BrokerRegistration, *, one_way: bool = False,
-        done: Callable[[], None] | None = None,
-    ) -> int:
-        """Register and wait for the answers; returns how many name servers took it."""
-        try:
-            results = await self._registrations.register(
-                self.settings.broker.namesrv_addrs, registration.ext, registration.body,
-                oneway=one_way, timeout=self.settings.broker.register_timeout_ms / 1000)
-        finally:
-            if done is not None:
-                done()
-        if results and results[0].order_topics is not None:
-            self._on_ordered(list(results[0].order_topics))
-        return len(results)
-
-    async def stop(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await self._registrations.unregister(
-            self.settings.broker.namesrv_addrs, identity(self.settings),
-            timeout=UNREGISTER_TIMEOUT_S)
-        await self._registrations.close()
-
-
 class Coordinator:
     """Feeds the rules from the rings, in one asyncio loop."""
 
     name = "coordinator"
     slot = COORDINATOR.slot
 
-    def __init__(self, settings: Settings, segment: Segment, changes: ChangedSettings, *,
-                 embedded_namesrv: bool) -> None:
-        """settings: those that the run was started with; changes: of them, by request."""
-        self._settings = settings
-        self._embedded_namesrv = embedded_namesrv
-        self._segment = segment
+    def __init__(self, inherited: Inherited) -> None:
+        self._inherited = inherited
+        self._segment = inherited.segment
+        self._pen = LeadershipPen(inherited.segment)
+        self._settings = as_elected(inherited.settings, self._pen)
+        self._leader_version = -1
+        self._unheard = False            # by name servers: that this broker leads
         self._turns = Turns()
         self._working = False
-        self._changes = changes
+        self._changes = inherited.changes
+        self._changes.turn(partial(as_elected, pen=self._pen))
         self._settling = False
         self._trimmed_at = 0               # sent_bytes at the last look
+        self._gone: dict[int, None] = {}   # connections, those that ended first before the others
         self._failure: BaseException | None = None
         self._clock = RunningClock()
         self._now_ms = self._clock.now_ms
@@ -196,18 +150,22 @@ class Coordinator:
             segment, COORDINATOR.producer,
             (settings.broker.advertised_ip, settings.broker.listen_port),
             segment.incarnation(COORDINATOR.slot)), settings.broker.cluster)
-        self._registrar = Registrar(settings, self._apply_order,
-                                    embedded_namesrv=self._embedded_namesrv)
+        self._registrar = Registrar(settings, self._apply_order, self._adopt, self._pen,
+                                    embedded_namesrv=self._inherited.embedded_namesrv,
+                                    account=self._inherited.namesrv_account)
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings,
             appender=self._own, registrar=self._registrar,
             figures=StoreFigures(segment, files, pooled=settings.store.flush == "transient-pool"),
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
-            wall_ahead_ms=self._clock.wall_ahead_ms), self._changes, self._spawn)
+            wall_ahead_ms=self._clock.wall_ahead_ms,
+            kept_access=self._inherited.kept_access), self._changes, self._spawn)
         self._checks = CheckRing(segment)
         self._transactions = TransactionChecks(self._broker.core)
         self._load()
+        self._following = self._follower() if settings.is_slave else None
+        self._sign = MasterSign(segment)
         tables.hide_others()
         self._reconfigure()
 
@@ -223,10 +181,52 @@ class Coordinator:
         """Read the tables; one that cannot be used ends this process with a line that says why."""
         try:
             self._broker.load(self._now_ms())
-        except (AclFileError, ConfigFileError, TablesFull, OSError) as error:
+        except (AclFileError, NotTaken, ConfigFileError, TablesFull, OSError) as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
         self._collector = Collector()
+
+    def _follower(self) -> Following:
+        try:
+            return Following(self._broker.core, self._spawn)
+        except (TlsFileError, AccountFileError) as error:
+            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from error
+
+    def _look_at_election(self) -> None:
+        """What the words say (workers/elected.py): who leads, and whether it is this broker."""
+        if not self._settings.failover.enable or self._following is None:
+            return
+        if self._pen.leads:
+            self._lead(self._following)
+        elif self._pen.leader_version != self._leader_version:
+            leader = self._pen.leader()
+            if leader is not None:
+                self._leader_version = leader[0]
+                if is_address(leader[2]):
+                    self._following.adopt(leader[2])
+
+    def _lead(self, following: Following) -> None:
+        """From now on this is the master; clients are to find it at once."""
+        self._following = None
+        self._follows_on.cancel()
+        self._changes.turn(partial(as_elected, pen=self._pen))
+        self._broker.lead(as_elected(self._broker.core.settings, self._pen), following.topics_to,
+                          self._now_ms())
+        self._reconfigure()
+        self._figures.put("tables_age_ms", -1)
+        loop = asyncio.get_running_loop()
+        self._at_change = [loop.create_task(following.close()), loop.create_task(self._register())]
+
+    def _adopt(self, address: str, ha_address: str) -> None:
+        """A name server says who is this slave's master; its log may be elsewhere."""
+        if self._settings.failover.enable:       # etcd says it
+            return
+        if self._following is not None:
+            self._following.adopt(address)
+        told = self._sign.read()
+        if ha_address and (told is None or told[1] != ha_address):
+            self._sign.write(ha_address)
 
     def _apply_order(self, topics: list[str]) -> None:
         self._broker.apply_order_table(topics, self._now_ms())
@@ -242,13 +242,17 @@ class Coordinator:
         self._segment.arm(COORDINATOR.slot)
         ticking = loop.create_task(self._tick_until_stopped())
         ticking.add_done_callback(self._on_last_tick)
-        registering = loop.create_task(self._keep_registered())
+        beside = [loop.create_task(self._keep_registered())]
+        if self._following is not None:
+            self._follows_on = loop.create_task(self._following.keep())
+            self._follows_on.add_done_callback(self._on_last_tick)
+            beside.append(self._follows_on)
         self._drain()                    # what came while nobody was here
         await self._register()
         on_ready()
         await self._stopping.wait()
-        registering.cancel()
-        ticking.cancel()
+        for task in (*beside, ticking):
+            task.cancel()
         if self._failure is not None:
             raise self._failure
         self._drain()
@@ -259,6 +263,8 @@ class Coordinator:
             self._take_checks()
         loop.remove_reader(self._segment.bell(COORDINATOR.slot))
         await self._registrar.stop()
+        if self._following is not None:
+            await self._following.close()
         self._own.push()
         self._background.finish()
         await self._save_tables()
@@ -307,6 +313,7 @@ class Coordinator:
         """
         self._working = False
         self._segment.disarm(COORDINATOR.slot)
+        self._look_at_election()
         until_s = time.perf_counter() + STRETCH_S
         while True:
             self._receive()
@@ -342,7 +349,10 @@ class Coordinator:
             self._take(item)
 
     def _leave(self, connection: int) -> None:
-        """Its end comes after what it has said of itself."""
+        """Its end comes after what it has said of itself; what it asked is no more looked up."""
+        self._gone[connection] = None
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         self._turns.add(connection, lambda: self._broker.leaving(connection), express=True)
         self._transactions.reading(connection, reads=True)
 
@@ -401,13 +411,14 @@ class Coordinator:
         return None
 
     def _take_response(self, item: Forwarded, command: wire.Command) -> None:
-        self._rings.taken(item.connection, item.shares, item.size)
-        if item.parked:
-            self._rings.drop(item.connection, item.parked)
+        self._finish_unanswered(item)
         self._broker.handle_response(item.connection, command)
 
     def _handle(self, item: Forwarded, command: wire.Command) -> Job | None:
         """One request: now, or the job that is left."""
+        if item.connection in self._gone and command.code in LOOKS:
+            self._finish_unanswered(item)
+            return None
         request = Request(item.connection, item.remote, command, self._now_ms(), item.fast_port,
                           item.body_size, passed=item.passed)
         try:
@@ -437,14 +448,20 @@ class Coordinator:
 
     def _finish(self, item: Forwarded, request: Request, outcome: Outcome) -> None:
         command = request.command
-        self._rings.taken(item.connection, item.shares, item.size)
         if isinstance(outcome, Redo):
+            self._rings.taken(item.connection, item.shares, item.size)
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
             return
         parts = None if outcome is None or item.repeated else answer_parts(request, outcome)
-        if parts is not None:
-            self._rings.send_parts(item.connection, parts, item.parked)
-        elif item.parked:
+        if parts is None:
+            self._finish_unanswered(item)
+            return
+        self._rings.taken(item.connection, item.shares, item.size)
+        self._rings.send_parts(item.connection, parts, item.parked)
+
+    def _finish_unanswered(self, item: Forwarded) -> None:
+        self._rings.taken(item.connection, item.shares, item.size)
+        if item.parked:
             self._rings.drop(item.connection, item.parked)
 
     async def _tick_until_stopped(self) -> None:
@@ -454,7 +471,11 @@ class Coordinator:
             self._figures.put("longest_turn_us", int(1e6 * self._turns.longest_s))
             self._broker.tick(self._now_ms())
             self._figures.put("access_refused_there", self._broker.core.access.refused)
+            if self._following is not None:
+                self._figures.put("tables_age_ms", self._following.age_ms)
+                self._figures.put("offsets_given_back", self._following.given_back)
             self._reconfigure()
+            self._registrar.look(self._now_ms())
             self._queues.tick()
             self._reader.forget_deleted()
             self._own.push()
@@ -469,15 +490,21 @@ class Coordinator:
 
     async def _keep_registered(self) -> None:
         last = time.monotonic()
+        look_s = MASTER_LOOK_S
         while True:
             await asyncio.sleep(REGISTER_LOOK_S)
             interval_s = self._registrar.settings.broker.register_interval_ms / 1000
+            if self._unheard:
+                interval_s = REGISTER_LOOK_S
+            elif self._following is not None and not self._following.master:
+                interval_s = min(look_s, interval_s)
             if time.monotonic() - last >= interval_s:
                 last = time.monotonic()
+                look_s *= MASTER_LOOK_GROWTH
                 await self._register()
 
     async def _register(self) -> None:
-        """Tell the name servers everything."""
+        """Tell the name servers everything; who was elected does so until one has heard."""
         made: asyncio.Future[BrokerRegistration | None] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:
@@ -486,7 +513,8 @@ class Coordinator:
         self._spawn(make())
         registration = await made
         if registration is not None:
-            await self._registrar.register_now(registration)
+            heard = await self._registrar.register_now(registration)
+            self._unheard = not heard and self._registrar.leads_elected
 
 
 def redo_header(command: wire.Command, redo: Redo) -> bytes:
@@ -504,8 +532,7 @@ def redo_header(command: wire.Command, redo: Redo) -> bytes:
 def live(inherited: Inherited, _index: int) -> None:
     """The process, from fork to end."""
     segment = inherited.segment
-    coordinator = Coordinator(inherited.settings, segment, inherited.changes,
-                              embedded_namesrv=inherited.embedded_namesrv)
+    coordinator = Coordinator(inherited)
     asyncio.run(coordinator.run(
         lambda: segment.set_state(COORDINATOR.slot, WORKER_RUNNING)))
     segment.set_state(COORDINATOR.slot, WORKER_STOPPED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from mqcore.participants import DISPATCHER, WRITER
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 
@@ -23,13 +24,15 @@ class DispatchWatch:
     The writer's look at the dispatcher, between turns.
 
     stall_ms: how long it may stand still while something is behind it; behind_bytes_max: how far
-    behind it may be.
+    behind it may be; replicated_only: it waits for slaves (D5), which is not its fault.
     """
 
-    def __init__(self, segment: Segment, stall_ms: int, behind_bytes_max: int) -> None:
+    def __init__(self, segment: Segment, stall_ms: int, behind_bytes_max: int, *,
+                 replicated_only: bool = False) -> None:
         self._segment = segment
         self._stall_ms = stall_ms
         self._behind_bytes_max = behind_bytes_max
+        self._replicas = ReplicaPen(segment) if replicated_only else None
         self._lives = QueueLives(segment)
         self.refuses = bool(segment.log_state()["unreadable"])
         # before the first clients come, a start waits for the dispatcher
@@ -42,7 +45,10 @@ class DispatchWatch:
     def look(self, now_ms: int) -> None:
         """Stop or take writes as the dispatcher's position says; now_ms: steady clock."""
         state = self._segment.log_state()
-        behind = state["published"] - state["dispatched"]
+        end = state["published"]
+        if self._replicas is not None:
+            end = min(end, self._replicas.replicated)
+        behind = end - state["dispatched"]
         self._watches = self._watches or behind <= CAUGHT_UP_BYTES
         if behind <= 0 or self._moves(state["dispatched"]):
             self._stood_ms = 0

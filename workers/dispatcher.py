@@ -104,6 +104,7 @@ class Dispatcher:
             delay_levels_ms=self._delay_levels_ms, **self._extension(),
             multi_dispatch=self._store.multi_dispatch_enable,
             light_queues=self._store.light_queues_enable, open_files_max=share.queue_files,
+            replicated_only=self._settings.shows_replicated_only,
         )
         self._left = LeftQueuesThread(self._segment, os.fsencode(self._files.queues),
                                       self._store.queue_file_entry_count)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
+from mqcore.participants import HA_MASTER, HA_SLAVE
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
+from mqcore.shm.elected import election
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import StoreFiles
@@ -17,6 +19,14 @@ from mqcore.workers.shared_pulls import SharedPulls
 WINDOWS_S = (10, 60, 600)
 SAMPLE_INTERVAL_S = 10
 NO_POOL_BUFFERS = str((1 << 31) - 1)     # as stock says it of a broker without a transient pool
+# Figures of replication, by their names in GET_BROKER_RUNTIME_INFO (28).
+MASTER_KEYS = {"replicationSlaves": "slaves", "replicationLagBytes": "slave_lag_bytes",
+               "replicationLagMillis": "slave_lag_ms", "replicationSentBytes": "sent_log_bytes"}
+SLAVE_KEYS = {"replicationMasterLink": "master_link", "replicationReceivedBytes": "followed_bytes",
+              "replicationTablesAgeMillis": "tables_age_ms"}
+ELECTION_KEYS = {"failoverEpoch": "epoch", "failoverLeader": "leader", "failoverInSync": "in_sync",
+                 "failoverLeaseMillis": "lease_left_ms",
+                 "failoverEtcdSilentMillis": "etcd_silent_ms"}
 SAMPLES_MAX = WINDOWS_S[-1] // SAMPLE_INTERVAL_S + 1
 
 
@@ -113,7 +123,24 @@ class StoreFigures:
             "remainTransientStoreBufferNumbs": NO_POOL_BUFFERS,
             **self._pool(),
             **self._transactions(),
+            **self._replication(),
+            **self._election(),
         }
+
+    def _replication(self) -> dict[str, str]:
+        """Keys of our own; none for a broker that has no other of its name."""
+        if self._segment.slot(HA_MASTER.slot)["incarnation"]:
+            names = MASTER_KEYS
+        elif self._segment.slot(HA_SLAVE.slot)["incarnation"]:
+            names = SLAVE_KEYS
+        else:
+            return {}
+        return {key: str(self._slots.total(name)) for key, name in names.items()}
+
+    def _election(self) -> dict[str, str]:
+        """Likewise; none where nobody is elected."""
+        found = election(self._segment)
+        return {key: str(found[name]) for key, name in ELECTION_KEYS.items() if found}
 
     def _transactions(self) -> dict[str, str]:
         """RUNTIME_KEYS; none before the transaction check's first word."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import replace
+
 from mqcore.broker.settings.live import applied
 from mqcore.broker.settings.model import Settings, SettingsError
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
 from mqcore.wire.fastjson import JsonError
@@ -22,6 +25,13 @@ def set_log_level(settings: Settings) -> None:
     logging.getLogger().setLevel(settings.log.level.upper())
 
 
+def as_elected(settings: Settings, pen: LeadershipPen) -> Settings:
+    """The settings of a broker that leads or follows as the word says now."""
+    if not settings.failover.enable or settings.follows != pen.leads:
+        return settings
+    return replace(settings, follows=not settings.follows)
+
+
 class LiveSettings:
     """
     settings: as they are now, for one process; `look` keeps them so.
@@ -32,12 +42,20 @@ class LiveSettings:
     def __init__(self, started: Settings, segment: Segment) -> None:
         self._started = started
         self._board = SettingsBoard(segment)
+        self._pen = LeadershipPen(segment)
         self._version = 0
         self.settings = started
         self.look()
 
     def look(self) -> bool:
         """Whether they have changed since the last look."""
+        changed = self._look_at_board()
+        settings = as_elected(self.settings, self._pen)
+        changed = changed or settings is not self.settings
+        self.settings = settings
+        return changed
+
+    def _look_at_board(self) -> bool:
         if self._board.version == self._version:
             return False
         told = self._board.read()

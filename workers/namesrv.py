@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
+from mqcore.namesrv.access import Beside
 from mqcore.namesrv.server import open_sockets, serve
-from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.namesrv.settings import NamesrvAclSettings, NamesrvSettings
 from mqcore.participants import COORDINATOR, NAMESRV
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.tls.settings import served
 from mqcore.workers import descriptors, secured
 
@@ -40,6 +42,7 @@ def run(
     stop_requested: Callable[[], bool] | None = None,
     ready_callback: Callable[[], None] | None = None,
     bell: int = -1,
+    beside: Beside | None = None,
 ) -> None:
     """Run a name server in this process until `stop_requested()`, or a signal if there is none.
 
@@ -48,6 +51,7 @@ def run(
                      SIGTERM and SIGINT end it
     bell             an eventfd that the parent rings when the answer has changed, -1: none
     ready_callback   called once connections are accepted
+    beside           what it has of the broker that it runs beside
 
     Raises OSError when the address is taken, ValueError when a file of it cannot be read.
     """
@@ -55,7 +59,7 @@ def run(
     sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
     settings = replace(settings, connection_count_max=descriptors.namesrv_connections(
         settings.connection_count_max))
-    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing, bell))
+    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing, bell, beside))
 
 
 def _nothing() -> None:
@@ -65,7 +69,7 @@ def _nothing() -> None:
 async def _run(
     settings: NamesrvSettings, sockets: list[socket.socket],
     stop_requested: Callable[[], bool] | None, on_ready: Callable[[], None],
-    bell: int,
+    bell: int, beside: Beside | None,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -85,7 +89,7 @@ async def _run(
         if bell >= 0:
             loop.add_reader(bell, on_bell)
     try:
-        await serve(settings, sockets, on_ready=on_ready, stopping=stopping)
+        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside)
     finally:
         if watching is not None:
             watching.cancel()
@@ -121,11 +125,18 @@ def live(inherited: Inherited, _index: int) -> None:
         run(
             NamesrvSettings(listen_host=settings.namesrv.listen_host,
                             listen_port=settings.namesrv.listen_port,
-                            tls=served(settings.tls), kv_config_path=str(folder / "kvConfig.json"),
+                            tls=served(settings.tls), acl=NamesrvAclSettings(
+                                enable=settings.acl.enable and settings.acl.namesrv_enable,
+                                folder=settings.acl.folder, routes=settings.acl.namesrv_routes,
+                                audit=settings.acl.audit,
+                                audit_lines_per_second=settings.acl.audit_lines_per_second),
+                            kv_config_path=str(folder / "kvConfig.json"),
                             connection_memory_bytes=settings.processes.connection_memory_bytes),
             inherited.listeners.namesrv, stop_requested=stop_requested,
             ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),
-            bell=segment.bell(NAMESRV.slot))
+            bell=segment.bell(NAMESRV.slot),
+            beside=Beside(inherited.namesrv_account, inherited.kept_access,
+                          FigureSlots(segment).put))
     except (ValueError, OSError) as error:       # a file of its that cannot be used
         print(f"mqcore: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from error

@@ -23,10 +23,11 @@ from mqcore.net.remoting.frames import FrameCloseReason
 from mqcore.net.serving.loop import ServingLoop
 from mqcore.net.transport.close_reasons import CloseReason
 from mqcore.net.transport.tls_context import TlsContext
-from mqcore.net.transport.tls_context import reason as tls_reason
+from mqcore.net.transport.tls_context import trouble as tls_trouble
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.tls.renewed import Renewed
+from mqcore.tls.settings import SERVER_FILES
 from mqcore.workers import descriptors, loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
@@ -53,6 +54,8 @@ REASONS: dict[int, str] = {
     CloseReason.CLOSE_TLS_SLOW: "its TLS handshake is not done after {detail} ms",
     CloseReason.CLOSE_TLS_CROWD: "its TLS handshake was the oldest of {detail}",
     CloseReason.CLOSE_TLS_EMPTY: "{detail} bytes of TLS records hold no data",
+    CloseReason.CLOSE_SILENT: "it said nothing for {detail} ms, and others wanted its place"
+                              " (processes.connection_count_max)",
 }
 
 WHY: dict[int, str] = {
@@ -127,10 +130,10 @@ class PullServing:
             seed=int.from_bytes(os.urandom(8), "big"),
             extension_folder=os.fsencode(files.queue_extensions),
             extension_file_bytes=store.queue_extension_file_bytes,
-            light_queues=store.light_queues_enable,
+            light_queues=store.light_queues_enable, slave=self._settings.is_slave,
             connection_memory_bytes=processes.connection_memory_bytes, **changeable(self._settings),
         )
-        self._tls = Renewed(self._settings.tls, native_context, self._secure)
+        self._tls = Renewed(self._settings.tls, SERVER_FILES, native_context, self._secure)
         self._loop.hello()
 
     def _secure(self, context: TlsContext | None) -> None:
@@ -146,7 +149,7 @@ class PullServing:
         self._loop.run(turn_ms)
         events, lost = self._loop.events()
         for remote, reason, detail in events:
-            said = tls_reason(detail) if reason == CloseReason.CLOSE_TLS_FAILED else detail
+            said = tls_trouble(detail) if reason == CloseReason.CLOSE_TLS_FAILED else detail
             log.warning("connection from %s closed: %s", remote,
                         REASONS[reason].format(detail=said))
         if lost:

@@ -18,6 +18,7 @@ from typing import Any
 
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import DELAY_FILE
 from mqcore.layout import DELAY_LEVEL_MAX
 from mqcore.participants import SCHEDULER
 from mqcore.shm.segment import Segment
@@ -101,7 +102,7 @@ class Scheduler:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
-        self._file = DelayOffsets(settings.config_dir / "delayOffset.json")
+        self._file = DelayOffsets(settings.config_dir / DELAY_FILE)
         self._waiting: Snapshot | None = None
         self._save_at = 0.0
 
@@ -111,9 +112,11 @@ class Scheduler:
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=self._settings.store.queue_file_entry_count,
             delays_ms=self._settings.delay_levels_ms)
-        kept = self._load()
+        offsets, position, ahead = self._load()
         if not self._loop.known:
-            self._loop.load(*kept)
+            if position < 0 and self._settings.failover.enable:      # exact when this run began
+                position = self._segment.log_state()["begun" if offsets else "first"]
+            self._loop.load(offsets, position, ahead)
             # before the first delivery: a file without a position would say that it is exact
             self._save(self._loop.snapshot(), exact=False)
         self._save_at = time.monotonic() + self._interval_s
@@ -177,6 +180,11 @@ class Scheduler:
                           level, NOTES[kind])
         if more:
             log.error("%d more delayed messages are not delivered", more)
+
+
+def wanted(inherited: Inherited) -> bool:
+    """A slave's delayed messages are delivered by its master, and come with its log."""
+    return not inherited.settings.is_slave
 
 
 def live(inherited: Inherited, _index: int) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mqcore.net.transport.tls import TlsMode
 from mqcore.net.transport.tls_context import TlsContext, self_signed
-from mqcore.tls.contexts import password
+from mqcore.tls.contexts import check_crl, password
 from mqcore.tls.settings import Tls, TlsServerSettings
 
 MODES = {"disabled": TlsMode.TLS_DISABLED, "permissive": TlsMode.TLS_PERMISSIVE,
@@ -22,10 +22,12 @@ def native_context(tls: TlsServerSettings) -> TlsContext | None:
     """What serving processes serve with; None: nobody. Raises ValueError, OSError."""
     if not tls.serves:
         return None
+    if tls.crl:
+        check_crl(tls.crl)
     return TlsContext(
         certificate=tls.certificate, key=tls.key,
         password=password(tls.key_password, tls.key_password_file), trust=tls.trust,
-        clients=tls.client_auth, verify=tls.verify_client)
+        crl=tls.crl, clients=tls.client_auth, verify=tls.verify_client)
 
 
 def prepared(tls: Tls) -> Tls:

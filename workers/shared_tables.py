@@ -95,8 +95,10 @@ class SharedTables:
             broker_id_when_slow=within_i32(group.broker_id_when_slow)))
 
     def remove_group(self, name: str) -> None:
-        self._groups.discard(name)
-        self._writer.remove_group(name)
+        """A group whose name no table can hold was never shown."""
+        if name in self._groups:
+            self._groups.discard(name)
+            self._writer.remove_group(name)
 
     def publish_subscription(
         self, group: str, topic: str, subscription: Subscription | None, message_model: str

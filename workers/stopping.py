@@ -7,12 +7,17 @@ import time
 from mqcore.shm.segment import Segment
 
 EXIT_UNFINISHED = 5              # of a process, and of the broker: the stop lost something
+EXIT_OVERTAKEN = 6               # of ha-slave: the log has to be cut, at rest
 FIRST_WORD_S = 1.0
 WORD_INTERVAL_S = 5.0
 
 
 class UnfinishedStop(RuntimeError):
     """A stop that ended before everything was where it belongs; what is lost has been logged."""
+
+
+class OvertakenError(RuntimeError):
+    """The log here has what that of who leads has not, which has been logged."""
 
 
 class StopWait:

@@ -18,39 +18,55 @@ import logging
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace as changed
 from functools import partial
 
 from msgspec.structs import replace
 from setproctitle import setproctitle
 
+from mqcore.acl.kept import KeptFiles
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
+from mqcore.broker.standing import StandingError
 from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
-from mqcore.participants import SUPERVISOR, WRITER, Holds, Participant, Start, processes
+from mqcore.participants import (
+    COORDINATOR,
+    HA_MASTER,
+    HA_SLAVE,
+    SERVING,
+    SUPERVISOR,
+    WRITER,
+    Holds,
+    Start,
+    processes,
+)
 from mqcore.shm import memory
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.memory import SharedMemoryError
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import last_run
 from mqcore.store.log import owner
 from mqcore.tls.contexts import client_context
-from mqcore.workers import descriptors, limits, loop, secured
+from mqcore.workers import descriptors, limits, loop, secured, standing
+from mqcore.workers.accounts import own_account, run_account
+from mqcore.workers.children import Child, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
+from mqcore.workers.elected import LOOK_MS, Elections, Rejoining
 from mqcore.workers.inherited import Inherited, Listeners
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.limits import LimitError
+from mqcore.workers.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.live import LiveSettings, set_log_level
-from mqcore.workers.stopping import EXIT_UNFINISHED, UnfinishedStop
+from mqcore.workers.stopping import EXIT_OVERTAKEN, EXIT_UNFINISHED, OvertakenError, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
 
+AGAIN = signal.SIGUSR1            # from `mqcore replication`: the store says something else
 EXIT_AGAIN = 75                   # the run is over, and the next one is to begin at once
-LISTEN_BACKLOG = 4096
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
 STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed ...
@@ -68,37 +84,18 @@ class StartError(RuntimeError):
     """The broker cannot start; the text is the one sentence that says why."""
 
 
-@dataclass
-class Child:
-    """One process: how it is made, and what it is now."""
-
-    row: Participant
-    index: int
-    body: Callable[[], None]
-    pid: int = 0
-    started: float = 0.0
-    deaths: int = 0
-    restart_at: float = 0.0       # 0: it runs
-
-    @property
-    def name(self) -> str:
-        return self.row.process_name(self.index)
-
-    @property
-    def slot(self) -> int:
-        return self.row.slot + self.index
-
-
 class Supervisor:
     """
     Runs one broker: `run` returns the exit status when it has ended.
 
     embedded_namesrv: whether a name server runs beside it; on_ready: called once clients can
-    connect, with the addresses of broker and name servers.
+    connect, with the addresses of broker and name servers; kept: the access files in force, also of
+    the run before; rejoining: what one run leaves to the next.
     """
 
     def __init__(self, settings: Settings, *, embedded_namesrv: bool,
-                 on_ready: Callable[[Settings], None]) -> None:
+                 on_ready: Callable[[Settings], None], kept: KeptFiles,
+                 rejoining: Rejoining) -> None:
         self._changes = ChangedSettings(settings)
         self._settings = self._changes.load()
         self._embedded = embedded_namesrv
@@ -108,20 +105,28 @@ class Supervisor:
         self._stop_signal = 0
         self._stop_at = 0.0
         self._asked_to_stop = False
+        self._asked_again = False
         self._hurried = False
         self._ending = False
         self._unfinished: list[str] = []
         self._locks: list[int] = []
+        self._kept = kept
+        self._rejoining = rejoining
+        self._elections: Elections | None = None
+        self._overtaken = False
 
     def run(self) -> int:
         """
-        Start, watch, stop everything; EXIT_AGAIN: a new supervisor is to do so (as_left.pxd, Y5).
-        Raises StartError before anything is started.
+        Start, watch, stop everything; EXIT_AGAIN: a new supervisor is to do so (as_left.pxd, Y5; or
+        an operator has told the broker to be something else). Raises StartError before anything is
+        started.
         """
         setproctitle("mqcore: supervisor")
+        signal.signal(AGAIN, self._on_again)
         set_log_level(self._settings)
-        self._prepare_tls()
+        self._prepare_secrets()
         self._prepare_store()
+        self._prepare_standing()
         listeners = self._listeners()
         self._segment = self._make_segment()
         try:
@@ -133,6 +138,8 @@ class Supervisor:
             code = self._live()
         finally:
             self._end_children()
+            if self._overtaken:
+                self._rejoining.end = self._segment.log_state()["published"]
             self._segment.unlink()
             listeners.close()
             self._let_go_of_signals()
@@ -176,10 +183,11 @@ class Supervisor:
                         "%d (processes.connection_count_max), and %d open queue files",
                         share.limit, share.connections, wanted, share.queue_files)
 
-    def _prepare_tls(self) -> None:
+    def _prepare_secrets(self) -> None:
         try:
             tls = secured.prepared(self._settings.tls)
             client_context(tls)
+            own_account(self._settings.acl)
         except (ValueError, OSError) as error:
             raise StartError(str(error)) from error
         self._settings = replace(self._settings, tls=tls)
@@ -194,6 +202,13 @@ class Supervisor:
             raise StartError(f"the store {root} cannot be written: {error}") from error
         except OSError as error:
             raise StartError(f"the store {root} cannot be opened: {error}") from error
+
+    def _prepare_standing(self) -> None:
+        try:
+            self._settings = standing.prepared(self._settings, self._changes)
+        except (ValueError, StandingError, OSError) as error:
+            raise StartError(str(error)) from error
+        self._rejoining.begin(self._settings)
 
     def _take_lock(self) -> None:
         """
@@ -220,30 +235,10 @@ class Supervisor:
         owner.mark_opened(own)
 
     def _open_listeners(self) -> Listeners:
-        result = Listeners(serving=[[] for _ in range(self.serving_count)])
         try:
-            self._listen(result)
-        except StartError:
-            result.close()
-            raise
-        return result
-
-    def _listen(self, result: Listeners) -> None:
-        broker = self._settings.broker
-        ports = [(broker.listen_port, False)]
-        if self._settings.fast_port is not None:
-            ports.append((self._settings.fast_port, True))
-        for port, fast in ports:
-            several = self.serving_count > 1
-            if several:                # SO_REUSEPORT alone would share with another broker
-                listen(broker.listen_host, port, "broker.listen_port").close()
-            for sockets in result.serving:
-                sockets.append((listen(broker.listen_host, port, "broker.listen_port",
-                                       share=several), fast))
-        if self._embedded:
-            settings = self._settings.namesrv
-            result.namesrv.append(listen(settings.listen_host, settings.listen_port,
-                                         "namesrv.listen_port"))
+            return open_listeners(self._settings, self.serving_count, embedded=self._embedded)
+        except ListenError as error:
+            raise StartError(str(error)) from error
 
     @property
     def serving_count(self) -> int:
@@ -265,7 +260,7 @@ class Supervisor:
                 subscriptions=processes.subscription_count_max, queues=processes.queue_count_max,
                 access_bytes=(self._settings.acl.table_bytes_max if self._settings.acl.enable
                               else 0),
-                kind=processes.shared_memory)
+                slave=self._settings.is_slave, kind=processes.shared_memory)
         except SharedMemoryError as error:
             raise StartError(str(error)) from error
         except (OSError, ValueError) as error:
@@ -306,22 +301,35 @@ class Supervisor:
             signal.signal(number, on_stop)
         signal.signal(signal.SIGCHLD, ignore_signal)
 
+    def _on_again(self, _number: int, _frame: object) -> None:
+        self._asked_again = True
+
     def _let_go_of_signals(self) -> None:
         """Nothing is left that a signal could hurt: until the next run catches it, it ends all."""
         signal.set_wakeup_fd(-1)
+        signal.signal(AGAIN, signal.SIG_IGN)     # the next run reads what there is to know
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
 
     def _plan(self, listeners: Listeners) -> None:
         """All processes that this run has; their code is loaded here, once for all of them."""
-        inherited = Inherited(self._settings, self._changes, self._segment, listeners,
-                              self._embedded)
+        acl = self._settings.acl
+        inherited = Inherited(
+            self._settings, self._changes, self._segment, listeners, self._embedded,
+            run_account() if acl.enable and acl.namesrv_enable and self._embedded else None,
+            self._kept if acl.enable else None, self._rejoining.not_before)
+        self._replication_listeners = listeners.replication
+        leading = changed(inherited, settings=replace(self._settings, follows=False))
         for row, index in processes(self.serving_count):
             if row is SUPERVISOR:
                 continue
             code = importlib.import_module(f"mqcore.workers.{row.file}")
-            if not row.optional or code.wanted(inherited):
-                self._children.append(Child(row, index, partial(code.live, inherited, index)))
+            now = not row.optional or code.wanted(inherited)
+            if now or code.wanted(leading):
+                self._children.append(Child(row, index, partial(code.live, inherited, index),
+                                            rests=not now))
+        if self._settings.follows:
+            self._elections = Elections(self._settings, self._segment)
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -329,33 +337,69 @@ class Supervisor:
         gc.collect()
         gc.freeze()                    # children share what is here, untouched by their collector
         for step in Start:
-            begun = [child for child in self._children if child.row.start is step]
+            begun = [child for child in self._children
+                     if child.row.start is step and not child.rests]
             for child in begun:
                 self._start(child)
             if step is not Start.BESIDE and not (
                     self._wait_running(begun) and self._reached(step)):
                 return self._start_failed()
-        if not self._wait_running(self._children):
+        if not self._wait_running([child for child in self._children if not child.rests]):
             return self._start_failed()
         self._on_ready(self._settings)
         live = LiveSettings(self._settings, self._segment)      # the log level may change
-        while not self._stop_signal and not self._segment.queues_changed:
+        while not (self._stop_signal or self._asked_again or self._segment.queues_changed
+                   or self._overtaken or (self._elections and self._elections.is_over)):
             live.look()
-            self._sleep(self._until_next_restart_ms())
+            self._segment.arm(SUPERVISOR.slot)           # who elects it rings
+            changing = self._elections is not None and self._change(self._elections)
+            self._sleep(LOOK_MS if changing else self._until_next_restart_ms())
             self._reap()
             self._restart_due()
         if not self._stop_signal:
-            log.error("stopping, to look at all queues' files in a new start")
+            if self._segment.queues_changed:
+                log.error("stopping, to look at all queues' files in a new start")
+            elif self._overtaken:
+                log.warning("stopping, to cut what the log of who leads has not")
+            elif self._elections is not None and self._elections.is_over:
+                log.warning("stopping, to begin anew as one who follows: the election is lost")
+            else:
+                log.warning("stopping, to begin anew as the store says (SIGUSR1)")
             return EXIT_AGAIN
         log.info("stopping on %s", signal.Signals(self._stop_signal).name)
         return 0
+
+    def _change(self, elections: Elections) -> bool:
+        """Whether this broker is on its way from following to leading (workers/elected.py)."""
+        epoch = elections.called
+        slave = next(child for child in self._children if child.row is HA_SLAVE)
+        if not epoch:
+            if elections.call_off():
+                slave.rests = False
+                slave.restart_at = time.monotonic()
+            return False
+        slave.rests, slave.restart_at = True, 0.0
+        if not (elections.end_slave(slave.pid) and elections.lead(epoch)):
+            return True
+        self._settings = replace(self._settings, follows=False)
+        for slot in (COORDINATOR.slot, WRITER.slot,
+                     *(SERVING.slot + index for index in range(self.serving_count))):
+            self._segment.ring_bell(slot)
+        for listener in self._replication_listeners:
+            listener.listen(BACKLOG)
+        for child in self._children:
+            if child.rests and child is not slave:
+                child.rests = False
+                self._start(child)
+        return False
 
     def _reached(self, step: Start) -> bool:
         """What comes after a step of the start; False: it cannot go on."""
         if step is Start.LOG:
             self._mark_unclean()
         # nobody looks at a queue before it has its entries again: a pull would be told to move
-        return step is not Start.QUEUES or self._wait_dispatched()
+        return step is not Start.QUEUES or (
+            self._wait_dispatched() and standing.taken(self._settings, self._segment.log_state()))
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""
@@ -386,6 +430,8 @@ class Supervisor:
             code = 0
         except UnfinishedStop:         # it has said what is lost
             code = EXIT_UNFINISHED
+        except OvertakenError:
+            code = EXIT_OVERTAKEN
         except Exception:              # this process's boundary: say why, the parent starts another
             logging.getLogger(f"mqcore.{child.name}").exception("ends by an error")
         finally:
@@ -412,10 +458,18 @@ class Supervisor:
         if code == 0 and self._segment.state(child.slot) == WORKER_STOPPED and self._stop_signal:
             return
         self._segment.set_state(child.slot, WORKER_ABSENT)
+        if child.row is HA_MASTER:     # its slaves' links went with it
+            ReplicaPen(self._segment).leave()
         if self._ending:
             log.error("%s ended with %s while it was to stop", child.name, spoken(code))
             if child.row.holds is Holds.LOST:
                 self._unfinished.append(child.name)
+            return
+        if child.rests:
+            return
+        if code == EXIT_OVERTAKEN:
+            self._overtaken = True
+            self._rejoining.ask(self._segment)
             return
         quick = time.monotonic() - child.started < QUICK_DEATH_S
         child.deaths = child.deaths + 1 if quick else 0
@@ -453,7 +507,12 @@ class Supervisor:
                 return False
 
     def _wait_dispatched(self) -> bool:
-        """Until consumers see all that was stored before this start (store.md 9.7)."""
+        """
+        Until consumers see all that was stored before this start (store.md 9.7), or as much of it
+        as slaves have said that they have.
+        """
+        if self._settings.shows_replicated_only:
+            return True
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             state = self._segment.log_state()
@@ -523,11 +582,6 @@ class Supervisor:
         return not killed
 
 
-def spoken(code: int) -> str:
-    """An exit code as a log line has it."""
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
 def ignore_signal(_number: int, _frame: object) -> None:
     """A signal that only has to wake the supervisor."""
 
@@ -542,20 +596,3 @@ def remove_stale_segments(own_prefix: str) -> None:
         if name.startswith(f"/{own_prefix}") or (pid.isdigit() and not loop.alive(int(pid))):
             with contextlib.suppress(PermissionError):
                 memory.unlink(name)
-
-
-def listen(host: str, port: int, key: str, *, share: bool = False) -> socket.socket:
-    """A listening socket that does not block; raises StartError naming the setting."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if share:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(LISTEN_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise StartError(
-            f"{host}:{port} ({key}) cannot be listened on: {error.strerror}") from error
-    return listener

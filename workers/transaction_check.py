@@ -112,6 +112,11 @@ class TransactionChecker:
                 table.committed(GROUP, OP_TOPIC, 0) or 0)
 
 
+def wanted(inherited: Inherited) -> bool:
+    """A slave's master asks."""
+    return not inherited.settings.is_slave
+
+
 def live(inherited: Inherited, _index: int) -> None:
     """The process, from fork to end."""
     segment = inherited.segment

@@ -23,6 +23,7 @@ from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.queue_restarts import RestartFile
 from mqcore.layout import Refusal, WorkerState
 from mqcore.participants import WRITER, processes
+from mqcore.replication.role import Role
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.store import checkpoint, last_run
@@ -122,7 +123,8 @@ class Writer:
         self._restarts = RestartFile(self._files.restarts, self._files.queues)
         self._removals_wait = False
         self._watch = DispatchWatch(segment, settings.store.dispatch_stall_ms,
-                                    settings.store.dispatch_behind_bytes_max)
+                                    settings.store.dispatch_behind_bytes_max,
+                                    replicated_only=settings.shows_replicated_only)
 
     def start(self) -> None:
         first_start = self._segment.incarnation(WRITER.slot) == 1
@@ -147,12 +149,20 @@ class Writer:
             print(f"mqcore: the commit log cannot be brought to disk: {error}", file=sys.stderr,
                   flush=True)
             os._exit(EXIT_DAMAGED)
+        replication = self._settings.replication
+        if self._settings.is_slave and recovered.end == 0:
+            self._remove_unused()            # its log may begin elsewhere (raw.pxd, A9)
         self._loop = AppendLoop(
             self._segment, self._settings.log_folders.text(), store.flush, recovered.end,
             **intervals(store),
             pool_bytes=store.pool_bytes,
             warm_segments=store.warm_segments,
             show_unflushed=store.sync_show_unflushed,
+            wait_replicated=replication.role is Role.SYNC_MASTER,
+            slave_timeout_ms=replication.slave_timeout_ms,
+            slave_fallbehind_bytes=replication.slave_fallbehind_max_bytes,
+            follows_only=self._settings.is_slave,
+            queue_file_entries=store.queue_file_entry_count,
         )
         if store.multi_dispatch_enable:
             self._loop.name_queues(store.light_queues_enable, store.light_queue_count_max)
@@ -171,6 +181,8 @@ class Writer:
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
         self._loop.configure(**intervals(settings.store))
+        self._loop.configure_gate(settings.replication.slave_timeout_ms,
+                                  settings.replication.slave_fallbehind_max_bytes)
         self._cleaner.reconfigure(settings.store)
 
     def work(self, turn_ms: int) -> None:

@@ -71,11 +71,16 @@ def contains(rows: tuple[Address, ...], address: bytes) -> bool:
 
 @lru_cache(4096)
 def packed(host: str) -> bytes:
-    """The bytes of a peer's address; one that is none has no bytes and is in no list."""
+    """
+    The bytes of a peer's address; one that is none has no bytes and is in no list. An IPv4 address
+    in the form of IPv6 is one of IPv4.
+    """
     try:
-        return ipaddress.ip_address(host.partition("%")[0]).packed
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return b""
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return (mapped or address).packed
 
 
 def _wrong(pattern: str) -> PatternError:

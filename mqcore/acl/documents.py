@@ -14,7 +14,9 @@ import yaml
 SIZE_MAX = 32 << 20
 DEPTH_MAX = 16
 VALUES_MAX = 2_000_000             # counted anew wherever an alias repeats them
-_Parser: Any = getattr(yaml, "CParser", None)
+TEXT_MAX = SIZE_MAX                # characters of all values, counted so
+NUMBER_LENGTH_MAX = 64
+_Parser: Any = getattr(yaml.cyaml, "CParser", None) if yaml.__with_libyaml__ else None
 _resolver = yaml.resolver.Resolver()
 _constructor = yaml.constructor.SafeConstructor()
 _PREFIX = "tag:yaml.org,2002:"
@@ -34,6 +36,8 @@ class Node:
     value: Any
     line: int
     count: int = 1                     # of the values in it
+    size: int = 0                      # characters of their text
+    height: int = 0                    # levels below it
 
 
 class _PlainParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
@@ -65,6 +69,7 @@ class _Builder:
         self._parser = parser
         self._anchors: dict[str, Node] = {}
         self._values = 0
+        self._characters = 0
 
     def document(self) -> Node:
         found: list[Node] = []
@@ -80,24 +85,33 @@ class _Builder:
     def _wrong(self, event: Any, what: str) -> AclFileError:
         return AclFileError(self._path, event.start_mark.line + 1, what)
 
-    def _counted(self, event: Any, count: int) -> None:
+    def _deep(self, event: Any) -> AclFileError:
+        return self._wrong(event, f"deeper than {DEPTH_MAX} levels, with what aliases repeat")
+
+    def _counted(self, event: Any, count: int, characters: int) -> None:
         self._values += count
+        self._characters += characters
+        if self._characters > TEXT_MAX:
+            raise self._wrong(event, f"more than {TEXT_MAX} characters, those that aliases repeat "
+                                     "among them")
         if self._values > VALUES_MAX:
             raise self._wrong(event, f"more than {VALUES_MAX} values, those that aliases repeat "
                                      "among them")
 
     def _value(self, event: Any, depth: int = 0) -> Node:
         if depth > DEPTH_MAX:
-            raise self._wrong(event, f"deeper than {DEPTH_MAX} levels")
+            raise self._deep(event)
         if isinstance(event, yaml.AliasEvent):
             node = self._anchors.get(event.anchor or "")
             if node is None:
                 raise self._wrong(event, f"*{str(event.anchor)[:40]}: expected the name of a value "
                                          "that ends above")
-            self._counted(event, node.count)
+            if depth + node.height > DEPTH_MAX:
+                raise self._deep(event)
+            self._counted(event, node.count, node.size)
             return node
-        before = self._values
-        self._counted(event, 1)
+        before, characters = self._values, self._characters
+        self._counted(event, 1, len(event.value) if isinstance(event, yaml.ScalarEvent) else 0)
         node = Node(None, event.start_mark.line + 1)
         if isinstance(event, yaml.ScalarEvent):
             node.value = self._scalar(event)
@@ -112,7 +126,10 @@ class _Builder:
                 if isinstance(name.value, list | dict):
                     raise self._wrong(item, "a list or map as a name: expected text")
                 node.value[text(name.value)] = self._value(self._parser.get_event(), depth + 1)
-        node.count = self._values - before
+        if isinstance(node.value, list | dict):
+            below = node.value if isinstance(node.value, list) else node.value.values()
+            node.height = 1 + max((item.height for item in below), default=0)
+        node.count, node.size = self._values - before, self._characters - characters
         if event.anchor:
             self._anchors[event.anchor] = node
         return node
@@ -124,6 +141,9 @@ class _Builder:
                                     event.implicit if tag is None else (False, True))
         kind = tag.removeprefix(_PREFIX)
         node = yaml.ScalarNode(tag, event.value)
+        if kind == "int" and len(event.value) > NUMBER_LENGTH_MAX:
+            raise self._wrong(event, f"a number of {len(event.value)} characters: expected text in "
+                                     "quotes")
         try:
             if kind == "str":
                 return event.value
@@ -133,7 +153,7 @@ class _Builder:
                 return _constructor.construct_yaml_bool(node)
             if kind == "null":
                 return None
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, IndexError):
             raise self._wrong(event, f"{event.value[:40]!a} is no {kind}") from None
         if kind in ("float", "timestamp"):
             raise self._wrong(event, "a number with a fraction, or a date: expected text in quotes")

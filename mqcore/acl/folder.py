@@ -12,6 +12,7 @@ from typing import Any
 from mqcore.acl import documents
 from mqcore.acl.documents import AclFileError
 from mqcore.acl.rules import AclFile, Rules, read_file
+from mqcore.stamps import Stamp, stamp
 from mqcore.store import files
 
 DEFAULT_NAME = "plain_acl.yml"
@@ -20,7 +21,7 @@ SUFFIXES = (".yml", ".yaml")
 FILES_MAX = 1000
 NEW_MODE = 0o600                   # of a file that holds keys
 
-Stamp = tuple[tuple[str, int, int, int], ...]
+FolderStamp = tuple[tuple[str, Stamp], ...]
 
 
 class AclFolder:
@@ -44,10 +45,9 @@ class AclFolder:
                                f"{len(found)} files: expected at most {FILES_MAX}")
         return found
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> FolderStamp:
         """Another one after each change of a file; raises OSError, AclFileError."""
-        stats = [(str(path), path.stat()) for path in self.paths()]
-        return tuple((path, stat.st_mtime_ns, stat.st_size, stat.st_ino) for path, stat in stats)
+        return tuple((str(path), stamp(path)) for path in self.paths())
 
     def read(self, *, stock_permissions: bool) -> Rules:
         """What the files say now. Raises AclFileError, OSError."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,15 @@ from mqcore.acl import addresses, documents
 from mqcore.acl.addresses import Address, PatternError
 from mqcore.acl.documents import AclFileError, Node
 from mqcore.shm.access import ACCESS_DENY, ACCESS_PUB, ACCESS_SUB
+from mqcore.turns import finished
 from mqcore.wire.codes import RETRY_PREFIX
+from mqcore.wire.numbers import I64_MAX, I64_MIN
 from mqcore.wire.topics import DataVersion
 
 KEY_LENGTH_MIN = 7
 ACCOUNTS_MAX = 100_000
+SIGNED_AT_ONCE = 1 << 19           # bytes of a body: about a millisecond
+ADDRESSES_MAX = 250_000          # of all white lists of a file
 DENY, PUB, SUB = ACCESS_DENY, ACCESS_PUB, ACCESS_SUB
 NAME_BYTES_MAX = 512               # longer names could not be looked up
 PERMISSIONS = {
@@ -46,13 +50,17 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """One file. document: all that it holds as plain values, for whoever writes it again."""
+    """
+    One file. document: all that it holds as plain values, for whoever writes it again; raw: as it
+    is.
+    """
 
     path: str
     accounts: tuple[Account, ...]
     white: tuple[Address, ...]
     version: DataVersion
     document: dict[str, Any] = field(repr=False)
+    raw: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +79,30 @@ def read_file(path: str, raw: bytes) -> AclFile:
     """What a file says; raises AclFileError with the line and what was expected."""
     root = documents.read(path, raw)
     if root.value is None:
-        return AclFile(path, (), (), DataVersion(timestamp=0), {})
+        return AclFile(path, (), (), DataVersion(timestamp=0), {}, raw)
     if not isinstance(root.value, dict):
         raise AclFileError(path, root.line, "expected globalWhiteRemoteAddresses and accounts")
-    white = tuple(row for item in _list(path, root, "globalWhiteRemoteAddresses")
-                  for row in _pattern(path, item))
+    white: list[Address] = []
+    for item in _list(path, root, "globalWhiteRemoteAddresses"):
+        white += _pattern(path, item)
+        _check_addresses(path, item, len(white))
     accounts = _list(path, root, "accounts")
     if len(accounts) > ACCOUNTS_MAX:
         raise AclFileError(path, root.line, f"{len(accounts)} accounts: expected at most "
                                             f"{ACCOUNTS_MAX}")
-    return AclFile(path, tuple(_account(path, item) for item in accounts), white,
-                   _version(path, root), documents.plain(root))
+    made: list[Account] = []
+    addresses_count = len(white)
+    for item in accounts:
+        made.append(_account(path, item))
+        addresses_count += len(made[-1].white)
+        _check_addresses(path, item, addresses_count)
+    return AclFile(path, tuple(made), tuple(white), _version(path, root), documents.plain(root),
+                   raw)
+
+
+def _check_addresses(path: str, node: Node, count: int) -> None:
+    if count > ADDRESSES_MAX:
+        raise AclFileError(path, node.line, f"more than {ADDRESSES_MAX} addresses in white lists")
 
 
 def _list(path: str, parent: Node, name: str) -> list[Node]:
@@ -190,7 +211,7 @@ def _version(path: str, root: Node) -> DataVersion:
             found = {name: item.value[name].value for name in ("counter", "timestamp", "timestatmp")
                      if name in item.value}
             if all(isinstance(value, int) and not isinstance(value, bool)
-                   for value in found.values()):
+                   and I64_MIN <= value < I64_MAX for value in found.values()):
                 return DataVersion(
                     timestamp=found.get("timestamp", found.get("timestatmp", 0)),
                     counter=found.get("counter", 0))
@@ -218,8 +239,11 @@ class Rules:
 
     def identify(
         self, ext: Mapping[str, str | None], body: bytes, host: str
-    ) -> Account | Refusal | None:
-        """Whose request it is; None: an address that needs no account, or no permission."""
+    ) -> Generator[None, None, Account | Refusal | None]:
+        """
+        Whose request it is; None: an address that needs no account, or no permission. With pauses
+        for long bodies.
+        """
         address = addresses.packed(host)
         if addresses.contains(self.white, address):
             return None
@@ -231,7 +255,7 @@ class Rules:
             return Refusal("unknown access key", f"{EXCEPTION}No acl config for {key[:64]}", key)
         if addresses.contains(account.white, address):
             return None
-        expected = signature(account.secret_key, ext, body)
+        expected = yield from signature_in_turns(account.secret_key, ext, body)
         given = (ext.get(SIGNATURE) or "").encode("utf-8", "replace")
         if not hmac.compare_digest(expected, given):
             return Refusal("wrong signature",
@@ -267,10 +291,20 @@ def may(account: Account, name: str, bits: int) -> bool:
 
 def signature(secret_key: str, ext: Mapping[str, str | None], body: bytes) -> bytes:
     """What Signature has to be: the values in the order of their names, and the body."""
+    return finished(signature_in_turns(secret_key, ext, body))
+
+
+def signature_in_turns(
+    secret_key: str, ext: Mapping[str, str | None], body: bytes
+) -> Generator[None, None, bytes]:
+    """The same with pauses."""
     names = sorted((name for name in ext if name not in UNSIGNED),
                    key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     values = "".join("null" if ext[name] is None else str(ext[name]) for name in names)
     digest = hmac.new(secret_key.encode("utf-8", "surrogatepass"),
                       values.encode("utf-8", "replace"), hashlib.sha1)
-    digest.update(body)
+    for at in range(0, len(body), SIGNED_AT_ONCE):
+        if at:
+            yield
+        digest.update(memoryview(body)[at:at + SIGNED_AT_ONCE])
     return base64.b64encode(digest.digest())

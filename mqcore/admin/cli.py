@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
 from mqcore import __version__
+from mqcore.wire.printable import printable
 
 COMMANDS = {                       # name -> module, object, one line for the overview
     "up": ("mqcore.admin.run", "up", "Run a broker with a name server beside it."),
@@ -18,9 +20,14 @@ COMMANDS = {                       # name -> module, object, one line for the ov
     "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),
     "transaction": ("mqcore.admin.transactions", "transaction_group",
                     "Undecided transactions: list, show, check, rollback."),
+    "replication": ("mqcore.admin.replication", "replication_group",
+                    "Masters and slaves: status, promote, demote, rejoin."),
     "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),
     "repair": ("mqcore.admin.repair", "repair_command",
                "Make a damaged store directory start again."),
+    "backup": ("mqcore.admin.backup", "backup_command",
+               "Copy a store directory, also beside a running broker."),
+    "restore": ("mqcore.admin.backup", "restore_command", "Make a store directory of a backup."),
     "store": ("mqcore.admin.store", "store_group", "Look into a store directory: stat, dump."),
     "spark": ("mqcore.spark.jobs.command", "spark_group", "Jobs on Spark."),
     "testing": ("mqcore.testing.command", "testing_group",
@@ -31,6 +38,14 @@ COMMANDS = {                       # name -> module, object, one line for the ov
 
 class LazyGroup(click.Group):
     """Imports a command's module only to run or explain that command: starting stays quick."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """What goes wrong is told in words of files and peers, too; a terminal obeys none."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = "\n".join(map(printable, error.message.split("\n")))
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

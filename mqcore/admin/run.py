@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import click
 
+from mqcore.broker.settings import exposure
 from mqcore.broker.settings import load as broker_settings
 from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.wire.printable import printable
@@ -40,16 +41,18 @@ def load(config: Path | None, overrides: list[str]) -> Settings:
 
 def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> NoReturn:
     """Run a broker in this process until it ends; verbose: see `announce`."""
+    from mqcore.acl.kept import KeptFiles
     from mqcore.admin import logs
+    from mqcore.workers.elected import Rejoining
     from mqcore.workers.supervisor import EXIT_AGAIN, StartError, Supervisor
 
     try:
         logs.configure(settings.log.level, settings.log.file, settings.log.format)
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
-        code = EXIT_AGAIN
+        code, kept, rejoining = EXIT_AGAIN, KeptFiles(), Rejoining()
         while code == EXIT_AGAIN:
-            code = Supervisor(settings, embedded_namesrv=embedded,
+            code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, rejoining=rejoining,
                               on_ready=partial(announce, verbose=verbose)).run()
         sys.exit(code)
     except (StartError, OSError) as error:
@@ -123,6 +126,10 @@ def namesrv(config: Path | None, port: int | None) -> None:
                                             ", ".join(ignored))
     if port is not None:
         settings = replace(settings, listen_port=port)
+    if not (settings.acl.enable or exposure.asks_for_certificates(settings.tls)
+            or exposure.is_loopback(settings.listen_host)):
+        logging.getLogger("mqcore").warning(
+            "%s", exposure.of_name_server(settings.listen_host, settings.listen_port))
     setproctitle("mqcore: namesrv")
     try:
         worker.run(settings, ready_callback=lambda: print(

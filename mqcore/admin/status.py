@@ -15,15 +15,17 @@ from mqcore.broker.requests.transaction_checks import figures
 from mqcore.broker.tables.topics import SCHEDULE_TOPIC
 from mqcore.figures import FIGURES
 from mqcore.layout import Refusal, WorkerState
-from mqcore.participants import SUPERVISOR, processes
+from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
+from mqcore.shm.elected import election
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
 
 PREFIX = "mqcore-"
+ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR)}     # who counts what they do
 UNREADABLE, QUEUES_FAILED = "dispatcher behind", "queues failed"
 
 
@@ -52,7 +54,24 @@ def describe(name: str) -> dict[str, object] | None:
     }
     for section, shown in FigureSlots(segment).shown().items():
         run.setdefault(section, {}).update(shown)
+    run["replication"] = {"role": role_of(segment), **run["replication"]}
+    run["failover"] = election(segment)
     return {"processes": process_rows(segment, int(supervisor), now_ms), **run}
+
+
+def role_of(segment: Segment) -> str:
+    """Of a broker that has others of its name; empty: it is alone."""
+    for role, (row, *_) in ROLES.items():
+        if segment.slot(row.slot)["incarnation"]:
+            return role
+    return ""
+
+
+def of_role(values: dict[str, Any]) -> dict[str, Any]:
+    """What of the section `replication` concerns the broker's role."""
+    rows = ROLES.get(values["role"], ())
+    keys = {figure.shown.partition(".")[2] for figure in FIGURES if figure.role in rows}
+    return {key: value for key, value in values.items() if rows and key in {"role", *keys}}
 
 
 def process_rows(segment: Segment, supervisor: int, now_ms: int) -> list[dict[str, Any]]:
@@ -143,7 +162,13 @@ def status(as_json: bool, explained: bool) -> None:
                 if values["open_to_others"]:          # type: ignore[index]
                     say(f"  {part:<16} other hosts reach it, and nothing asks who they are: "
                         "docs/security.md")
-            elif part != "processes":
-                line = "  ".join(f"{key} {value}"
-                                 for key, value in values.items())    # type: ignore[attr-defined]
-                say(f"  {part:<16} {line}")
+            elif part == "replication":
+                if values["role"]:                    # type: ignore[index]
+                    say_values(part, of_role(values))     # type: ignore[arg-type]
+            elif part != "processes" and values:
+                say_values(part, values)              # type: ignore[arg-type]
+
+
+def say_values(part: str, values: dict[str, Any]) -> None:
+    """A line of what a section holds."""
+    say(f"  {part:<16} " + "  ".join(f"{key} {value}" for key, value in values.items()))

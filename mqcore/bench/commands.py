@@ -4,10 +4,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from mqcore.admin.signing import signed
 from mqcore.bench.control import BenchError, Target, find_target
 from mqcore.bench.load import (
     ConsumeOptions,
@@ -21,7 +22,6 @@ from mqcore.bench.load import (
 )
 from mqcore.wire.command import Codec
 
-F = TypeVar("F", bound=Callable[..., Any])
 SECONDS_DEFAULT = 10.0
 CODECS = {"json": Codec.JSON, "rocketmq": Codec.ROCKETMQ}
 
@@ -31,7 +31,7 @@ def bench_group() -> None:
     """Load a broker and measure it: rates, latencies, CPU per message."""
 
 
-def _common(command: F) -> F:
+def _common(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every load has."""
     for option in reversed((
         click.option("-b", "--broker", metavar="HOST:PORT", help="The broker to load."),
@@ -53,14 +53,15 @@ def _common(command: F) -> F:
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )):
         command = option(command)
-    return command
+    return signed(command)
 
 
 def _target(options: dict[str, Any]) -> Target:
     if (options["broker"] is None) == (options["namesrv"] is None):
         raise click.UsageError("give either --broker or --namesrv")
     return find_target(options["topic"], broker=options["broker"], namesrv=options["namesrv"],
-                       queues=options["queues"], create=options["create"], tls=options["tls"])
+                       queues=options["queues"], create=options["create"], tls=options["tls"],
+                       credentials=options["credentials"])
 
 
 def _span(count: int | None, seconds: float | None, warmup: int) -> Span:

@@ -47,7 +47,7 @@ cdef class ConsumeLoad(LoadEngine):
     """
     One engine for a consume load.
 
-    templates: one (pull frame, places) per queue. slices: (queue, begin, end) in reading order.
+    templates: one of a pull per queue. slices: (queue, begin, end) in reading order.
     repeat: start over with the first slice when the last one is taken.
     """
 
@@ -82,7 +82,7 @@ cdef class ConsumeLoad(LoadEngine):
         self.readers = <Reader*>calloc(self.connection_count * depth, sizeof(Reader))
         if self.templates == NULL or self.slices == NULL or self.readers == NULL:
             raise MemoryError
-        self.kept = [frame for frame, _ in templates]
+        self.kept = templates
         for i in range(self.queue_count):
             template_load(&self.templates[i], templates[i])
         for i in range(self.slice_count):
@@ -90,7 +90,7 @@ cdef class ConsumeLoad(LoadEngine):
             if not 0 <= queue < self.queue_count or not 0 <= begin < end:
                 raise ValueError(f"slice {slices[i]}: expected a queue and begin < end")
             self.slices[i] = Slice(queue, begin, end)
-        largest = max(len(frame) for frame in self.kept) + FRAME_SPARE
+        largest = max(len(template[0]) for template in templates) + FRAME_SPARE
         self.output_limit = max(output_limit, 2 * largest * depth)
 
     def __dealloc__(self):

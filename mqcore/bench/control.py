@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 
 from mqcore.bench.tls_socket import TlsSocket
+from mqcore.client import Credentials
+from mqcore.client.core.signature import sign, signer
 from mqcore.client.errors import ClientError, RocketMQError
 from mqcore.client.name_servers import NameServers
 from mqcore.client.pool import ConnectionPool, client_request
@@ -53,8 +55,14 @@ def connect(addr: str, *, tls: bool = False) -> Wire:
         raise BenchError(f"cannot connect to {addr}: {error}") from error
 
 
-def invoke_on(sock: Wire, command: Command) -> Command:
-    """Send one request and wait for its answer; requests of the peer to us are skipped."""
+def invoke_on(sock: Wire, command: Command, credentials: Credentials | None = None) -> Command:
+    """
+    Send one request and wait for its answer; requests of the peer to us are skipped.
+
+    credentials: it is signed with them.
+    """
+    if credentials is not None:
+        sign(command, credentials)
     sock.sendall(encode(command))
     while True:
         (length,) = _LENGTH.unpack(_read_exactly(sock, _LENGTH.size))
@@ -80,10 +88,10 @@ def _read_exactly(sock: Wire, size: int) -> bytes:
 
 
 def call(addr: str, code: int, ext: Ext | None = None, body: bytes = b"", *,
-         tls: bool = False) -> Command:
+         tls: bool = False, credentials: Credentials | None = None) -> Command:
     """One request on a connection of its own; raises BenchError unless the answer's code is 0."""
     with connect(addr, tls=tls) as sock:
-        answer = invoke_on(sock, request(code, ext, body))
+        answer = invoke_on(sock, request(code, ext, body), credentials)
     if answer.code:
         raise BenchError(f"{addr} answered request {code} with {answer.code}: {answer.remark}")
     return answer
@@ -91,17 +99,22 @@ def call(addr: str, code: int, ext: Ext | None = None, body: bytes = b"", *,
 
 @dataclass(frozen=True)
 class Target:
-    """One broker and how many queues it has for the topic; tls: it is reached by TLS."""
+    """
+    One broker and how many queues it has for the topic; tls: it is reached by TLS.
+
+    credentials: requests are signed with them.
+    """
 
     addr: str
     topic: str
     queue_count: int
     tls: bool = False
+    credentials: Credentials | None = None
 
 
 def find_target(
     topic: str, *, broker: str | None, namesrv: str | None, queues: int, create: bool = True,
-    tls: bool = False,
+    tls: bool = False, credentials: Credentials | None = None,
 ) -> Target:
     """
     Where to send: the broker given, or the one that the name server has the topic on.
@@ -114,18 +127,20 @@ def find_target(
         if namesrv is None:
             raise BenchError("neither a broker nor a name server was given")
         try:
-            broker, routed = asyncio.run(_locate(namesrv, topic, create))
+            broker, routed = asyncio.run(_locate(namesrv, topic, create, credentials))
         except (RocketMQError, BodyError) as error:
             raise BenchError(f"name server {namesrv}: {error}") from error
         queues = queues if create else routed
     if create:
-        create_topic(broker, topic, queues, tls=tls)
-    return Target(broker, topic, queues, tls)
+        create_topic(broker, topic, queues, tls=tls, credentials=credentials)
+    return Target(broker, topic, queues, tls, credentials)
 
 
-async def _locate(namesrv: str, topic: str, create: bool) -> tuple[str, int]:
+async def _locate(
+    namesrv: str, topic: str, create: bool, credentials: Credentials | None,
+) -> tuple[str, int]:
     """A master's address and the topic's queues there; any master for a topic yet to be made."""
-    pool = ConnectionPool()
+    pool = ConnectionPool(prepare=signer(credentials))
     try:
         names = NameServers(namesrv, pool)
         route = await names.route(topic)
@@ -154,13 +169,16 @@ def _first_master(cluster_info: bytes) -> str:
     raise ClientError("no master broker is registered")
 
 
-def create_topic(broker: str, topic: str, queues: int, *, tls: bool = False) -> None:
+def create_topic(
+    broker: str, topic: str, queues: int, *, tls: bool = False,
+    credentials: Credentials | None = None,
+) -> None:
     """UPDATE_AND_CREATE_TOPIC (17) with `queues` read and write queues."""
     call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
         "writeQueueNums": str(queues), "perm": str(PERM_READ_WRITE),
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-    }, tls=tls)
+    }, tls=tls, credentials=credentials)
 
 
 def queue_bounds(target: Target) -> list[tuple[int, int]]:
@@ -169,7 +187,8 @@ def queue_bounds(target: Target) -> list[tuple[int, int]]:
     for queue in range(target.queue_count):
         ext: Ext = {"topic": target.topic, "queueId": str(queue)}
         low, high = (
-            int((call(target.addr, code, dict(ext), tls=target.tls).ext or {})["offset"] or 0)
+            int((call(target.addr, code, dict(ext), tls=target.tls,
+                      credentials=target.credentials).ext or {})["offset"] or 0)
             for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
         )
         bounds.append((max(low, 0), max(high, 0)))
@@ -193,7 +212,7 @@ def wait_for_stored(target: Target, total: int) -> int:
     return found
 
 
-def heartbeat(sock: Wire, topic: str, *, producer: str, consumer: str | None = None,
+def heartbeat(sock: Wire, target: Target, *, producer: str, consumer: str | None = None,
               version_ms: int = 0) -> None:
     """Register this connection's client (code 34) as producer and, if given, as consumer group."""
     data: dict[str, object] = {
@@ -203,14 +222,15 @@ def heartbeat(sock: Wire, topic: str, *, producer: str, consumer: str | None = N
     if consumer:
         subscription = {
             "classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*",
-            "subVersion": version_ms, "tagsSet": [], "topic": topic,
+            "subVersion": version_ms, "tagsSet": [], "topic": target.topic,
         }
         data["consumerDataSet"] = [{
             "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "consumeType": "CONSUME_PASSIVELY",
             "groupName": consumer, "messageModel": "CLUSTERING",
             "subscriptionDataSet": [subscription], "unitMode": False,
         }]
-    answer = invoke_on(sock, request(RequestCode.HEART_BEAT, None, json.dumps(data).encode()))
+    answer = invoke_on(sock, request(RequestCode.HEART_BEAT, None, json.dumps(data).encode()),
+                       target.credentials)
     if answer.code != ResponseCode.SUCCESS:
         raise BenchError(f"heartbeat answered with {answer.code}: {answer.remark}")
 
@@ -226,7 +246,7 @@ def open_connections(
             sock = connect(target.addr, tls=target.tls)
             sockets.append(sock)
             if with_heartbeat:
-                heartbeat(sock, target.topic, producer=producer, consumer=consumer,
+                heartbeat(sock, target, producer=producer, consumer=consumer,
                           version_ms=version_ms)
             sock.setblocking(False)
     except BaseException:

@@ -1,14 +1,14 @@
 from typing import Any
 
 from mqcore.bench.engine import LoadEngine
+from mqcore.bench.templates import Template
 
 RATE_MAX: int
 
 class EndToEndLoad(LoadEngine):
     def __init__(
         self, sockets: list[Any], output_limit: int,
-        send_templates: list[tuple[bytes, dict[str, int]]],
-        pull_templates: list[tuple[bytes, dict[str, int]]], offsets: list[int],
+        send_templates: list[Template], pull_templates: list[Template], offsets: list[int],
         producer_count: int, rate: float, run_id: int,
     ) -> None: ...
     def allow(self, count: int) -> None: ...

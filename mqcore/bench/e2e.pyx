@@ -12,6 +12,7 @@ from mqcore.endian cimport load_i64, store_i64
 from mqcore.bench.engine cimport NEVER, LoadConnection, LoadEngine, epoch_ms, monotonic_ns
 from mqcore.bench.frames cimport (
     BORN_DIGITS,
+    NO_PLACE,
     OPAQUE_BASE,
     RecordView,
     RequestTemplate,
@@ -25,6 +26,7 @@ from mqcore.bench.frames cimport (
     template_load,
 )
 from mqcore.bench.histogram cimport histogram_record
+from mqcore.bench.signing cimport request_sign
 from mqcore.text cimport literal
 
 cdef enum:
@@ -91,7 +93,7 @@ cdef class EndToEndLoad(LoadEngine):
         self.pulls = <HeldPull*>calloc(self.queue_count, sizeof(HeldPull))
         if self.send_templates == NULL or self.pull_templates == NULL or self.pulls == NULL:
             raise MemoryError
-        self.kept = [frame for frame, _ in send_templates + pull_templates]
+        self.kept = send_templates + pull_templates
         for i in range(self.queue_count):
             template_load(&self.send_templates[i], send_templates[i])
             template_load(&self.pull_templates[i], pull_templates[i])
@@ -153,6 +155,8 @@ cdef class EndToEndLoad(LoadEngine):
         opaque_store(template, frame, SEND_SLOT)
         store_i64(frame + template.body_at, self.run_id)
         store_i64(frame + template.body_at + STAMP_DUE, due_ns)
+        if template.signed_as != NULL:
+            request_sign(template.signed_as, frame, NO_PLACE, 0)
         self.sequence += 1
         connection.output_end += template.size
         self.sent += 1

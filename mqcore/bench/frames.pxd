@@ -7,6 +7,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from mqcore.bench.signing cimport SignedRequest
 from mqcore.endian cimport load_i16, load_i32, load_i64, store_i32
 from mqcore.layout cimport (
     FRAME_HEADER,
@@ -36,6 +37,7 @@ cdef enum:
     OPAQUE_BASE = 1_000_000_000
     OPAQUE_DIGITS = 10
     BORN_DIGITS = 13                     # epoch ms, until the year 2286
+    LONG_DIGITS = 19                     # of the greatest i64: places in a commit
     UNIQUE_DIGITS = 8                    # the part of a UNIQ_KEY that we count up, hexadecimal
     NO_PLACE = -1
 
@@ -51,6 +53,9 @@ cdef struct RequestTemplate:
     int32_t offset_at                    # pull: the digits of queueOffset, or NO_PLACE
     int32_t offset_width
     int32_t ext_length_at                # binary header: the i32 length of the ext region
+    int32_t half_at                      # commit: LONG_DIGITS of the half message's queue offset,
+    int32_t position_at                  # and of its log position
+    const SignedRequest* signed_as       # NULL: it is not signed
 
 cdef struct Response:
     int32_t code
@@ -71,7 +76,7 @@ cdef struct RecordView:                  # what a consumer looks at in a stored 
     const uint8_t* body
     int32_t body_size
 
-cdef int template_load(RequestTemplate* target, tuple source) except -1
+cdef int template_load(RequestTemplate* target, object source) except -1
 cdef bint response_parse_slowly(
     const uint8_t* header, int32_t size, ResponseHint* hint, Response* result) noexcept nogil
 cdef int64_t response_number(

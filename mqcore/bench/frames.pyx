@@ -1,18 +1,20 @@
 """Templates of requests and the native reading of responses, for the load generator."""
 from libc.string cimport memcmp
 
+from mqcore.bench.signing cimport Signing, request_sign
 from mqcore.layout cimport FRAME_LENGTH_MAX
 from mqcore.text cimport Literal, literal
 
 PLACES = ("opaque_at", "born_at", "unique_at", "keys_at", "body_at", "offset_at", "offset_width",
-          "ext_length_at")
+          "ext_length_at", "half_at", "position_at")
 OPAQUE_FIRST = OPAQUE_BASE                # what a template has at its opaque
 
 
-cdef int template_load(RequestTemplate* target, tuple source) except -1:
-    """Fill `target` from (whole frame, places); mqcore.bench.templates finds the places."""
+cdef int template_load(RequestTemplate* target, object source) except -1:
+    """Fill `target` from a Template, which has to be kept as long; see mqcore.bench.templates."""
     cdef bytes frame = source[0]
     cdef dict places = source[1]
+    cdef Signing signing = source[2]
     unknown = set(places) - set(PLACES)
     if unknown:
         raise ValueError(f"template places {sorted(unknown)}: expected some of {PLACES}")
@@ -30,6 +32,12 @@ cdef int template_load(RequestTemplate* target, tuple source) except -1:
     target.offset_at = places.get("offset_at", NO_PLACE)
     target.offset_width = places.get("offset_width", 0)
     target.ext_length_at = places.get("ext_length_at", NO_PLACE)
+    target.half_at = places.get("half_at", NO_PLACE)
+    target.position_at = places.get("position_at", NO_PLACE)
+    if signing is not None:
+        if signing.end > len(frame):
+            raise ValueError("signing: its places lie outside of the frame")
+        target.signed_as = &signing.request
     return 0
 
 
@@ -116,6 +124,8 @@ cdef int32_t pull_render(
         digits_store(
             target + template.opaque_at + (grown if template.opaque_at > tail_at else 0),
             OPAQUE_BASE + slot, OPAQUE_DIGITS)
+    if template.signed_as != NULL:
+        request_sign(template.signed_as, target, template.offset_at, grown)
     return size
 
 
@@ -161,10 +171,11 @@ def number_in_response(bytes frame, bytes name, int64_t missing=-1) -> int:
     return response_number(&response, Literal(text=name, length=<int32_t>len(name)), missing)
 
 
-def render_pull(bytes frame, dict places, int64_t offset, int slot) -> bytes:
+def render_pull(object source, int64_t offset, int slot) -> bytes:
     """One pull made from a template; for tests."""
     cdef RequestTemplate template
-    template_load(&template, (frame, places))
-    target = bytearray(len(frame) + 20)
+    template.signed_as = NULL
+    template_load(&template, source)
+    target = bytearray(len(source[0]) + 20)
     size = pull_render(&template, target, offset, slot)
     return bytes(target[:size])

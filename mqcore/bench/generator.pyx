@@ -15,6 +15,7 @@ from libc.string cimport memchr, memcpy
 from mqcore.bench.engine cimport NEVER, LoadConnection, LoadEngine, epoch_ms, monotonic_ns
 from mqcore.bench.frames cimport (
     BORN_DIGITS,
+    LONG_DIGITS,
     NO_PLACE,
     OPAQUE_BASE,
     RequestTemplate,
@@ -26,6 +27,7 @@ from mqcore.bench.frames cimport (
     template_load,
 )
 from mqcore.bench.histogram cimport histogram_record
+from mqcore.bench.signing cimport request_sign
 from mqcore.text cimport SMALL_LETTER, Literal, is_digit, literal
 
 cdef extern from "<string.h>" nogil:
@@ -34,7 +36,6 @@ cdef extern from "<string.h>" nogil:
 cdef enum:
     OUTPUT_LIMIT_MIN = 1 << 20
     ONEWAY_SLOT = 1 << 24                 # no request in flight has it: an answer is unexpected
-    LONG_DIGITS = 19                      # of the greatest i64: places in a commit
     POSITION_DIGITS = 16                  # the end of an offset message id, hexadecimal
 
 DEPTH_MAX = 65_536
@@ -53,11 +54,10 @@ cdef class ProduceLoad(LoadEngine):
     """
     One engine for all produce loads.
 
-    templates: for each connection, one (frame, places) per queue; they are taken in turn.
+    templates: for each connection, one Template per queue; they are taken in turn.
     oneway_templates: the same frames with the one-way flag, or None for answered sends.
     rate: messages/s in open loop, 0 for closed loop.
-    commit: (frame, half_offset_at, position_at) of END_TRANSACTION with LONG_DIGITS at both places;
-    JSON answers only. None: ordinary messages.
+    commit: of END_TRANSACTION; JSON answers only. None: ordinary messages.
     """
 
     cdef SendSlots* slots
@@ -75,13 +75,10 @@ cdef class ProduceLoad(LoadEngine):
     cdef list kept                        # what the templates point into
     cdef uint8_t born_text[BORN_DIGITS]
     cdef int64_t born_ns                  # when born_text was made
-    cdef const uint8_t* commit_frame      # NULL: no transactions
-    cdef int32_t commit_size
-    cdef int32_t half_offset_at
-    cdef int32_t position_at
+    cdef RequestTemplate commit           # without bytes: no transactions
 
     def __cinit__(self, list sockets, int64_t output_limit, list templates, int depth,
-                  double rate=0.0, list oneway_templates=None, tuple commit=None):
+                  double rate=0.0, list oneway_templates=None, object commit=None):
         cdef int32_t i, slot
         if not 1 <= depth <= DEPTH_MAX:
             raise ValueError(f"depth {depth}: expected 1 to {DEPTH_MAX}")
@@ -98,14 +95,12 @@ cdef class ProduceLoad(LoadEngine):
         if self.is_oneway:
             self.oneway_templates = self._load(oneway_templates)
         if commit is not None:
-            frame, self.half_offset_at, self.position_at = commit
-            self.kept.append(frame)
-            self.commit_frame = <const uint8_t*><const char*>frame
-            self.commit_size = <int32_t>len(frame)
-            if not (0 < self.half_offset_at <= len(frame) - LONG_DIGITS
-                    and 0 < self.position_at <= len(frame) - LONG_DIGITS):
+            template_load(&self.commit, commit)
+            self.kept.append(commit)
+            if not (0 < self.commit.half_at <= self.commit.size - LONG_DIGITS
+                    and 0 < self.commit.position_at <= self.commit.size - LONG_DIGITS):
                 raise ValueError("commit: its places lie outside of the frame")
-        largest = max(len(frame) for row in templates for frame, _ in row) + self.commit_size
+        largest = max(len(template[0]) for row in templates for template in row) + self.commit.size
         self.output_limit = max(output_limit, OUTPUT_LIMIT_MIN, 2 * largest * depth)
         self.slots = <SendSlots*>calloc(self.connection_count, sizeof(SendSlots))
         if self.slots == NULL:
@@ -140,7 +135,7 @@ cdef class ProduceLoad(LoadEngine):
         for row in rows:
             for template in row:
                 template_load(&result[at], template)
-                self.kept.append(template[0])
+                self.kept.append(template)
                 at += 1
         return result
 
@@ -184,6 +179,8 @@ cdef class ProduceLoad(LoadEngine):
         hex_store(frame + template.unique_at, slots.sequence)
         if template.keys_at != NO_PLACE:
             hex_store(frame + template.keys_at, slots.sequence)
+        if template.signed_as != NULL:
+            request_sign(template.signed_as, frame, NO_PLACE, 0)
         slots.sequence += 1
         slots.next_template += 1
         if slots.next_template == self.template_count:
@@ -287,13 +284,15 @@ cdef class ProduceLoad(LoadEngine):
             digit = (end - POSITION_DIGITS)[i]
             position = position * 16 + (
                 digit - c'0' if is_digit(digit) else (digit | SMALL_LETTER) - c'a' + 10)
-        frame = self.output_room(connection, self.commit_size)
+        frame = self.output_room(connection, self.commit.size)
         if frame == NULL:
             return False
-        memcpy(frame, self.commit_frame, self.commit_size)
-        digits_store(frame + self.half_offset_at, half_offset, LONG_DIGITS)
-        digits_store(frame + self.position_at, position, LONG_DIGITS)
-        connection.output_end += self.commit_size
+        memcpy(frame, self.commit.bytes, self.commit.size)
+        digits_store(frame + self.commit.half_at, half_offset, LONG_DIGITS)
+        digits_store(frame + self.commit.position_at, position, LONG_DIGITS)
+        if self.commit.signed_as != NULL:
+            request_sign(self.commit.signed_as, frame, NO_PLACE, 0)
+        connection.output_end += self.commit.size
         return True
 
     cdef void on_response(
@@ -306,7 +305,7 @@ cdef class ProduceLoad(LoadEngine):
         if response.code == 0:
             histogram_record(&self.latency, now_ns - slots.since_ns[slot])
             self.counters.completed += 1
-            if self.commit_frame != NULL and not self._commit(index, response):
+            if self.commit.bytes != NULL and not self._commit(index, response):
                 self.counters.errors += 1
         else:
             self.count_error(response)

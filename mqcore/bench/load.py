@@ -178,7 +178,7 @@ def produce(target: Target, options: ProduceOptions) -> Report:
             [send_template(target.topic, queue, body, keys=options.keys, tags=options.tags,
                            oneway=oneway, codec=options.codec,
                            transactional=options.transactional or options.undecided,
-                           delay_level=options.delay_level)
+                           delay_level=options.delay_level, credentials=target.credentials)
              for queue in range(target.queue_count)]
             for _ in range(options.connections)
         ]
@@ -193,7 +193,7 @@ def produce(target: Target, options: ProduceOptions) -> Report:
         sockets, OUTPUT_LIMIT_BYTES, rows(False),
         max(options.depth, OPEN_LOOP_DEPTH) if options.rate else options.depth, options.rate,
         rows(True) if options.oneway else None,
-        commit_template() if options.transactional else None,
+        commit_template(credentials=target.credentials) if options.transactional else None,
     )
     try:
         report = _measure_produce(engine, options)
@@ -279,7 +279,8 @@ def consume(target: Target, options: ConsumeOptions) -> Report:
     version_ms = int(time.time() * 1000)
     templates = [
         pull_template(target.topic, queue, group=options.group, batch=options.batch,
-                      version_ms=version_ms, codec=options.codec)
+                      version_ms=version_ms, codec=options.codec,
+                      credentials=target.credentials)
         for queue in range(target.queue_count)
     ]
     slices = cut_slices(bounds, options.batch, options.connections * options.depth)
@@ -332,10 +333,12 @@ def end_to_end(target: Target, options: EndToEndOptions) -> Report:
     body = make_body(options.size)
     version_ms = int(time.time() * 1000)
     queues = range(target.queue_count)
-    sends = [send_template(target.topic, queue, body, codec=options.codec) for queue in queues]
+    sends = [send_template(target.topic, queue, body, codec=options.codec,
+                           credentials=target.credentials) for queue in queues]
     pulls = [
         pull_template(target.topic, queue, group=options.group, batch=options.batch,
-                      suspend_ms=options.suspend_ms, version_ms=version_ms, codec=options.codec)
+                      suspend_ms=options.suspend_ms, version_ms=version_ms, codec=options.codec,
+                      credentials=target.credentials)
         for queue in queues
     ]
     offsets = [high for _, high in queue_bounds(target)]

@@ -2,13 +2,18 @@
 The request frames of the load generator, with the places that it changes from message to message.
 
 A frame is encoded once by mqcore.wire with values that occur nowhere else in it; a place is where
-such a value stands. The native engines then copy the frame and write over the places.
+such a value stands. The native engines then copy the frame, write over the places, and sign it.
 """
 from __future__ import annotations
 
 import secrets
 import struct
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from mqcore.bench.signing import Signing
+from mqcore.client import Credentials
+from mqcore.client.core.signature import SIGNATURE, named, signed_text
 from mqcore.wire.codes import FLAG_ONEWAY, RequestCode
 from mqcore.wire.command import Codec, Command, encode
 
@@ -21,7 +26,20 @@ PULL_SUSPEND = 0x2                  # sysFlag bits (remoting.md 4.2.1)
 FLAG_SUBSCRIPTION = 0x4
 BODY_STAMP_SIZE = 16                # e2e: run id i64, due time i64
 
-Template = tuple[bytes, dict[str, int]]
+HALF_OFFSET, POSITION = "1" * 19, "2" * 19          # of a commit
+SIGNED = "SIGNATURE+" * 2 + "of/28ch="
+
+# What stands at the places that change from request to request and are signed, beside the body.
+_VALUES = {"born_at": BORN_MS, "unique_at": UNIQUE, "keys_at": KEYS, "offset_at": OFFSET,
+           "half_at": HALF_OFFSET, "position_at": POSITION}
+
+
+class Template(NamedTuple):
+    """A whole frame, where what changes stands in it, and how it is signed; None: it is not."""
+
+    frame: bytes
+    places: dict[str, int]
+    signing: Signing | None = None
 
 
 def _place(frame: bytes, value: bytes) -> int:
@@ -36,11 +54,35 @@ def _opaque_place(frame: bytes, codec: Codec) -> int:
     return _place(frame, str(OPAQUE).encode() if codec == Codec.JSON else struct.pack(">i", OPAQUE))
 
 
+def _template(
+    command: Command, changing: Sequence[str], credentials: Credentials | None,
+) -> Template:
+    """changing: names of the places that change."""
+    values = {name: _VALUES[name].encode() for name in changing}
+    if credentials is not None:
+        fields = named(command.ext, credentials)
+        text = signed_text(fields)
+        command.ext = {**fields, SIGNATURE: SIGNED}
+    frame = encode(command)
+    head = frame[:len(frame) - len(command.body)]
+    places = {name: _place(head, value) for name, value in values.items()}
+    places["opaque_at"] = _opaque_place(head, command.codec)
+    if credentials is None:
+        return Template(frame, places)
+    parts, done = [], 0
+    for at, name in sorted((_place(text, values[name]), name) for name in values):
+        parts.append((text[done:at], places[name], len(values[name])))
+        done = at + len(values[name])
+    parts.append((text[done:], len(head), len(command.body)))
+    return Template(frame, places, Signing(
+        credentials.secret_key.encode(), parts, _place(head, SIGNED.encode())))
+
+
 def send_template(
     topic: str, queue_id: int, body: bytes, *, group: str = "mqcore_bench",
     tags: str | None = "TagA", keys: bool = False, oneway: bool = False,
     codec: Codec = Codec.JSON, wait: bool = True, default_queues: int = 4,
-    transactional: bool = False, delay_level: int = 0,
+    transactional: bool = False, delay_level: int = 0, credentials: Credentials | None = None,
 ) -> Template:
     """
     A SEND_MESSAGE_V2 like a Java producer's (remoting.md 4.1.2) for one queue.
@@ -64,33 +106,28 @@ def send_template(
         "f": "4" if transactional else "0", "g": BORN_MS, "h": "0", "i": "\x02".join(properties),
         "j": "0", "k": "false", "m": "false",
     }
-    frame = encode(Command(
+    made = _template(Command(
         code=RequestCode.SEND_MESSAGE_V2, opaque=OPAQUE, flag=FLAG_ONEWAY if oneway else 0,
-        ext=ext, body=body, codec=codec))
-    head = frame[:len(frame) - len(body)]
-    places = {
-        "opaque_at": _opaque_place(head, codec), "born_at": _place(head, BORN_MS.encode()),
-        "unique_at": _place(head, UNIQUE.encode()), "body_at": len(head) if body else -1,
-    }
-    if keys:
-        places["keys_at"] = _place(head, KEYS.encode())
-    return frame, places
+        ext=ext, body=body, codec=codec),
+        ("born_at", "unique_at", *["keys_at"] * keys), credentials)
+    made.places["body_at"] = len(made.frame) - len(body) if body else -1
+    return made
 
 
-def commit_template(group: str = "mqcore_bench") -> tuple[bytes, int, int]:
-    """END_TRANSACTION (37, one-way), and where its queue offset and its log position stand."""
-    half_offset, position = "1" * 19, "2" * 19
-    frame = encode(Command(
+def commit_template(
+    group: str = "mqcore_bench", credentials: Credentials | None = None,
+) -> Template:
+    """END_TRANSACTION (37, one-way) of a half message."""
+    return _template(Command(
         code=RequestCode.END_TRANSACTION, opaque=OPAQUE, flag=FLAG_ONEWAY, ext={
-            "producerGroup": group, "tranStateTableOffset": half_offset,
-            "commitLogOffset": position, "commitOrRollback": "8", "fromTransactionCheck": "false",
-            "msgId": UNIQUE}))
-    return frame, _place(frame, half_offset.encode()), _place(frame, position.encode())
+            "producerGroup": group, "tranStateTableOffset": HALF_OFFSET,
+            "commitLogOffset": POSITION, "commitOrRollback": "8", "fromTransactionCheck": "false",
+            "msgId": UNIQUE}), ("half_at", "position_at"), credentials)
 
 
 def pull_template(
     topic: str, queue_id: int, *, group: str, batch: int, suspend_ms: int = 0, version_ms: int = 0,
-    codec: Codec = Codec.JSON,
+    codec: Codec = Codec.JSON, credentials: Credentials | None = None,
 ) -> Template:
     """
     A PULL_MESSAGE (remoting.md 4.2.1) with its subscription in it: it needs no heartbeat.
@@ -104,11 +141,10 @@ def pull_template(
         "subVersion": str(version_ms), "subscription": "*", "suspendTimeoutMillis": str(suspend_ms),
         "sysFlag": str(flags), "topic": topic,
     }
-    frame = encode(Command(code=RequestCode.PULL_MESSAGE, opaque=OPAQUE, ext=ext, codec=codec))
-    places = {
-        "opaque_at": _opaque_place(frame, codec), "offset_at": _place(frame, OFFSET.encode()),
-        "offset_width": len(OFFSET),
-    }
+    made = _template(
+        Command(code=RequestCode.PULL_MESSAGE, opaque=OPAQUE, ext=ext, codec=codec),
+        ("offset_at",), credentials)
+    made.places["offset_width"] = len(OFFSET)
     if codec == Codec.ROCKETMQ:
-        places["ext_length_at"] = 8 + 17            # words, fixed part, no remark
-    return frame, places
+        made.places["ext_length_at"] = 8 + 17       # words, fixed part, no remark
+    return made

@@ -15,6 +15,23 @@ cdef enum:                             # of OpenSSL
 cdef const char* SUITES = b"TLS_AES_128_GCM_SHA256"
 
 
+cdef void* common = NULL               # what all sockets of the process are made with
+
+
+cdef void* common_context(const TlsLibrary* library) except NULL:
+    global common
+    if common == NULL:
+        common = library.SSL_CTX_new(library.TLS_client_method())
+        if common == NULL:
+            raise MemoryError
+        library.SSL_CTX_set_ciphersuites(common, SUITES)
+        library.SSL_CTX_ctrl(common, CTRL_MODE,
+                             MODE_PARTIAL_WRITE | MODE_MOVING_BUFFER | MODE_RELEASE_BUFFERS, NULL)
+        library.SSL_CTX_ctrl(common, CTRL_READ_AHEAD, 1, NULL)
+    library.SSL_CTX_up_ref(common)
+    return common
+
+
 cdef class TlsSocket:
     """
     TLS 1.3 with AES-128-GCM over a connected TCP socket, which it takes over.
@@ -27,13 +44,7 @@ cdef class TlsSocket:
         cdef int done
         self.library = library
         self.plain = plain
-        self.context = library.SSL_CTX_new(library.TLS_client_method())
-        if self.context == NULL:
-            raise MemoryError
-        library.SSL_CTX_set_ciphersuites(self.context, SUITES)
-        library.SSL_CTX_ctrl(self.context, CTRL_MODE,
-                             MODE_PARTIAL_WRITE | MODE_MOVING_BUFFER | MODE_RELEASE_BUFFERS, NULL)
-        library.SSL_CTX_ctrl(self.context, CTRL_READ_AHEAD, 1, NULL)
+        self.context = common_context(library)
         self.ssl = library.SSL_new(self.context)
         if self.ssl == NULL:
             raise MemoryError

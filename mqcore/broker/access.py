@@ -4,13 +4,13 @@ requests that the serving processes have not decided (mqcore/net/remoting/access
 """
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator
 
 from mqcore.acl import needs
 from mqcore.acl.audit import Audit
 from mqcore.acl.documents import AclFileError
-from mqcore.acl.folder import AclFolder, Stamp
+from mqcore.acl.followed import FollowedRules, NotTaken
+from mqcore.acl.kept import KeptFiles
 from mqcore.acl.rules import EXCEPTION, PUB, SUB, Account, Refusal, Rules, may
 from mqcore.broker.ports import StoreReader, Tables
 from mqcore.broker.request import Answer, Request, remote_address
@@ -22,94 +22,54 @@ from mqcore.wire.numbers import I64_MAX, I64_MIN, whole_number
 from mqcore.wire.properties import REAL_TOPIC
 from mqcore.wire.records import RecordError, decode_record
 
-LOOK_MS = 1_000                    # how often files are looked at
-
-_log = logging.getLogger("mqcore.access")
-
 
 class AccessControl:
     """on: whether the run has access control; rules: those in force."""
 
-    def __init__(self, settings: Settings, tables: Tables, store: StoreReader) -> None:
+    def __init__(self, settings: Settings, tables: Tables, store: StoreReader,
+                 kept: KeptFiles | None) -> None:
+        """kept: where the rules in force are kept for a successor."""
         self.on = settings.acl.enable
-        self.folder = AclFolder(settings.acl_folder)
+        self.files = FollowedRules(settings.acl_folder, self._publish, kept=kept,
+                                   stock_permissions=settings.acl.stock_permissions)
         self.audit = Audit(settings.acl.audit, settings.acl.audit_lines_per_second)
         self.rules = Rules([])
         self.refused = 0
         self.change_count = 0              # of changes by request
-        self._stock = settings.acl.stock_permissions
         self._tables = tables
         self._store = store
-        self._stamp: Stamp = ()
-        self._next_look_ms = 0
-        self._trouble = ""
 
     # -- the rules ----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """For the start. Raises AclFileError, TablesFull, OSError."""
-        if not self.on:
-            return
-        self._stamp = self.folder.stamp()
-        self.take(self.read())
-        if not self.rules.accounts and not self.rules.white:
-            _log.warning("no account in %s: every request is refused; mqcore acl init writes a "
-                         "first file", self.folder.home)
-
-    def read(self) -> Rules:
-        """What the files say now. Raises AclFileError, OSError."""
-        return self.folder.read(stock_permissions=self._stock)
-
-    def take(self, rules: Rules) -> None:
-        """From the next request on. Raises TablesFull, and those before stay."""
-        self._tables.publish_access(rules)
-        self.rules = rules
+        """For the start. Raises AclFileError, NotTaken, OSError."""
+        if self.on:
+            self.files.load()
 
     def look(self, now_ms: int, saving: Saving) -> None:
         """Read the files anew if one has changed, beside the requests; bad ones change nothing."""
-        if not self.on or now_ms < self._next_look_ms <= now_ms + LOOK_MS:
+        if not self.on or not self.files.has_changed(now_ms):
             return
-        self._next_look_ms = now_ms + LOOK_MS
-        try:
-            stamp = self.folder.stamp()
-        except (OSError, AclFileError) as error:
-            self._say(str(error))
-            return
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
         found: list[Rules | AclFileError] = []
 
         def steps() -> Iterator[None]:
             try:
-                found.append(self.read())
+                found.append(self.files.read())
             except AclFileError as error:
                 found.append(error)
             yield
 
         def done(error: OSError | None) -> None:
-            self._read(error if error is not None else found[0])
+            self.files.found(error if error is not None else found[0])
 
         saving.save("access rules", steps, done)
 
-    def _read(self, found: Rules | AclFileError | OSError) -> None:
-        if isinstance(found, Rules):
-            try:
-                self.take(found)
-            except TablesFull as error:
-                self._say(str(error))
-                return
-            self._trouble = ""
-            _log.info("access rules were read again: %d accounts in %d files", len(found.accounts),
-                      len(found.files))
-            return
-        self._say(str(found))
-
-    def _say(self, trouble: str) -> None:
-        """Once for each trouble: the rules before it stay in force."""
-        if trouble != self._trouble:
-            self._trouble = trouble
-            _log.error("access rules stay as they were: %s", trouble)
+    def _publish(self, rules: Rules) -> None:
+        try:
+            self._tables.publish_access(rules)
+        except TablesFull as error:
+            raise NotTaken(str(error)) from error
+        self.rules = rules
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -120,7 +80,7 @@ class AccessControl:
             return self._refuse(request, Refusal(
                 "a header that cannot be checked",
                 f"{EXCEPTION}a request of more than 393216 bytes needs a plain header"))
-        found = self.rules.identify(command.ext or {}, command.body, host)
+        found = yield from self.rules.identify(command.ext or {}, command.body, host)
         if isinstance(found, Refusal):
             return self._refuse(request, found)
         if found is None:
@@ -160,6 +120,19 @@ class AccessControl:
         if request.account is None:
             return None
         return self.may(request, decode_record(record).topic, SUB)
+
+    def sees(self, request: Request, record: bytes) -> bool:
+        """Whether a message is shown to who asks for several; those that are not are left out."""
+        account = request.account
+        return not isinstance(account, Account) or self.rules.stock_permissions or may(
+            account, decode_record(record).topic, SUB)
+
+    def may_be_asked(self, account: str, topic: str) -> bool:
+        """Whether a producer may be shown a half message; account: its access key, or ""."""
+        if not self.on or not account or self.rules.stock_permissions:
+            return True
+        found = self.rules.accounts.get(account)
+        return found is not None and may(found, topic, PUB)
 
     def _half_topic(self, request: Request) -> needs.Needs:
         """The topic that the end of a transaction publishes to."""

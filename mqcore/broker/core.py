@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqcore.acl.kept import KeptFiles
 from mqcore.broker.access import AccessControl
 from mqcore.broker.clock import not_ahead
 from mqcore.broker.ports import (
@@ -31,6 +32,8 @@ from mqcore.broker.tables.groups import GroupTable
 from mqcore.broker.tables.light_queues import LightGroupTable, LightTopicTable, offset_table
 from mqcore.broker.tables.locks import LockTable
 from mqcore.broker.tables.offsets import OffsetTable
+from mqcore.broker.tables.own_commits import FILE_NAME as OWN_COMMITS
+from mqcore.broker.tables.own_commits import OwnCommits
 from mqcore.broker.tables.statistics import Statistics
 from mqcore.broker.tables.topics import TopicTable
 from mqcore.turns import Job, finished
@@ -52,6 +55,7 @@ class Ports:
     pulls: Pulls
     background: Background = field(default_factory=AtOnce)
     wall_ahead_ms: Callable[[], int] = not_ahead     # of the times that the rules are given
+    kept_access: KeptFiles | None = None             # access files for a successor
 
 
 @dataclass(slots=True)
@@ -68,6 +72,7 @@ class Core:
     changes: ChangedSettings           # of the settings, by request
     saving: Saving
     access: AccessControl
+    own_commits: OwnCommits            # of a slave
     spawn: Callable[[Job], object] = finished        # takes work that has pauses
     statistics: Statistics = field(default_factory=Statistics)
     started_ms: int = 0
@@ -80,7 +85,7 @@ class Core:
         tables = ports.tables
         light = settings.store.light_queues_enable
         filters = FilterTable(settings.broker, folder / "consumerFilter.json", tables)
-        return cls(
+        core = cls(
             settings=settings,
             ports=ports,
             topics=(LightTopicTable if light else TopicTable)(
@@ -101,8 +106,11 @@ class Core:
             calls=ClientCalls(ports.connections),
             changes=changes,
             saving=Saving(ports.background),
-            access=AccessControl(settings, tables, ports.store),
+            access=AccessControl(settings, tables, ports.store, ports.kept_access),
+            own_commits=OwnCommits(folder / OWN_COMMITS),
         )
+        core.topics.follows = core.groups.follows = settings.is_slave
+        return core
 
     def wall_ms(self, now_ms: int) -> int:
         """What the wall clock shows at `now_ms`: for what others compare with theirs."""

@@ -37,7 +37,9 @@ from mqcore.broker.requests import offset as offset_requests
 from mqcore.broker.requests import query as query_requests
 from mqcore.broker.requests import queue as queue_requests
 from mqcore.broker.requests import relay as relay_requests
+from mqcore.broker.requests import replication as replication_requests
 from mqcore.broker.requests import reset as reset_requests
+from mqcore.broker.requests import slave as slave_requests
 from mqcore.broker.requests import statistics as statistics_requests
 from mqcore.broker.requests import topic as topic_requests
 from mqcore.broker.requests import transaction as transaction_requests
@@ -131,6 +133,7 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome | OutcomeJob]] = {
     RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access_requests.versions,
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access_requests.update_white,
     RequestCode.VIEW_BROKER_STATS_DATA: statistics_requests.view_statistics,
+    RequestCode.GET_REPLICATION: replication_requests.replication,
 }
 
 
@@ -197,9 +200,16 @@ class Broker:
         core.topics.make_texts()
         core.groups.make_texts()
         core.offsets.load()
-        beyond = core.offsets.cut(core.ports.queues.all())
+        # what a slave has of offsets may be ahead of what it has of the log; one that may be
+        # elected does not wait for its master's table, which says the same
+        waits = core.settings.is_slave and not core.settings.follows
+        beyond = 0 if waits else core.offsets.cut(core.ports.queues.all())
         if beyond:
             _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
+        if core.settings.is_slave:
+            core.own_commits.load()
+        else:
+            core.own_commits.forget()
         core.filters.load(now_ms)
         finished(statistics_requests.take_sample(core, now_ms))
         core.calls.restart(now_ms)
@@ -207,6 +217,42 @@ class Broker:
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
         self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
         self._next_protect_ms = now_ms + PROTECT_INTERVAL_MS
+
+    def lead(self, settings: Settings, known_to: int, now_ms: int) -> None:
+        """
+        This broker was a slave, and is the master from now on: its log has all that it will have of
+        the former one, and so have its queues. known_to: log position up to which the former one's
+        topics are here; those of later messages are made again.
+        """
+        core = self.core
+        core.reconfigure(settings, core.config_version)
+        for table in (core.topics, core.groups):
+            table.lead(now_ms)
+        queues = core.ports.queues.all()
+        try:
+            made = core.topics.rebuild(
+                (queue for queue in queues if self._is_behind(queue, known_to)), now_ms)
+        except TablesFull as error:
+            _log.error("topics of the former master's last messages are not known: %s", error)
+        else:
+            if made:
+                _log.warning("%d topics that the former master made last are made again from their "
+                             "queues: %.500s", len(made), ", ".join(made))
+        beyond = core.offsets.cut(queues)
+        if beyond:
+            _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
+        try:
+            core.own_commits.forget()
+        except OSError as error:         # the next start as a slave finds them once more
+            _log.warning("offsets that were committed to this slave cannot be removed: %s", error)
+
+    def _is_behind(self, queue: tuple[str, int, int], position: int) -> bool:
+        """Whether a queue of no known topic has a message that lies behind a log position."""
+        topic, queue_id, end = queue
+        if self.core.topics.get(topic) is not None:
+            return False
+        entry = self.core.ports.store.entry(topic, queue_id, end - 1)
+        return entry is not None and entry.position >= position
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: changed tables, offsets, clients that fell silent."""
@@ -270,7 +316,8 @@ class Broker:
         """
         core = self.core
         core.saving.end()
-        errors = self._persist((core.topics, core.groups, core.filters, core.offsets))
+        errors = self._persist((core.topics, core.groups, core.filters, core.offsets,
+                                core.own_commits))
         if errors:
             raise errors[0]
 
@@ -334,6 +381,10 @@ class Broker:
         code = request.command.code
         if code in PULL_CODES and request.fast_port:       # broker.md 1.1
             return _not_supported(code)
+        if self.core.settings.is_slave:
+            refusal = slave_requests.refusal(self.core, code)
+            if refusal is not None:
+                return refusal
         try:
             for group in groups_of_header(request.command):
                 check_group(group, self.core.groups.has(group))
@@ -449,6 +500,9 @@ class Broker:
         """Bring changed offsets to the disk, beside the requests."""
         if self.core.offsets.dirty:
             self.core.saving.save("offsets", lambda: self.core.offsets.files.begin(now_ms),
+                                  partial(self._on_saved, now_ms))
+        if self.core.own_commits.dirty:
+            self.core.saving.save("own offsets", self.core.own_commits.begin,
                                   partial(self._on_saved, now_ms))
 
     def _on_table(self, now_ms: int, error: OSError | None) -> None:

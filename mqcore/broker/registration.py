@@ -49,7 +49,7 @@ def build(
             "topicConfigTable": {topic.name: topic for topic in topics}}})
     ext: dict[str, str | None] = {
         **identity(settings),
-        "haServerAddr": f"{broker.advertised_ip}:{broker.listen_port + 1}",
+        "haServerAddr": settings.ha_addr,
         "compressed": "false",
         "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
     }
@@ -62,5 +62,5 @@ def identity(settings: Settings) -> dict[str, str | None]:
         "brokerName": settings.broker.name,
         "brokerAddr": settings.advertised_addr,
         "clusterName": settings.broker.cluster,
-        "brokerId": str(settings.broker.id),
+        "brokerId": str(settings.broker_id),
     }

@@ -20,7 +20,7 @@ from mqcore.wire.codes import LanguageCode
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 URL_SCHEME = "rocketmq://"
-_URL_OPTIONS = ("tls", "ca", "instance_name", "unit_name")
+_URL_OPTIONS = ("tls", "ca", "crl", "instance_name", "unit_name")
 _TLS_WORDS = ("verify", "insecure", "off")
 
 
@@ -199,12 +199,12 @@ def _url_options(url: str) -> dict[str, Any]:
     for name in ("instance_name", "unit_name"):
         if name in given:
             options[name] = given[name]
-    if "tls" in given or "ca" in given:
-        options["tls"] = _tls_of(given.get("tls", "verify"), given.get("ca"))
+    if not given.keys().isdisjoint(("tls", "ca", "crl")):
+        options["tls"] = _tls_of(given.get("tls", "verify"), given.get("ca"), given.get("crl"))
     return options
 
 
-def _tls_of(word: str, authority: str | None) -> bool | ssl.SSLContext:
+def _tls_of(word: str, authority: str | None, revoked: str | None) -> bool | ssl.SSLContext:
     if word not in _TLS_WORDS:
         raise ConfigError(f"namesrv: tls={word!r}: expected one of {', '.join(_TLS_WORDS)}")
     if word == "off":
@@ -213,7 +213,23 @@ def _tls_of(word: str, authority: str | None) -> bool | ssl.SSLContext:
         context = ssl.create_default_context(cafile=authority)
     except OSError as error:
         raise ConfigError(f"namesrv: ca={authority!r}: {error}") from error
+    if revoked is not None:
+        _load_revoked(context, revoked)
     if word == "insecure":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _load_revoked(context: ssl.SSLContext, file: str) -> None:
+    """Revocation lists; certificates among them would be trusted."""
+    alone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        alone.load_verify_locations(file)
+        context.load_verify_locations(file)
+    except OSError as error:
+        raise ConfigError(f"namesrv: crl={file!r}: {error}") from error
+    found = alone.cert_store_stats()
+    if not found["crl"] or found["x509"]:
+        raise ConfigError(f"namesrv: crl={file!r}: expected revocation lists alone, in PEM")
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

@@ -37,6 +37,14 @@ LostHandler = Callable[[str, Exception | None], None]
 log: Final = logging.getLogger("mqcore.client")
 
 
+def cannot_connect(address: str, error: Exception) -> ConnectError:
+    """What a connection that could not be made fails with."""
+    why = repr(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"its certificate is not believed: {error.verify_message}"
+    return ConnectError(f"cannot connect to {address}: {why}", broker=address)
+
+
 class Call(Waiter):
     """One request whose answer somebody awaits."""
 
@@ -97,8 +105,7 @@ class Connection(asyncio.BufferedProtocol):
                     lambda: cls(address, on_request, on_lost), host, port, ssl=tls,
                 )
         except (OSError, TimeoutError, ValueError) as error:    # the last: no name of a host
-            raise ConnectError(f"cannot connect to {address}: {error!r}",
-                               broker=address) from error
+            raise cannot_connect(address, error) from error
         return connection
 
     @property

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from mqcore.client.core.namespace import unwrap, wrap
 from mqcore.client.core.signature import sign
 from mqcore.client.errors import (
     CODE_NO_NAME_SERVER,
+    ConnectError,
     NoRouteError,
     RocketMQError,
     broker_error,
@@ -29,6 +31,7 @@ from mqcore.wire.command import Command
 
 FIRST_HEARTBEAT_S = 1.0
 DISCOVERY_INTERVAL_S = 120.0
+DOUBT_FIRST_S = 1.0
 
 log: Final = logging.getLogger("mqcore.client")
 
@@ -68,6 +71,8 @@ class ClientInstance:
         self.routes.on_change(self._on_route)
         self.client_id: str = ""
         self.running: bool = False
+        self._doubt_at = -2 * config.route_interval      # the next look at routes that are doubted
+        self._doubt_s = 0.0                              # from the one before
 
     async def start(self) -> None:
         """Make the client id and start the timers.
@@ -182,6 +187,22 @@ class ClientInstance:
                 await self.routes.refresh(topic)
             except RocketMQError as error:
                 log.warning("refreshing the route of %s failed: %s", topic, error)
+
+    def doubt_routes(self, error: RocketMQError) -> None:
+        """
+        After a call that failed: where nobody answers, or who does takes no messages, another one
+        may lead by now. Routes are asked for at once, then after a second of doubt, two, four.
+        """
+        if not isinstance(error, ConnectError) and error.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+            return
+        now = time.monotonic()
+        if now < self._doubt_at or not self.running:
+            return
+        interval = self.config.route_interval
+        fresh = now - self._doubt_at > interval
+        self._doubt_s = min(DOUBT_FIRST_S if fresh else 2 * self._doubt_s, interval)
+        self._doubt_at = now + self._doubt_s
+        self.spawn(self.refresh_routes())
 
     def broker_addresses(self) -> list[str]:
         """Every broker that this client talks to."""

@@ -11,9 +11,10 @@ from mqcore.client.connection import (
     Connection,
     LostHandler,
     RequestHandler,
+    cannot_connect,
 )
 from mqcore.client.core.options import split_address
-from mqcore.client.errors import ClientError, ClosedError, ConnectError, RequestTimeout
+from mqcore.client.errors import ClientError, ClosedError, RequestTimeout
 from mqcore.wire.codes import LanguageCode, RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.command import request as make_request
@@ -113,8 +114,7 @@ class ConnectionPool:
                 _, protocol = await asyncio.get_running_loop().create_connection(
                     make, host, port, ssl=self._context(address))
         except (OSError, TimeoutError, ValueError) as error:
-            raise ConnectError(f"cannot connect to {address}: {error!r}",
-                               broker=address) from error
+            raise cannot_connect(address, error) from error
         return protocol
 
     def _context(self, address: str) -> ssl.SSLContext | None:

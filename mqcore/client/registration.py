@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,8 +36,18 @@ class RegisterResult:
 class Registration:
     """Keeps one connection to each name server: its end is how they notice ours."""
 
-    def __init__(self, pool: ConnectionPool | None = None) -> None:
+    def __init__(self, pool: ConnectionPool | None = None,
+                 sign: Callable[[str, Command], None] | None = None) -> None:
+        """sign: signs a request to an address, last of all changes to it."""
         self._pool = pool or ConnectionPool()
+        self._sign = sign
+
+    def _request(self, address: str, code: RequestCode, ext: Ext, body: bytes = b"", *,
+                 oneway: bool = False) -> Command:
+        command = request(code, ext, body, oneway=oneway)
+        if self._sign is not None:
+            self._sign(address, command)
+        return command
 
     async def register(
         self, name_servers: Sequence[str], ext: Ext, body: bytes, *, oneway: bool = False,
@@ -51,7 +61,8 @@ class Registration:
         results: list[RegisterResult] = []
 
         async def one(address: str) -> None:
-            command = request(RequestCode.REGISTER_BROKER, ext, body, oneway=oneway)
+            command = self._request(address, RequestCode.REGISTER_BROKER, ext, body,
+                                    oneway=oneway)
             try:
                 if oneway:
                     await self._pool.send_oneway(address, command, timeout=timeout)
@@ -75,7 +86,7 @@ class Registration:
         body = fastjson.dumps(version.as_json())
 
         async def one(address: str) -> bool:
-            command = request(RequestCode.QUERY_DATA_VERSION, identity, body)
+            command = self._request(address, RequestCode.QUERY_DATA_VERSION, identity, body)
             try:
                 answer = await self._pool.invoke(address, command, timeout=timeout)
                 if answer.code != ResponseCode.SUCCESS or not answer.body:
@@ -96,7 +107,7 @@ class Registration:
         async def one(address: str) -> None:
             try:
                 answer = await self._pool.invoke(
-                    address, request(RequestCode.UNREGISTER_BROKER, identity),
+                    address, self._request(address, RequestCode.UNREGISTER_BROKER, identity),
                     timeout=timeout,
                 )
                 if answer.code != ResponseCode.SUCCESS:

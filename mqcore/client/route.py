@@ -82,6 +82,10 @@ class Routes:
     def topics(self) -> list[str]:
         return list(self._routes)
 
+    def knows(self, topic: str) -> bool:
+        """Whether there is a route of it, of which nobody may take messages."""
+        return topic in self._routes
+
     async def refresh(self, topic: str, *, timeout: float = 3.0) -> bool:
         """Ask for a topic again; an unknown one keeps what was known. Returns whether it changed.
 

@@ -399,6 +399,7 @@ class Sender:
         if sending.is_ended:
             return
         sending.chosen = None
+        self.instance.doubt_routes(error)
         if self.hooks.all:
             self.hooks.after_send(sending, None, error)
         if self._faults is not None and sending.sent_to is not None:
@@ -543,7 +544,7 @@ class Sender:
 
     async def _learn_route(self, topic: str) -> None:
         routes = self._routes
-        if routes.known_queues(topic):      # a broker without a master: look again
+        if routes.knows(topic):             # without a master for now: look again
             await routes.refresh(topic, timeout=self.config.send_timeout)
         queues = await routes.queues_to_publish(topic, timeout=self.config.send_timeout)
         for queue in queues:

@@ -164,8 +164,36 @@ static inline void mq_sha1_blocks(mq_sha1_state_t *state, const uint8_t *data, s
   mq_sha1_plain(state, data, blocks);
 }
 
+/* Values are short: the ends of what is copied overlap, and nothing is called. */
+static inline void mq_hmac_put(uint8_t *into, const uint8_t *data, size_t length) {
+  if (length > 16) {
+    memcpy(into, data, length);
+  } else if (length >= 8) {
+    uint64_t first, last;
+    memcpy(&first, data, 8);
+    memcpy(&last, data + length - 8, 8);
+    memcpy(into, &first, 8);
+    memcpy(into + length - 8, &last, 8);
+  } else if (length >= 4) {
+    uint32_t first, last;
+    memcpy(&first, data, 4);
+    memcpy(&last, data + length - 4, 4);
+    memcpy(into, &first, 4);
+    memcpy(into + length - 4, &last, 4);
+  } else if (length) {
+    into[0] = data[0];
+    into[length / 2] = data[length / 2];
+    into[length - 1] = data[length - 1];
+  }
+}
+
 static inline void mq_hmac_add(mq_hmac_t *hmac, const uint8_t *data, size_t length) {
   hmac->length += length;
+  if (hmac->used + length < MQ_SHA1_BLOCK) {
+    mq_hmac_put(hmac->block + hmac->used, data, length);
+    hmac->used += (uint32_t)length;
+    return;
+  }
   if (hmac->used) {
     size_t part = MQ_SHA1_BLOCK - hmac->used;
     if (part > length) part = length;

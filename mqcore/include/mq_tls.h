@@ -12,12 +12,12 @@
   X(void *, TLS_client_method, (void)) \
   X(void *, SSL_CTX_new, (void *method)) \
   X(void, SSL_CTX_free, (void *context)) \
+  X(int, SSL_CTX_up_ref, (void *context)) \
   X(long, SSL_CTX_ctrl, (void *context, int what, long number, void *pointer)) \
   X(uint64_t, SSL_CTX_set_options, (void *context, uint64_t options)) \
   X(int, SSL_CTX_use_certificate_chain_file, (void *context, const char *file)) \
   X(int, SSL_CTX_use_PrivateKey_file, (void *context, const char *file, int kind)) \
   X(int, SSL_CTX_check_private_key, (void *context)) \
-  X(void *, SSL_CTX_get0_privatekey, (void *context)) \
   X(void *, SSL_CTX_get0_certificate, (void *context)) \
   X(void, SSL_CTX_set_default_passwd_cb, (void *context, void *function)) \
   X(void, SSL_CTX_set_default_passwd_cb_userdata, (void *context, void *with)) \
@@ -25,6 +25,10 @@
   X(void *, SSL_load_client_CA_file, (const char *file)) \
   X(void, SSL_CTX_set_client_CA_list, (void *context, void *names)) \
   X(void, SSL_CTX_set_verify, (void *context, int mode, void *function)) \
+  X(void *, SSL_CTX_get0_param, (void *context)) \
+  X(int, X509_VERIFY_PARAM_set_flags, (void *param, unsigned long flags)) \
+  X(long, SSL_get_verify_result, (const void *ssl)) \
+  X(const char *, X509_verify_cert_error_string, (long result)) \
   X(int, SSL_CTX_set_cipher_list, (void *context, const char *text)) \
   X(int, SSL_CTX_set_ciphersuites, (void *context, const char *text)) \
   X(int, SSL_CTX_set_session_id_context, (void *context, const unsigned char *, unsigned int)) \
@@ -41,6 +45,8 @@
   X(int, SSL_get_error, (const void *ssl, int result)) \
   X(int, SSL_has_pending, (const void *ssl)) \
   X(int, SSL_shutdown, (void *ssl)) \
+  X(long, SSL_ctrl, (void *ssl, int what, long number, void *pointer)) \
+  X(void, SSL_set_msg_callback, (void *ssl, void *function)) \
   X(void, ERR_clear_error, (void)) \
   X(unsigned long, ERR_peek_error, (void)) \
   X(unsigned long, ERR_peek_last_error, (void)) \
@@ -91,8 +97,6 @@ typedef struct {
 #define MQ_TLS_POINTER(result, name, parameters) result (*name) parameters;
   MQ_TLS_FUNCTIONS(MQ_TLS_POINTER)
 #undef MQ_TLS_POINTER
-  int (*pkey_bits)(const void *key); /* renamed in 3.0 */
-  int (*pkey_kind)(const void *key);
 } mq_tls_library_t;
 
 /* Fills the table from an opened library; the name of the first function that is missing, or NULL. */
@@ -102,10 +106,6 @@ static inline const char *mq_tls_find(void *handle, mq_tls_library_t *library) {
   if (!library->name) return #name;
   MQ_TLS_FUNCTIONS(MQ_TLS_FIND)
 #undef MQ_TLS_FIND
-  *(void **)&library->pkey_bits = dlsym(handle, "EVP_PKEY_get_bits");
-  *(void **)&library->pkey_kind = dlsym(handle, "EVP_PKEY_get_base_id");
-  if (!library->pkey_bits) *(void **)&library->pkey_bits = dlsym(handle, "EVP_PKEY_bits");
-  if (!library->pkey_kind) *(void **)&library->pkey_kind = dlsym(handle, "EVP_PKEY_base_id");
-  return !library->pkey_bits ? "EVP_PKEY_bits" : !library->pkey_kind ? "EVP_PKEY_base_id" : NULL;
+  return NULL;
 }
 #endif

@@ -12,11 +12,13 @@ import asyncio
 import logging
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from mqcore.tls.contexts import trouble
 from mqcore.tls.settings import TlsServerSettings
 
 HANDSHAKE_BYTE = b"\x16"
@@ -24,6 +26,9 @@ ACCEPTS_AT_ONCE = 64
 ACCEPT_PAUSE_S = 1.0               # when there is no descriptor
 BEGIN_AT_ONCE = 4
 SHUTDOWN_S = 5.0
+# that a round of the loop takes of a connection by TLS: as many records as are in them, however
+# little is in these, are worked off before others have their turn
+READ_BYTES = 4 << 10
 # of a connection with TLS, beside what waits in its buffers
 TLS_BYTES = 64 << 10
 
@@ -52,6 +57,7 @@ class Arrival:
     place: Place
     since: float
     begun: bool = False                    # a transport has its socket
+    shaken: bool = False                   # its handshake is done
 
     def close(self) -> None:
         self.socket.close()
@@ -84,9 +90,12 @@ class Accepting:
         self._shaking: dict[asyncio.Task[None], Arrival] = {}
         self._plain: set[asyncio.Task[None]] = set()
         self._beginning = False
+        self.handshakes = 0                # that were done
+        self.failures = 0
 
     def use(self, context: ssl.SSLContext | None) -> None:
         """What connections are served TLS with from now on; None: nobody is."""
+        SSLProtocol.max_size = READ_BYTES          # of all in this process
         self._context = context
 
     def listen(self, listeners: list[socket.socket]) -> None:
@@ -209,6 +218,7 @@ class Accepting:
 
     def _shaken(self, arrival: Arrival, task: asyncio.Task[None]) -> None:
         self._shaking.pop(task, None)
+        self.failures += not arrival.shaken
         if not arrival.begun:              # it had to go before its first step
             arrival.close()
 
@@ -219,9 +229,10 @@ class Accepting:
                 lambda: self._make(arrival.place), arrival.socket, ssl=self._context,
                 ssl_handshake_timeout=self._tls.handshake_ms_max / 1000,
                 ssl_shutdown_timeout=SHUTDOWN_S)
+            self.handshakes += 1
+            arrival.shaken = True
         except (OSError, ValueError) as error:
-            why = getattr(error, "reason", None) or error
-            log.info("connection %s closed: TLS failed: %s", arrival.address, why)
+            log.info("connection %s closed: TLS failed: %s", arrival.address, trouble(error))
             arrival.place.leave()
         except asyncio.CancelledError:
             arrival.place.leave()

@@ -179,11 +179,15 @@ class RouteTables:
         return True, live.version
 
     def unregister(self, who: BrokerIdentity) -> None:
-        """UNREGISTER_BROKER (104); a broker that is not known is no error."""
+        """
+        UNREGISTER_BROKER (104); a broker that is not known is no error. Its id stays with another
+        address that has it by now (stock takes it away): a slave that was promoted.
+        """
         self._live.pop(who.address, None)
         broker = self._brokers.get(who.name)
         if broker is not None:
-            broker.addresses.pop(who.broker_id, None)
+            if broker.addresses.get(who.broker_id) == who.address:
+                del broker.addresses[who.broker_id]
             names = self._names.get(who.address, set())
             if who.address not in broker.addresses.values():
                 names.discard(who.name)

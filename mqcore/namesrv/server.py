@@ -21,14 +21,17 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from mqcore.namesrv.accepting import TLS_BYTES, Accepting, Place
+from mqcore.namesrv.access import LOOK_S, AccessControl, Beside
 from mqcore.namesrv.handlers import Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.memory import Memory
 from mqcore.namesrv.routes import RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
 from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.tls.bounded import EmptyRecords
 from mqcore.tls.contexts import server_context
 from mqcore.tls.renewed import Renewed
+from mqcore.tls.settings import SERVER_FILES, TlsServerSettings
 from mqcore.turns import Job, Turns
 from mqcore.wire.codes import LENGTH_WORD_SIZE, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode, encode, response
@@ -71,8 +74,11 @@ def open_sockets(settings: NamesrvSettings) -> list[socket.socket]:
 class NameServer:
     """The tables and the open connections of one name server."""
 
-    def __init__(self, settings: NamesrvSettings, now_ms: Callable[[], int] = _now_ms) -> None:
-        """Loads the key-value and runtime files; raises ValueError or OSError when it cannot."""
+    def __init__(self, settings: NamesrvSettings, now_ms: Callable[[], int] = _now_ms,
+                 beside: Beside | None = None) -> None:
+        """
+        Loads the key-value, runtime and access files; raises ValueError or OSError when it cannot.
+        """
         self.settings = settings
         self.now_ms = now_ms
         self.routes = RouteTables(
@@ -84,6 +90,7 @@ class NameServer:
             value_bytes_max=settings.kv_value_bytes_max, bytes_max=settings.kv_bytes_max,
         )
         self.handlers = Handlers(self.routes, key_values, RuntimeConfig(settings))
+        self.access = AccessControl(settings.acl, beside)
         self.connections: dict[int, Connection] = {}
         self.memory = Memory(settings.connection_memory_bytes)
         self.secure_count = 0            # connections with TLS
@@ -151,9 +158,18 @@ class NameServer:
                         self.settings.address_connection_count or ANY_NUMBER)
             self._refused_count = 0
 
-    def answer(self, request: Command, connection: int) -> Generator[None, None, Command]:
-        """The response to a request; our own mistakes are logged and answered with code 1."""
+    def answer(
+        self, request: Command, connection: int, remote: str
+    ) -> Generator[None, None, Command]:
+        """
+        The response to a request of `remote` (host:port); our own mistakes are logged and answered
+        with code 1.
+        """
         try:
+            if self.access.on:
+                refusal = yield from self.access.judge(request, remote)
+                if refusal is not None:
+                    return refusal
             outcome = self.handlers.begin(request, connection, self.now_ms())
             return (yield from outcome) if isinstance(outcome, Generator) else outcome
         except Exception as error:      # the connection boundary: one peer's request, one answer
@@ -188,6 +204,8 @@ class Connection(asyncio.Protocol):
         self._server.connections[self.number] = self
 
     def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, EmptyRecords):
+            log.info("connection %s closed: %s", self._peer, error)
         self._transport = None
         self._server.secure_count -= self._secure
         self._server.connections.pop(self.number, None)
@@ -299,7 +317,7 @@ class Connection(asyncio.Protocol):
             return None
         if request.is_response:
             return None
-        answer = yield from self._server.answer(request, self.number)
+        answer = yield from self._server.answer(request, self.number, self._peer)
         if request.is_oneway:
             return None
         try:
@@ -314,20 +332,32 @@ class Connection(asyncio.Protocol):
 
 async def serve(
     settings: NamesrvSettings, sockets: list[socket.socket], *, on_ready: Callable[[], None],
-    stopping: asyncio.Event, now_ms: Callable[[], int] = _now_ms,
+    stopping: asyncio.Event, now_ms: Callable[[], int] = _now_ms, beside: Beside | None = None,
 ) -> None:
     """Serve on listening `sockets` until `stopping` is set; then close every connection.
 
     `on_ready` is called once connections are accepted. The sockets belong to the server from here
     on. Raises ValueError or OSError when the files of the name server cannot be read.
     """
-    server = NameServer(settings, now_ms)
+    server = NameServer(settings, now_ms, beside)
     accepting = Accepting(
         settings.tls, idle_ms=settings.connection_idle_ms, enter=server.enter,
         make=partial(Connection, server), room=server.has_secure_room)
-    renewed = Renewed(settings.tls, server_context, accepting.use)
+    renewed = Renewed(settings.tls, SERVER_FILES, server_context, accepting.use)
     accepting.listen(sockets)
-    looking = asyncio.create_task(_keep_looking(renewed, settings.tls.poll_ms / 1000))
+    looking = [asyncio.create_task(_keep_looking(renewed, settings.tls.poll_ms / 1000)),
+               asyncio.create_task(_keep_following(server, accepting, beside))]
+    failures: list[BaseException] = []
+
+    def ended(task: asyncio.Task[None]) -> None:
+        """Our own mistake: nobody would hear of changed files any more."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            failures.append(error)
+            stopping.set()
+
+    for task in looking:
+        task.add_done_callback(ended)
     try:
         on_ready()
         while not stopping.is_set():
@@ -337,13 +367,31 @@ async def serve(
                 server.scan()
                 accepting.look()
     finally:
-        looking.cancel()
+        for task in looking:
+            task.cancel()
         await accepting.close()
         for connection in list(server.connections.values()):
             connection.close("the name server stops")
+    if failures:
+        raise failures[0]
 
 
-async def _keep_looking(renewed: Renewed[ssl.SSLContext | None], interval_s: float) -> None:
+async def _keep_following(
+    server: NameServer, accepting: Accepting, beside: Beside | None
+) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        await server.access.follow(_now_ms())
+        if beside is not None:
+            beside.tell("namesrv_tls_connections", server.secure_count)
+            beside.tell("namesrv_tls_handshakes", accepting.handshakes)
+            beside.tell("namesrv_tls_failures", accepting.failures)
+            beside.tell("namesrv_access_refused", server.access.refused)
+
+
+async def _keep_looking(
+    renewed: Renewed[TlsServerSettings, ssl.SSLContext | None], interval_s: float
+) -> None:
     while True:
         await asyncio.sleep(interval_s)
         renewed.look(_now_ms())

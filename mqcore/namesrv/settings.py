@@ -6,20 +6,23 @@ properties) is read too: keys that mean something here are mapped, the others ar
 """
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from mqcore.tls import stock as stock_tls
 from mqcore.tls.settings import TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
 
 MIB = 1 << 20
+SECTIONS = ("namesrv", "tls", "acl")
 SHOWN_MAX = 120                  # characters of a wrong value in a message
 IDLE_DIGITS_MAX = 9
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
@@ -45,8 +48,18 @@ class NamesrvSettingsError(ValueError):
     """A setting is wrong; the text names the file, the key, the value and what was expected."""
 
 
+class NamesrvAclSettings(Struct, frozen=True, kw_only=True):
+    """Section [acl]: who may change what the name server knows."""
+
+    enable: bool = False
+    folder: str = ""                                  # "" = that of the settings file, or ~/.mqcore
+    routes: Literal["free", "checked"] = "free"
+    audit: Literal["text", "json", "off"] = "text"
+    audit_lines_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
+
+
 class NamesrvSettings(Struct, frozen=True, kw_only=True):
-    """Section [namesrv], and as `tls` the section of that name."""
+    """Section [namesrv]; as `tls` and `acl` the sections of these names."""
 
     listen_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     listen_port: Annotated[int, Meta(ge=0, le=65535)] = 9876
@@ -69,6 +82,7 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
     kv_value_bytes_max: Annotated[int, Meta(ge=1, le=4 * MIB)] = 65_536
     kv_bytes_max: Annotated[int, Meta(ge=65_536, le=12 * MIB)] = 4 * MIB
     tls: TlsServerSettings = TlsServerSettings()
+    acl: NamesrvAclSettings = NamesrvAclSettings()
 
     @property
     def kv_file(self) -> Path:
@@ -103,17 +117,19 @@ def _from_toml(text: str, source: str) -> NamesrvSettings:
     except ValueError as error:          # also numbers of thousands of digits
         raise NamesrvSettingsError(f"{source}: not TOML: {error}") from error
     for section in document:
-        if section not in ("namesrv", "tls"):
-            raise NamesrvSettingsError(
-                f"{source}: {_name(section)}: expected only the sections [namesrv] and [tls]")
-    for section in ("namesrv", "tls"):
+        if section not in SECTIONS:
+            raise NamesrvSettingsError(f"{source}: {_name(section)}: expected only the sections "
+                                       "[namesrv], [tls] and [acl]")
+    for section in SECTIONS:
         if not isinstance(document.get(section, {}), dict):
             raise NamesrvSettingsError(f"{source}: {section}: expected a section")
-    return _checked(document.get("namesrv", {}), document.get("tls", {}), source)
+    return _checked(document.get("namesrv", {}), document.get("tls", {}), source,
+                    access=document.get("acl", {}))
 
 
 def _checked(
-    values: Mapping[str, Any], secured: Mapping[str, Any], source: str, *, strict: bool = True
+    values: Mapping[str, Any], secured: Mapping[str, Any], source: str, *,
+    access: Mapping[str, Any] = MappingProxyType({}), strict: bool = True,
 ) -> NamesrvSettings:
     fields = _section("namesrv", NamesrvSettings, values, source, strict)
     tls = TlsServerSettings(**_section("tls", TlsServerSettings, secured, source, strict))
@@ -121,7 +137,11 @@ def _checked(
     if trouble is not None:
         key, wanted = trouble
         raise NamesrvSettingsError(f"{source}: tls.{key}: expected {wanted}")
-    return NamesrvSettings(**fields, tls=expanded(tls))
+    acl = NamesrvAclSettings(**_section("acl", NamesrvAclSettings, access, source, strict))
+    folder = acl.folder or (os.path.dirname(os.path.abspath(source)) if acl.enable else "")
+    if folder:
+        acl = replace(acl, folder=os.path.abspath(os.path.expanduser(folder)))
+    return NamesrvSettings(**fields, tls=expanded(tls), acl=acl)
 
 
 def _section(
@@ -130,7 +150,7 @@ def _section(
     types = get_type_hints(kind, include_extras=True)
     fields: dict[str, Any] = {}
     for key, value in values.items():
-        if key not in types or types[key] is TlsServerSettings:
+        if key not in types or types[key] in (TlsServerSettings, NamesrvAclSettings):
             raise NamesrvSettingsError(f"{source}: {section}.{_name(key)}: expected a known key")
         try:
             fields[key] = convert(value, types[key], strict=strict)
@@ -202,7 +222,7 @@ def stock_view(settings: NamesrvSettings) -> dict[str, str]:
     names = {ours: stock for stock, ours in _STOCK_KEYS.items()}
     shown = {}
     for key, value in asdict(settings).items():
-        if key == "tls":                 # nobody's business
+        if key in ("tls", "acl"):        # nobody's business
             continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if key == "connection_idle_ms":

@@ -5,20 +5,11 @@ One writer, the coordinator; a reader that finds another version than it knows r
 What the lines mean is said in mqcore/broker/settings/live.py.
 """
 from libc.stdint cimport int32_t
-from libc.string cimport memcpy
 
-from mqcore.atomics cimport (
-    acquire_fence,
-    cpu_pause,
-    load_i32_acquire,
-    release_fence,
-    store_i32_release,
-)
+from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport LiveSettings
 from mqcore.shm.segment cimport Segment
-
-cdef enum:
-    READ_TRIES = 1000
+from mqcore.shm.text_board cimport board_read, board_write
 
 
 cdef class SettingsBoard:
@@ -43,27 +34,11 @@ cdef class SettingsBoard:
     def write(self, bytes text) -> None:
         """Replace the text; ValueError when it is longer than there is room."""
         cdef int32_t length = <int32_t>len(text)
-        cdef int32_t sequence = self.board.sequence | 1      # odd: a predecessor died while it wrote
         if length > <int32_t>sizeof(self.board.text):
             raise ValueError(f"{length} bytes of settings: expected at most {self.room}")
-        store_i32_release(&self.board.sequence, sequence)
-        release_fence()
-        memcpy(self.board.text, <const char*>text, length)
-        self.board.length = length
-        store_i32_release(&self.board.sequence, sequence + 1)
+        board_write(&self.board.sequence, &self.board.length, self.board.text, text, length)
 
     def read(self) -> tuple[int, bytes] | None:
         """The version and its text; None while it is being written: ask again later."""
-        cdef int32_t sequence, length
-        cdef int tries
-        for tries in range(READ_TRIES):
-            sequence = load_i32_acquire(&self.board.sequence)
-            length = self.board.length
-            if sequence & 1 or not 0 <= length <= <int32_t>sizeof(self.board.text):
-                cpu_pause()
-                continue
-            text = (<const char*>self.board.text)[:length]
-            acquire_fence()
-            if load_i32_acquire(&self.board.sequence) == sequence:
-                return sequence, text
-        return None
+        return board_read(&self.board.sequence, &self.board.length, self.board.text,
+                          <int32_t>sizeof(self.board.text))

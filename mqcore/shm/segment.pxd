@@ -8,9 +8,11 @@ from mqcore.layout cimport (
     SLOT_COUNT,
     FilterEntry,
     GroupEntry,
+    Leadership,
     LimitPlace,
     LiveSettings,
     LogState,
+    MasterPlace,
     QueueEntry,
     ReplicaGate,
     RingPlace,
@@ -44,6 +46,8 @@ cdef struct Shm:                  # resolved addresses in one process
     ScheduleState* schedule
     TransactionState* transactions
     LiveSettings* live_settings
+    MasterPlace* master_place
+    Leadership* leadership
     LimitPlace* limits
     FilterEntry* filters
     uint8_t* filter_arena

@@ -35,9 +35,11 @@ from mqcore.layout cimport (
     WORKER_STARTING,
     FilterEntry,
     GroupEntry,
+    Leadership,
     LimitPlace,
     LiveSettings,
     LogState,
+    MasterPlace,
     PullCount,
     PullCountsHead,
     QueueEntry,
@@ -92,6 +94,8 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
     shm.live_settings = <LiveSettings*>(base + head.live_settings_start)
+    shm.master_place = <MasterPlace*>(base + head.master_place_start)
+    shm.leadership = <Leadership*>(base + head.leadership_start)
     shm.limits = <LimitPlace*>(base + head.limits_start)
     shm.filters = <FilterEntry*>(base + head.filters_start)
     shm.filter_arena = base + head.filter_arena_start
@@ -125,7 +129,7 @@ cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil:
 
 cdef void followers_ring(Shm* shm) noexcept nogil:
     cdef int i
-    for i in range(FOLLOWER_COUNT):
+    for i in range(FOLLOWER_COUNT - 1, -1, -1):      # the dispatcher last: nobody waits for it
         doorbell_ring(&shm.slots[shm.head.follower_slot[i]])
 
 
@@ -159,9 +163,10 @@ cdef class Segment:
     def create(str name, *, int64_t run_id, int serving_count, int64_t segment_size,
                int64_t message_bytes_max, int64_t topics=16384, int64_t groups=16384,
                int64_t subscriptions=32768, int64_t queues=262144,
-               int64_t access_bytes=0, str kind="auto") -> Segment:
+               int64_t access_bytes=0, bint slave=False, str kind="auto") -> Segment:
         """
-        Create the segment `name` (a leading slash, no other) and lay it out; kind: memory.KINDS.
+        Create the segment `name` (a leading slash, no other) and lay it out; kind: memory.KINDS;
+        slave: with rings for who follows another broker's log.
 
         Raises posix_ipc.ExistentialError when the name is taken, memory.SharedMemoryError and
         OSError when memory is refused.
@@ -170,7 +175,7 @@ cdef class Segment:
         cdef ShmHead head
         cdef int64_t wall, steady
         memset(&head, 0, sizeof(head))
-        plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues)
+        plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues, slave)
         place_access(&head, access_bytes)
         head.run_id = run_id
         head.limit_seed = int.from_bytes(os.urandom(8), "little")
@@ -325,11 +330,12 @@ cdef class Segment:
     # -- positions and queues, for Python parts ----------------------------------------------------
 
     def log_state(self) -> dict[str, int]:
-        """published, flushed, first, dispatched: positions in bytes; the others: codes."""
+        """published, flushed, first, begun, dispatched: positions in bytes; the others: codes."""
         return {
             "published": load_i64_acquire(&self.shm.log.published),
             "flushed": load_i64_acquire(&self.shm.log.flushed),
             "first": load_i64_acquire(&self.shm.log.first),
+            "begun": load_i64_acquire(&self.shm.log.begun),
             "dispatched": load_i64_acquire(&self.shm.log.dispatched),
             "flushed_store_time_ms": load_i64_acquire(&self.shm.log.flushed_store_time_ms),
             "refusal": self.shm.log.refusal, "queue_error": self.shm.log.queue_error,
@@ -347,6 +353,12 @@ cdef class Segment:
         """Recovery's word, before the dispatcher is there: where it begins."""
         store_i64_release(&self.shm.log.last_store_time_ms, store_time_ms)
         store_i64_release(&self.shm.log.dispatched, position)
+
+    def appends_taken(self, int producer) -> bool:
+        """Whether the writer has answered all that a producer has put into its ring of appends."""
+        cdef RingPlace* ring = &self.shm.head.appends[producer]
+        cdef RingCursors* cursors = <RingCursors*>(self.shm.base + ring.start)
+        return load_i64_acquire(&cursors.head) == load_i64_acquire(&cursors.tail)
 
     def set_begun(self, int64_t position) -> None:
         """Recovery's word: what lies below was not written by this run, and is checked when read."""
@@ -384,7 +396,7 @@ cdef class Segment:
 
 
 cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t topics,
-          int64_t groups, int64_t subscriptions, int64_t queues):
+          int64_t groups, int64_t subscriptions, int64_t queues, bint slave):
     """Fill `head` with the place of everything."""
     cdef int64_t end = sizeof(ShmHead)
     cdef int i
@@ -421,6 +433,8 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.schedule_start = place(&end, sizeof(ScheduleState))
     head.transactions_start = place(&end, sizeof(TransactionState))
     head.live_settings_start = place(&end, sizeof(LiveSettings))
+    head.master_place_start = place(&end, sizeof(MasterPlace))
+    head.leadership_start = place(&end, sizeof(Leadership))
     head.filters_start = place(&end, (2 * <int64_t>head.subscription_capacity
                                       + FILTER_REQUEST_COUNT) * <int64_t>sizeof(FilterEntry))
     head.filter_arena_size = FILTER_ARENA_BYTES
@@ -430,7 +444,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
                              * <int64_t>(2 * sizeof(int32_t) + sizeof(PullCount)))
     head.pull_counts_start = place(&end, serving_count * head.pull_counts_size)
     head.limits_start = place(&end, LIMIT_PLACES * <int64_t>sizeof(LimitPlace))
-    place_rows(head, &end, append_bytes)
+    place_rows(head, &end, append_bytes, slave)
     for i in range(serving_count):
         place_ring(&head.requests[i], &end, 1 << 20)
         place_ring(&head.answers[i], &end, 1 << 20)
@@ -446,11 +460,11 @@ cdef place_access(ShmHead* head, int64_t size):
     head.total_size = (end + 4095) // 4096 * 4096
 
 
-cdef place_rows(ShmHead* head, int64_t* end, int64_t append_bytes):
+cdef place_rows(ShmHead* head, int64_t* end, int64_t append_bytes, bint slave):
     """What every process of the table of participants has a place for."""
     cdef int32_t number, rows = 0, followers = 0
     for row, index in participants.processes(head.serving_count):
-        if row.results:
+        if row.results and (slave or row is not participants.HA_SLAVE):
             number = row.producer + index
             head.producer_slot[number] = row.slot + index
             place_ring(&head.appends[number], end, append_bytes)

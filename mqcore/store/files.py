@@ -11,22 +11,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mqcore.store.io import wipe_file
+
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
+OWN_FILE_MODE, OWN_FOLDER_MODE = 0o600, 0o700      # of copies: nobody reads them who did not before
 
 
 @dataclass
 class Calls:
-    """The system calls, as in the module os."""
+    """The system calls, as in the module os; wipe: io.pxd's, which keeps a file's length."""
 
     open: Callable[..., int] = os.open
     write_at: Callable[..., int] = os.pwrite
     truncate: Callable[..., None] = os.ftruncate
+    wipe: Callable[[int, int, int], None] = wipe_file
     sync: Callable[[int], None] = os.fsync
     sync_data: Callable[[int], None] = os.fdatasync
     rename: Callable[..., None] = os.replace
@@ -90,7 +95,7 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def write_all(fd: int, content: bytes, offset: int = 0) -> None:
+def write_all(fd: int, content: bytes | memoryview, offset: int = 0) -> None:
     """The whole of `content` at a place in a file."""
     view = memoryview(content)
     while view:
@@ -136,6 +141,22 @@ def write_atomically(
         write_new(kept, read(path))
         calls.rename(kept, keep)
     calls.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def make_own(path: Path) -> None:
+    """
+    Before a segment is written in place: one with further names, those of backups, is left to them,
+    and this name gets a copy.
+    """
+    path = path.resolve()
+    if path.stat().st_nlink == 1:
+        return
+    copy = path.parent.with_name(f".{path.name}.own")     # a segment's folder has segments alone
+    shutil.copyfile(path, copy)
+    with opened(copy, os.O_RDWR) as fd:
+        calls.sync(fd)
+    calls.rename(copy, path)
     sync_folder(path.parent)
 
 

@@ -1,4 +1,6 @@
 """System calls behind store_io."""
+import os
+
 from libc.errno cimport EINTR, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
@@ -108,3 +110,12 @@ cdef int wipe(int fd, int64_t offset, int64_t size) noexcept nogil:
         offset += part
         size -= part
     return 0
+
+
+def wipe_file(int fd, int64_t offset, int64_t size) -> None:
+    """Zeros in [offset, offset + size) of a file, its length kept all the while. Raises OSError."""
+    cdef int error
+    with nogil:
+        error = wipe(fd, offset, size)
+    if error:
+        raise OSError(error, os.strerror(error))

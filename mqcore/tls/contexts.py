@@ -1,14 +1,18 @@
 """Contexts of Python's `ssl` for asyncio: of the name server, and of connections to others."""
 from __future__ import annotations
 
-import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
+from mqcore.stamps import Stamp, stamp
+from mqcore.tls.bounded import BoundedContext
 from mqcore.tls.settings import TlsServerSettings, TlsSettings
 
 _CLIENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+OWN_FILES = ("certificate", "client_certificate", "client_key", "client_key_password_file")
 PASSWORD_BYTES_MAX = 1_024
+CRL_EXPECTED = "the revocation lists of authorities, in PEM"
 
 
 class TlsFileError(ValueError):
@@ -37,13 +41,15 @@ def server_context(tls: TlsServerSettings) -> ssl.SSLContext | None:
     """
     if not tls.serves:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = BoundedContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.num_tickets = 1
     _load_own(context, tls.certificate, tls.key, password(tls.key_password, tls.key_password_file))
     if tls.trust:
         _load_trust(context, tls.trust)
+    if tls.crl:
+        _load_crl(context, tls.crl)
     if tls.verify_client:
         context.verify_mode = _CLIENTS[tls.client_auth]
     return context
@@ -62,6 +68,8 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.client_verify and tls.client_verify_host
     context.verify_mode = ssl.CERT_REQUIRED if tls.client_verify else ssl.CERT_NONE
+    if tls.client_crl:
+        _load_crl(context, tls.client_crl)
     _load_client(context, tls)
     return context
 
@@ -81,18 +89,42 @@ def own_context(tls: TlsSettings) -> ssl.SSLContext | None:
     return context
 
 
-def stamps(tls: TlsServerSettings) -> tuple[tuple[int, ...], ...]:
-    """What changes with the files that a server's context is made of."""
-    return tuple(_stamp(path) for path in (
-        tls.certificate, tls.key, tls.key_password_file, tls.trust) if path)
+def stamps(tls: TlsServerSettings, files: Sequence[str]) -> tuple[Stamp, ...]:
+    """What changes with the files that settings of these names give."""
+    return tuple(stamp(path) for name in files if (path := getattr(tls, name)))
 
 
-def _stamp(path: str) -> tuple[int, ...]:
+def check_crl(file: str) -> None:
+    """
+    Raises TlsFileError for a file that holds other things than revocation lists: a certificate in
+    it would be trusted.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        status = os.stat(path)
-    except OSError as error:
-        return (error.errno or 0,)
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
+        context.load_verify_locations(file)
+        found = context.cert_store_stats()
+    except (OSError, ValueError) as error:
+        raise TlsFileError(f"{file}: {_words(error)}; expected {CRL_EXPECTED}") from None
+    if not found["crl"] or found["x509"]:
+        raise TlsFileError(f"{file}: {found['crl']} revocation lists and {found['x509']} "
+                           f"certificates; expected {CRL_EXPECTED}")
+
+
+def trouble(error: Exception) -> str:
+    """What was wrong with a handshake, in few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    return str(getattr(error, "reason", None) or error)
+
+
+def _words(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _load_crl(context: ssl.SSLContext, file: str) -> None:
+    check_crl(file)
+    context.load_verify_locations(file)
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _load_client(context: ssl.SSLContext, tls: TlsSettings) -> None:

@@ -8,12 +8,12 @@ cdef extern from "mq_tls.h" nogil:
         void* (*TLS_client_method)() noexcept nogil
         void* (*SSL_CTX_new)(void*) noexcept nogil
         void (*SSL_CTX_free)(void*) noexcept nogil
+        int (*SSL_CTX_up_ref)(void*) noexcept nogil
         long (*SSL_CTX_ctrl)(void*, int, long, void*) noexcept nogil
         uint64_t (*SSL_CTX_set_options)(void*, uint64_t) noexcept nogil
         int (*SSL_CTX_use_certificate_chain_file)(void*, const char*) noexcept nogil
         int (*SSL_CTX_use_PrivateKey_file)(void*, const char*, int) noexcept nogil
         int (*SSL_CTX_check_private_key)(void*) noexcept nogil
-        void* (*SSL_CTX_get0_privatekey)(void*) noexcept nogil
         void* (*SSL_CTX_get0_certificate)(void*) noexcept nogil
         void (*SSL_CTX_set_default_passwd_cb)(void*, void*) noexcept nogil
         void (*SSL_CTX_set_default_passwd_cb_userdata)(void*, void*) noexcept nogil
@@ -21,6 +21,10 @@ cdef extern from "mq_tls.h" nogil:
         void* (*SSL_load_client_CA_file)(const char*) noexcept nogil
         void (*SSL_CTX_set_client_CA_list)(void*, void*) noexcept nogil
         void (*SSL_CTX_set_verify)(void*, int, void*) noexcept nogil
+        void* (*SSL_CTX_get0_param)(void*) noexcept nogil
+        int (*X509_VERIFY_PARAM_set_flags)(void*, unsigned long) noexcept nogil
+        long (*SSL_get_verify_result)(const void*) noexcept nogil
+        const char* (*X509_verify_cert_error_string)(long) noexcept nogil
         int (*SSL_CTX_set_cipher_list)(void*, const char*) noexcept nogil
         int (*SSL_CTX_set_ciphersuites)(void*, const char*) noexcept nogil
         int (*SSL_CTX_set_session_id_context)(void*, const unsigned char*, unsigned int) noexcept nogil
@@ -37,6 +41,8 @@ cdef extern from "mq_tls.h" nogil:
         int (*SSL_get_error)(const void*, int) noexcept nogil
         int (*SSL_has_pending)(const void*) noexcept nogil
         int (*SSL_shutdown)(void*) noexcept nogil
+        long (*SSL_ctrl)(void*, int, long, void*) noexcept nogil
+        void (*SSL_set_msg_callback)(void*, void*) noexcept nogil
         void (*ERR_clear_error)() noexcept nogil
         unsigned long (*ERR_peek_error)() noexcept nogil
         unsigned long (*ERR_peek_last_error)() noexcept nogil
@@ -81,8 +87,6 @@ cdef extern from "mq_tls.h" nogil:
         int (*PEM_write_bio_X509)(void*, void*) noexcept nogil
         int (*PEM_write_bio_PrivateKey)(void*, void*, const void*, const unsigned char*, int, void*,
                                         void*) noexcept nogil
-        int (*pkey_bits)(const void*) noexcept nogil
-        int (*pkey_kind)(const void*) noexcept nogil
 
 # Opens it when it is first asked for. Raises TlsLibraryError, which says what was looked for.
 cdef const TlsLibrary* tls_library() except NULL

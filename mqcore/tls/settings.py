@@ -13,8 +13,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
-FILES = ("certificate", "key", "key_password_file", "trust", "client_certificate", "client_key",
-         "client_key_password_file", "client_trust")
+SERVER_FILES = ("certificate", "key", "key_password_file", "trust", "crl")
+CLIENT_FILES = ("client_certificate", "client_key", "client_key_password_file", "client_trust",
+                "client_crl")
 SECRETS = ("key_password", "client_key_password")
 
 
@@ -27,6 +28,7 @@ class TlsServerSettings(Struct, frozen=True, kw_only=True):
     key_password: str = ""
     key_password_file: str = ""
     trust: str = ""
+    crl: str = ""
     client_auth: Literal["none", "optional", "require"] = "none"
     verify_client: bool = True
     test_mode: bool = False
@@ -47,6 +49,7 @@ class TlsSettings(TlsServerSettings, frozen=True, kw_only=True):
     client_verify: bool = True
     client_verify_host: bool = True
     client_trust: str = ""                            # "" = the system's authorities
+    client_crl: str = ""
     client_certificate: str = ""
     client_key: str = ""
     client_key_password: str = ""
@@ -64,10 +67,16 @@ def trouble(tls: TlsServerSettings) -> tuple[str, str] | None:
     if tls.client_auth != "none" and tls.verify_client and not tls.trust:
         return "client_auth", ('"none", since tls.trust is not set: it names the authorities that '
                                "clients' certificates are verified with")
+    if tls.crl and (tls.client_auth == "none" or not tls.verify_client):
+        return "crl", ('nothing, since no certificates of clients are verified (tls.client_auth, '
+                       "tls.verify_client)")
     if tls.key_password and tls.key_password_file:
         return "key_password", "nothing, since tls.key_password_file is set"
     if not isinstance(tls, TlsSettings):
         return None
+    if tls.client_crl and not (tls.client_enable and tls.client_verify):
+        return "client_crl", ("nothing, since no certificates of servers are verified "
+                              "(tls.client_enable, tls.client_verify)")
     if tls.client_key and not tls.client_certificate:
         return "client_key", "nothing, since tls.client_certificate is not set"
     if tls.client_key_password and tls.client_key_password_file:
@@ -81,7 +90,7 @@ Tls = TypeVar("Tls", bound=TlsServerSettings)
 def expanded(tls: Tls) -> Tls:
     """The same with whole paths, and the keys where they are looked for."""
     paths = {name: os.path.abspath(os.path.expanduser(path))
-             for name in FILES if (path := getattr(tls, name, ""))}
+             for name in SERVER_FILES + CLIENT_FILES if (path := getattr(tls, name, ""))}
     for certificate, key in (("certificate", "key"), ("client_certificate", "client_key")):
         if certificate in paths:
             paths.setdefault(key, paths[certificate])

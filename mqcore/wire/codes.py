@@ -20,6 +20,11 @@ PERM_PRIORITY = 0x8
 MASTER_ID = 0
 TEMPLATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"      # where delayed messages wait
+# Header fields of 21, 43, 45 and 201 between brokers of ours: the version that a slave has of the
+# table, whether it is the master's (then there is no body), and that one where no body says it.
+KNOWN_VERSION, VERSION_IS_KNOWN, TABLE_VERSION = "knownVersion", "versionIsKnown", "tableVersion"
+# Of 15 between brokers of ours: an offset that was committed to a slave while its master was away.
+GIVEN_BACK = "givenBack"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
@@ -127,6 +132,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    GET_REPLICATION = 32001            # ours alone: a stock broker says that it does not know it
 
 
 class ResponseCode(IntEnum):

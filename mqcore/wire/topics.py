@@ -35,6 +35,11 @@ class DataVersion:
     counter: int = 0
     timestamp: int = 0
 
+    @property
+    def text(self) -> str:
+        """In one word, for a header."""
+        return f"{self.counter}@{self.timestamp}"
+
     def as_json(self) -> dict[str, Any]:
         return {"counter": self.counter, "timestamp": self.timestamp}
 

@@ -71,7 +71,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Rules, str, b
 def ours(rules: Rules, host: str, frame: bytes) -> str:
     """"ok" or the remark."""
     command = wire.decode(frame)
-    found = rules.identify(command.ext or {}, command.body, host)
+    found = finished(rules.identify(command.ext or {}, command.body, host))
     if isinstance(found, Refusal):
         return found.remark
     if found is None or needs.is_trace(command):

@@ -12,7 +12,7 @@ from mqcore.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Codec, Command, encode, next_opaque, request
 from mqcore.wire.properties import encode_properties
-from mqcore.wire.records import decode_record
+from mqcore.wire.records import decode_record, decode_records
 from tests.acl import requests
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -123,6 +123,63 @@ def test_white_listed_addresses_are_asked_for_nothing(broker: MqcoreProcess):
         assert trusted.does(Code.GET_BROKER_RUNTIME_INFO).code == 0
     with Signer(broker.broker_addr, None, "127.8.0.1") as nobody:
         assert refused(nobody.does(Code.SEND_MESSAGE_V2, send_fields("closed"), b"x"))
+
+
+@pytest.mark.parametrize("topic", ["open", "no-message-yet"])
+def test_a_held_pull_gets_nothing_once_its_right_is_withdrawn(
+    topic: str, broker: MqcoreProcess, admin: Signer,
+) -> None:
+    account = ("the-guest", "guest-secret")
+    assert admin.does(Code.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, 1)).code == 0
+    assert admin.does(Code.UPDATE_AND_CREATE_ACL_CONFIG, {
+        "accessKey": account[0], "secretKey": account[1], "topicPerms": f"{topic}=SUB",
+        "groupPerms": "guests=SUB"}).code == 0
+    end = int((admin.does(Code.GET_MAX_OFFSET, {
+        "topic": topic, "queueId": "0"}).ext or {})["offset"] or 0)
+    with Signer(broker.broker_addr, account) as guest:
+        first = guest.does(Code.PULL_MESSAGE, pull_fields(topic, group="guests", offset=end))
+        assert first.code == 19, first
+        held = guest.made(Code.PULL_MESSAGE, pull_fields(
+            topic, group="guests", offset=end, sys_flag=6, suspend_ms=60_000))
+        guest.send(encode(held))
+        assert guest.does(Code.GET_BROKER_RUNTIME_INFO).code == 0     # it was read, and is held
+        assert admin.does(Code.DELETE_ACL_CONFIG, {"accessKey": account[0]}).code == 0
+        assert admin.does(Code.SEND_MESSAGE_V2, send_fields(topic), b"later").code == 0
+        answer = guest.answer_to(held.opaque)
+    assert (answer.code, answer.body) == (19, b"")
+
+
+def with_hash_of(text: str, prefix: str) -> str:
+    """A text that begins so and has Java's hash of another."""
+    def java(start: int, more: str) -> int:
+        for one in more:
+            start = (31 * start + ord(one)) & 0xFFFFFFFF
+        return start
+
+    missing = (java(0, text) - java(java(0, prefix), "0" * 8)) & 0xFFFFFFFF
+    steps = []
+    for place in range(7, -1, -1):                 # digits to base 31, each 0 to 30 above "0"
+        steps.append(missing // 31**place if place < 7 else 0)
+        missing -= steps[-1] * 31**place
+    found = prefix + "".join(chr(ord("0") + step) for step in steps)
+    assert java(0, found) == java(0, text)
+    return found
+
+
+def test_a_key_with_the_hash_of_anothers_shows_nothing_of_it(user: Signer, admin: Signer):
+    properties = encode_properties({"KEYS": "order-17"})
+    assert admin.does(Code.SEND_MESSAGE_V2, send_fields("closed", properties=properties),
+                      b"of others").code == 0
+    asked = {"key": with_hash_of("closed#order-17", "open#").removeprefix("open#"), "topic": "open",
+             "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}
+    own = encode_properties({"KEYS": asked["key"]})
+    assert user.does(Code.SEND_MESSAGE_V2, send_fields("open", properties=own), b"mine").code == 0
+
+    def bodies(signer: Signer) -> list[bytes]:
+        return [one.body for one in decode_records(signer.does(Code.QUERY_MESSAGE, asked).body)]
+
+    wait_until(lambda: sorted(bodies(admin)) == [b"mine", b"of others"], "both are in the index")
+    assert bodies(user) == [b"mine"]
 
 
 def test_one_way_requests_are_refused_in_silence(user: Signer, admin: Signer):

@@ -87,9 +87,21 @@ def test_what_the_fast_reader_does_not_read_is_left_to_the_coordinator(probe: Ac
             '{"code":310,"extFields":{"b":1.5},"flag":0,"opaque":7}',
             '{"CODE":310,"ext_fields":{"b":"open"},"flag":0,"opaque":7}',
             f'{{"code":310,"extFields":{{{many}}},"flag":0,"opaque":7}}',
-            '{"code":34,"extFields":{},"flag":0,"opaque":7}',
             '{"code":17,"extFields":{},"flag":1,"opaque":7}'):
         assert probe.judge(requests.json_frame(header), PEER) == ("asked", 0)
+
+
+def test_who_sends_what_the_coordinator_decides_is_looked_at_first(probe: AccessProbe):
+    nobody = requests.json_frame('{"code":34,"extFields":{},"flag":0,"opaque":7}')
+    assert probe.judge(nobody, PEER) == ("refused", AccessReason.ACCESS_NO_KEY)
+    for codec in wire.Codec:
+        for code in (14, 17, 34, 9999):
+            command = requests.signed(code, {"topic": "closed"}, KEY, SECRET, b"{}", codec=codec)
+            assert probe.judge(requests.frame(command), PEER) == ("asked", 0)
+            assert probe.judge(requests.frame(command) + b"x", PEER) == WRONG
+            command = requests.signed(code, {}, "stranger-1", SECRET, codec=codec)
+            assert probe.judge(requests.frame(command), PEER) == (
+                "refused", AccessReason.ACCESS_UNKNOWN_KEY)
 
 
 @pytest.mark.parametrize("proof", ["", "x" * 27, "x" * 28, "x" * 29, "=" * 28])
@@ -118,8 +130,9 @@ def test_random_requests_are_judged_as_in_the_coordinator(tmp_path: Path):
             for _ in range(60):
                 command, host = requests.request(chance), chance.choice(requests.V4)
                 found, _ = probe.judge(requests.frame(command), addresses.packed(host))
-                account = rules.identify(command.ext or {}, command.body, host)
+                account = finished(rules.identify(command.ext or {}, command.body, host))
                 if found == "asked":
+                    assert not isinstance(account, Refusal)
                     continue
                 decided += 1
                 if isinstance(account, Refusal):

@@ -1,12 +1,15 @@
 """HMAC-SHA1 of the serving path against Python's, with and without the processor's instructions."""
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import random
+from collections.abc import Generator
 
 import pytest
 
+from mqcore.acl.rules import SIGNED_AT_ONCE, signature_in_turns
 from mqcore.shm.access import signature_for_test
 
 
@@ -27,3 +30,18 @@ def test_the_vectors_of_rfc_2202():
     text = b"Test Using Larger Than Block-Size Key - Hash Key First"
     assert signature_for_test(b"\xaa" * 80, [text]).hex() == (
         "aa4ae5e15272d00e95705637ce8a3b55ed402112")
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, SIGNED_AT_ONCE + 7])
+def test_long_bodies_are_signed_with_pauses_and_whole(more: int):
+    body = random.Random(2).randbytes(2 * SIGNED_AT_ONCE + more)
+    given = []
+
+    def signing() -> Generator[None, None, None]:
+        given.append((yield from signature_in_turns("secret", {"b": "2", "a": "1", "c": None},
+                                                    body)))
+
+    pauses = len(list(signing()))
+    expected = hmac.new(b"secret", b"12null" + body, hashlib.sha1).digest()
+    assert given == [base64.b64encode(expected)]
+    assert pauses == (len(body) - 1) // SIGNED_AT_ONCE

@@ -30,7 +30,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
 DEFAULT_MESSAGE_BYTES = 4 << 20
 SNIPPET_LIMIT_S = 60
-CORE = ("shm", "store", "net")
+CORE = ("replication", "shm", "store", "net")
 TOOLS = ("verify",)       # native code that no broker process runs
 
 

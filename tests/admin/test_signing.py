@@ -100,7 +100,7 @@ def test_commands_are_let_in_by_their_account(tmp_path: Path, profiles: Path) ->
                               capture_output=True, text=True, stdin=subprocess.DEVNULL,
                               env={**os.environ, **environment})
 
-    with mqcore_up(folder, {"acl.enable": True}) as broker:
+    with mqcore_up(folder, {"acl.enable": True, "acl.namesrv_routes": "checked"}) as broker:
         send = ("send", "-n", broker.namesrv_addr, "-t", "Signed", "-p", "hello")
         refused = run(*send)
         sent = run(*send, "--profile", "ops")

@@ -1,6 +1,7 @@
 """An address keeps to its limits, and nobody else waits for it (mqcore/net/serving/limits.pxd)."""
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from mqcore.shm.segment import Segment, stale_segments
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 from tests.attacks.honest import Honest
+from tests.attacks.many_addresses import address, connect
 from tests.attacks.medians import assert_hardly_slower
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -21,6 +23,7 @@ from tests.workers.processes import by_role
 
 GREEDY, OTHER, EXEMPT = "127.0.0.7", "127.0.0.8", "127.0.0.1"       # of the honest client
 CONNECTIONS = 5
+ADDRESSES = 600
 MESSAGES_PER_S = 300
 IN_FLIGHT = 6
 BYTES_PER_S = 1 << 20
@@ -90,6 +93,25 @@ def test_an_address_has_so_many_connections_over_all_processes(
         honest.until(lambda: len(attacked.sends_ms) >= 100, "100 sends")
     assert "the most that [limits] allows" in target.tail()
     assert_hardly_slower(attacked, calm)
+
+
+def test_more_addresses_than_places_take_none_from_who_is_limited(
+        target: MqcoreProcess, honest: Honest) -> None:
+    """As many as a client can hold, all places of some keys; those who went leave theirs."""
+    look = table(target)
+    with contextlib.ExitStack() as held, honest.span():
+        alive = crowd(target, GREEDY, CONNECTIONS)
+        for number in range(ADDRESSES):
+            held.enter_context(connect(target.broker_addr, address(number)))
+        assert len(alive) == CONNECTIONS
+        assert crowd(target, GREEDY, 3) == []
+        close(alive)
+        wait_until(lambda: len([1 for now, _ in look.places().values() if now]) > ADDRESSES // 2,
+                   "they have places")
+    wait_until(lambda: max(now for now, _ in look.places().values()) == 0, "places are free")
+    again = crowd(target, GREEDY, 2 * CONNECTIONS)
+    assert len(again) == CONNECTIONS
+    close(again)
 
 
 def test_what_a_killed_process_counted_is_free(target: MqcoreProcess) -> None:

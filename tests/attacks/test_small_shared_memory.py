@@ -21,12 +21,19 @@ SENDS = 60_000
 QUEUES = 2500                   # more than their table has memory for at the start
 MIB = 1 << 20
 FOUR = {"processes.serving_count": 4}
-MOUNT = 'mount -t tmpfs -o size="$0" mqcore-test /dev/shm && exec "$@"'
+MOUNT = """
+mount -t tmpfs -o size="$0" mqcore-test /dev/shm && mkdir -p "$1" &&
+mount -t tmpfs -o size=1g mqcore-test "$1" && shift && exec "$@"
+"""
 
 
-def small_shm(size: str) -> list[str]:
-    """A command's own /dev/shm of `size`; skips the test where that is not permitted."""
-    within = ["unshare", "-m", "sh", "-c", MOUNT, size]
+def small_shm(size: str, folder: Path) -> list[str]:
+    """
+    A command's own /dev/shm of `size`, and its own store in memory: a stop brings thousands of
+    queue files to a disk, and whatever others have for it. Skips the test where that is not
+    permitted.
+    """
+    within = ["unshare", "-m", "sh", "-c", MOUNT, size, str(folder / "store")]
     done = subprocess.run([*within, "true"], capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip(f"/dev/shm cannot be mounted here: {done.stderr.strip()}")
@@ -49,7 +56,7 @@ def started_and_ended(within: list[str], folder: Path, *settings: str) -> tuple[
 
 
 def test_four_serving_processes_serve_with_64_mib_of_dev_shm(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path, FOUR, program=[*small_shm("64m"), *MQCORE]) as broker:
+    with mqcore_up(tmp_path, FOUR, program=[*small_shm("64m", tmp_path), *MQCORE]) as broker:
         watch = Watch(broker)
         with Honest(broker.broker_addr) as honest:
             send_many(broker)
@@ -72,7 +79,8 @@ def test_status_finds_a_broker_whose_memory_has_no_name(tmp_path: Path) -> None:
 def test_named_memory_that_dev_shm_cannot_hold_is_one_sentence_at_the_start(
     tmp_path: Path,
 ) -> None:
-    code, said = started_and_ended(small_shm("64m"), tmp_path, "processes.shared_memory=named")
+    code, said = started_and_ended(
+        small_shm("64m", tmp_path), tmp_path, "processes.shared_memory=named")
 
     assert code == 1
     assert "Traceback" not in said
@@ -83,7 +91,7 @@ def test_named_memory_that_dev_shm_cannot_hold_is_one_sentence_at_the_start(
 
 def test_a_dev_shm_that_others_fill_ends_no_process(tmp_path: Path) -> None:
     """Named memory was reserved; the tables say that they are full when they cannot grow."""
-    with mqcore_up(tmp_path, FOUR, program=[*small_shm("600m"), *MQCORE]) as broker:
+    with mqcore_up(tmp_path, FOUR, program=[*small_shm("600m", tmp_path), *MQCORE]) as broker:
         before = broker.family()
         with Honest(broker.broker_addr) as honest:
             fill(Path(f"/proc/{broker.pid}/root", "dev/shm/filler"))

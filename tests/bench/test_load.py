@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,12 +37,15 @@ from mqcore.bench.load import (
     produce,
 )
 from mqcore.bench.templates import OPAQUE, pull_template, send_template
+from mqcore.client import Credentials
+from mqcore.client.core.signature import sign
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Codec, Command, decode, encode, response
 from mqcore.wire.properties import decode_properties
-from tests.bench.fake_broker import FakeBroker, fake_broker, record
+from tests.bench.fake_broker import Answer, FakeBroker, fake_broker, record
 
 CODECS = [Codec.JSON, Codec.ROCKETMQ]
+ACCOUNT = Credentials("the-bench", "its-secret-key")
 
 
 def target(broker: FakeBroker, queues: int = 4) -> Target:
@@ -79,8 +83,8 @@ def test_a_value_beyond_the_histogram_counts_in_its_last_slot() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("offset", [0, 9, 10, 7_777_777_777, 2**63 - 1])
 def test_a_rendered_pull_is_the_template_with_another_offset(codec: Codec, offset: int) -> None:
-    frame, places = pull_template("topic", 3, group="G", batch=32, suspend_ms=15_000, codec=codec)
-    plain, rendered = decode(frame[4:]), render_pull(frame, places, offset, 17)
+    made = pull_template("topic", 3, group="G", batch=32, suspend_ms=15_000, codec=codec)
+    plain, rendered = decode(made.frame[4:]), render_pull(made, offset, 17)
 
     pulled = decode(rendered[4:])
 
@@ -250,6 +254,81 @@ def test_an_open_loop_counts_a_stall_against_every_message_that_was_due() -> Non
     assert report.latency_us["max_us"] > 450_000
 
 
+# -- signatures -----------------------------------------------------------------------------------
+
+
+def checked(answer: Answer) -> tuple[Answer, Counter[int]]:
+    """An answer that looks at the signature first; how many good ones there were of each code."""
+    found: Counter[int] = Counter()
+
+    def look(broker: FakeBroker, command: Command) -> list[Command]:
+        again = Command(code=0, ext=dict(command.ext or {}), body=command.body)
+        sign(again, ACCOUNT)
+        if again.ext != command.ext:
+            return [response(command, 1, "wrong signature")]
+        found[command.code] += 1
+        return answer(broker, command)
+
+    return look, found
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("oneway", [False, True])
+def test_every_message_is_signed_as_clients_sign(codec: Codec, oneway: bool) -> None:
+    answer, signed = checked(FakeBroker.healthy)
+    with fake_broker(answer) as broker:
+        produce(replace(target(broker), credentials=ACCOUNT), ProduceOptions(
+            span=Span(count=100), connections=2, depth=4, keys=True, codec=codec, oneway=oneway))
+        sent = len(broker.sent)
+
+    assert signed[RequestCode.SEND_MESSAGE_V2] == sent >= 100
+    assert signed[RequestCode.HEART_BEAT] == 2
+
+
+def test_ends_of_transactions_are_signed() -> None:
+    def stored(broker: FakeBroker, command: Command) -> list[Command]:
+        answers = [] if command.is_oneway else broker.healthy(command)
+        for one in answers:
+            one.ext = {**(one.ext or {}), "msgId": f"{12345:032X}"}
+        return answers
+
+    answer, signed = checked(stored)
+    with fake_broker(answer) as broker:
+        produce(replace(target(broker), credentials=ACCOUNT), ProduceOptions(
+            span=Span(count=50), connections=1, depth=1, transactional=True, verify=False))
+
+    assert signed[RequestCode.END_TRANSACTION] >= 49
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_pulls_of_any_offset_are_signed(codec: Codec) -> None:
+    answer, signed = checked(FakeBroker.healthy)
+    with fake_broker(answer) as broker:
+        account = replace(target(broker, 2), credentials=ACCOUNT)
+        report = end_to_end(account, EndToEndOptions(
+            span=Span(count=100, warmup=1), rate=1000.0, producers=1, consumers=1,
+            suspend_ms=500, codec=codec))
+        sent = len(broker.sent)
+        read = consume(account, ConsumeOptions(connections=1, depth=1, batch=1, codec=codec))
+
+    assert report.items >= 100
+    assert read.items == sent == signed[RequestCode.SEND_MESSAGE_V2]
+    assert signed[RequestCode.PULL_MESSAGE] > sent
+
+
+def test_the_command_asks_in_the_name_of_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQCORE_SECRET_KEY", ACCOUNT.secret_key)
+    answer, signed = checked(FakeBroker.healthy)
+    with fake_broker(answer) as broker:
+        result = CliRunner().invoke(bench_group, [
+            "produce", "--broker", broker.addr, "--count", "50", "--queues", "2",
+            "--access-key", ACCOUNT.access_key])
+
+    assert result.exit_code == 0, result.output
+    assert signed[RequestCode.UPDATE_AND_CREATE_TOPIC] == 1
+    assert ACCOUNT.secret_key not in result.output
+
+
 # -- consume and end to end -----------------------------------------------------------------------
 
 
@@ -403,7 +482,7 @@ def test_an_unknown_topic_is_an_error_unless_it_may_be_made() -> None:
 def test_a_send_template_keeps_its_body_at_the_place_it_names(size: int) -> None:
     body = np.arange(size, dtype=np.uint8).tobytes()
 
-    frame, places = send_template("topic", 2, body)
+    frame, places, _ = send_template("topic", 2, body)
 
     assert size == 0 or frame[places["body_at"]:] == body
     assert decode(frame[4:]).body == body

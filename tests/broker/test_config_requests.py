@@ -13,6 +13,7 @@ from mqcore.broker.settings.live import (
     FILE_SIZES,
     LIVE,
     PATHS,
+    ROLE,
     applied,
     lines,
     live_part,
@@ -129,9 +130,9 @@ def test_the_live_settings_are_settings() -> None:
              for key in kind.__struct_fields__}
 
     assert known >= LIVE
-    assert known >= AT_START | PATHS | FILE_SIZES
+    assert known >= AT_START | PATHS | FILE_SIZES | ROLE
     stock = {*stock_conf.RENAMED.values(), *(target for target, _ in stock_conf.CONVERTED.values())}
-    assert stock <= LIVE | AT_START | PATHS | FILE_SIZES
+    assert stock <= LIVE | AT_START | PATHS | FILE_SIZES | ROLE
 
 
 @pytest.mark.parametrize(("value", "address"), [

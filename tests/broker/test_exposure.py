@@ -12,7 +12,7 @@ from mqcore.broker.settings import exposure
 from mqcore.broker.settings.checks import first_address
 from mqcore.broker.settings.load import load
 from mqcore.namesrv import settings as namesrv_settings
-from tests.support.mqcore_process import mqcore_up
+from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 
 OPEN = "0.0.0.0"
 
@@ -67,6 +67,15 @@ def test_a_port_that_asks_for_certificates_of_clients_is_not_open() -> None:
     assert exposure.is_open(load(None, {}, [*asked, "tls.verify_client=false"]), embedded=True)
 
 
+def test_the_port_of_slaves_is_open_whatever_the_others_ask() -> None:
+    asked = ["broker.listen_host=0.0.0.0", "acl.enable=true", "replication.listen=true"]
+    settings = load(None, {}, asked)
+
+    assert exposure.is_open(settings, embedded=False)
+    assert "0.0.0.0:10912" in exposure.warning(settings, embedded=False)
+    assert not exposure.is_open(load(None, {}, asked[:2]), embedded=False)
+
+
 def test_the_address_that_is_listened_at_is_the_one_that_clients_are_told() -> None:
     assert load(None, {}, ["broker.listen_host=10.0.0.7"]).store_addr == "10.0.0.7:10911"
     assert load(None, {}, ["broker.listen_host=localhost"]).store_addr == "127.0.0.1:10911"
@@ -88,3 +97,18 @@ def test_a_broker_that_others_reach_says_so_once_and_in_its_status(tmp_path: Pat
 
     own = done.stdout.partition(f"-{broker.pid}\n")[2].partition("\nbroker ")[0]
     assert "other hosts reach it, and nothing asks who they are" in own
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"namesrv.listen_host": OPEN}, 1), ({"namesrv.listen_host": OPEN, "acl.enable": True}, 0)])
+def test_a_name_server_that_others_reach_says_so_unless_it_asks_for_accounts(
+        tmp_path: Path, settings: dict[str, object], said: int) -> None:
+    with mqcore_namesrv(tmp_path, settings) as running:
+        assert running.tail().count("and it asks nobody who they are") == said
+
+
+def test_an_open_name_server_beside_a_broker_with_accounts_is_one_that_does_not_ask() -> None:
+    given = ["acl.enable=true", "broker.listen_host=0.0.0.0", "namesrv.listen_host=0.0.0.0"]
+    assert not exposure.is_open(load(None, {}, given), embedded=True)
+    assert "this name server" in exposure.warning(
+        load(None, {}, [*given, "acl.namesrv_enable=false"]), embedded=True)

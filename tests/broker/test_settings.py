@@ -177,3 +177,61 @@ def test_importing_settings_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+MASTER_KNOWN = "replication.master_address=h:10912"
+
+
+@pytest.mark.parametrize(("overrides", "text"), [
+    (["replication.role=none"], 'expected one of "async-master", "sync-master", "slave"'),
+    (["replication.role=slave", MASTER_KNOWN], "broker.id = 0: expected 1 or more in a slave"),
+    (["replication.role=slave", "broker.id=1"], "namesrv_addrs = []: expected a name server"),
+    (["replication.role=slave", "broker.id=1", MASTER_KNOWN, "store.flush=transient-pool"],
+     'store.flush = "transient-pool": expected "async" or "sync" in a slave'),
+    (["broker.id=3"], 'broker.id = 3: expected 0 with replication.role = "async-master"'),
+    (["replication.role=sync-master"], "replication.listen = false: expected true"),
+    (["replication.read_replicated_only=true"], "replication.listen = false: expected true"),
+    (["replication.listen=true", "replication.port=10911"], "a port that nothing else here uses"),
+    (["replication.listen=true", "broker.listen_port=65535"], "a port that nothing else here uses"),
+    (["replication.listen=true", "namesrv.listen_port=10912"], "a port that nothing else here"),
+    (["replication.master_address=h"], "expected host:port"),
+    (["replication.advertised_host=a b"], "expected a host name or an IPv4 address"),
+])
+def test_what_does_not_fit_the_role_is_refused(overrides: list[str], text: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(text)):
+        load(None, {}, overrides)
+
+
+def test_slaves_are_let_in_beside_the_main_port_unless_another_is_named() -> None:
+    plain = load(None, {}, ["replication.listen=true"])
+    named = load(None, {}, ["replication.port=700", "replication.advertised_host=inside"])
+
+    assert (plain.is_slave, plain.ha_port, plain.ha_addr) == (False, 10912, "127.0.0.1:10912")
+    assert (named.ha_port, named.ha_addr) == (700, "inside:700")
+    assert load(None, {}, ["replication.role=slave", "broker.id=1", MASTER_KNOWN]).is_slave
+
+
+ELECTED = ["failover.enable=true", "replication.role=sync-master", "replication.listen=true",
+           "broker.id=2", "broker.namesrv_addrs=n:9876"]
+
+
+@pytest.mark.parametrize(("override", "text"), [
+    ("replication.role=async-master", 'expected "sync-master" with failover.enable'),
+    ("replication.role=slave", 'expected "sync-master" with failover.enable'),
+    ("replication.listen=false", "replication.listen = false: expected true"),
+    ("broker.id=0", "broker.id = 0: expected 1 or more with failover.enable"),
+    ("broker.namesrv_addrs=", "expected a name server"),
+    ("replication.master_address=h:1", "etcd says who leads"),
+    ("store.flush=transient-pool", 'expected "async" or "sync" with failover.enable'),
+    ("failover.etcd=h:2379", "1 to 16 addresses, http://host:port"),
+    ("failover.etcd=http://h", "1 to 16 addresses"),
+    ("failover.etcd=", "1 to 16 addresses"),
+    ("failover.request_timeout_ms=1000", "at most half of failover.lease_seconds"),
+    ("failover.etcd_cert_file=c", "its key in failover.etcd_key_file"),
+    ("failover.etcd_user=u", "its password in the file"),
+    ("replication.port=10911", "a port that nothing else here uses"),
+])
+def test_what_does_not_fit_an_election_is_refused(override: str, text: str) -> None:
+    load(None, {}, ELECTED)
+    with pytest.raises(SettingsError, match=re.escape(text)):
+        load(None, {}, [*ELECTED, "failover.lease_seconds=1", override])

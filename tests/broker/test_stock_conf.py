@@ -8,6 +8,7 @@ import pytest
 from mqcore.broker.settings import stock_conf
 from mqcore.broker.settings.load import defaults, load
 from mqcore.broker.settings.model import Settings, SettingsError
+from mqcore.replication.role import Role
 
 STOCK = """\
 # a broker.conf as the handbook shows it
@@ -67,6 +68,23 @@ def test_unknown_keys_and_keys_without_effect_make_one_warning(tmp_path: Path) -
     )
 
 
+SLAVE = "brokerRole=SLAVE\nbrokerId=2\nnamesrvAddr=a:1\n"
+
+
+def test_a_stock_role_brings_its_id_and_its_port(tmp_path: Path) -> None:
+    master = read(tmp_path, "brokerId=3\nlistenPort=20911\nhaListenPort=7\nslaveTimeout=50\n"
+                            "brokerIP2=10.0.0.8\nbrokerRole=SYNC_MASTER\n")
+    slave = read(tmp_path, SLAVE + "transientStorePoolEnable=true\nhaMasterAddress=m:20912\n")
+
+    assert (master.replication.role, master.broker.id) == (Role.SYNC_MASTER, 0)
+    assert (master.replication.listen, master.ha_addr) == (True, "10.0.0.8:20912")
+    assert master.replication.slave_timeout_ms == 50
+    assert master.stock.without_effect == ("haListenPort",)
+    assert (slave.is_slave, slave.broker.id, slave.replication.listen) == (True, 2, False)
+    assert slave.replication.master_address == "m:20912"
+    assert slave.store.flush == "async"                       # no pool, as with a stock slave
+
+
 @pytest.mark.parametrize(("lines", "flush"), [
     ("flushDiskType=SYNC_FLUSH", "sync"),
     ("flushDiskType=ASYNC_FLUSH", "async"),
@@ -79,7 +97,7 @@ def test_two_stock_keys_choose_the_flush_mode(tmp_path: Path, lines: str, flush:
 
 
 @pytest.mark.parametrize(("line", "text"), [
-    ("brokerRole=SLAVE", "replication is not supported yet"),
+    ("brokerRole=OTHER", 'brokerRole = "OTHER": expected one of "ASYNC_MASTER", "SYNC_MASTER", '),
     ("enableDLegerCommitLog=true", "DLedger"),
     ("flushDiskType=FAST", 'flushDiskType = "FAST": expected "ASYNC_FLUSH" or "SYNC_FLUSH"'),
     ("listenPort=many", 'listenPort = "many": expected a whole number from 1 to 65535'),

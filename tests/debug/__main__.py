@@ -21,7 +21,8 @@ REPORTS = BUILT / "reports"
 LINKED = ("tests", "docs", "pyproject.toml")     # what the tests need besides the package
 TESTS = (
     "tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire",
-    "tests/pull/test_reading.py", "tests/hostile/test_limits.py",
+    "tests/pull/test_reading.py", "tests/hostile/test_limits.py", "tests/tls/test_shake_thread.py",
+    *(f"tests/replication/test_{end}.py" for end in ("slave", "master", "greeting")),
     # sweeps: minutes each
     "--ignore=tests/store/test_power_cut.py", "--ignore=tests/store/test_power_cut_late.py",
     "--ignore=tests/store/test_writer_killed.py", "--ignore=tests/store/test_flush_ahead.py",

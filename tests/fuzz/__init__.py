@@ -1,1 +1,1 @@
-"""Coverage-guided fuzzing of the native decoders: `make fuzz` (HACKING.md has the recipe)."""
+"""Coverage-guided fuzzing of decoders: `make fuzz` (HACKING.md has the recipe)."""

@@ -1,7 +1,7 @@
 """
-Fuzzes the native decoders: `make fuzz`, or `python -m tests.fuzz [TARGET ...]`.
+Fuzzes decoders and readers: `make fuzz`, or `python -m tests.fuzz [TARGET ...]`.
 
-FUZZ_SECONDS   for all targets together, on FUZZ_JOBS processors; 180
+FUZZ_SECONDS   for all targets together, on FUZZ_JOBS processors: each gets the same part; 180
 FUZZ_JOBS      how many at a time; 2
 FUZZ_SEED      of the order of mutations; 0: another one each time
 FUZZ_KEEP      if set, what was found is merged into tests/fuzz/corpus afterwards
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.fuzz.building import BUILT, HARNESS, ROOT, TARGETS, build, missing
+from tests.fuzz.building import BUILT, HARNESS, PYTHON_LINES, ROOT, TARGETS, build, missing
 from tests.fuzz.seeds import seeds
 
 CORPUS = Path(__file__).parent / "corpus"       # TARGET.gz: an input a line, in hexadecimal
@@ -55,9 +55,11 @@ class Run:
 
 
 def environment(target: str) -> dict[str, str]:
+    lines = PYTHON_LINES.get(TARGETS[target])
     return {
         **os.environ, "MQCORE_FUZZ_PYTHON": sys.executable, "MQCORE_FUZZ_TARGET": target,
         "PYTHONPATH": str(ROOT), "PYTHONMALLOC": "malloc",
+        **({"MQCORE_FUZZ_LINES": lines} if lines else {}),
         # the interpreter has leaks of its own; a stack for each allocation costs most of the time
         "ASAN_OPTIONS": "detect_leaks=0:malloc_context_size=1:quarantine_size_mb=16:handle_abort=1:"
                         "abort_on_error=1:allocator_may_return_null=1",

@@ -1,10 +1,15 @@
 """What fuzzing begins with: recorded frames and stores of stock brokers (tests/golden)."""
 from __future__ import annotations
 
+import json
+import struct
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from mqcore.backup.manifest import Entry, Manifest, Part, encode
+from mqcore.replication import epochs, greeting
+from mqcore.replication.greet import ANNOUNCE
 from mqcore.store.record import parse
 from tests.filter.generate import SOUP, VALUES
 from tests.support import recorded
@@ -12,7 +17,28 @@ from tests.support import recorded
 STORES = Path(__file__).parents[1] / "golden" / "stores"
 NUMBERS = bytes(24)                  # behind the thing itself: see targets/input.pxd
 RECORDS_MAX = 8                      # of one segment
+BLANK = struct.pack(">iI", 0, 0xCBD43194)       # its size becomes what it has to be ...
+WRONG_BLANK = struct.pack(">iI", 1, 0xCBD43194)      # ... unless it is odd
 SIZE_MAX = 1024                      # of a seed: what is longer is slow
+
+ACCESS_FILES = (
+    """globalWhiteRemoteAddresses:
+- 10.10.103.*
+- 192.168.0.{1,2}
+accounts:
+- accessKey: RocketMQ
+  secretKey: 12345678
+  whiteRemoteAddress: 1.1.1.1,1.1.1.2
+  admin: false
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms: [topicA=DENY, topicB=PUB|SUB]
+  groupPerms: [groupA=DENY]
+dataVersion: [{counter: 3, timestamp: 1}]
+""",
+    "accounts: [&a {accessKey: abcdefgh, secretKey: 0x1234567, admin: yes}, *a]\n",
+    "globalWhiteRemoteAddresses: ['1::1-2', '*:*:*:*:*:*:*:*']\n? accounts\n: !!null\n",
+)
 
 
 def records_of(segment: bytes) -> Iterator[bytes]:
@@ -64,6 +90,9 @@ def of_stores() -> Iterator[tuple[str, bytes]]:
 def of_a_record(record: bytes) -> Iterator[tuple[str, bytes]]:
     for target in ("log_record", "pulled", "audited"):
         yield target, record
+    # a log of it and a blank, in frames of 100 bytes
+    for log in (record, record + BLANK, record + WRONG_BLANK, 2 * record):
+        yield "master_frames", log + bytes([84, 40, 1, 4])
     properties = parse(record)["properties"]
     yield "properties", properties + b"\0\0\0\0\0\0\0"
     yield "send", b"body" + properties + bytes([min(len(properties) // 4, 255), 0])
@@ -79,10 +108,43 @@ def of_filters() -> Iterator[tuple[str, bytes]]:
         yield "expression", " ".join(SOUP[number:number + 9]).encode() + b"a\x015\1"
 
 
+def of_replication() -> Iterator[tuple[str, bytes]]:
+    for reports in ((0, 0, 100), (ANNOUNCE, 0, 4096, 5000), (4096, 4200), (ANNOUNCE, 4300, 4300)):
+        yield "slave_reports", struct.pack(f">{len(reports)}q", *reports) + b"\x10\0\2"
+    greeted = struct.pack(">qi28xqi", ANNOUNCE, 28, 512, 0)
+    yield "master_frames", greeted + b"\1\7\0\1"
+    table = epochs.first("b/0", 0, 1).begun(100, "b/1", 2)
+    standing = {**epochs.as_json(table), "state": "follows",
+                "told": {"role": "slave", "brokerId": 1}}
+    yield "epochs_file", json.dumps(standing).encode() + b"\x50\xa0"
+    words = greeting.words("b", "c", 512, table)
+    yield "greeting_words", greeting.HEAD.pack(200, 60, 80, 7) + words + b"\x50"
+
+
+def of_documents() -> Iterator[tuple[str, bytes]]:
+    for text in ACCESS_FILES:
+        yield "access_file", text.encode()
+    yield "checkpoint_file", struct.pack(">qqq", 1 << 40, 1 << 39, -1)
+    id_ = "20260101T000000Z-0001"
+    made = encode(Manifest(
+        1, id_, "/s", "h", "b", 1, 2, 0, 100, 512, 3, 4, "", False, "", 0,
+        [Entry(f"commitlog/{0:020d}", 512, 1, 1, [Part(id_, 0, 100, [7])]),
+         Entry("config/topics.json", 5, 1, 1, [Part(id_, 0, 5, [7])])]))
+    yield "backup_manifest", made.partition(b',"crc32c"')[0].removeprefix(b'{"backup":') + b"\1"
+    yield "backup_manifest", made + b"\0"
+    for count in range(0, 40, 2):
+        yield "backup_stream", b"content" + bytes([count])
+    for steps in (b"\x00\xff\x04\0\x06\0", b"\x02\x50\x03\x09\x05\0\x03\xff\x04\0",
+                  b"\x01\xff\x07\x05"):
+        yield "tls_records", 3 * steps + b"\0\x07\x02"
+    yield "tls_records", b"\x16\x03\x01\0\x05hello" + b"\3\0\0"
+    yield "tls_records", b"in the clear" + b"\3\2\0"
+
+
 def seeds() -> dict[str, set[bytes]]:
     """target -> what it begins with."""
     found: dict[str, set[bytes]] = {}
-    for source in (of_the_wire, of_stores, of_filters):
+    for source in (of_the_wire, of_stores, of_filters, of_replication, of_documents):
         for target, data in source():
             if len(data) <= SIZE_MAX:
                 found.setdefault(target, set()).add(data)

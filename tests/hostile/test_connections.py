@@ -155,3 +155,16 @@ def test_connections_over_the_limit_are_refused_and_not_stalled(small: MqcorePro
         wait_until(has_room, "a free place taken")
         wait_until(lambda: any("refused" in line for line in watch.new_lines()), "a log line")
     watch.assert_unharmed()
+
+
+def test_connections_that_say_nothing_make_place_for_others(small: MqcoreProcess) -> None:
+    watch = Watch(small)
+    with State(small.broker_addr) as honest:
+        honest.topic("Placed", 1)
+        with crowd(small.broker_addr, 60):
+            for _ in range(30):
+                with Peer(small.broker_addr) as other:
+                    assert other.ask(30, {"topic": "Placed", "queueId": "0"}).code == 0
+        assert_served(honest, "Placed")
+        wait_until(lambda: any("it said nothing for" in line for line in watch.new_lines()),
+                   "a log line")

@@ -107,6 +107,14 @@ class Programs:
         folder = self._new_folder(f"{client}-consume")
         return self._start(client, "consume", folder, given, timeout_s + END_GRACE_S)
 
+    def accounts(self, client: str, told: object, **options: object) -> list[Line]:
+        """Let accounts do what they are told (clients/java, Accounts); a line for each deed."""
+        folder = self._new_folder(f"{client}-accounts")
+        file = folder / "accounts.json"
+        file.write_text(json.dumps(told), encoding="utf-8")
+        given = {"file": file, **options}
+        return self._start(client, "accounts", folder, given, PRODUCE_TIMEOUT_S).finish()
+
     def java(self, command: str, **options: object) -> list[Line]:
         """Run another command of the Java program to its end; returns the lines that it wrote."""
         return self.start_java(command, **options).finish()

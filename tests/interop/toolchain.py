@@ -26,6 +26,7 @@ from tests.support.stock import CACHE, JAVA_OPENS, alone
 SOURCES = Path(__file__).parent / "clients"
 BUILD_TIMEOUT_S = 600
 JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
+               "-Drocketmq.client.rebalance.waitInterval=1000",     # milliseconds, not 20 s
                *JAVA_OPENS)
 
 

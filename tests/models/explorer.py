@@ -24,8 +24,11 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import permutations
 from typing import Any, NamedTuple
 
+import pytest
+
 Step = tuple[Any, ...]
-Thread = Callable[[], Generator[Step, Any, Any]]
+Steps = Generator[Step, Any, Any]
+Thread = Callable[[], Steps]
 STATES_MAX = 2_000_000
 
 
@@ -179,3 +182,28 @@ def read(memory: dict[str, int], buffer: tuple[Step, ...], word: str) -> int:
 
 def replaced(items: tuple[Any, ...], number: int, item: Any) -> tuple[Any, ...]:
     return (*items[:number], item, *items[number + 1:])
+
+
+def mortal(steps: Steps) -> Steps:
+    """Up to any of the steps that others see, then no further: whether it came to its end."""
+    value = None
+    try:
+        while True:
+            step = steps.send(value)
+            if step[0] not in ("load", "loads", "fence") and (yield ("choose", 2)):
+                return False
+            value = yield step
+    except StopIteration:
+        return True
+
+
+def holds(*threads: Thread, **about: Any) -> int:
+    """In every order; how many states there are."""
+    return Explorer(*threads, **about).run()
+
+
+def breaks(*threads: Thread, **about: Any) -> AssertionError:
+    """In some order; what it said."""
+    with pytest.raises(AssertionError) as caught:
+        Explorer(*threads, **about).run()
+    return caught.value

@@ -5,25 +5,12 @@ not, which shows that the model could tell. The words are those of the code.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.models.explorer import Explorer, Step, Stuck, Thread
-
-Steps = Generator[Step, Any, Any]
-
-
-def holds(*threads: Thread, **about: Any) -> int:
-    return Explorer(*threads, **about).run()
-
-
-def breaks(*threads: Thread, **about: Any) -> AssertionError:
-    with pytest.raises(AssertionError) as caught:
-        Explorer(*threads, **about).run()
-    return caught.value
-
+from tests.models.explorer import Steps, Stuck, Thread, breaks, holds
 
 # -- ring.pxd R1 to R4, with the doorbells of segment.pxd on both sides ----------------------------
 

@@ -94,6 +94,15 @@ def test_unregistering_the_last_address_removes_the_name():
     assert routes.system_names() == ([], None)
 
 
+def test_an_id_that_another_address_took_over_stays_when_the_first_one_leaves():
+    promoted = BrokerIdentity(A.cluster, A.name, "10.0.0.77:1", A.broker_id)
+    routes = registered((A, table("T")))
+    finished(routes.register(promoted, "", table("T", counter=2), 2, 0))
+    routes.unregister(A)
+
+    assert routes.route("T").brokers[0].addresses == {A.broker_id: promoted.address}
+
+
 def test_write_permission_is_wiped_and_added_until_the_next_changed_registration():
     routes = registered((A, table("T", perm=7)))
 

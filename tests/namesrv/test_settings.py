@@ -29,7 +29,7 @@ def test_the_shipped_file_comments_every_key():
             if " = " in line and not line.startswith("#")}
 
     fields = asdict(NamesrvSettings())
-    assert keys.keys() == {*fields, *asdict(fields["tls"])} - {"tls"}
+    assert keys.keys() == {*fields, *asdict(fields["tls"]), *asdict(fields["acl"])} - {"tls", "acl"}
     assert all(before.startswith("# ") for before in keys.values())
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Engine, insert
 
@@ -24,12 +24,14 @@ from tests.support.waiting import wait_until
 QUEUE = MessageQueue("T", "b", 0)
 
 
-def first_deliveries(namesrv: str, topic: str, count: int) -> list[str]:
+def first_deliveries(namesrv: str, topic: str, count: int,
+                     before: Callable[[], object] = lambda: None) -> list[str]:
     """The texts of a topic's messages, each id once, in their queues' order; waits until there
-    are `count`: a reader sees what is stored a moment later."""
+    are `count`: a reader sees what is stored a moment later. before: each look."""
     first: dict[str, str] = {}
 
     def look() -> bool:
+        before()
         first.clear()
         with Reader(topic, namesrv=namesrv, stop="end") as reader:
             for message in reader:

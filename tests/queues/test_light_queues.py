@@ -186,6 +186,13 @@ def test_what_waits_elsewhere_first_is_in_its_own_queue_only(topic, store):
     assert set(store.run.queue_ranges()) == {(topic, 0)}
 
 
+def test_offsets_are_found_wherever_they_begin_and_whatever_looks_like_them(store):
+    for before in range(40):
+        kept = b"F\x01" + (b"INNER_MULTI_QUEUE_" * 3)[:before] + b"x"
+        store.put(properties=kept + b"\x02" + OFFSETS + b"9")
+        assert store.properties() == kept
+
+
 def test_offsets_that_a_client_made_up_are_replaced_or_dropped(store):
     store.put(properties=OFFSETS + b"99\x02" + LISTED + b"%LMQ%a")
     assert store.properties() == LISTED + b"%LMQ%a\x02" + OFFSETS + b"0"

@@ -28,6 +28,7 @@ from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
+TICK_NS = 20_000_000                   # inodes have the time of the last tick
 EACH = MESSAGES // QUEUES
 
 
@@ -167,6 +168,46 @@ def test_a_start_sees_at_once_what_becomes_of_a_folder(
     by_its_folder(stopped)
 
     assert {name: raw for name, raw in stopped.content().items() if name in before} == before
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["in-place", "copied"])
+def test_queues_that_took_each_others_place_are_compared_with_the_log(
+    copied: bool, store: Store, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their folders and files are all older than the stop; what is above them is not."""
+    run, _ = store.start(ends=queue_ends.read(store.ends))
+    before = store.content()
+    topic = store.queue(0).parent
+    shutil.copytree(topic, store.root / "other")
+    for name, place in (("0", "x"), ("1", "0"), ("x", "1")):
+        (store.root / "other" / name).rename(store.root / "other" / place)
+    stop(store, run)
+    if copied:
+        monkeypatch.setattr(queue_ends, "COPIED_NS", 50_000_000)
+        copy_in_place(store)
+    shutil.move(topic, store.root / "aside")
+    (store.root / "other").rename(topic)
+    shutil.rmtree(store.root / "aside")
+    run, found = recovered(store)
+    read = [reader(run).entry(TOPIC, 1, offset) for offset in range(EACH)]
+    run.dispatch_all(found.end, index_enabled=False)
+
+    assert found.end == store.end
+    assert all(one is None or one == stopped_entry(before, offset)
+               for offset, one in enumerate(read))
+    assert store.content() == before
+    assert run.queue_ranges() == {(TOPIC, number): (0, EACH) for number in range(QUEUES)}
+
+
+def copy_in_place(store: Store) -> None:
+    """As a copy that keeps times leaves it: those of inodes are the copy's."""
+    status = store.ends.stat()
+    whole = store.ends.read_bytes()
+    later_ns = status.st_mtime_ns + queue_ends.COPIED_NS + TICK_NS
+    wait_until(lambda: time.time_ns() > later_ns, "a later time")
+    store.ends.write_bytes(whole)
+    os.utime(store.ends, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (learned(store).in_place, learned(store).unchanged_ns) == (False, status.st_mtime_ns)
 
 
 def test_a_run_writes_and_reads_queues_before_the_pass_comes_to_them(stopped: Store) -> None:

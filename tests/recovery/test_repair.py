@@ -21,7 +21,7 @@ from mqcore.store.verify.store import verify
 from mqcore.wire.records import Record
 from tests.support.mqcore_process import mqcore_up
 from tests.verify.conftest import stopped  # noqa: F401 (a fixture)
-from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, copy
+from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, copy, expired
 
 QUEUES = 4
 MESSAGES = 3000
@@ -428,3 +428,26 @@ def test_a_repair_that_the_disk_stops_can_be_started_again(
     after = good(root)
     assert len(after) == len(before) - lost
     assert all(before[position].body == one.body for position, one in after.items())
+
+
+def test_a_queue_whose_messages_have_all_expired_keeps_its_numbers(
+    stopped: Path, tmp_path: Path,  # noqa: F811
+) -> None:
+    """At 0 its groups, which are at 9, would pass over the next nine messages."""
+    root = copy(stopped, tmp_path)
+    folder = expired(root, 9)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    wrong = max((root / "consumequeue" / TOPIC / "1").iterdir())
+    overwrite(wrong, 0, b"\0\0\0\0\0\0\0\x4d")
+    assert verify(root).status == 1
+    assert [line for line in repair(root, tmp_path / "dry", dry=True).actions
+            if "but for 1 queues" in line]
+
+    assert repaired(root).status in (0, 3)
+
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not (root / "consumequeue" / TOPIC).exists()
+    assert (tmp_path / "found" / "consumequeue" / TOPIC / "1" / wrong.name).exists()
+    started(root)
+    ends = {(queue["topic"], queue["queueId"]): queue["end"] for queue in verify(root).queues}
+    assert ends["idle", 0] == 9

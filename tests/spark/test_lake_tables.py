@@ -143,3 +143,46 @@ def test_a_task_has_two_row_groups_in_memory_whatever_its_partitions(tmp_path):
     unknown.write(pa.RecordBatch.from_pylist([{"topic": "a"}], schema=SCHEMA))
     unknown.discard()
     assert list((tmp_path / "gone").rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sender_may_say_any_time(tmp_path, kind):
+    """Of its messages; the largest time that Python knows is much less."""
+    schema = pa.schema([("topic", pa.string()), ("bornTimestamp", pa.timestamp("us", tz="UTC"))])
+    shape = Shape(schema, ("topic",))
+    table = open_table(tmp_path, kind)
+    for number, time_us in enumerate((2**63 - 1, -2**63, 253402300800000000, -62135596800000000)):
+        writer = FileWriter(tmp_path, shape, Form("zstd", None, 1 << 30, 1 << 20))
+        writer.write(pa.RecordBatch.from_arrays(
+            [pa.array(["orders"] * 2), pa.array([time_us, 0], schema.types[1])], schema=schema))
+        [file] = writer.finish()
+        assert table.commit(Change("query", number, (file,)), shape)
+    assert file.stats["minValues"] == {"bornTimestamp": "0001-01-01T00:00:00.000Z"}
+    assert open_table(tmp_path).state().rows == 8
+
+
+def test_a_writer_that_slept_behind_a_cut_of_the_log_finds_its_place(tmp_path, monkeypatch):
+    slow, others = LogTable(tmp_path), LogTable(tmp_path)
+    others.commit(Change("others", 0, written(tmp_path, ("orders", 0, 1))), SHAPE)
+    seen = slow._known()
+    for number in range(1, 40):
+        others.commit(Change("others", number, written(tmp_path, ("orders", 0, 1))), SHAPE)
+    others.forget(now_ms() + 10)
+    looks = iter([seen])
+    monkeypatch.setattr(slow, "_known", lambda: next(looks, None) or LogTable._known(slow))
+
+    change = Change("slow", 0, written(tmp_path, ("orders", 0, 5)))
+    assert slow._change(change, SHAPE) is False        # it took number 1, which was free again
+    assert slow.commit(change, SHAPE)
+    assert (others.state().rows, others.committed("slow")) == (45, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_of_files_that_were_swept_is_refused(tmp_path, kind):
+    table = open_table(tmp_path, kind)
+    table.commit(Change("query", 0, written(tmp_path, ("orders", 0, 1))), SHAPE)
+    late = written(tmp_path, ("orders", 0, 5))
+    table.discard(table.orphans(now_ms() + 10))
+    with pytest.raises(SparkSourceError, match="was removed before its change came"):
+        table.commit(Change("query", 1, late), SHAPE)
+    assert (table.state().rows, table.committed("query")) == (1, 0)

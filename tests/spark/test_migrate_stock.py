@@ -122,7 +122,8 @@ def test_a_stock_broker_in_use_is_moved_and_its_java_consumers_go_on(
                            tmp_path / "state")
 
         copied = moving.copy(spark, open_dead_letters=True)
-        over = moving.cutover(spark, stop_writes=True, drain=["readers"], quiet_s=2, wait_s=150)
+        over = moving.cutover(spark, stop_writes=True, drain=["readers", "refusers"],
+                              quiet_s=2, wait_s=150)
         assert load.refused.wait(30)
         relay.switch(new.namesrv_addr)
         load.go_on(new.namesrv_addr)

@@ -94,7 +94,8 @@ class Run:
     def writer(self, mode: str, end: int, **changes: Any) -> AppendLoop:
         values = {"flush_interval_ms": 500, "flush_least_bytes": 16384,
                   "flush_thorough_interval_ms": 10_000, "sync_timeout_ms": 5000,
-                  "commit_interval_ms": 200, "commit_least_bytes": 16384} | changes
+                  "commit_interval_ms": 200, "commit_least_bytes": 16384,
+                  "queue_file_entries": self.file_entries} | changes
         loop = AppendLoop(self.segment, os.fsencode(self.log_folder), mode, end, **values)
         loop.publish_start(end if mode == "sync" else 0)
         return loop

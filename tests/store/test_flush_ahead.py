@@ -146,7 +146,8 @@ def whole(run: Run, segment: int) -> bool:
     if not path.exists():
         return False
     with open(path, "rb") as file:
-        return os.lseek(file.fileno(), WARM_MARGIN, os.SEEK_HOLE) == BIG_SEGMENT
+        return (os.fstat(file.fileno()).st_size == BIG_SEGMENT
+                and os.lseek(file.fileno(), WARM_MARGIN, os.SEEK_HOLE) == BIG_SEGMENT)
 
 
 def test_a_writer_that_is_back_writes_no_zeros_where_the_one_before_did(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 CHOICE = os.environ.get("MQCORE_TEST_FAULTS", "")
 SWEEP_S_MAX = 500
 CALLS_MIN = 250
-CALLS_IN_CI = {"async": 20, "sync": 20, "transient-pool": 4}
+CALLS_IN_CI = {"async": 8, "sync": 8, "transient-pool": 4}
 SITES_MIN = {"async": 60, "sync": 60, "transient-pool": 7}
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
-DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "3" if os.environ.get("CI") else "9"))
+DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "4" if os.environ.get("CI") else "9"))
 LIMIT_S = 300
 
 

@@ -3,7 +3,7 @@ Power cuts: every write, sync and truncate of a run is recorded; from each momen
 built and recovered. What was acknowledged in sync mode is there, whatever the disk did with the
 rest.
 
-MQCORE_TEST_IMAGES sets how many images (4,000 in CI, 2,000 elsewhere), MQCORE_TEST_SEED the dice.
+MQCORE_TEST_IMAGES sets how many images (3,000 in CI, 2,000 elsewhere), MQCORE_TEST_SEED the dice.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mqcore.store.probes import io_recorder
 from tests.store.harness import Run, log_records, read_entries
 from tests.store.power import Disk, Event, survivors
 
-IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "4000" if os.environ.get("CI") else "2000"))
+IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "3000" if os.environ.get("CI") else "2000"))
 SEED = int(os.environ.get("MQCORE_TEST_SEED", "0")) or time.time_ns() % 1_000_000
 SEGMENT, FILE_ENTRIES = 16384, 40
 ROUNDS = 40                         # fewer than 16 segments, which may wait for a flush

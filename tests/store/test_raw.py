@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,14 @@ import pytest
 
 from mqcore.layout import (
     BLANK_SIZE_MIN,
+    LEADERSHIP_FOLLOWS,
+    LEADERSHIP_LEADS,
     PUT_NOT_AT_END,
     PUT_OK,
     PUT_RAW_DAMAGED,
     PUT_SERVICE_NOT_AVAILABLE,
 )
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.tables import QueueTable
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
@@ -26,7 +30,9 @@ from tests.support.waiting import wait_until
 
 TURN_MS = 1000
 SMALL_SEGMENT = 8192
+LARGE_SEGMENT = 1 << 18
 HALF, COMMIT, ROLLBACK = 4, 8, 12
+QUEUE_OFFSET = 20                        # of a record, store.md 2
 MODES = ("async", "sync", "transient-pool")
 Piece = tuple[int, bytes]                    # log position, bytes
 
@@ -225,6 +231,13 @@ def moved(by: int) -> Callable[[Piece], Piece]:
     return lambda piece: (piece[0] + by, piece[1])
 
 
+def with_offset(offset: int) -> Callable[[Piece], Piece]:
+    """Of its first record's queue."""
+    return lambda piece: (
+        piece[0], piece[1][:QUEUE_OFFSET] + offset.to_bytes(8, "big", signed=True)
+        + piece[1][QUEUE_OFFSET + 8:])
+
+
 DAMAGES = {
     "cut": lambda piece: (piece[0], piece[1][:-1]),
     "cut in a head": lambda piece: (piece[0], piece[1] + piece[1][:6]),
@@ -233,6 +246,8 @@ DAMAGES = {
     "a CRC": flipped(9),
     "a position": flipped(35),
     "a body": flipped(90),
+    "an offset before the first one": with_offset(-1),
+    "an offset that no queue gets to": with_offset((1 << 63) - 1),
     "nothing": lambda piece: (piece[0], b""),
     "twice": lambda piece: (piece[0], 2 * piece[1]),
     "a blank that ends no segment": lambda piece: (
@@ -255,6 +270,33 @@ def test_damaged_bytes_are_refused_and_change_nothing(
     assert put(loop, probe, second) == PUT_OK
     finish(target, loop)
     assert end_of(target) == second[0] + len(second[1])
+
+
+def test_offsets_are_looked_at_one_behind_the_other(tmp_path: Path) -> None:
+    """More records of a queue at once than a file of it has entries, from any first offset on."""
+    source = Run(tmp_path / "source", file_entries=10)
+    loop, probe = source.writer("async", 0), source.probe()
+    for number in range(40):
+        assert probe.send("topic", 0, [b"body"], opaque=number)
+    loop.run(TURN_MS)
+    finish(source, loop)
+    size = end_of(source) // 40
+    ((_, whole),) = of(source)
+
+    def moved_by(first: int, later: int) -> bytes:
+        records = bytearray(whole)
+        for number in range(40):
+            at = number * size + QUEUE_OFFSET
+            records[at:at + 8] = (number + (first if number < 20 else later)).to_bytes(8, "big")
+        return bytes(records)
+
+    for name, data, status in (("as it is", whole, PUT_OK), ("a gap", moved_by(70, 80), PUT_OK),
+                               ("too large a gap", moved_by(70, 81), PUT_RAW_DAMAGED),
+                               ("a late beginning", moved_by(1 << 40, 1 << 40), PUT_OK)):
+        run = Run(tmp_path / name, file_entries=10)
+        loop, probe = run.writer("async", 0), run.probe()
+        assert put(loop, probe, (0, data)) == status, name
+        run.dispatch_all(end_of(run))
 
 
 @pytest.mark.parametrize("by", [-1, 1, SMALL_SEGMENT])
@@ -310,6 +352,88 @@ def test_a_write_that_fails_gives_the_offsets_back_and_the_piece_may_come_again(
         record["sysFlag"] & 12 in (0, COMMIT) for record in target.records(end))
 
 
+@pytest.fixture
+def large(tmp_path: Path) -> Run:
+    """A log of records of many sizes, in segments that hold many."""
+    run = Run(tmp_path / "large", segment_size=LARGE_SEGMENT)
+    loop, probe = run.writer("async", 0), run.probe()
+    for number in range(400):
+        assert probe.send("topic", number % 40, [bytes([number & 255]) * (37 * number % 3000)],
+                          opaque=number)
+        loop.run(TURN_MS)
+    assert {result[1] for result in probe.take()} == {PUT_OK}
+    finish(run, loop)
+    return run
+
+
+def uneven(run: Run) -> list[Piece]:
+    """Long pieces, which are written as they came, and short ones between them."""
+    joined: list[Piece] = []
+    wanted = itertools.cycle([100_000, 1, 1, 5000, 70_000, 60_000, 1])
+    most = next(wanted)
+    for start, data in of(run, 1):
+        if (joined and joined[-1][0] + len(joined[-1][1]) == start and start % LARGE_SEGMENT
+                and len(joined[-1][1]) < most):
+            joined[-1] = joined[-1][0], joined[-1][1] + data
+        else:
+            joined.append((start, data))
+            most = next(wanted)
+    return joined
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_long_pieces_and_short_ones_in_one_turn_make_the_same_log(
+    large: Run, tmp_path: Path, mode: str,
+) -> None:
+    target = Run(tmp_path / "target", segment_size=LARGE_SEGMENT)
+    loop, probe = target.writer(mode, 0), target.probe()
+    found = uneven(large)
+    assert {len(data) >= 32 << 10 for _, data in found} == {True, False}
+    for start, data in found:
+        assert probe.send_raw(data, start, opaque=1)
+    loop.run(TURN_MS)
+    assert [(result[1], result[3]) for result in probe.take()] == [
+        (PUT_OK, start) for start, _ in found]
+    finish(target, loop)
+
+    assert segments(target) == segments(large)
+    assert segments(target, checksums=True) == segments(large, checksums=True)
+    target.dispatch_all(end_of(target))
+    large.dispatch_all(end_of(large))
+    assert target.queue_ranges() == large.queue_ranges()
+
+
+@pytest.mark.parametrize("after", range(3))
+def test_of_long_pieces_in_one_turn_those_that_are_in_the_file_are_said_to_be_there(
+    large: Run, tmp_path: Path, after: int,
+) -> None:
+    """A4: the first that is not gives its offsets back, and may come again with those behind it."""
+    target = Run(tmp_path / "target", segment_size=LARGE_SEGMENT)
+    loop, probe = target.writer("async", 0), target.probe()
+    found = list(pieces(large.log_folder, LARGE_SEGMENT, end_of(large), 45))[:3]
+    assert all(len(data) >= 32 << 10 for _, data in found)
+    append_probe.watch(target.segment)
+    try:
+        append_probe.fail("write", errno.EIO, after=after, times=3)
+        for start, data in found:
+            assert probe.send_raw(data, start, opaque=7)
+        loop.run(TURN_MS)
+        stored = [result[1] for result in probe.take()].count(PUT_OK)
+        assert stored == after
+        assert end_of(target) == found[stored][0]
+        for piece in found[stored:]:
+            wait_until(lambda piece=piece: put(loop, probe, piece) == PUT_OK, "the disk")
+    finally:
+        append_probe.unwatch()
+    end = end_of(target)
+    assert end == found[-1][0] + len(found[-1][1])
+    assert (target.log_folder / f"{0:020d}").read_bytes()[:end] == (
+        large.log_folder / f"{0:020d}").read_bytes()[:end]
+    target.dispatch_all(end)
+    assert sum(most for _, most in target.queue_ranges().values()) == sum(
+        not record.get("blank") for record in target.records(end))
+
+
 def test_a_record_that_no_queue_can_have_is_stored_without_one(tmp_path: Path) -> None:
     """As recovery does it (names.pxd, O3): the log is the same, nobody sees it."""
     run = Run(tmp_path / "odd")
@@ -342,3 +466,24 @@ def test_the_copy_survives_a_start_after_a_crash(source: Run, target: Run) -> No
 
     assert again.recover(clean=False).end == end_of(source)
     assert os.listdir(target.root / "checksums")
+
+
+def test_who_is_elected_says_whose_records_are_taken(source: Run, target: Run) -> None:
+    """A10, A11: record by record, whatever role the run began with."""
+    pen = LeadershipPen(target.segment)
+    loop, probe = target.writer("async", 0, follows_only=True), target.probe()
+    first, second, *_ = of(source, 5)
+
+    def own() -> int:
+        assert probe.send("topic", 0, [b"own"], opaque=1)
+        loop.run(TURN_MS)
+        ((_, status, _, _, _),) = probe.take()
+        return int(status)
+
+    pen.become(LEADERSHIP_FOLLOWS, 0)
+    assert (own(), put(loop, probe, first)) == (PUT_SERVICE_NOT_AVAILABLE, PUT_OK)
+    pen.become(LEADERSHIP_LEADS, 2)
+    assert (put(loop, probe, second), own()) == (PUT_SERVICE_NOT_AVAILABLE, PUT_OK)
+    assert target.segment.appends_taken(0)
+    assert probe.send("topic", 0, [b"waits"], opaque=1)
+    assert not target.segment.appends_taken(0)

@@ -54,7 +54,7 @@ def pen(run: Run) -> ReplicaPen:
 
 
 def gated(run: Run, mode: str, timeout_ms: int = LONG_MS, **changes: Any) -> AppendLoop:
-    return run.writer(mode, 0, wait_replicated=True, sync_timeout_ms=timeout_ms, **changes)
+    return run.writer(mode, 0, wait_replicated=True, slave_timeout_ms=timeout_ms, **changes)
 
 
 def send(loop: AppendLoop, probe: AppendProbe, *numbers: int, **changes: Any) -> None:
@@ -212,13 +212,10 @@ def test_each_producer_waits_for_itself(run: Run, pen: ReplicaPen) -> None:
     assert taken(other) == [(2, PUT_OK), (3, PUT_OK)]
 
 
-def test_a_refusal_in_its_turn_keeps_its_status(run: Run, pen: ReplicaPen) -> None:
+def test_a_refusal_in_its_turn_keeps_its_status(run: Run) -> None:
     loop, probe = gated(run, "async"), run.probe()
-    pen.move(0)
     assert probe.send("topic", 0, [b"x" * 9000], opaque=1)          # larger than a segment
     send(loop, probe, 2)
-    pen.leave()
-    turn(loop)
     (refused, stored) = taken(probe)
 
     assert refused[1] not in (PUT_OK, PUT_SLAVE_NOT_AVAILABLE)
@@ -258,18 +255,37 @@ def test_when_nobody_is_there_the_answer_says_so_at_once(run: Run, mode: str) ->
     assert FigureSlots(run.segment).total("not_replicated") == 2
 
 
-def test_those_who_wait_hear_when_the_last_one_leaves(run: Run, pen: ReplicaPen) -> None:
+def test_who_waits_goes_on_when_the_last_one_leaves(run: Run, pen: ReplicaPen) -> None:
+    """As in stock: one may come back in time."""
     loop, probe = gated(run, "async"), run.probe()
     pen.move(0)
     send(loop, probe, 1)
     first = end_of(run)
     send(loop, probe, 2)
+    second = end_of(run)
     pen.move(first)
     pen.leave()
+    send(loop, probe, 3)
+    assert not pen.present
+    assert taken(probe) == [(1, PUT_OK)]
+    pen.move(second)
     turn(loop)
 
-    assert not pen.present
-    assert taken(probe) == [(1, PUT_OK), (2, PUT_SLAVE_NOT_AVAILABLE)]
+    assert taken(probe) == [(2, PUT_OK), (3, PUT_SLAVE_NOT_AVAILABLE)]
+
+
+def test_others_who_are_too_far_behind_are_as_nobody(run: Run, pen: ReplicaPen) -> None:
+    loop, probe = gated(run, "async", slave_fallbehind_bytes=1), run.probe()
+    pen.move(0)
+    send(loop, probe, 1)
+    assert taken(probe) == [(1, PUT_SLAVE_NOT_AVAILABLE)]
+    loop.configure_gate(LONG_MS, 1 << 20)
+    send(loop, probe, 2)
+    assert taken(probe) == []
+    pen.move(end_of(run))
+    turn(loop)
+
+    assert taken(probe) == [(2, PUT_OK)]
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
@@ -305,16 +321,14 @@ def test_another_time_limit_counts_for_what_comes_then(run: Run, pen: ReplicaPen
     loop, probe = gated(run, "async"), run.probe()
     pen.move(0)
     send(loop, probe, 1)
-    loop.configure(flush_interval_ms=500, flush_least_bytes=1, flush_thorough_interval_ms=500,
-                   sync_timeout_ms=0, commit_interval_ms=200, commit_least_bytes=1,
-                   commit_thorough_interval_ms=200)
+    first = end_of(run)
+    loop.configure_gate(0, 1 << 28)
     send(loop, probe, 2)
     assert taken(probe) == []                                       # behind the first (G6)
-    pen.move(1)
-    pen.leave()
+    pen.move(first)
     turn(loop)
 
-    assert [number for number, _ in taken(probe)] == [1, 2]
+    assert taken(probe) == [(1, PUT_OK), (2, PUT_SLAVE_TIMEOUT)]
 
 
 def test_the_end_of_the_writer_leaves_nobody_waiting(run: Run, pen: ReplicaPen) -> None:
@@ -390,7 +404,7 @@ def test_a_hanging_sync_is_answered_behind_what_waits_from_before(
     run: Run, pen: ReplicaPen, stall: Stall, position: int, said: int,
 ) -> None:
     """G8: the watcher answers for both, the writer's thread hangs."""
-    loop, probe = gated(run, "sync", SHORT_MS), run.probe()
+    loop, probe = gated(run, "sync", SHORT_MS, sync_timeout_ms=SHORT_MS), run.probe()
     pen.move(0)
     send(loop, probe, 1)
     assert taken(probe) == []
@@ -412,6 +426,24 @@ def test_a_hanging_sync_is_answered_behind_what_waits_from_before(
     assert found[1] == (2, PUT_FLUSH_TIMEOUT)
     assert found[0] in {(1, said), (1, PUT_SLAVE_TIMEOUT)}           # its time may be over as well
     assert taken(probe) == []
+
+
+def test_of_two_failures_the_others_counts(run: Run, stall: Stall) -> None:
+    """G8: the disk is late, and there was nobody besides."""
+    loop, probe = gated(run, "sync", SHORT_MS, sync_timeout_ms=SHORT_MS), run.probe()
+    found: list[tuple[int, int]] = []
+    assert probe.send("topic", 0, [b"1"], opaque=1)
+    with service(loop, "watch"):
+        stall.syncs(True)
+        hanging = threading.Thread(target=loop.run, args=[TURN_MS])
+        hanging.start()
+        try:
+            wait_until(lambda: found.extend(taken(probe)) or found, "the answer")
+        finally:
+            stall.syncs(False)
+            hanging.join()
+
+    assert found == [(1, PUT_SLAVE_NOT_AVAILABLE)]
 
 
 @contextlib.contextmanager
@@ -438,7 +470,7 @@ loop = writer.AppendLoop
 def gated(segment, *rest, **more):
     if replicated >= 0:
         ReplicaPen(segment).move(replicated)
-    return loop(segment, *rest, wait_replicated=True, **more)
+    return loop(segment, *rest, **more | {"wait_replicated": True, "slave_timeout_ms": 300})
 
 writer.AppendLoop = gated
 from mqcore.admin.cli import main

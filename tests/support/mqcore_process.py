@@ -156,14 +156,16 @@ def mqcore_up(
 
 
 @contextlib.contextmanager
-def mqcore_namesrv(folder: Path) -> Iterator[MqcoreProcess]:
-    """Run `mqcore namesrv` alone on a free port."""
+def mqcore_namesrv(
+    folder: Path, settings: Mapping[str, object] | None = None,
+) -> Iterator[MqcoreProcess]:
+    """Run `mqcore namesrv` alone on a free port; settings: of its file, section.key."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     config = folder / "namesrv.toml"
     config.write_text(_toml({
         "namesrv.listen_host": "127.0.0.1", "namesrv.listen_port": port,
-        "namesrv.kv_config_path": folder / "kvConfig.json",
+        "namesrv.kv_config_path": folder / "kvConfig.json", **(settings or {}),
     }), encoding="utf-8")
     started = start(["namesrv", "-c", str(config)], folder)
     started.namesrv_addr = f"127.0.0.1:{port}"

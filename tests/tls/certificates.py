@@ -30,8 +30,8 @@ class Authority:
 
     def sign(self, name: str, hosts: str = "IP:127.0.0.1,DNS:localhost", *,
              key: tuple[str, ...] = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-             password: str = "") -> tuple[Path, Path]:
-        """Certificate and key of `name`; hosts: what it may be reached as."""
+             password: str = "", days: int = 2) -> tuple[Path, Path]:
+        """Certificate and key of `name`; hosts: what it may be reached as; days: from now on."""
         own, request = self.folder / f"{name}.key", self.folder / f"{name}.csr"
         certificate, extensions = self.folder / f"{name}.pem", self.folder / f"{name}.ext"
         secret = ("-passout", f"pass:{password}") if password else ("-nodes",)
@@ -39,8 +39,36 @@ class Authority:
                 "-out", request)
         extensions.write_text(f"subjectAltName={hosts}\n")
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key,
-                "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", certificate)
+                "-CAcreateserial", "-days", str(days), "-extfile", extensions, "-out", certificate)
         return certificate, own
+
+    def sign_expired(self, name: str, hosts: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+        """The same, of a certificate whose time is over."""
+        certificate, own = self.sign(name, hosts)
+        openssl("ca", *self._book(), "-batch", "-notext", "-in", self.folder / f"{name}.csr",
+                "-startdate", "20200101000000Z", "-enddate", "20200201000000Z", "-extfile",
+                self.folder / f"{name}.ext", "-out", certificate)
+        return certificate, own
+
+    def revoke(self, *certificates: Path) -> Path:
+        """Its revocation list, with these and all before them in it."""
+        for certificate in certificates:
+            openssl("ca", *self._book(), "-revoke", certificate)
+        crl = self.folder / "crl.pem"
+        openssl("ca", *self._book(), "-gencrl", "-out", crl)
+        return crl
+
+    def _book(self) -> tuple[str | Path, ...]:
+        """Of what `openssl ca` has signed and revoked."""
+        settings = self.folder / "ca.conf"
+        if not settings.exists():
+            (self.folder / "index").touch()
+            settings.write_text(
+                "[ca]\ndefault_ca = own\n"
+                f"[own]\ndatabase = {self.folder}/index\nnew_certs_dir = {self.folder}\n"
+                "rand_serial = yes\ndefault_md = sha256\npolicy = any\ndefault_crl_days = 2\n"
+                "unique_subject = no\n[any]\ncommonName = supplied\n")
+        return "-config", settings, "-cert", self.certificate, "-keyfile", self._key
 
     def client(self, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:
         """A client that trusts this authority alone, and shows `certificate`."""

@@ -1,6 +1,7 @@
 """A TLS client whose bytes are in the test's hands: it decides when and how many of them travel."""
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 
@@ -8,14 +9,20 @@ DEADLINE_S = 10.0
 
 
 class Pieces:
-    """One connection; a context of the client's side."""
+    """One connection; a context of the client's side; source: an address of this machine."""
 
-    def __init__(self, address: str, context: ssl.SSLContext) -> None:
+    def __init__(self, address: str, context: ssl.SSLContext, *, source: str = "") -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), DEADLINE_S)
+        self.socket = socket.create_connection((host, int(port)), DEADLINE_S, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    def hello(self) -> bytes:
+        """What the handshake begins with, not sent."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+        return self._outgoing.read()
 
     def shake(self, piece_bytes: int = 1 << 20, data: bytes = b"") -> None:
         """The whole handshake, in pieces of so many bytes; data: to go with its last ones."""
@@ -34,6 +41,12 @@ class Pieces:
     def record(self, data: bytes) -> bytes:
         """Data as records, not sent."""
         self._tls.write(data)
+        return self._outgoing.read()
+
+    def end(self) -> bytes:
+        """That nothing more comes (close_notify), not sent."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
         return self._outgoing.read()
 
     def send_pieces(self, data: bytes, piece_bytes: int) -> None:

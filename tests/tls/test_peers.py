@@ -159,21 +159,27 @@ def test_what_is_no_handshake_ends_the_connection_with_a_line(
     says(broker, "TLS failed: ")
 
 
+@BOTH
 def test_keys_that_change_without_end_end_the_connection(
-    broker: MqcoreProcess, says: Says, peer: Peer,
+    broker: MqcoreProcess, peer: Peer, server: str,
 ) -> None:
-    host, _, port = broker.broker_addr.rpartition(":")
+    host, _, port = address_of(broker, server).rpartition(":")
     with socket.create_connection((host, int(port)), 10) as greedy:
         done = change_keys(greedy, 200_000)
     assert 1_000 < done < 200_000
-    says(broker, "bytes of TLS records hold no data")
+    said = re.compile(rf"connection {'from ' if server == 'broker' else ''}127\.\S+ closed: "
+                      r"\d+ bytes of TLS records hold no data")
+    wait_until(lambda: said.search(broker.output.read_text()) is not None, "a line", 20)
     assert peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "x"}).code in (3, 17)
 
 
-def test_a_second_handshake_on_one_connection_is_refused(broker: MqcoreProcess) -> None:
+@BOTH
+def test_a_second_handshake_on_one_connection_is_refused(
+    broker: MqcoreProcess, server: str,
+) -> None:
     """By openssl s_client, whose command R asks for it; TLS 1.2, later there is none."""
     with subprocess.Popen(
-            ["openssl", "s_client", "-connect", broker.broker_addr, "-tls1_2"],
+            ["openssl", "s_client", "-connect", address_of(broker, server), "-tls1_2"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdin is not None
         assert process.stdout is not None

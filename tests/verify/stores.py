@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mqcore.layout import CQ_ENTRY_SIZE
+from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreInUseError, StoreLock
 from mqcore.store.verify.report import Finding
 from mqcore.store.verify.store import verify
@@ -88,3 +90,20 @@ def damages(root: Path) -> list[Finding]:
 
 def copy(root: Path, into: Path) -> Path:
     return shutil.copytree(root, into / "store")
+
+
+def expired(root: Path, count: int) -> Path:
+    """
+    In a store at rest retention takes the first segment, and with it the `count` messages of queue
+    0 of topic `idle`; returns that queue's folder.
+    """
+    log = LogFolders((root / "commitlog",), store=root)
+    start, path = log.segments()[0]
+    content = min((root / "consumequeue" / TOPIC / "0").iterdir()).read_bytes()
+    folder = root / "consumequeue" / "idle" / "0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}").write_bytes(
+        content[:count * CQ_ENTRY_SIZE].ljust(len(content), b"\0"))
+    path.unlink()
+    log.remove_checksums(start)
+    return folder

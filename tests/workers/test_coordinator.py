@@ -9,36 +9,18 @@ from typing import Any, NoReturn
 import pytest
 
 from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.participants import COORDINATOR
+from mqcore.shm.segment import Segment
 from mqcore.workers.coordinator import Coordinator
+from mqcore.workers.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
+from tests.shm.test_segment import SMALL
 
 DEADLINE_S = 10.0
 
 
 class Bug(Exception):
     """What a mistake of ours raises."""
-
-
-class FakeSegment:
-    """A slot that nobody asks to stop."""
-
-    def __init__(self) -> None:
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK)
-
-    def bell(self, _: int) -> int:
-        return self._bell
-
-    def ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
-
-    def arm(self, _: int) -> None: ...
-
-    def disarm(self, _: int) -> None: ...
-
-    def beat(self, slot: int, now_ms: int) -> None: ...
-
-    def stop_requested(self, _: int) -> bool:
-        return False
 
 
 class Quiet:
@@ -52,6 +34,8 @@ class Quiet:
 
     has_work = has_results = push_waiting = push = put = tick = forget_deleted = no
     lost = say_taken = look = no
+
+    leads_elected = False
 
     async def register_now(self, _: object) -> int:
         return 0
@@ -77,6 +61,7 @@ class Bench(Coordinator):
         self._reader: Any = Quiet()
         self._checks: Any = Quiet()
         self._registrar: Any = Quiet()
+        self._following = None
         self._broker = make_bench(self._settings).broker
         self._registrar.settings = self._broker.core.settings
 
@@ -85,13 +70,16 @@ class Bench(Coordinator):
 
 @pytest.mark.parametrize("where", ["_rings", "_queues"])
 def test_a_failure_outside_a_request_ends_the_process(tmp_path: Path, where: str) -> None:
-    segment: Any = FakeSegment()
+    segment = Segment.create("/mqcore-test-coordinator", **SMALL, kind="memfd")
+    segment.make_bells()
     settings = settings_in(tmp_path)
-    coordinator = Bench(settings, segment, ChangedSettings(settings), embedded_namesrv=False)
+    coordinator = Bench(Inherited(
+        settings, ChangedSettings(settings), segment, Listeners(), embedded_namesrv=False,
+        namesrv_account=None, kept_access=None))
 
     def break_it() -> None:
         setattr(coordinator, where, Failing())
-        segment.ring()
+        os.eventfd_write(segment.bell(COORDINATOR.slot), 1)
 
     with pytest.raises(Bug):
         asyncio.run(asyncio.wait_for(coordinator.run(break_it), DEADLINE_S))

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from mqcore.participants import DISPATCHER
 from mqcore.wire.codes import ResponseCode
 from mqcore.workers.stopping import EXIT_UNFINISHED
+from tests.support.mounted import mounted
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
@@ -28,20 +28,6 @@ DISK = 12 << 20
 RESUME_S_MAX = 1.0
 STOP_S = 60.0
 REFUSED = int(ResponseCode.SERVICE_NOT_AVAILABLE)
-
-
-@contextlib.contextmanager
-def mounted(folder: Path, options: str) -> Iterator[Path]:
-    """A tmpfs at `folder`; skips the test where mounting is not permitted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "mqcore-test", str(folder)],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(folder: Path, leave: int = 0) -> Path:

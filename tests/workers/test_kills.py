@@ -32,7 +32,7 @@ from tests.workers.processes import ROLES, by_role, kill, slot_of, title
 from tests.workers.test_end import segment_of
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
-KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "110" if os.environ.get("CI") else "24"))
+KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "85" if os.environ.get("CI") else "24"))
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 MODES = ("async", "sync", "transient-pool")
 ACKS_BETWEEN_MAX = 150

@@ -11,10 +11,10 @@ from typing import Any
 from mqcore.acl import changes
 from mqcore.acl.changes import AccountChange, ChangeError
 from mqcore.acl.documents import AclFileError
+from mqcore.acl.followed import NotTaken
 from mqcore.acl.rules import AclFile, Rules
 from mqcore.broker.core import Core
 from mqcore.broker.request import Answer, Request, refused
-from mqcore.broker.tables.config_table import TablesFull
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.topics import DataVersion
@@ -32,7 +32,7 @@ def update_account(core: Core, request: Request) -> Answer | None:
     """UPDATE_AND_CREATE_ACL_CONFIG (50): into the account's file, a new one into plain_acl.yml."""
     def change(rules: Rules) -> Change:
         wanted = AccountChange.read(request.command.ext or {})
-        path = rules.file_of.get(wanted.access_key, str(core.access.folder.default_file))
+        path = rules.file_of.get(wanted.access_key, str(core.access.files.folder.default_file))
         return Path(path), changes.with_account(_file(rules, path), wanted,
                                                 core.wall_ms(request.now_ms))
 
@@ -59,7 +59,7 @@ def update_white(core: Core, request: Request) -> Answer | None:
         if ext.get("globalWhiteAddrs") is None:
             raise ChangeError("globalWhiteAddrs is missing: expected address patterns")
         path = ext.get("aclFileFullPath") or ""
-        default = str(core.access.folder.default_file)
+        default = str(core.access.files.folder.default_file)
         if path.strip() and path != default and path not in {file.path for file in rules.files}:
             raise ChangeError(f"{path[:200]!a}: expected the path of an access file")
         path = (path.strip() and path) or default
@@ -74,7 +74,7 @@ def versions(core: Core, request: Request) -> Answer:
     if not core.access.on:
         return _without(request)
     files = core.access.rules.files
-    default = changes.newest(files, str(core.access.folder.default_file))
+    default = changes.newest(files, str(core.access.files.folder.default_file))
     return Answer(ResponseCode.SUCCESS, ext={
         "version": _text(default),
         "allAclFileVersion": fastjson.dumps(
@@ -102,6 +102,7 @@ def _without(request: Request) -> Answer:
 def _changed(core: Core, request: Request, change: Callable[[Rules], Change]) -> Answer | None:
     """One change after the other, beside the requests; answered when it is in force."""
     access = core.access
+    files = access.files
     if not access.on:
         return _without(request)
     code = REFUSALS[RequestCode(request.command.code)]
@@ -111,11 +112,11 @@ def _changed(core: Core, request: Request, change: Callable[[Rules], Change]) ->
 
     def steps() -> Iterator[None]:
         try:
-            path, document = change(access.read())
+            path, document = change(files.read())
             yield
-            access.folder.write(path, document)
+            files.folder.write(path, document)
             yield
-            found.append(access.read())
+            found.append(files.read())
         except (AclFileError, ChangeError) as error:
             found.append(str(error))
 
@@ -125,10 +126,10 @@ def _changed(core: Core, request: Request, change: Callable[[Rules], Change]) ->
             if error is not None:
                 answer = refused(code, f"access files cannot be read or written: {error.strerror}")
             elif isinstance(found[0], Rules):
-                access.take(found[0])
+                files.take(found[0])
             else:
                 answer = refused(code, found[0])
-        except TablesFull as full:
+        except NotTaken as full:
             answer = refused(code, str(full))
         if later:
             core.answer(request, answer)

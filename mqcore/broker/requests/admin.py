@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mqcore.broker.core import Core
 from mqcore.broker.request import (
@@ -24,6 +25,7 @@ from mqcore.broker.request import (
 )
 from mqcore.broker.requests import statistics as statistics_requests
 from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_table import ConfigTable
 from mqcore.broker.tables.topics import (
     QUEUES_OF_A_TOPIC_MAX,
     SCHEDULE_TOPIC,
@@ -32,7 +34,14 @@ from mqcore.broker.tables.topics import (
 )
 from mqcore.store.log.retention import used_percent
 from mqcore.wire import fastjson
-from mqcore.wire.codes import VERSION_4_9_8, ResponseCode, version_text
+from mqcore.wire.codes import (
+    KNOWN_VERSION,
+    TABLE_VERSION,
+    VERSION_4_9_8,
+    VERSION_IS_KNOWN,
+    ResponseCode,
+    version_text,
+)
 from mqcore.wire.records import RecordError, decode_record
 from mqcore.wire.topics import TopicConfig
 
@@ -93,18 +102,40 @@ def _bounded(fields: Fields, name: str, most: int) -> int:
     return value
 
 
-def all_topics(core: Core, request: Request) -> OutcomeJob:
+def all_topics(core: Core, request: Request) -> OutcomeJob | Answer:
     """GET_ALL_TOPIC_CONFIG (21)."""
-    return json_answer(core.topics.shown(), ext={})
+    return _unless_known(core.topics, request, {})
 
 
-def all_groups(core: Core, request: Request) -> OutcomeJob:
+def all_groups(core: Core, request: Request) -> OutcomeJob | Answer:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
-    return json_answer(core.groups.shown())
+    return _unless_known(core.groups, request, None)
+
+
+def _unless_known(
+    table: ConfigTable[Any], request: Request, ext: dict[str, str | None] | None
+) -> OutcomeJob | Answer:
+    """A whole table, but for a slave of ours that knows this version of it: it asks often."""
+    known = Fields.of(request.command).ext.get(KNOWN_VERSION)
+    if known is None:
+        return json_answer(table.shown(), ext=ext)
+    same = known == table.version.text
+    said: dict[str, str | None] = {VERSION_IS_KNOWN: "true" if same else "false"}
+    return Answer(ResponseCode.SUCCESS, ext=said) if same else json_answer(table.shown(), ext=said)
 
 
 def all_offsets(core: Core, request: Request) -> OutcomeJob:
-    """GET_ALL_CONSUMER_OFFSET (43): ConsumerOffsetSerializeWrapper (remoting.md 5.4)."""
+    """
+    GET_ALL_CONSUMER_OFFSET (43): ConsumerOffsetSerializeWrapper (remoting.md 5.4). A slave of ours
+    says which version it has; of what changes while the text is made it asks again.
+    """
+    said: dict[str, str | None] | None = None
+    known = Fields.of(request.command).ext.get(KNOWN_VERSION)
+    if known is not None:
+        version = core.offsets.version
+        said = {VERSION_IS_KNOWN: "true" if known == version else "false", TABLE_VERSION: version}
+        if known == version:
+            return Answer(ResponseCode.SUCCESS, ext=said)
     text = fastjson.Parts()
     opening = b"{"
     for name, entries in core.offsets.sections().items():
@@ -126,17 +157,22 @@ def all_offsets(core: Core, request: Request) -> OutcomeJob:
             text.add(separator + ",".join(rows).encode())
         text.add(b"}")
     text.add(b"}")
-    return long_answer(text.done())
+    return long_answer(text.done(), ext=said)
 
 
 def delay_offsets(core: Core, request: Request) -> Answer:
-    """GET_ALL_DELAY_OFFSET (45): as the scheduler has them, else as its file has them."""
+    """
+    GET_ALL_DELAY_OFFSET (45): as the scheduler has them, else as its file has them. A slave of ours
+    gets the file, which says from where on the log knows better.
+    """
     offsets = core.ports.figures.delay_offsets()
-    if offsets is None:
-        path = core.settings.config_dir / "delayOffset.json"
-        stored = config_file.load(path) or {}
-        offsets = {int(level): int(offset)
-                   for level, offset in (stored.get("offsetTable") or {}).items()}
+    ours = KNOWN_VERSION in Fields.of(request.command).ext
+    if ours or offsets is None:
+        stored = config_file.load(core.settings.config_dir / config_file.DELAY_FILE) or {}
+        if ours and stored.get("offsetTable"):
+            return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(stored))
+        offsets = offsets or {int(level): int(offset) for level, offset in (
+            stored.get("offsetTable") or {}).items()}
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": dict(offsets)}))
 
 

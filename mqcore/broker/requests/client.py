@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 
+from mqcore.acl.rules import Account
 from mqcore.broker.core import Core
 from mqcore.broker.names import check_group, check_topic
 from mqcore.broker.request import (
@@ -55,7 +56,8 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
     In turns: each group is registered as a whole, others may be served between two of them.
     """
     command = request.command
-    said = command.version, command.language, (yield from _digest(command.body))
+    said = (command.version, command.language, account_of(request),
+            (yield from _digest(command.body)))
     if core.clients.repeated(request.connection, said, _changes(core), request.now_ms):
         return Answer(ResponseCode.SUCCESS)
     beat = yield from parse_heartbeat((yield from body_object(request, "HeartbeatData")))
@@ -66,6 +68,11 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
         raise
     yield from _let_go(beat)
     return outcome
+
+
+def account_of(request: Request) -> str:
+    """The access key of who asks; "" where it has none to show."""
+    return request.account.access_key if isinstance(request.account, Account) else ""
 
 
 def _digest(body: bytes) -> Generator[None, None, tuple[int, ...]]:
@@ -95,7 +102,7 @@ def _register(core: Core, request: Request, beat: Heartbeat, said: object) -> Ou
                 yield
     client = Client(
         request.connection, beat.client_id, request.command.language, request.command.version,
-        request.remote, request.now_ms,
+        request.remote, request.now_ms, account_of(request),
     )
     before = _changes(core)
     try:

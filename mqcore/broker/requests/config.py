@@ -37,6 +37,7 @@ from mqcore.broker.settings.stock_conf import (
     parse_properties,
     put_flush,
     put_pool,
+    stock_role,
 )
 from mqcore.broker.settings.values import Values
 from mqcore.broker.tables.config_table import next_version
@@ -50,7 +51,7 @@ SOURCE = "request"
 VALUE_LENGTH_MAX = 4_096
 BODY_BYTES_MAX = 64 << 10            # several times all settings there are
 # What mqcore does not have, in the words of tools that ask for it (mqadmin exportConfigs).
-ABSENT = {"filterServerNums": "0", "slaveReadEnable": "false"}
+ABSENT = {"filterServerNums": "0"}
 
 # stock key -> our value as stock writes it, for those that are not taken as they are
 _STOCK_FORMS: dict[str, Callable[[Any], str]] = {
@@ -59,6 +60,7 @@ _STOCK_FORMS: dict[str, Callable[[Any], str]] = {
     "deleteWhen": lambda hours: ";".join(f"{hour:02d}" for hour in hours),
     "diskMaxUsedSpaceRatio": str,
     "serverChannelMaxIdleTimeSeconds": lambda idle_ms: str(idle_ms // 1000),
+    "brokerRole": stock_role,
 }
 
 

@@ -17,7 +17,7 @@ from mqcore.broker.request import (
     refused,
 )
 from mqcore.broker.tables.shares import address_of
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import GIVEN_BACK, ResponseCode
 
 NO_STORE_TIME = -1
 
@@ -36,13 +36,24 @@ def query_consumer_offset(core: Core, request: Request) -> Answer:
 
 
 def update_consumer_offset(core: Core, request: Request) -> Answer:
-    """UPDATE_CONSUMER_OFFSET (15)."""
+    """
+    UPDATE_CONSUMER_OFFSET (15). What a slave gives back never takes a group backwards: its
+    consumers may have come farther here since the slave asked. Nor beyond a queue's end: the queue
+    that was read there was deleted here, and its numbers began anew.
+    """
     fields = Fields.of(request.command)
     group, topic, queue_id = _consumer_queue(fields)
     check_topic(topic)
     offset = fields.i64("commitOffset")
+    if fields.boolean(GIVEN_BACK):
+        known = core.offsets.committed(group, topic, queue_id)
+        bounds = core.ports.store.queue_range(topic, queue_id)
+        if (known is not None and known >= offset) or offset > (bounds[1] if bounds else 0):
+            return Answer(ResponseCode.SUCCESS, ext={})
     if not core.offsets.commit(group, topic, queue_id, offset, address_of(request.remote)):
         return Answer(ResponseCode.SYSTEM_ERROR, core.offsets.full, {})
+    if core.settings.is_slave:
+        core.own_commits.note(group, topic, queue_id, offset)
     return Answer(ResponseCode.SUCCESS, ext={})
 
 

@@ -80,7 +80,12 @@ def _refusal(
 
 
 def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
-    """21 when the offset lies outside the queue (broker.md 6.2, 6.4); None when it does not."""
+    """
+    21 when the offset lies outside the queue (broker.md 6.2, 6.4); None when it does not, and in a
+    slave, which moves nobody's.
+    """
+    if core.settings.is_slave:
+        return None
     low, high = core.ports.store.queue_range(header.topic, header.queue_id) or (0, 0)
     if high == 0:
         if header.offset == 0:

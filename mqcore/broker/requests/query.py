@@ -19,7 +19,10 @@ REMARK_NOTHING = "can not find message, maybe time range not correct"
 
 
 def query_message(core: Core, request: Request) -> OutcomeJob:
-    """QUERY_MESSAGE (12): whole records, oldest first; 22 when there is none."""
+    """
+    QUERY_MESSAGE (12): whole records, oldest first; 22 when there is none. Messages of other topics
+    with the same hash are left out where an account may not read those.
+    """
     fields = Fields.of(request.command)
     topic, key = fields.text("topic"), fields.text("key")
     begin_ms, end_ms = fields.i64("beginTimestamp"), fields.i64("endTimestamp")
@@ -34,7 +37,7 @@ def query_message(core: Core, request: Request) -> OutcomeJob:
         if not found.positions:
             break
         last_time_ms, last_position = found.last_time_ms, found.last_position
-        body = yield from _records(core, sorted(found.positions))
+        body = yield from _records(core, request, sorted(found.positions))
         if body:
             return Answer(ResponseCode.SUCCESS, ext=_header(last_time_ms, last_position), body=body)
         end_ms = found.oldest_ms
@@ -44,13 +47,15 @@ def query_message(core: Core, request: Request) -> OutcomeJob:
         ResponseCode.QUERY_NOT_FOUND, REMARK_NOTHING, _header(last_time_ms, last_position))
 
 
-def _records(core: Core, positions: list[int]) -> Generator[None, None, bytes]:
+def _records(
+    core: Core, request: Request, positions: list[int],
+) -> Generator[None, None, bytes]:
     """The records that are still there, as many as one frame carries. With pauses."""
     room = FRAME_LENGTH_MAX - HEADER_BYTES_MAX
     records = []
     for position in positions:
         record = core.ports.store.record(position)
-        if record is None:
+        if record is None or not core.access.sees(request, record):
             continue
         room -= len(record)
         if room < 0:

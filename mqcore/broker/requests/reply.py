@@ -116,7 +116,7 @@ def _finish(
     if trouble is None:
         plain |= {
             "msgId": NOT_STORED_ID, "queueId": str(queue_id), "queueOffset": NOT_STORED_OFFSET}
-    if not core.settings.broker.store_reply_messages:
+    if not core.settings.broker.store_reply_messages or core.settings.is_slave:
         core.answer(request, Answer(code, trouble, plain))
         return
 

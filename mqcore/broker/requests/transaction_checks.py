@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping
 from itertools import chain, islice
 
 from mqcore.broker.core import Core
+from mqcore.broker.tables.clients import Client
 from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
+from mqcore.wire.codes import LENGTH_WORD_SIZE
+from mqcore.wire.command import decode
+from mqcore.wire.properties import REAL_TOPIC
+from mqcore.wire.records import decode_record
 
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE_COUNT = 1
@@ -57,6 +62,8 @@ class TransactionChecks:
         mqcore/net/serving/answers.pxd).
         """
         members = self._core.clients.producers.get(group)
+        if members and self._core.access.on:
+            members = self._allowed(members, frame)
         if not members:
             return False
         if len(self._turns) >= TURNS_MAX:
@@ -70,6 +77,14 @@ class TransactionChecks:
         self._turns[group] = turn
         self._core.ports.connections.offer(connection, frame)
         return True
+
+    def _allowed(self, members: Mapping[int, Client], frame: bytes) -> dict[int, Client]:
+        """Those who may publish to the topic: any client can say that it is of the group."""
+        record = decode_record(decode(frame[LENGTH_WORD_SIZE:]).body)
+        topic = record.properties.get(REAL_TOPIC, record.topic)
+        access = self._core.access
+        return {connection: client for connection, client in members.items()
+                if access.may_be_asked(client.account, topic)}
 
     def reading(self, connection: int, *, reads: bool) -> None:
         """Whether a connection reads what it is sent; one that is gone counts as reading."""

@@ -10,6 +10,7 @@ beside it: it would bring back what was taken away.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from mqcore.broker.settings.live import AT_START, LIVE, live_part, text, value_of, with_values
@@ -60,6 +61,11 @@ class ChangedSettings:
                          self._path)
         self.wanted = settings
         return settings
+
+    def turn(self, change: Callable[[Settings], Settings]) -> Settings:
+        """All that the other places say is something else in this run; the settings then."""
+        self._plain, self.wanted = change(self._plain), change(self.wanted)
+        return self.wanted
 
     def live(self) -> Settings:
         """The settings with those changes alone that were honoured at once."""

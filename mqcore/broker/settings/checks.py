@@ -10,6 +10,7 @@ import struct
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
 from mqcore.broker.settings.values import Values, shown_value, wrong
+from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
 from mqcore.tls.settings import SECRETS
 from mqcore.tls.settings import trouble as tls_trouble
@@ -22,6 +23,8 @@ STORE_PATH_BYTES_MAX = 3_800       # the native side has buffers of 4,096 bytes 
 LABELS = {                         # bytes: the first two are names of topics as well
     "name": 127, "cluster": 127 - len("_REPLY_TOPIC"), "region_id": 256,
 }
+PORT_MAX = 65_535
+ETCD_MAX = 16
 EXEMPT_MAX = 64                    # native: mqcore/net/serving/limits.pxd
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
@@ -60,8 +63,7 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
     ):
         refuse("namesrv.listen_port", "a port that the broker does not use itself")
     for addr in broker.namesrv_addrs:
-        host, _, port = addr.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not _is_address(addr):
             refuse("broker.namesrv_addrs", f"host:port in each entry, not {shown_value(addr)}")
     try:
         parse_delay_levels(broker.message_delay_levels)
@@ -93,16 +95,100 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         rate = getattr(settings.limits, f"{whose}_bytes_per_s")
         if 0 < rate < BYTES_PER_S_MIN:
             refuse(f"limits.{whose}_bytes_per_s", f"0, or {BYTES_PER_S_MIN} or more")
+    found = replication_trouble(settings)
+    if found is not None:
+        refuse(*found)
     odd = tls_trouble(settings.tls)
     if odd is not None:
         key, wanted = odd
         if key in SECRETS:
             raise SettingsError(f"{values.source(f'tls.{key}')}: tls.{key}: expected {wanted}")
         refuse(f"tls.{key}", wanted)
+    if bool(settings.acl.client_access_key) != bool(settings.acl.client_secret_key_file):
+        refuse("acl.client_access_key", "its secret key in the file acl.client_secret_key_file, or "
+               "neither of them")
     try:
         filled.log_folders.text()
     except ValueError as error:
         refuse("store.commit_log_paths", str(error))
+
+
+def replication_trouble(settings: Settings) -> tuple[str, str] | None:
+    """What does not fit the broker's role: a key, and what is expected of it there."""
+    broker, replication = settings.broker, settings.replication
+    if replication.master_address and not _is_address(replication.master_address):
+        return "replication.master_address", "host:port, or nothing to learn it from name servers"
+    if replication.advertised_host and not HOST_NAME.fullmatch(replication.advertised_host):
+        return "replication.advertised_host", "a host name or an IPv4 address"
+    if settings.failover.enable:
+        return _failover_trouble(settings) or _port_trouble(settings)
+    if settings.is_slave:
+        if broker.id == 0:
+            return "broker.id", "1 or more in a slave, another number in each slave of a master"
+        if not broker.namesrv_addrs and not replication.master_address:
+            return ("broker.namesrv_addrs",
+                    "a name server that knows the master, or replication.master_address")
+        if settings.store.flush == "transient-pool":
+            return "store.flush", '"async" or "sync" in a slave'
+        return None
+    if broker.id != 0:
+        return "broker.id", f'0 with replication.role = "{replication.role}"'
+    if not replication.listen:
+        if replication.role is Role.SYNC_MASTER or replication.read_replicated_only:
+            return ("replication.listen",
+                    "true, since nobody could have what this broker waits for")
+        return None
+    return _port_trouble(settings)
+
+
+def _failover_trouble(settings: Settings) -> tuple[str, str] | None:
+    """The same of a broker whose set elects who leads."""
+    broker, replication, failover = settings.broker, settings.replication, settings.failover
+    if replication.role is not Role.SYNC_MASTER:
+        return ("replication.role", '"sync-master" with failover.enable: who leads is elected, and '
+                "every member may have to")
+    if not replication.listen:
+        return "replication.listen", "true with failover.enable: the others follow who leads"
+    if broker.id == 0:
+        return ("broker.id", "1 or more with failover.enable, another number in each member: who "
+                "leads is 0 for clients by itself")
+    if not broker.namesrv_addrs:
+        return "broker.namesrv_addrs", "a name server, by which clients find who leads"
+    if replication.master_address:
+        return "replication.master_address", "nothing with failover.enable: etcd says who leads"
+    if settings.store.flush == "transient-pool":
+        return "store.flush", '"async" or "sync" with failover.enable'
+    if not failover.etcd or len(failover.etcd) > ETCD_MAX or not all(map(_is_url, failover.etcd)):
+        return "failover.etcd", f"1 to {ETCD_MAX} addresses, http://host:port or https://host:port"
+    if 2 * failover.request_timeout_ms > 1000 * failover.lease_seconds:
+        return ("failover.request_timeout_ms", "at most half of failover.lease_seconds, so that a "
+                "lost answer does not lose the lease")
+    if bool(failover.etcd_cert_file) != bool(failover.etcd_key_file):
+        return "failover.etcd_cert_file", "its key in failover.etcd_key_file, or neither of them"
+    if bool(failover.etcd_user) != bool(failover.etcd_password_file):
+        return ("failover.etcd_user", "its password in the file failover.etcd_password_file, or "
+                "neither of them")
+    return None
+
+
+def _port_trouble(settings: Settings) -> tuple[str, str] | None:
+    others = [settings.broker.listen_port, settings.fast_port]
+    if settings.namesrv.embedded:
+        others.append(settings.namesrv.listen_port)
+    if settings.ha_port in others or settings.ha_port > PORT_MAX:
+        return "replication.port", "a port that nothing else here uses, or 0 for listen_port + 1"
+    return None
+
+
+def _is_url(text: str) -> bool:
+    scheme, mark, rest = text.partition("://")
+    return bool(mark) and scheme in ("http", "https") and _is_address(rest)
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and re.fullmatch("[0-9]{1,5}", port) is not None and (
+        0 < int(port) <= PORT_MAX)
 
 
 def address_range(text: str) -> tuple[bytes, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ipaddress
 
 from mqcore.broker.settings.model import Settings
+from mqcore.tls.settings import TlsServerSettings
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
 OPEN_WITH = "broker.listen_host and namesrv.listen_host, e.g. --set broker.listen_host=0.0.0.0"
@@ -19,25 +20,42 @@ def is_loopback(host: str) -> bool:
 
 def is_open(settings: Settings, *, embedded: bool) -> bool:
     """Whether other hosts reach a port of this run that asks nobody who he is."""
-    hosts = [settings.namesrv.listen_host] if embedded else []
-    if not settings.acl.enable:
+    if is_open_to_slaves(settings):
+        return True
+    acl = settings.acl
+    asked = acl.enable and acl.namesrv_enable
+    hosts = [settings.namesrv.listen_host] if embedded and not asked else []
+    if not acl.enable:
         hosts.append(settings.broker.listen_host)
-    return not (asks_for_certificates(settings) or all(map(is_loopback, hosts)))
+    return not (asks_for_certificates(settings.tls) or all(map(is_loopback, hosts)))
 
 
-def asks_for_certificates(settings: Settings) -> bool:
+def is_open_to_slaves(settings: Settings) -> bool:
+    """Whether other hosts may take the whole log: its port asks nobody, accounts and TLS or not."""
+    return (settings.replication.listen and (settings.follows or not settings.is_slave)
+            and not is_loopback(settings.broker.listen_host))
+
+
+def asks_for_certificates(tls: TlsServerSettings) -> bool:
     """Whether nobody is let in who has no certificate of one of our authorities."""
-    tls = settings.tls
     return tls.mode == "enforcing" and tls.client_auth == "require" and tls.verify_client
+
+
+def of_name_server(host: str, port: int) -> str:
+    """The same of one that other hosts reach and that asks nobody."""
+    return (f"other hosts reach this name server ({host}:{port}) and it asks nobody who they are: "
+            "see docs/security.md")
 
 
 def warning(settings: Settings, *, embedded: bool) -> str:
     """What a start says once of addresses that do not fit their use, "" when there is nothing."""
     opened = is_open(settings, embedded=embedded)
-    if opened and settings.acl.enable:
-        return (f"other hosts reach this name server ({settings.namesrv.listen_host}:"
-                f"{settings.namesrv.listen_port}) and it asks nobody who they are: see "
+    if is_open_to_slaves(settings) and (settings.acl.enable or asks_for_certificates(settings.tls)):
+        return (f"other hosts reach the port of slaves ({settings.broker.listen_host}:"
+                f"{settings.ha_port}), which hands the whole log to everyone who asks: see "
                 "docs/security.md")
+    if opened and settings.acl.enable:
+        return of_name_server(settings.namesrv.listen_host, settings.namesrv.listen_port)
     if opened:
         return (f"other hosts reach this broker ({settings.broker.listen_host}:"
                 f"{settings.broker.listen_port}) and nothing asks who they are: every peer may do "

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mqcore.broker.settings.checks import check
-from mqcore.broker.settings.model import SECTIONS, Settings
+from mqcore.broker.settings.model import FAILOVER_FILES, SECTIONS, Settings
 from mqcore.broker.settings.stock_conf import CONVERTED, RENAMED
 from mqcore.broker.settings.values import Values
 from mqcore.tls.settings import TlsSettings
@@ -45,12 +45,17 @@ LIVE = frozenset((
     "store.disk_refuse_percent", "store.clean_interval_ms", "store.clean_pause_ms",
     "store.query_count_max", "store.query_unique_count_max",
     "processes.connection_idle_ms", "log.level",
+    "replication.slave_fallbehind_max_bytes", "replication.transfer_batch_bytes",
+    "replication.heartbeat_interval_ms", "replication.housekeeping_interval_ms",
+    "replication.slave_timeout_ms", "replication.min_in_sync", "replication.metadata_interval_ms",
 ))
 
 # Never by request: a peer is not to say where files are, who is let in, nor to make the store
 # unreadable.
 PATHS = frozenset((
     "store.path", "store.commit_log_paths", "store.commit_log_read_only_paths", "log.file",
+    "acl.client_secret_key_file",
+    *(f"failover.{name}" for name in FAILOVER_FILES),
     *(f"tls.{name}" for name in TlsSettings.__struct_fields__),
 ))
 FILE_SIZES = frozenset((
@@ -58,11 +63,14 @@ FILE_SIZES = frozenset((
     "store.index_slot_count", "store.index_entry_count",
 ))
 
+# Nor to make a master of a slave, or the other way round: what it has is not what others took.
+ROLE = frozenset(("replication.role", "broker.id"))
+
 # Kept for the next start: what stock's own keys say besides.
 AT_START = (
     frozenset(RENAMED.values()) | {target for target, _ in CONVERTED.values()}
     | {"store.flush", "store.pool_bytes", "broker.advertised_ip", "broker.advertised_host"}
-) - LIVE - PATHS - FILE_SIZES
+) - LIVE - PATHS - FILE_SIZES - ROLE
 
 
 def text(value: Any) -> str:

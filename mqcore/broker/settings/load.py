@@ -16,13 +16,16 @@ from msgspec.structs import replace
 
 from mqcore.broker.settings.checks import advertised_ip, check, host_name
 from mqcore.broker.settings.model import (
+    FAILOVER_FILES,
     SECTIONS,
     AclSettings,
     BrokerSettings,
     EmbeddedNamesrvSettings,
+    FailoverSettings,
     LimitSettings,
     LogSettings,
     ProcessSettings,
+    ReplicationSettings,
     Settings,
     StockReport,
     StoreSettings,
@@ -66,6 +69,8 @@ def load(
         log=LogSettings(**values.section("log")),
         tls=TlsSettings(**values.section("tls")),
         acl=AclSettings(**values.section("acl")),
+        replication=ReplicationSettings(**values.section("replication")),
+        failover=FailoverSettings(**values.section("failover")),
         file=str(path) if path is not None else "",
         stock=report,
     )
@@ -100,7 +105,12 @@ def _filled(settings: Settings) -> Settings:
     if log.file:
         log = replace(log, file=_expanded(log.file))
     acl = replace(settings.acl, folder=_expanded(settings.acl.folder or _acl_folder(settings)))
-    return replace(settings, broker=broker, store=store, log=log, acl=acl,
+    if acl.client_secret_key_file:
+        acl = replace(acl, client_secret_key_file=_expanded(acl.client_secret_key_file))
+    failover = replace(settings.failover, **{
+        key: _expanded(path) for key in FAILOVER_FILES
+        if (path := getattr(settings.failover, key))})
+    return replace(settings, broker=broker, store=store, log=log, acl=acl, failover=failover,
                    tls=expanded(settings.tls))
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from mqcore.broker.settings.delay_levels import parse_delay_levels
+from mqcore.replication.role import Role
 from mqcore.store.log.folders import LogFolders
 from mqcore.tls.settings import TlsSettings
 
@@ -177,6 +178,46 @@ class AclSettings(Struct, frozen=True, kw_only=True):
     table_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = 32 * MIB
     audit: Literal["text", "json", "off"] = "text"
     audit_lines_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
+    namesrv_enable: bool = True                       # the name server beside it asks as well
+    namesrv_routes: Literal["free", "checked"] = "free"
+    client_access_key: str = ""
+    client_secret_key_file: str = ""
+
+
+class ReplicationSettings(Struct, frozen=True, kw_only=True):
+    """Brokers of one name: a master, and slaves that follow its log (docs/replication.md)."""
+
+    role: Role = Role.ASYNC_MASTER
+    listen: bool = False
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0    # 0 = broker.listen_port + 1
+    advertised_host: Annotated[str, Meta(max_length=253)] = ""      # "" = the broker's
+    master_address: Annotated[str, Meta(max_length=259)] = ""       # "" = name servers say it
+    slave_fallbehind_max_bytes: Annotated[int, Meta(ge=1, le=1 << 53)] = 256 * MIB
+    transfer_batch_bytes: Annotated[int, Meta(ge=4096, le=2 * MIB)] = 32_768
+    heartbeat_interval_ms: Annotated[int, Meta(ge=100, le=600_000)] = 5_000
+    housekeeping_interval_ms: Annotated[int, Meta(ge=1_000, le=3_600_000)] = 20_000
+    slave_timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 3_000
+    min_in_sync: Annotated[int, Meta(ge=1, le=16)] = 1
+    read_replicated_only: bool = False
+    metadata_interval_ms: Annotated[int, Meta(ge=100, le=600_000)] = 10_000
+
+
+class FailoverSettings(Struct, frozen=True, kw_only=True):
+    """Brokers of one name elect by etcd who of them leads (docs/replication.md)."""
+
+    enable: bool = False
+    etcd: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    lease_seconds: Annotated[int, Meta(ge=1, le=600)] = 2
+    in_sync_timeout_ms: Annotated[int, Meta(ge=100, le=600_000)] = 3_000
+    request_timeout_ms: Annotated[int, Meta(ge=10, le=1_000)] = 500
+    etcd_ca_file: str = ""                            # "" = the system's authorities
+    etcd_cert_file: str = ""
+    etcd_key_file: str = ""
+    etcd_user: Annotated[str, Meta(max_length=255)] = ""
+    etcd_password_file: str = ""
+
+
+FAILOVER_FILES = ("etcd_ca_file", "etcd_cert_file", "etcd_key_file", "etcd_password_file")
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):
@@ -204,7 +245,7 @@ class StockReport(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings of one broker. The first six fields are the sections of the TOML file."""
+    """All settings of one broker. The first ten fields are the sections of the TOML file."""
 
     broker: BrokerSettings = BrokerSettings()
     store: StoreSettings = StoreSettings()
@@ -214,8 +255,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
     acl: AclSettings = AclSettings()
+    replication: ReplicationSettings = ReplicationSettings()
+    failover: FailoverSettings = FailoverSettings()
     file: str = ""                          # the file that was given, "" when none
     stock: StockReport = StockReport()
+    follows: bool = False                   # elections: another one leads, as far as is known
 
     @property
     def advertised_addr(self) -> str:
@@ -232,6 +276,38 @@ class Settings(Struct, frozen=True, kw_only=True):
     def fast_port(self) -> int | None:
         """The "VIP" port, listen_port - 2 (broker.md 1.1); None when switched off."""
         return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether it follows another broker's log, and takes no messages of its own."""
+        return self.role is Role.SLAVE
+
+    @property
+    def role(self) -> Role:
+        """What it is now in its set; where that is elected it changes while it runs."""
+        return Role.SLAVE if self.follows else self.replication.role
+
+    @property
+    def broker_id(self) -> int:
+        """As name servers have it: who was elected is 0."""
+        return 0 if self.failover.enable and not self.follows else self.broker.id
+
+    @property
+    def shows_replicated_only(self) -> bool:
+        """Whether consumers wait for slaves; of a slave's own there may be none."""
+        return self.replication.read_replicated_only and self.replication.role is not Role.SLAVE
+
+    @property
+    def ha_port(self) -> int:
+        """The port at which slaves ask for the log."""
+        return self.replication.port or self.broker.listen_port + 1
+
+    @property
+    def ha_addr(self) -> str:
+        """`host:port` that name servers hand to slaves (haServerAddr)."""
+        host = (self.replication.advertised_host or self.broker.advertised_host
+                or self.broker.advertised_ip)
+        return f"{host}:{self.ha_port}"
 
     @property
     def own_namesrv_addr(self) -> str:
@@ -277,4 +353,6 @@ SECTIONS: dict[str, type[Struct]] = {
     "log": LogSettings,
     "tls": TlsSettings,
     "acl": AclSettings,
+    "replication": ReplicationSettings,
+    "failover": FailoverSettings,
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from mqcore.broker.settings.model import SettingsError, StockReport
 from mqcore.broker.settings.values import Values
+from mqcore.replication.role import Role
 from mqcore.tls import stock as stock_tls
 from mqcore.wire.numbers import whole_number
 
@@ -93,6 +94,13 @@ RENAMED = {
     "deleteCommitLogFilesInterval": "store.clean_pause_ms",
     "maxMsgsNumBatch": "store.query_count_max",
     "defaultQueryMaxNum": "store.query_unique_count_max",
+    "brokerIP2": "replication.advertised_host",
+    "haMasterAddress": "replication.master_address",
+    "haSlaveFallbehindMax": "replication.slave_fallbehind_max_bytes",
+    "haTransferBatchSize": "replication.transfer_batch_bytes",
+    "haSendHeartbeatInterval": "replication.heartbeat_interval_ms",
+    "haHousekeepingInterval": "replication.housekeeping_interval_ms",
+    "slaveTimeout": "replication.slave_timeout_ms",
 }
 
 
@@ -133,12 +141,26 @@ def _used_ratio(source: str, key: str, text: str) -> int:
     return min(max(_whole_number(source, key, text), 10), 95)
 
 
+def _role(source: str, key: str, text: str) -> str:
+    role = text.lower().replace("_", "-")
+    if role not in list(Role):
+        known = ", ".join(f'"{stock_role(one)}"' for one in Role)
+        raise SettingsError(f'{source}: {key} = "{_short(text)}": expected one of {known}')
+    return role
+
+
+def stock_role(role: str) -> str:
+    """A role in stock's words."""
+    return role.upper().replace("-", "_")
+
+
 CONVERTED: dict[str, tuple[str, Callable[[str, str, str], Any]]] = {
     "registerNameServerPeriod": ("broker.register_interval_ms", _register_interval),
     "mappedFileSizeConsumeQueue": ("store.queue_file_entry_count", _queue_file_entries),
     "deleteWhen": ("store.delete_when_hours", _hours),
     "diskMaxUsedSpaceRatio": ("store.disk_used_max_percent", _used_ratio),
     "serverChannelMaxIdleTimeSeconds": ("processes.connection_idle_ms", _idle_ms),
+    "brokerRole": ("replication.role", _role),
 }
 
 # an address, or (as container set-ups write) a name: advertised_ip or advertised_host
@@ -153,7 +175,6 @@ POOL_BYTES_MIN, POOL_BYTES_MAX = 1 << 20, 256 << 20
 
 # key -> (the only harmless value, why another one is refused instead of ignored)
 REFUSED = {
-    "brokerRole": ("ASYNC_MASTER", "replication is not supported yet"),
     "enableDLegerCommitLog": ("false", "DLedger is not supported"),
     "duplicationEnable": ("false", "a duplicated commit log is not supported"),
     "messageStorePlugIn": ("", "store plug-ins are Java classes"),
@@ -162,7 +183,7 @@ REFUSED = {
 _WITHOUT_EFFECT_NAMES = """
 flushIntervalConsumeQueue flushConsumeQueueLeastPages
 checkCRCOnRecover
-    brokerIP2 fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
+    fetchNamesrvAddrByAddressServer rmqAddressServerDomain rmqAddressServerSubGroup
     compressedRegister rocketmqHome isolateLogEnable configBlackList brokerConfigPath
     enableDetailStat autoDeleteUnusedStats
     commercialBaseCount commercialEnable commercialTimerCount commercialTransCount
@@ -192,9 +213,7 @@ checkCRCOnRecover
     destroyMapedFileIntervalForcibly redeleteHangedFileInterval
     enableScheduleMessageStats enableScheduleAsyncDeliver
     scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked haListenPort
-    haMasterAddress
-    haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haSlaveFallbehindMax
-    slaveTimeout offsetCheckInSlave dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
+    offsetCheckInSlave dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId
     isEnableBatchPush enableBatchPush
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT_NAMES.split())
@@ -232,6 +251,7 @@ def read(values: Values, source: str, raw: bytes) -> StockReport:
             unknown.append(key)
     put_flush(values, entries, source)
     put_pool(values, entries, source)
+    put_role(values, entries, source)
     put_tls(values, entries, source)
     return StockReport(unknown=tuple(unknown), without_effect=tuple(without_effect))
 
@@ -280,6 +300,18 @@ def put_pool(values: Values, entries: dict[str, str], source: str) -> None:
     segment = _whole_number(source, SEGMENT_KEY, entries.get(SEGMENT_KEY, str(1 << 30)))
     _put(values, "store.pool_bytes",
          str(min(max(count * segment, POOL_BYTES_MIN), POOL_BYTES_MAX)), source, POOL_KEY)
+
+
+def put_role(values: Values, entries: dict[str, str], source: str) -> None:
+    """
+    A stock broker's id follows its role, and it lets slaves in at listenPort + 1 whatever
+    haListenPort says (ha.md 1); a slave has no pool (ha.md 5).
+    """
+    if entries.get("brokerRole", "").upper() != stock_role(Role.SLAVE):
+        _put(values, "broker.id", "0", source, "brokerId")
+        _put(values, "replication.listen", "true", source, "brokerRole")
+    elif values.section("store").get("flush") == "transient-pool":
+        _put(values, "store.flush", "async", source, FLUSH_KEYS[1])
 
 
 def put_tls(values: Values, entries: dict[str, str], source: str) -> None:

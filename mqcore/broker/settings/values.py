@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert
@@ -100,6 +101,8 @@ def expected(kind: Any) -> str:
         return expected(base)
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(f'"{choice}"' for choice in get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(f'"{choice.value}"' for choice in kind)
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         return "a list of texts" if item is str else f"a list, each item {expected(item)}"

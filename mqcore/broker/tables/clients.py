@@ -32,7 +32,7 @@ Publish = Callable[[str, str, Subscription | None, str], None]
 
 @dataclass(slots=True)
 class Client:
-    """One connection as a member of a group."""
+    """One connection as a member of a group; account: its access key, "": none was asked for."""
 
     connection: int
     client_id: str
@@ -40,6 +40,7 @@ class Client:
     version: int
     remote: str
     heartbeat_ms: int
+    account: str = ""
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class ClientTables:
         self._empty_bytes = 0              # of producer groups without members
         self.changes = 0                   # of who is here and what they subscribe
         self._connections: dict[int, _Memberships] = {}
-        self._producer_connections: dict[str, int] = {}     # client id -> its newest connection
+        self._named_producers: dict[str, Client] = {}       # client id -> its newest connection
         self.producers: dict[str, dict[int, Client]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
 
@@ -140,7 +141,9 @@ class ClientTables:
         if memberships.client_id != client.client_id:
             self._forget_producer(memberships, client.connection)
         memberships.client_id = client.client_id
-        self._producer_connections[client.client_id] = client.connection
+        known = self._named_producers.get(client.client_id)
+        if known is None or known.account in ("", client.account):     # else it is another's name
+            self._named_producers[client.client_id] = client
 
     def register_consumer(
         self, entry: ConsumerEntry, client: Client
@@ -265,7 +268,8 @@ class ClientTables:
 
     def producer_connection(self, client_id: str) -> int | None:
         """The connection of a client that is a producer; None when it is not connected."""
-        return self._producer_connections.get(client_id)
+        client = self._named_producers.get(client_id)
+        return None if client is None else client.connection
 
     def consumer_ids(self, group: str) -> list[str]:
         """The client ids of a group's members (38)."""
@@ -383,8 +387,8 @@ class ClientTables:
             del self.producers[group]
 
     def _forget_producer(self, memberships: _Memberships, connection: int) -> None:
-        if self._producer_connections.get(memberships.client_id) == connection:
-            del self._producer_connections[memberships.client_id]
+        if self.producer_connection(memberships.client_id) == connection:
+            del self._named_producers[memberships.client_id]
 
     def _leave_consumers(self, name: str, connection: int) -> dict[str, Subscription]:
         """The subscriptions that none of its members has any more: they are to be hidden."""

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from mqcore.store import files
 from mqcore.wire import fastjson
 
+DELAY_FILE = "delayOffset.json"    # how far delayed messages are delivered, by level
 FILE_BYTES_MAX = 2 << 30           # of one table; the tables' own limits lie below
 UNKNOWN_DEPTH_MAX = 32             # containers in containers, in members that we do not know
 

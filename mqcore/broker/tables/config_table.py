@@ -7,7 +7,7 @@ SubscriptionGroupManager).
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.topics import DataVersion
 
 ENTRIES_A_STEP = 500                # of a file that are written as text
+ENTRIES_A_TURN = 200                # of a master's table that are taken over between two pauses
 
 
 class TablesFull(Exception):
@@ -74,6 +75,7 @@ class ConfigTable(Generic[Config]):
         self._unknown_tables: dict[str, Any] = {}        # beside `member` in the file
         self.version = DataVersion()
         self.dirty = False                 # the file is older than the table
+        self.follows = False               # in a slave: the version is that of its master's table
 
     def _begin(
         self, built_in: Iterable[Config], parse: Callable[[str, Any], Config], now_ms: int
@@ -216,12 +218,42 @@ class ConfigTable(Generic[Config]):
         self._changed(now_ms)
         return True
 
+    def follow(self, found: dict[str, Config], version: DataVersion) -> Generator[None, None, None]:
+        """
+        Be the master's table, of this version. With pauses: the version is taken over last, so that
+        what stops in between is done again. Raises TablesFull.
+        """
+        for number, name in enumerate([*self._entries, *found], 1):
+            entry = found.get(name)
+            if entry is None:
+                if self._entries.pop(name, None) is not None:
+                    self._unknown.pop(name, None)
+                    self._withdraw(name)
+            elif self._entries.get(name) != entry:
+                self._show(entry)
+                self._entries[name] = entry
+            self.dirty = True
+            if number % ENTRIES_A_TURN == 0:
+                yield
+        self.version = version
+        self.dirty = True
+
+    def _show(self, entry: Config) -> None:
+        """Publish an entry of another's making, if it can be."""
+        self._publish(entry)
+
     def _put(self, entry: Config, now_ms: int) -> None:
         """Create or replace an entry. Raises TablesFull."""
         self._publish(entry)
         self._entries[entry.name] = entry
         self._changed(now_ms)
 
+    def lead(self, now_ms: int) -> None:
+        """This broker's word counts from now on, and is told from the former master's."""
+        self.follows = False
+        self._changed(now_ms)
+
     def _changed(self, now_ms: int) -> None:
-        self.version = next_version(self.version, now_ms)
+        if not self.follows:
+            self.version = next_version(self.version, now_ms)
         self.dirty = True

@@ -84,10 +84,13 @@ class GroupTable(ConfigTable[GroupConfig]):
         stored = self._begin(built_in, GroupConfig.from_json, now_ms)
         self._entries |= stored
         for group in self._entries.values():
-            if fits(group.name, GROUP_LENGTH_MAX):
-                self._publish(group)
-            elif group.name:       # a stock broker keeps a nameless one for clients that send ""
-                _log.warning("%s: group %.40r... is too long to be used", self._path, group.name)
+            self._show(group)
+
+    def _show(self, entry: GroupConfig) -> None:
+        if fits(entry.name, GROUP_LENGTH_MAX):
+            self._publish(entry)
+        elif entry.name:           # a stock broker keeps a nameless one for clients that send ""
+            _log.warning("%s: group %.40r... is too long to be used", self._path, entry.name)
 
     def publish_again(self) -> Generator[None, None, None]:
         """Every group, to serving processes: the broker's permission changed. With pauses."""

@@ -110,10 +110,10 @@ class OffsetFiles:
         self._unknown = config_file.unknown_members(path, value, (MEMBER, LIGHT_MEMBER))
         table = value.get(MEMBER)
         if not isinstance(table, _Checked):
-            table = config_file.entries(path, table, _queues)
+            table = config_file.entries(path, table, queues_of)
         self._book.enter(table)
         self._book.enter(config_file.entries(
-            path, value.get(LIGHT_MEMBER), lambda _, one: {0: _offset(one)}))
+            path, value.get(LIGHT_MEMBER), lambda _, one: {0: offset_of(one)}))
 
     def _lay_over(self) -> None:
         """What the journal says beyond the file; a torn end is what was being written at a kill."""
@@ -311,13 +311,15 @@ def only(keys: Collection[str]) -> Callable[[bytes], dict[str, Any]]:
     return decode
 
 
-def _queues(key: str, queues: Any) -> dict[int, int]:
+def queues_of(_key: str, queues: Any) -> dict[int, int]:
+    """The offsets of a pair by queue id. Raises TypeError or ValueError."""
     if not isinstance(queues, dict):
         raise ValueError(f"{queues!r:.40}: expected an object of queue ids and offsets")
-    return {int(queue): _offset(offset) for queue, offset in queues.items()}
+    return {int(queue): offset_of(offset) for queue, offset in queues.items()}
 
 
-def _offset(value: Any) -> int:
+def offset_of(value: Any) -> int:
+    """An offset as a file has it. Raises TypeError or ValueError."""
     number = int(value)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"{number:.10e}: expected an offset")

@@ -6,6 +6,7 @@ offset_files.py keeps the table on disk.
 """
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -55,6 +56,8 @@ class OffsetTable:
         self._groups: dict[str, dict[str, None]] = {}
         self._used = 0                                   # bytes of memory, about
         self._changed: set[tuple[str, str]] = set()      # since they were handed to the files
+        self._changes = 0                                # all that there were
+        self._name = os.urandom(4).hex()                 # of this table, and no later one
         self._shares = Shares()
         self._only: frozenset[tuple[str, str]] | None = None         # of load_only
         self.files = OffsetFiles(path, self)
@@ -103,6 +106,11 @@ class OffsetTable:
     def persist(self) -> None:
         """Write config/consumerOffset.json, now and whole. Raises OSError."""
         self.files.save()
+
+    @property
+    def version(self) -> str:
+        """Another text after every change, for slaves of ours."""
+        return f"{self._name}-{self._changes}"
 
     @property
     def dirty(self) -> bool:
@@ -188,7 +196,7 @@ class OffsetTable:
             return self._grow(group, topic, queue_id, offset, source)
         if queues[queue_id] != offset:
             queues[queue_id] = offset
-            self._changed.add((topic, group))
+            self._note(topic, group)
         return True
 
     @property
@@ -240,7 +248,7 @@ class OffsetTable:
         """Forget a group's offsets, of `most` topics now; whether all are gone."""
         for topic in list(islice(self._groups.get(group, ()), most)):
             self._remove(topic, group)
-            self._changed.add((topic, group))
+            self._note(topic, group)
         return group not in self._groups
 
     def clone(self, source: str, target: str, topic: str, address: str = "") -> bool:
@@ -260,7 +268,7 @@ class OffsetTable:
             self._shares.took(address, cost)
         self._remove(topic, target)
         self._enter(topic, target, queues)
-        self._changed.add((topic, target))
+        self._note(topic, target)
         return True
 
     def cut(self, ends: Iterable[tuple[str, int, int]]) -> int:
@@ -275,11 +283,16 @@ class OffsetTable:
             for group, queues in self._topics.get(topic, {}).items():
                 if queues.get(queue_id, 0) > end:
                     queues[queue_id] = end
-                    self._changed.add((topic, group))
+                    self._note(topic, group)
                     count += 1
         return count
 
     # -- one pair -----------------------------------------------------------------------------
+
+    def _note(self, topic: str, group: str) -> None:
+        """A pair has changed."""
+        self._changed.add((topic, group))
+        self._changes += 1
 
     def _grow(self, group: str, topic: str, queue_id: int, offset: int, source: str) -> bool:
         """A pair or a queue that is new, or a name with an @ that stands for a known one."""
@@ -299,7 +312,7 @@ class OffsetTable:
         else:
             queues[queue_id] = offset
             self._used += OFFSET_BYTES
-        self._changed.add((topic, group))
+        self._note(topic, group)
         return True
 
     def _has_room(self, source: str, cost: int) -> bool:

@@ -103,7 +103,7 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def load(self, now_ms: int) -> None:
         """Built-in topics, then those of the file over them; publishes all."""
-        stored = self._begin(self._built_in(), _stored_topic, now_ms)
+        stored = self._begin(self._built_in(), stored_topic, now_ms)
         for topic in stored.values():
             trouble = folder_name_trouble(topic.name)
             if trouble is None:
@@ -184,7 +184,10 @@ class TopicTable(ConfigTable[TopicConfig]):
     def create_on_demand(
         self, name: str, queue_count: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """A retry, dead letter or transaction topic: the one there is, else a new one, RW."""
+        """
+        A retry, dead letter or transaction topic: the one there is, else a new one, RW. None when
+        none can be made: a slave has its master's topics.
+        """
         found = self._entries.get(name)
         if found is not None:
             return found
@@ -196,6 +199,8 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
         """order = true for the topics of a registration reply, false for others (broker.md 9.4)."""
+        if self.follows:               # the master's say so
+            return
         changed = [
             replace(topic, order=topic.name in ordered)
             for topic in self._entries.values() if topic.order != (topic.name in ordered)
@@ -207,7 +212,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             self._changed(now_ms)
 
     def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
-        if folder_name_trouble(topic.name) is not None:
+        if self.follows or folder_name_trouble(topic.name) is not None:
             return None
         try:
             self._put(topic, now_ms)
@@ -238,8 +243,8 @@ class TopicTable(ConfigTable[TopicConfig]):
         return topics
 
 
-def _stored_topic(name: str, value: Any) -> TopicConfig:
-    """An entry of the file. Raises ValueError."""
+def stored_topic(name: str, value: Any) -> TopicConfig:
+    """An entry of the file, or of a master's table. Raises ValueError."""
     topic = TopicConfig.from_json(name, value)
     numbers = (topic.read_queue_count, topic.write_queue_count, topic.perm, topic.sys_flag)
     if not all(-(1 << 31) <= number < 1 << 31 for number in numbers):

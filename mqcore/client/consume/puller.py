@@ -128,6 +128,7 @@ class Puller:
 
     async def _after_failure(self, held: Held, error: RocketMQError) -> None:
         code = error.response_code if isinstance(error, BrokerError) else None
+        self._instance.doubt_routes(error)
         pause = flow.pause(code)
         if pause == flow.FAILED_S:
             log.warning("pulling from %s failed: %s", held.queue, error)

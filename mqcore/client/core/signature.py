@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mqcore.client.errors import ConfigError
@@ -35,20 +36,34 @@ class Credentials:
             raise ConfigError("credentials: expected an access key and a secret key")
 
 
+def named(ext: Mapping[str, str | None] | None, credentials: Credentials) -> dict[str, str]:
+    """The fields of a request with an account's key and token, to be signed."""
+    found = {name: value for name, value in (ext or {}).items() if value is not None}
+    found[ACCESS_KEY] = credentials.access_key
+    if credentials.security_token is not None:
+        found[SECURITY_TOKEN] = credentials.security_token
+    found.pop(SIGNATURE, None)
+    return found
+
+
+def signed_text(ext: Mapping[str, str]) -> bytes:
+    """What a signature is made of, before the body: the values in the order of their names."""
+    names = sorted(ext, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+    return "".join(ext[name] for name in names).encode("utf-8", "replace")
+
+
+def signer(credentials: Credentials | None) -> Callable[[Command], None] | None:
+    """What changes each request of a connection pool; None: nothing is signed."""
+    return None if credentials is None else lambda command: sign(command, credentials)
+
+
 def sign(command: Command, credentials: Credentials) -> None:
     """Add key, token and signature to a request, last of all changes to its ext fields.
 
-    The signature is Base64(HMAC-SHA1(secret, the values in the order of their names, then body)).
+    The signature is Base64(HMAC-SHA1(secret, `signed_text`, then body)).
     """
-    ext = {name: value for name, value in (command.ext or {}).items() if value is not None}
-    ext[ACCESS_KEY] = credentials.access_key
-    if credentials.security_token is not None:
-        ext[SECURITY_TOKEN] = credentials.security_token
-    ext.pop(SIGNATURE, None)
-    names = sorted(ext, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-    text = "".join(ext[name] or "" for name in names)
-    digest = hmac.new(credentials.secret_key.encode(), text.encode("utf-8", "replace"),
-                      hashlib.sha1)
+    ext = named(command.ext, credentials)
+    digest = hmac.new(credentials.secret_key.encode(), signed_text(ext), hashlib.sha1)
     digest.update(command.body)
     ext[SIGNATURE] = base64.b64encode(digest.digest()).decode()
     command.ext = dict(ext)

@@ -1,12 +1,14 @@
 # Access control on the serving path: whether a request may be served (remoting.md 7).
 #
-#   AR3  Every request passes `access_check` before anything is done for it. What it does not decide
-#        itself, the coordinator does (mqcore/broker/access.py) before it looks what is asked for:
-#        such a request travels without `passed`. What the coordinator gives back was decided.
+#   AR3  Every request passes `access_check` before anything is done for it: who sends it is looked at
+#        here (of a header that only the coordinator reads, there). What may be done is decided here for
+#        sends, pulls and ends of transactions, for all others by the coordinator
+#        (mqcore/broker/access.py) before it looks what is asked for: such a request travels without
+#        `passed`, and is judged there from its first byte. What the coordinator gives back was decided.
 #   AR4  What is signed is what is served: names and values are taken from the same places, and of
 #        a name that comes twice both take the last value.
 #
-# Sends, pulls and ends of transactions are decided here; nothing is made for them but a digest.
+# Nothing is made for a request but a digest.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 from mqcore.layout cimport ADDRESS_V6_SIZE

@@ -24,7 +24,7 @@ cdef struct Request:                   # or a response to what the broker asked
     int32_t body_length
     bint unusual                       # its header is for the coordinator's reader: fields are not read
     bint passed                        # access control lets it pass; else the coordinator is asked
-    const AccessAccount* account       # whose it is, where more has to be asked; else NULL
+    const AccessAccount* account       # whose it is, once that is proved; else NULL
     Header header
 
 cdef struct Remoting:
@@ -34,6 +34,9 @@ cdef struct Remoting:
     void* guard
     SignedFields* fields               # of the request at hand; NULL: nothing is checked
     void* top
+    bint (*holds)(void* top, Connection* c) noexcept nogil       # whether its next request waits
+    # What is not served, since it was refused; what it has cost is counted.
+    void (*refused)(void* top, Connection* c, const Request* request) noexcept nogil
     int (*serve)(void* top, Connection* c, Request* request) noexcept nogil          # Handled
 
 # All whole frames of `data`, as far as N2, N3 and N9 let it (Above.bytes_came). remoting: a Remoting*.

@@ -1,5 +1,5 @@
 """Cuts a connection's bytes into frames (remoting.md 1.1, 2.4)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
@@ -11,7 +11,13 @@ from mqcore.net.requests cimport (
     HANDLE_WAIT,
 )
 from mqcore.net.transport.connections cimport connection_close, connection_stall
-from mqcore.net.transport.transport cimport INPUT_STALLED, INPUT_WAITS, LIFE_DOOMED, LIFE_HUNG_UP
+from mqcore.net.transport.transport cimport (
+    INPUT_STALLED,
+    INPUT_WAITS,
+    LIFE_DOOMED,
+    LIFE_HUNG_UP,
+    connection_find,
+)
 from mqcore.net.transport.work cimport frame_may_begin, work_charge
 from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_BROKEN, HEADER_UNUSUAL, header_read_all
 
@@ -32,11 +38,16 @@ cdef inline int dispatch(Remoting* r, Connection* c, Request* request) noexcept 
     Who may ask for what is decided here (AR3). Of an `unusual` one only the coordinator can tell
     what it asks for, and decides. What the coordinator gives back has passed already.
     """
+    cdef uint64_t id = c.id
     cdef int result
     request.passed = r.fields == NULL
     request.account = NULL
     if r.fields != NULL:
+        if r.holds(r.top, c):
+            return HANDLE_WAIT
         result = r.check(r.guard, c, request)
+        if result == HANDLED and connection_find(r.transport, id) != NULL:
+            r.refused(r.top, c, request)
         if result != HANDLE_FORWARD:
             return result
     return r.serve(r.top, c, request)

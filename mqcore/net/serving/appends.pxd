@@ -13,6 +13,7 @@ cdef struct Appends:
     const Identity* identity
     Limits* limits
     int64_t in_flight                  # without a result yet
+    bint slave                         # nothing is appended for peers: the log is another broker's
 
 
 cdef inline void append_for(Appends* a, const AppendHead* head) noexcept nogil:

@@ -30,6 +30,7 @@ from mqcore.net.requests cimport SendAnswer
 from mqcore.net.serving.limits cimport limits_answered
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport Connection, connection_find
+from mqcore.shm.leadership cimport leadership_is_safe
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.store.log.put_results cimport put_is_stored
@@ -61,7 +62,9 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
         remark[0] = <const char*>a.identity.illegal
         return CODE_MESSAGE_ILLEGAL
     if status == PUT_SERVICE_NOT_AVAILABLE:
-        if load_i32_acquire(&a.to_writer.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
+        if a.slave:
+            remark[0] = "service not available now: this broker is a slave, its master takes messages"
+        elif load_i32_acquire(&a.to_writer.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
             remark[0] = ("service not available now: a flush to disk has failed; the broker takes "
                          "no writes until it is restarted")
         elif load_i32_acquire(&a.to_writer.shm.log.disk_full_percent):
@@ -104,11 +107,12 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
 
 
 cdef void answer(Appends* a, Connection* c, const AppendResult* result,
-                 const int64_t* positions) noexcept nogil:
-    """Of a send or the end of a transaction whose result is here."""
+                 const int64_t* positions, bint safe) noexcept nogil:
+    """Of a send or the end of a transaction whose result is here; safe: see FO5."""
     cdef SendAnswer said
     said.remark = NULL
-    said.code = put_code(a, result.status, &said.remark)
+    said.code = put_code(a, PUT_SLAVE_NOT_AVAILABLE if result.status == PUT_OK and not safe
+                         else result.status, &said.remark)
     said.asker.opaque = result.opaque
     said.asker.binary = result.request_flags & REQUEST_BINARY != 0
     said.asker.oneway = False
@@ -128,7 +132,11 @@ cdef void take_results(Appends* a) noexcept nogil:
     cdef int32_t kind
     cdef AppendResult* result
     cdef Connection* c
+    cdef bint safe = True, looked = False
     while ring_next(&a.to_writer.results, &record, &kind) >= 0:
+        if not looked:
+            safe = leadership_is_safe(a.to_writer.shm)
+            looked = True
         result = <AppendResult*>record
         if result.producer_incarnation != a.to_writer.incarnation:
             continue                   # asked for by a predecessor of this process
@@ -140,6 +148,6 @@ cdef void take_results(Appends* a) noexcept nogil:
             if not result.request_flags & REQUEST_TRANSACTION:
                 limits_answered(a.limits, c)
             answer(a, c, result, <const int64_t*>(record + sizeof(AppendResult))
-                   if result.record_count > 1 else &result.log_position)
+                   if result.record_count > 1 else &result.log_position, safe)
     if ring_release(&a.to_writer.results):
         doorbell_ring(&a.to_writer.shm.slots[SLOT_WRITER])

@@ -6,9 +6,9 @@
 #   J3  Jobs are finished in the order of their numbers; after each the thread rings the loop's bell.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.threads cimport pthread_t
+
 cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_t:
-        pass
     ctypedef struct pthread_mutex_t:
         pass
     ctypedef struct pthread_cond_t:

@@ -6,24 +6,15 @@ from libc.string cimport strcpy, strlen
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release
 from mqcore.store.log.log_folders cimport log_open
+from mqcore.threads cimport thread_begin, thread_end
 
 cdef extern from "<pthread.h>" nogil:
-    int pthread_create(pthread_t* thread, const void* attributes, void* (*run)(void*) noexcept nogil,
-                       void* argument)
-    int pthread_join(pthread_t thread, void** result)
     int pthread_mutex_init(pthread_mutex_t* lock, const void* attributes)
     int pthread_mutex_lock(pthread_mutex_t* lock)
     int pthread_mutex_unlock(pthread_mutex_t* lock)
     int pthread_cond_init(pthread_cond_t* condition, const void* attributes)
     int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* lock)
     int pthread_cond_signal(pthread_cond_t* condition)
-
-cdef extern from "<signal.h>" nogil:
-    ctypedef struct sigset_t:
-        pass
-    int sigfillset(sigset_t* signals)
-    int pthread_sigmask(int how, const sigset_t* signals, sigset_t* before)
-    int SIG_SETMASK
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char* path, int flags)
@@ -112,19 +103,13 @@ cdef void* run(void* argument) noexcept nogil:
 
 cdef ColdReader* cold_open(int bell) noexcept nogil:
     cdef ColdReader* reader = <ColdReader*>calloc(1, sizeof(ColdReader))
-    cdef sigset_t all, before
-    cdef int failed
     if reader == NULL:
         return NULL
     reader.bell = bell
     reader.buffer = <uint8_t*>malloc(BUFFER_BYTES)
     pthread_mutex_init(&reader.lock, NULL)
     pthread_cond_init(&reader.some, NULL)
-    sigfillset(&all)                   # signals are for the loop's thread
-    pthread_sigmask(SIG_SETMASK, &all, &before)
-    failed = reader.buffer == NULL or pthread_create(&reader.thread, NULL, run, reader) != 0
-    pthread_sigmask(SIG_SETMASK, &before, NULL)
-    if failed:
+    if reader.buffer == NULL or thread_begin(&reader.thread, run, reader) != 0:
         free(reader.buffer)
         free(reader)
         return NULL
@@ -138,7 +123,7 @@ cdef void cold_close(ColdReader* reader) noexcept nogil:
     pthread_mutex_lock(&reader.lock)
     pthread_cond_signal(&reader.some)
     pthread_mutex_unlock(&reader.lock)
-    pthread_join(reader.thread, NULL)
+    thread_end(reader.thread)
     free(reader.buffer)
     free(reader)
 

@@ -20,7 +20,9 @@ cdef struct Dispatch:
     Limits* limits
     AccessGuard* guard
 
-# Handled. dispatch: a Dispatch*.
+# As Remoting has them. dispatch: a Dispatch*.
+cdef bint holds(void* dispatch, Connection* c) noexcept nogil
+cdef void refused(void* dispatch, Connection* c, const Request* request) noexcept nogil
 cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil
 # A request that the coordinator gives back: it has been looked at, and may be run now.
 cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,

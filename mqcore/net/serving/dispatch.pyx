@@ -17,7 +17,13 @@ from mqcore.net.requests cimport (
     SendRequest,
 )
 from mqcore.net.serving.forward cimport FORWARD_BYTES_MAX, forward_frame
-from mqcore.net.serving.limits cimport limits_hold, limits_identified, limits_taken
+from mqcore.net.serving.limits cimport (
+    Limits,
+    limits_hold,
+    limits_identified,
+    limits_refused_send,
+    limits_taken,
+)
 from mqcore.net.serving.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.serving.pull cimport serve_pull
@@ -78,6 +84,19 @@ cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
     if is_pull(request.header.code):
         return one_pull(d, c, request, settled)
     return one_end(d, c, request)
+
+
+cdef bint holds(void* dispatch, Connection* c) noexcept nogil:
+    cdef Limits* limits = (<Dispatch*>dispatch).limits
+    return limits.on and limits_hold(limits, c)
+
+
+cdef void refused(void* dispatch, Connection* c, const Request* request) noexcept nogil:
+    cdef Limits* limits = (<Dispatch*>dispatch).limits
+    if limits.on:
+        limits_taken(limits, c, request.length)
+        if is_send(request.header.code):
+            limits_refused_send(limits, c)
 
 
 cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil:

@@ -16,6 +16,8 @@
 #       has used up its slice (N9), or does not read (N2), goes on when that has changed.
 #   H8  Of the reads of the disk that may wait (J2) a connection has at most a quarter of what is free;
 #       its next pull waits in its buffer as in N3.
+#   H9  Pulls that were held when access rules changed get nothing more: they are answered as if their
+#       time were over, and who asks again is looked at anew (AR3).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.net.serving.held_lists cimport Held

@@ -192,6 +192,7 @@ cdef HeldPull* keep(Held* h, Connection* c, const Puller* puller, const PullPlac
     held.portion = place.portion
     held.offset = place.offset
     held.cursor = place.offset
+    held.access_sequence = c.access_sequence
     held.cold_job = 0
     held.cold_rounds = 0
     held.looked_ms = h.transport.steady_ms
@@ -244,32 +245,6 @@ cdef bint hold_cold(Held* h, Connection* c, const Puller* puller, const PullPlac
 
 # -- answers ---------------------------------------------------------------------------------------
 
-cdef bint settle_cold(Held* h, Connection* c, HeldPull* held) noexcept nogil:
-    """What it waited for is in memory: answer it as a pull that comes now (broker.md 6.2, 6.4)."""
-    cdef QueueEntry* queue = &h.shm.queues[held.queue]
-    cdef int64_t end = load_i64_acquire(&queue.max_offset)
-    cdef int64_t first = load_i64_acquire(&queue.min_offset)
-    cdef int64_t began = h.transport.work
-    cdef Found found
-    scan(h.reading, held.queue, held.cursor, end, &held.portion, &held.match,
-         held.cold_rounds < COLD_ROUNDS_MAX, &found)
-    work_charge(h.transport, c, began)
-    held.cursor += found.examined
-    if found.count > 0:
-        answer_pull(h.reading, c, &held.puller, CODE_FOUND, "FOUND", held.cursor, first, end, &found)
-    elif found.cold_job:
-        held.cold_job = found.cold_job
-        held.cold_rounds = 1 if found.examined else held.cold_rounds + 1
-        return False
-    elif found.unreadable or found.damaged >= 0:
-        say(c, &held.puller.asker, CODE_SYSTEM_ERROR, scan_trouble(&found))
-    else:
-        answer_pull(h.reading, c, &held.puller, CODE_RETRY_IMMEDIATELY,
-                    "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",
-                    held.cursor, first, end, NULL)
-    return True
-
-
 cdef void answer_nothing(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     """Its waiting ends without a message: how far it has come, if it has."""
     cdef QueueEntry* queue
@@ -287,6 +262,39 @@ cdef void answer_nothing(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     else:
         answer_pull(h.reading, c, &held.puller, CODE_NOT_FOUND, "OFFSET_OVERFLOW_ONE", held.offset, first,
                     end, NULL)
+
+
+cdef inline bint rules_changed(const Held* h, const HeldPull* held) noexcept nogil:
+    return load_i32_acquire(&h.shm.head.access_sequence) != held.access_sequence             # H9
+
+
+cdef bint settle_cold(Held* h, Connection* c, HeldPull* held) noexcept nogil:
+    """What it waited for is in memory: answer it as a pull that comes now (broker.md 6.2, 6.4)."""
+    cdef QueueEntry* queue = &h.shm.queues[held.queue]
+    cdef int64_t end = load_i64_acquire(&queue.max_offset)
+    cdef int64_t first = load_i64_acquire(&queue.min_offset)
+    cdef int64_t began = h.transport.work
+    cdef Found found
+    if rules_changed(h, held):
+        answer_nothing(h, c, held)
+        return True
+    scan(h.reading, held.queue, held.cursor, end, &held.portion, &held.match,
+         held.cold_rounds < COLD_ROUNDS_MAX, &found)
+    work_charge(h.transport, c, began)
+    held.cursor += found.examined
+    if found.count > 0:
+        answer_pull(h.reading, c, &held.puller, CODE_FOUND, "FOUND", held.cursor, first, end, &found)
+    elif found.cold_job:
+        held.cold_job = found.cold_job
+        held.cold_rounds = 1 if found.examined else held.cold_rounds + 1
+        return False
+    elif found.unreadable or found.damaged >= 0:
+        say(c, &held.puller.asker, CODE_SYSTEM_ERROR, scan_trouble(&found))
+    else:
+        answer_pull(h.reading, c, &held.puller, CODE_RETRY_IMMEDIATELY,
+                    "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",
+                    held.cursor, first, end, NULL)
+    return True
 
 
 cdef void put_off(Held* h, Connection* c, HeldPull* held) noexcept nogil:
@@ -327,6 +335,9 @@ cdef bint settle_held(Held* h, Connection* c, HeldPull* held) noexcept nogil:
         return True
     if h.transport.stopping:                     # an error: clients ask again after seconds, not at once
         say(c, &held.puller.asker, CODE_SYSTEM_ERROR, "the broker stops")
+        return True
+    if rules_changed(h, held):
+        answer_nothing(h, c, held)
         return True
     if held.queue >= 0:
         end = load_i64_acquire(&h.shm.queues[held.queue].max_offset)

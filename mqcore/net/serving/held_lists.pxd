@@ -37,6 +37,7 @@ cdef struct HeldPull:
     int64_t deadline_ms                # steady clock
     int64_t tell_ms                    # steady clock: then it is told how far the cursor is
     int64_t cold_job                   # the read that it waits for, in the list `cold`; 0: none
+    int32_t access_sequence            # H9: of the rules that let it in
     int32_t cold_rounds                # how often it has waited for the same
     Match match                        # codes and filter are its own
     int32_t subscription               # entry that it follows, -1: it brought its own

@@ -3,7 +3,8 @@
 #   N17  What an address or an account asks for beyond its limits stays in the buffers of its own
 #        connections (N3) until there is room, and its sends beyond their rate are refused
 #        (SYSTEM_BUSY, as stock controls flow); connections beyond their number are closed. Nobody
-#        else waits for it. An account's limits hold from its first request of a connection.
+#        else waits for it. An account's limits hold from its first request of a connection, whoever
+#        decides it; what access control refuses counts for its address.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport ADDRESS_V6_SIZE
@@ -44,6 +45,9 @@ cdef bint limits_hold(Limits* l, Connection* c) noexcept nogil
 cdef void limits_taken(Limits* l, Connection* c, int64_t bytes) noexcept nogil
 # Whose rate of sends is used up; -1: nobody's.
 cdef int limits_refuse_send(Limits* l, Connection* c) noexcept nogil
+# A send that access control refused counts for its address, as far as the rate lets sends pass: who
+# floods does not shut others of his address out for longer than sends of his would.
+cdef void limits_refused_send(Limits* l, Connection* c) noexcept nogil
 # The writer has a send of so many messages; its answer is here.
 cdef void limits_sent(Limits* l, Connection* c, int32_t messages, bint answered) noexcept nogil
 cdef void limits_answered(Limits* l, Connection* c) noexcept nogil

@@ -146,6 +146,13 @@ cdef int limits_refuse_send(Limits* l, Connection* c) noexcept nogil:
     return -1
 
 
+cdef void limits_refused_send(Limits* l, Connection* c) noexcept nogil:
+    cdef LimitPlace* place = limits_of(c).places[OF_ADDRESS]
+    cdef int64_t a_second = l.rules[OF_ADDRESS].messages_a_second
+    if place != NULL and a_second and limit_passes(&place.messages_due_us, now_us(l)):
+        limit_use(&place.messages_due_us, now_us(l), 1, a_second)
+
+
 cdef void limits_sent(Limits* l, Connection* c, int32_t messages, bint answered) noexcept nogil:
     cdef LimitShare* own = limits_of(c)
     cdef int i

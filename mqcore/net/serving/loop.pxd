@@ -55,7 +55,9 @@ cdef struct Server:
     int32_t writer_incarnation
     int32_t dispatcher_incarnation
     int32_t coordinator_incarnation    # that was seen to run
+    bint slave                         # of a run in which nobody is elected (leadership.pxd)
     int64_t tick_ms                    # steady: when timers were looked at last
+    int32_t trim_waits                 # seconds since freed pages could be given back
 
 
 cdef class ServingLoop:

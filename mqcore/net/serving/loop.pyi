@@ -18,7 +18,7 @@ class ServingLoop:
         log_folder: bytes, queue_folder: bytes, *, store_address: tuple[str, int], cluster: str,
         file_entries: int, connection_max: int, held_max: int, body_bytes_max: int, seed: int,
         extension_folder: bytes = b"", extension_file_bytes: int = 50331648,
-        light_queues: bool = False, queue_files_max: int = 4096,
+        light_queues: bool = False, slave: bool = False, queue_files_max: int = 4096,
         extension_files_max: int = 1024, connection_memory_bytes: int = 1 << 28, **live: Any,
     ) -> None: ...
     def configure(

@@ -35,7 +35,7 @@ from mqcore.net.serving.appends cimport take_results
 from mqcore.net.serving.asked cimport asked_settle
 from mqcore.net.serving.cold cimport cold_close, cold_open
 from mqcore.net.serving.commits cimport commits_send
-from mqcore.net.serving.dispatch cimport serve
+from mqcore.net.serving.dispatch cimport holds, refused, serve
 from mqcore.net.serving.forward cimport (
     forget_forwarding,
     forward_heartbeats,
@@ -79,11 +79,12 @@ from mqcore.net.transport.loop cimport (
     transport_tick,
 )
 from mqcore.net.transport.output cimport output_flush_all
-from mqcore.net.transport.tls cimport tls_use
+from mqcore.net.transport.tls cimport tls_end, tls_use
 from mqcore.net.transport.tls_context cimport TlsContext
 from mqcore.net.transport.transport cimport CloseEvent, Connection
 from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.access cimport access_close, access_is_on, access_open
+from mqcore.shm.leadership cimport leadership_follows
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
@@ -100,18 +101,28 @@ from mqcore.store.queue.extension cimport extension_close, extension_let_go, ext
 cdef extern from *:
     """
     #include <malloc.h>
-    /* The C library keeps what is freed; after a crowd of slow readers that can be much. */
+    /* The C library keeps what is freed; after a crowd of slow readers that can be much. By itself it
+       would give it back with each large buffer, tens of MiB in one call, and take it again for the
+       next one: milliseconds in which nobody is served. */
     static void mq_give_pages_back(void) {
     #ifdef __GLIBC__
       malloc_trim(0);
     #endif
     }
+    static void mq_keep_pages(void) {
+    #ifdef __GLIBC__
+      mallopt(M_MMAP_THRESHOLD, 32 << 20); /* its largest, above a frame: else each is mapped anew */
+      mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    #endif
+    }
     """
     void give_pages_back "mq_give_pages_back"() noexcept nogil
+    void keep_pages "mq_keep_pages"() noexcept nogil
 
 cdef enum:
     TICK_MS = 100                      # timers, while there is something to time
     HELD_LOOK_MS = 1000                # every held pull, in case an arrival found no room
+    TRIM_WAITS_MAX = 10
     DRAIN_MS = 2000                    # for answers on their way when the process stops
 
 
@@ -177,6 +188,19 @@ cdef bint has_more(Server* s) noexcept nogil:
             or not ring_is_empty(&s.answers.ring))
 
 
+cdef void trim(Server* s) noexcept nogil:
+    """Once a second: when large buffers were freed, and no more of them are, or for long."""
+    if s.transport.trim:
+        s.transport.trim = False
+        s.trim_waits += 1
+        if s.trim_waits < TRIM_WAITS_MAX:
+            return
+    elif s.trim_waits == 0:
+        return
+    s.trim_waits = 0
+    give_pages_back()
+
+
 cdef void tick(Server* s) noexcept nogil:
     cdef int64_t now_ms = s.transport.steady_ms
     s.tick_ms = now_ms
@@ -185,9 +209,7 @@ cdef void tick(Server* s) noexcept nogil:
         s.held.walk = 0
     if now_ms - s.held.look_ms >= HELD_LOOK_MS:
         s.held.look_ms = now_ms
-        if s.transport.trim:
-            s.transport.trim = False
-            give_pages_back()
+        trim(s)
     commits_send(&s.commits)
     answer_old_parked(&s.parking)
     asked_settle(&s.forwarding.asking, s.parking.coordinator_since_ms)
@@ -221,6 +243,7 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
         timeout_ms = 0
     count = transport_sleep(t, timeout_ms)
     doorbell_disarm(s.slot)
+    s.appends.slave = s.pulls.slave = leadership_follows(s.shm, s.slave)
     transport_read(t, count)
     take_rings(s)
     output_flush_all(t)
@@ -272,12 +295,13 @@ cdef class ServingLoop:
                   bytes queue_folder, *, tuple store_address, str cluster, int64_t file_entries,
                   int connection_max, int held_max, int body_bytes_max, uint64_t seed,
                   bytes extension_folder=b"", int64_t extension_file_bytes=50331648,
-                  bint light_queues=False, int32_t queue_files_max=4096,
+                  bint light_queues=False, bint slave=False, int32_t queue_files_max=4096,
                   int32_t extension_files_max=1024, int64_t connection_memory_bytes=1 << 28,
                   **live):
         cdef Shm* shm = &segment.shm
         cdef Transport* t
         cdef Server* s
+        keep_pages()
         self.segment = segment
         self.listeners = listeners
         self.s = s = <Server*>calloc(1, sizeof(Server))
@@ -304,7 +328,9 @@ cdef class ServingLoop:
         self.connect()
         self.configure(**live)
         s.sends.random = seed | 1
+        t.tls.seed = seed
         s.sends.light_queues = s.pulls.light_queues = light_queues
+        s.slave = s.appends.slave = s.pulls.slave = slave
         s.held.capacity = held_max
         s.held.interest = shm.interest + <int64_t>index * shm.head.queue_capacity
         if not transport_open(t, s.slot.bell, connection_memory_bytes):
@@ -333,8 +359,8 @@ cdef class ServingLoop:
         """Who knows whom: each room has its own struct, and pointers to those that it uses."""
         cdef Server* s = self.s
         cdef Transport* t = &s.transport
-        s.voice.remoting = Remoting(transport=t, top=&s.dispatch, serve=serve, check=check,
-                                    guard=&s.guard)
+        s.voice.remoting = Remoting(transport=t, top=&s.dispatch, holds=holds, refused=refused,
+                                    serve=serve, check=check, guard=&s.guard)
         access_open(&s.guard.access, s.shm)
         s.guard.transport = t
         if access_is_on(&s.guard.access):
@@ -443,7 +469,7 @@ cdef class ServingLoop:
         TLS of connections that come from now on, between two calls of `run`.
 
         mode: TlsMode; context: None: there is no certificate; handshake_ms_max: how long one may take;
-        handshake_count_max: how many at once.
+        handshake_count_max: how many at once. Raises OSError.
         """
         cdef Transport* t = &self.s.transport
         t.tls.mode = mode
@@ -451,9 +477,9 @@ cdef class ServingLoop:
         t.tls.shake_max = handshake_count_max
         t.tls.context = NULL
         if context is not None:
-            tls_use(t, context.library)
+            if not tls_use(t, context.library):
+                raise OSError(errno, "a thread for TLS handshakes")
             t.tls.context = context.context
-            t.tls.answer_work = context.answer_work
         self.tls_context = context
 
     cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max):
@@ -515,6 +541,7 @@ cdef class ServingLoop:
             transport_close_all(&s.transport)
             while not forward_words(&s.forwarding) and steady_ms() < end_ms:
                 turn(s, 20)
+            tls_end(&s.transport)
         named_close(&s.ends.named)
         log_view_close(&s.reading.log)
         queue_files_close(&s.reading.queues)

@@ -20,6 +20,7 @@ cdef struct Pulls:
     bint long_polling
     int64_t short_polling_ms
     bint slave_read                    # slaveReadEnable
+    bint slave                         # this is one
 
 # settled: the coordinator has looked at it. Handled.
 cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint settled) noexcept nogil

@@ -345,6 +345,8 @@ cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint se
     if limit >= 0:
         say_refused(c, request, CODE_SYSTEM_BUSY, SENDS_TOO_FAST[limit])
         return HANDLED
+    if s.appends.slave:
+        return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)
     if find_target(s, request, settled, &f) != HANDLED:
         return HANDLE_FORWARD
     if parked.asked_count > 0 and not settled and (

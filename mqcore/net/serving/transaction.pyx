@@ -59,7 +59,7 @@ cdef extern from *:
     """
     const char* OP_PROPERTIES "MQ_OP_PROPERTIES"                 # as stock writes them
 
-cdef const char* ROLLBACK_REMARK = "not set any response code"   # stock's, on a success too
+cdef const char* LEFT_OVER_REMARK = "not set any response code"   # stock's, where it sets none
 
 cdef struct HalfMessage:
     RecordView record
@@ -68,6 +68,9 @@ cdef struct HalfMessage:
     int32_t real_queue_id
     bint waits
 
+
+cdef enum:
+    CODE_SLAVE_NOT_AVAILABLE = 11
 
 cdef int refuse(Connection* c, const EndRequest* request, const char* remark) noexcept nogil:
     say(c, &request.asker, CODE_SYSTEM_ERROR, remark)
@@ -191,6 +194,9 @@ cdef inline int32_t both_size(const HalfMessage* half) noexcept nogil:
 cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept nogil:
     cdef HalfMessage half
     cdef const char* trouble
+    if s.appends.slave:                                      # ha.md 5
+        say(c, &request.asker, CODE_SLAVE_NOT_AVAILABLE, LEFT_OVER_REMARK)
+        return HANDLED
     if request.decision == 0:
         return HANDLED                                       # unknown: to be asked again later
     if request.decision != SYS_FLAG_COMMIT and request.decision != SYS_FLAG_ROLLBACK:
@@ -216,5 +222,5 @@ cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept n
         append_op(s, c, request, &half, True)
         return HANDLED
     append_op(s, c, request, &half, False)
-    say(c, &request.asker, 0, ROLLBACK_REMARK)
+    say(c, &request.asker, 0, LEFT_OVER_REMARK)
     return HANDLED

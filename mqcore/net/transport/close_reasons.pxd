@@ -10,7 +10,8 @@ cpdef enum CloseReason:
     CLOSE_LIMIT = 12                   # its address, or its account, has too many connections
     CLOSE_TLS_REFUSED = 13             # TLS, which is not to be had here
     CLOSE_PLAIN_REFUSED = 14           # plain bytes where TLS is wanted
-    CLOSE_TLS_FAILED = 15              # detail: OpenSSL's code
+    CLOSE_TLS_FAILED = 15              # detail: what OpenSSL says, as `trouble` tells it
     CLOSE_TLS_SLOW = 16                # a handshake takes too long
     CLOSE_TLS_CROWD = 17               # the oldest of too many handshakes
     CLOSE_TLS_EMPTY = 18               # records without data (TL6)
+    CLOSE_SILENT = 19                  # it said nothing, and its place was wanted

@@ -13,7 +13,7 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport FIGURE_BAD_FRAMES, FIGURE_CONNECTIONS
-from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER
+from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER, CLOSE_SILENT
 from mqcore.net.transport.memory cimport memory_give
 from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.tls cimport tls_close
@@ -68,6 +68,9 @@ cdef extern from *:
 cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nogil:
     cdef Connection* c
     cdef epoll_event event
+    if t.free_count == 0 and t.silent.count > 0:
+        c = t.connections[t.silent.first]
+        connection_close(t, c, CLOSE_SILENT, t.steady_ms - c.active_ms)
     if t.free_count == 0:
         return NULL
     c = <Connection*>calloc(1, t.size_each)
@@ -92,6 +95,7 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nog
         free(c)
         return NULL
     t.connections[c.slot] = c
+    slots_add(&t.silent, c.slot)
     t.connection_count += 1
     t.slot.figures[FIGURE_CONNECTIONS] = t.connection_count
     t.above.opened(t.above.top, c)
@@ -122,9 +126,10 @@ cdef void connection_close(Transport* t, Connection* c, int reason, int64_t deta
     slots_remove(&t.stalled, c.slot)
     slots_remove(&t.late, c.slot)
     slots_remove(&t.doomed, c.slot)
-    tls_close(t, c)
+    slots_remove(&t.silent, c.slot)
+    if tls_close(t, c):
+        close(c.fd)                    # epoll forgets it with its last descriptor
     memory_give(t, c, c.memory)
-    close(c.fd)                        # epoll forgets it with its last descriptor
     t.connections[c.slot] = NULL
     t.free_slots[t.free_count] = c.slot
     t.free_count += 1

@@ -1,15 +1,30 @@
 """Handshakes one after the other, and TLS connections that are read again."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from mqcore.net.transport.close_reasons cimport CLOSE_PEER, CLOSE_TLS_SLOW
+from mqcore.net.transport.close_reasons cimport CLOSE_TLS_SLOW
 from mqcore.net.transport.connections cimport (
     connection_close,
     connection_hang_up,
     connection_watch,
 )
 from mqcore.net.transport.input cimport read_some
+from mqcore.net.transport.shake_thread cimport (
+    shake_thread_ask,
+    shake_thread_has_room,
+    shake_thread_is_back,
+    shake_thread_take,
+    shake_thread_wake,
+)
 from mqcore.net.transport.slots cimport slots_take
-from mqcore.net.transport.tls cimport SHAKE_FAILED, SHAKE_LATER, SHAKE_WORK, tls_shake
+from mqcore.net.transport.tls cimport (
+    AGAIN_WORK,
+    SHAKE_FAILED,
+    SHAKE_LATER,
+    tls_line,
+    tls_next,
+    tls_shaken,
+)
+from mqcore.net.transport.tls_pipe cimport TlsPipe
 from mqcore.net.transport.transport cimport (
     INPUT_OPEN,
     LIFE_OPEN,
@@ -20,7 +35,10 @@ from mqcore.net.transport.transport cimport (
 
 
 cdef bint handshakes_wait(Transport* t) noexcept nogil:
-    return t.tls.line.count > 0 or t.tls.again.count > 0
+    return t.tls.again.count > 0 or (
+        t.tls.thread != NULL and (
+            shake_thread_is_back(t.tls.thread)
+            or (t.tls.turns.count > 0 and shake_thread_has_room(t.tls.thread))))
 
 
 cdef void read_on(Transport* t, Connection* c) noexcept nogil:
@@ -32,16 +50,17 @@ cdef void read_on(Transport* t, Connection* c) noexcept nogil:
             connection_watch(t, c)
 
 
-cdef void take_step(Transport* t, Connection* c) noexcept nogil:
+cdef void take_back(Transport* t, Connection* c) noexcept nogil:
+    """A step of its handshake is done."""
     cdef int done
-    c.tls.in_line = False
+    c.tls.in_line = c.tls.away = False
     if c.life != LIFE_OPEN:
         return
-    done = tls_shake(t, c)
+    done = tls_shaken(t, c)
     if done == SHAKE_FAILED:
         connection_close(t, c, c.wire_reason, c.wire_detail)
     elif c.tls.hung_up and done == SHAKE_LATER:
-        connection_close(t, c, CLOSE_PEER, 0)
+        tls_line(t, c)                 # more of it came before its end, or the next step finds that
     elif c.tls.hung_up:
         connection_hang_up(t, c)
     elif done == SHAKE_LATER:
@@ -50,17 +69,41 @@ cdef void take_step(Transport* t, Connection* c) noexcept nogil:
         read_on(t, c)                  # the first requests may have come with its end
 
 
+cdef void ask(Transport* t, Connection* c) noexcept nogil:
+    if c.life != LIFE_OPEN:
+        c.tls.in_line = False
+        return
+    c.tls.away = True
+    shake_thread_ask(t.tls.thread, c.tls.pipe)
+
+
 cdef void handshakes_go_on(Transport* t) noexcept nogil:
-    cdef int64_t end = t.work + SHAKE_WORK
+    cdef int64_t end = t.work + AGAIN_WORK
     cdef int32_t again = t.tls.again.count
     cdef int32_t i, slot
+    cdef TlsPipe* pipe
+    cdef Connection* c
     for i in range(again):
         slot = slots_take(&t.tls.again)
         if slot < 0:
             break                      # another one's end took it out of the list
         read_on(t, t.connections[slot])
-    while t.tls.line.count > 0 and t.work < end:
-        take_step(t, t.connections[slots_take(&t.tls.line)])
+        if t.work >= end:                                                # TL8
+            break
+    if t.tls.thread == NULL:
+        return
+    pipe = shake_thread_take(t.tls.thread)
+    while pipe != NULL:
+        take_back(t, connection_find(t, pipe.id))
+        pipe = shake_thread_take(t.tls.thread)
+    if t.tls.turns.count == 0:
+        return
+    while shake_thread_has_room(t.tls.thread):
+        c = tls_next(t)
+        if c == NULL:
+            break
+        ask(t, c)
+    shake_thread_wake(t.tls.thread)
 
 
 cdef void handshakes_look(Transport* t) noexcept nogil:

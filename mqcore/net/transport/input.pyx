@@ -7,6 +7,7 @@ from mqcore.layout cimport FIGURE_BYTES_IN
 from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY, CLOSE_PEER
 from mqcore.net.transport.connections cimport connection_close, connection_watch
 from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_take
+from mqcore.net.transport.tls cimport CALL_WORK_MIN
 from mqcore.net.transport.transport cimport (
     INPUT_HELD_BACK,
     INPUT_OPEN,
@@ -21,7 +22,7 @@ from mqcore.net.transport.transport cimport (
     connection_find,
 )
 from mqcore.net.transport.wire_end cimport wire_read
-from mqcore.net.transport.work cimport work_charge
+from mqcore.net.transport.work cimport work_charge, work_is_over, work_later, work_left
 
 cdef enum:
     KEPT_COPY_MAX = 16 << 10           # a longer start of a frame stays where it is
@@ -83,12 +84,16 @@ cdef void handle_input(Transport* t, Connection* c, uint8_t* data, int64_t lengt
 cdef int64_t receive(Transport* t, Connection* c, uint8_t* into, int64_t room) noexcept nogil:
     """One read; 0: nothing came, or the connection is closed now."""
     cdef int64_t began = t.work
-    cdef int64_t got = wire_read(t, c, into, room)
+    cdef int64_t got
+    c.tls.work_max = max(work_left(t, c), <int64_t>CALL_WORK_MIN)        # TL8
+    got = wire_read(t, c, into, room)
+    if c.wire == WIRE_TLS and got != WIRE_GONE:
+        t.work += TLS_READ_WORK + (max(got, 0) >> 2)
+        work_charge(t, c, began)
+        if c.tls.again and work_is_over(t, c):                           # TL8
+            work_later(t, c)
     if got > 0:
         c.active_ms = t.steady_ms
-        if c.wire == WIRE_TLS:
-            t.work += TLS_READ_WORK + (got >> 2)
-            work_charge(t, c, began)
         t.slot.figures[FIGURE_BYTES_IN] += got
         return got
     if got == WIRE_GONE:
@@ -164,7 +169,7 @@ cdef void handle_rest(Transport* t, Connection* c) noexcept nogil:
         c = goes_on(t, id)
         if c == NULL:
             return
-        if got <= 0:
+        if got <= 0 and not c.tls.again:         # TL8: there may be more
             connection_close(t, c, CLOSE_PEER, 0)
             return
 

@@ -33,7 +33,7 @@ from mqcore.net.transport.handshakes cimport (
 from mqcore.net.transport.input cimport handle_again, read_some
 from mqcore.net.transport.memory cimport memory_look, memory_open
 from mqcore.net.transport.output cimport output_flush
-from mqcore.net.transport.slots cimport slots_open, slots_take
+from mqcore.net.transport.slots cimport slots_add, slots_open, slots_take
 from mqcore.net.transport.tls cimport tls_open
 from mqcore.net.transport.transport cimport (
     EVENTS_AT_ONCE,
@@ -87,7 +87,8 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
     if (t.connections == NULL or t.free_slots == NULL or t.scratch == NULL or t.ready == NULL) or not (
             slots_open(&t.dirty, t.connection_max) and slots_open(&t.stalled, t.connection_max)
             and slots_open(&t.late, t.connection_max)
-            and slots_open(&t.doomed, t.connection_max) and tls_open(t)):
+            and slots_open(&t.doomed, t.connection_max)
+            and slots_open(&t.silent, t.connection_max) and tls_open(t)):
         return False
     for i in range(t.connection_max):
         t.free_slots[i] = t.connection_max - 1 - i
@@ -159,7 +160,10 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
     if c.tls.read_wants_write and events & EPOLLOUT:
         events |= EPOLLIN
     if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.late and not c.tls.in_line:
-        read_some(t, c)
+        if c.tls.again:                # TL8: in its turn
+            slots_add(&t.tls.again, c.slot)
+        else:
+            read_some(t, c)
     elif events & (EPOLLHUP | EPOLLERR):
         connection_hang_up(t, c)
 

@@ -21,6 +21,13 @@ cdef bint slots_open(SlotList* slots, int32_t capacity) noexcept nogil:
     return True
 
 
+cdef void slots_share(SlotList* slots, const SlotList* first) noexcept nogil:
+    slots.next = first.next
+    slots.before = first.before
+    slots.first = slots.last = -1
+    slots.count = 0
+
+
 cdef void slots_add(SlotList* slots, int32_t slot) noexcept nogil:
     if slots.next[slot] != NOT_LISTED:
         return

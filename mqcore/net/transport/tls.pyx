@@ -1,7 +1,13 @@
 """TLS records by OpenSSL, over a connection's socket."""
-from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from mqcore.epoll cimport EPOLL_CTL_DEL, epoll_ctl
+from mqcore.layout cimport (
+    ADDRESS_V4_SIZE,
+    FIGURE_TLS_CONNECTIONS,
+    FIGURE_TLS_FAILURES,
+    FIGURE_TLS_HANDSHAKES,
+)
 from mqcore.net.transport.close_reasons cimport (
     CLOSE_MEMORY,
     CLOSE_PEER,
@@ -11,105 +17,78 @@ from mqcore.net.transport.close_reasons cimport (
     CLOSE_TLS_REFUSED,
 )
 from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_take
-from mqcore.net.transport.slots cimport slots_add, slots_open, slots_remove
+from mqcore.net.transport.shake_thread cimport (
+    shake_thread_close,
+    shake_thread_leave,
+    shake_thread_open,
+)
+from mqcore.net.transport.slots cimport (
+    SlotList,
+    slots_add,
+    slots_open,
+    slots_remove,
+    slots_share,
+    slots_take,
+)
+from mqcore.net.transport.tls_context cimport VERIFY_RESULT_SHIFT
+from mqcore.net.transport.tls_pipe cimport (
+    EMPTY_BYTES_MAX,
+    PIPE_DONE,
+    PIPE_NO_MEMORY,
+    TlsPipe,
+    pipe_close,
+    pipe_open,
+    pipe_use,
+)
 from mqcore.net.transport.transport cimport (
     LIFE_DOOMED,
     TLS_BYTES,
+    TLS_CROWDS,
     WIRE_GONE,
     WIRE_LATER,
     WIRE_SHAKES,
     WIRE_TLS,
-    TlsEnd,
+    TlsCrowd,
 )
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t sys_read "read"(int fd, void* data, size_t size)
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
-    int MSG_NOSIGNAL
-    int MSG_DONTWAIT
+from mqcore.shm.tables cimport name_hash
 
 cdef enum:                             # of OpenSSL
     SSL_ERROR_WANT_READ = 2
     SSL_ERROR_WANT_WRITE = 3
-    BIO_FLAGS_READ = 0x01
-    BIO_FLAGS_WRITE = 0x02
-    BIO_FLAGS_SHOULD_RETRY = 0x08
-    BIO_FLAGS_ALL = 0x0F
-    BIO_CTRL_EOF = 2
-    BIO_CTRL_FLUSH = 11
-    BIO_KIND = 0x0400 | 0x80           # a source and sink, with a number of its own
     CHUNK_MAX = 1 << 30                # lengths are int there
     FREED_COUNT = 256                  # connections whose memory is worth giving back
+    V6_NETWORK_BYTES = 8               # who has one IPv6 address has 2^64
 
 cdef const TlsLibrary* ssl = NULL
-cdef void* socket_method = NULL
 
 
-# -- what OpenSSL calls to reach the socket ----------------------------------------------------------
-
-cdef int bio_read(void* bio, void* into, int room) noexcept nogil:
-    cdef TlsEnd* end = <TlsEnd*>ssl.BIO_get_data(bio)
-    cdef ssize_t got
-    ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
-    if end.drained:
-        ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
-        return -1
-    if end.empty_bytes > EMPTY_BYTES_MAX:
-        return -1
-    got = sys_read(end.fd, into, room)
-    if got > 0:
-        end.drained = got < room
-        end.empty_bytes += got
-        return <int>got
-    if got < 0 and (errno == EAGAIN or errno == EINTR):
-        end.drained = True
-        ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
-        return -1
-    end.ended = True
-    return <int>got
-
-
-cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
-    cdef TlsEnd* end = <TlsEnd*>ssl.BIO_get_data(bio)
-    cdef ssize_t sent
-    ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
-    while True:
-        sent = c_send(end.fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT)
-        if sent >= 0:
-            end.sent_bytes += sent
-            return <int>sent
-        if errno == EAGAIN:
-            ssl.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY)
-            return -1
-        if errno != EINTR:
-            end.ended = True
-            return -1
-
-
-cdef long bio_ctrl(void* bio, int what, long number, void* pointer) noexcept nogil:
-    if what == BIO_CTRL_FLUSH:
-        return 1
-    if what == BIO_CTRL_EOF:
-        return (<TlsEnd*>ssl.BIO_get_data(bio)).ended
-    return 0
-
-
-cdef void tls_use(Transport* t, const TlsLibrary* library) noexcept:
-    global ssl, socket_method
+cdef bint tls_use(Transport* t, const TlsLibrary* library) noexcept nogil:
+    global ssl
     ssl = library
-    if socket_method == NULL:
-        socket_method = library.BIO_meth_new(BIO_KIND, "connection")
-        library.BIO_meth_set_read(socket_method, <void*>bio_read)
-        library.BIO_meth_set_write(socket_method, <void*>bio_write)
-        library.BIO_meth_set_ctrl(socket_method, <void*>bio_ctrl)
+    pipe_use(library)
+    if t.tls.thread == NULL:
+        t.tls.thread = shake_thread_open(t.slot)
+    return t.tls.thread != NULL
+
+
+cdef void tls_end(Transport* t) noexcept nogil:
+    shake_thread_close(t.tls.thread)
+    t.tls.thread = NULL
 
 
 cdef bint tls_open(Transport* t) noexcept nogil:
-    return (slots_open(&t.tls.shaking, t.connection_max)
-            and slots_open(&t.tls.line, t.connection_max)
-            and slots_open(&t.tls.again, t.connection_max))
+    cdef TlsCrowd* crowds = t.tls.crowds
+    cdef int i
+    if not (slots_open(&t.tls.shaking, t.connection_max)
+            and slots_open(&t.tls.again, t.connection_max)
+            and slots_open(&t.tls.turns, TLS_CROWDS)
+            and slots_open(&crowds[0].shaking, t.connection_max)
+            and slots_open(&crowds[0].line, t.connection_max)):
+        return False
+    for i in range(1, TLS_CROWDS):
+        slots_share(&crowds[i].shaking, &crowds[0].shaking)
+        slots_share(&crowds[i].line, &crowds[0].line)
+    return True
 
 
 # -- memory (TL4) ------------------------------------------------------------------------------------
@@ -142,19 +121,51 @@ cdef void hold_records(Transport* t, Connection* c, bint coming, bint going) noe
 
 # -- a connection's way ------------------------------------------------------------------------------
 
+cdef uint8_t crowd_of(const Transport* t, const Connection* c) noexcept nogil:
+    return <uint8_t>(name_hash(c.address, V6_NETWORK_BYTES if c.address_is_v6 else ADDRESS_V4_SIZE,
+                               t.tls.seed) >> 32)
+
+
+cdef void begin_shaking(Transport* t, Connection* c) noexcept nogil:
+    slots_add(&t.tls.shaking, c.slot)
+    slots_add(&t.tls.crowds[c.tls.crowd].shaking, c.slot)
+
+
+cdef void leave_line(Transport* t, Connection* c) noexcept nogil:
+    cdef TlsCrowd* crowd = &t.tls.crowds[c.tls.crowd]
+    slots_remove(&crowd.line, c.slot)
+    if crowd.line.count == 0:
+        slots_remove(&t.tls.turns, c.tls.crowd)
+
+
+cdef void end_shaking(Transport* t, Connection* c) noexcept nogil:
+    slots_remove(&t.tls.shaking, c.slot)
+    slots_remove(&t.tls.crowds[c.tls.crowd].shaking, c.slot)
+    leave_line(t, c)
+
+
 cdef void make_room(Transport* t) noexcept nogil:
-    """TL7: the oldest handshake ends for a new one."""
+    """TL7: a handshake ends for a new one."""
+    cdef const SlotList* most
+    cdef const SlotList* one
     cdef Connection* oldest
+    cdef int i
     if t.tls.shaking.count < t.tls.shake_max:
         return
-    oldest = t.connections[t.tls.shaking.first]
-    slots_remove(&t.tls.shaking, oldest.slot)
-    slots_remove(&t.tls.line, oldest.slot)
+    most = &t.tls.crowds[0].shaking
+    for i in range(1, TLS_CROWDS):
+        one = &t.tls.crowds[i].shaking
+        if one.count > most.count or (
+                one.count == most.count and one.count > 0
+                and t.connections[one.first].tls.since_ms
+                < t.connections[most.first].tls.since_ms):
+            most = one
+    oldest = t.connections[most.first]
+    end_shaking(t, oldest)
     connection_doom(t, oldest, CLOSE_TLS_CROWD, t.tls.shake_max)
 
 
 cdef bint tls_begin(Transport* t, Connection* c) noexcept nogil:
-    cdef void* bio
     if t.tls.mode == TLS_DISABLED or t.tls.context == NULL:
         c.wire_reason = CLOSE_TLS_REFUSED
         c.wire_detail = t.tls.mode
@@ -164,63 +175,75 @@ cdef bint tls_begin(Transport* t, Connection* c) noexcept nogil:
         c.wire_reason = c.doom
         c.wire_detail = c.doom_detail
         return False
-    c.tls.fd = c.fd
-    c.tls.ssl = ssl.SSL_new(t.tls.context)
-    bio = ssl.BIO_new(socket_method) if c.tls.ssl != NULL else NULL
-    if bio == NULL:
+    c.tls.pipe = pipe_open(t.tls.context, c.fd, c.id)
+    if c.tls.pipe == NULL:
         c.wire_reason = CLOSE_MEMORY
         c.wire_detail = SHAKE_BYTES
         return False
-    ssl.BIO_set_data(bio, &c.tls)
-    ssl.BIO_set_init(bio, 1)
-    ssl.SSL_set_bio(c.tls.ssl, bio, bio)
-    ssl.SSL_set_accept_state(c.tls.ssl)
     c.wire = WIRE_SHAKES
     c.tls.since_ms = t.steady_ms
-    slots_add(&t.tls.shaking, c.slot)
+    c.tls.crowd = crowd_of(t, c)
+    begin_shaking(t, c)
     return True
 
 
-cdef void note_failure(Connection* c) noexcept nogil:
-    cdef unsigned long code = ssl.ERR_peek_error()
+cdef void tls_line(Transport* t, Connection* c) noexcept nogil:
+    c.tls.in_line = True
+    slots_add(&t.tls.crowds[c.tls.crowd].line, c.slot)
+    slots_add(&t.tls.turns, c.tls.crowd)
+
+
+cdef Connection* tls_next(Transport* t) noexcept nogil:
+    cdef int32_t crowd = slots_take(&t.tls.turns)
+    cdef Connection* c
+    if crowd < 0:
+        return NULL
+    c = t.connections[slots_take(&t.tls.crowds[crowd].line)]
+    if t.tls.crowds[crowd].line.count:
+        slots_add(&t.tls.turns, crowd)
+    return c
+
+
+cdef void note_failure(Connection* c, unsigned long code, long verified) noexcept nogil:
+    cdef const TlsPipe* pipe = c.tls.pipe
     c.tls.failed = True
-    if c.tls.empty_bytes > EMPTY_BYTES_MAX:                              # TL6
+    if pipe.empty_bytes > EMPTY_BYTES_MAX:                               # TL6
         c.wire_reason = CLOSE_TLS_EMPTY
-        c.wire_detail = c.tls.empty_bytes
-    elif c.tls.ended or code == 0:
+        c.wire_detail = pipe.empty_bytes
+    elif pipe.ended or code == 0:
         c.wire_reason = CLOSE_PEER
     else:
         c.wire_reason = CLOSE_TLS_FAILED
-        c.wire_detail = <int64_t>code
-    ssl.ERR_clear_error()
+        c.wire_detail = <int64_t>(<uint32_t>code) | (<int64_t>verified << VERIFY_RESULT_SHIFT)
 
 
-cdef ShakeStep tls_shake(Transport* t, Connection* c) noexcept nogil:
-    cdef int64_t sent = c.tls.sent_bytes
-    cdef int result, error
-    c.tls.drained = c.tls.read_wants_write = False
-    ssl.ERR_clear_error()
-    result = ssl.SSL_do_handshake(c.tls.ssl)
+cdef ShakeStep tls_shaken(Transport* t, Connection* c) noexcept nogil:
+    cdef int error = c.tls.pipe.error
     t.work += STEP_WORK
-    if c.tls.sent_bytes > sent and not c.tls.answered:
-        c.tls.answered = True
-        t.work += t.tls.answer_work
-    if result == 1:
-        t.work += FINISH_WORK
-        c.wire = WIRE_TLS
-        c.tls.since_ms = c.tls.empty_bytes = 0
-        c.active_ms = t.steady_ms
-        slots_remove(&t.tls.shaking, c.slot)
-        hold(t, c, TLS_BYTES)
-        return SHAKE_DONE
-    error = ssl.SSL_get_error(c.tls.ssl, result)
-    if error == SSL_ERROR_WANT_READ:
+    c.tls.read_wants_write = error == SSL_ERROR_WANT_WRITE
+    if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
         return SHAKE_LATER
-    if error == SSL_ERROR_WANT_WRITE:
-        c.tls.read_wants_write = True
-        return SHAKE_LATER
-    note_failure(c)
-    return SHAKE_FAILED
+    if error == PIPE_NO_MEMORY:
+        c.wire_reason = CLOSE_MEMORY
+        c.wire_detail = SHAKE_BYTES
+        return SHAKE_FAILED
+    if error != PIPE_DONE:
+        note_failure(c, c.tls.pipe.code, c.tls.pipe.verified)
+        return SHAKE_FAILED
+    t.work += FINISH_WORK
+    t.slot.figures[FIGURE_TLS_HANDSHAKES] += 1
+    t.slot.figures[FIGURE_TLS_CONNECTIONS] += 1
+    c.wire = WIRE_TLS
+    c.tls.since_ms = c.tls.pipe.empty_bytes = 0
+    c.active_ms = t.steady_ms
+    end_shaking(t, c)
+    hold(t, c, TLS_BYTES)
+    return SHAKE_DONE
+
+
+cdef void read_failed(Connection* c) noexcept nogil:
+    note_failure(c, ssl.ERR_peek_error(), ssl.SSL_get_verify_result(c.tls.pipe.ssl))
+    ssl.ERR_clear_error()
 
 
 cdef void look_again(Transport* t, Connection* c) noexcept nogil:
@@ -229,74 +252,91 @@ cdef void look_again(Transport* t, Connection* c) noexcept nogil:
 
 
 cdef int64_t tls_read(Transport* t, Connection* c, uint8_t* into, int64_t room) noexcept nogil:
+    cdef TlsPipe* pipe = c.tls.pipe
     cdef int64_t total = 0
     cdef int got = 1
     cdef int error = 0
-    c.tls.drained = c.tls.again = c.tls.read_wants_write = False
+    pipe.drained = c.tls.again = c.tls.read_wants_write = False
+    pipe.work = 0
+    pipe.work_max = c.tls.work_max
     if c.tls.failed:
         return WIRE_GONE
     ssl.ERR_clear_error()
-    while total < room:
-        got = ssl.SSL_read(c.tls.ssl, into + total, <int>min(room - total, <int64_t>CHUNK_MAX))
+    while total < room and pipe.work < pipe.work_max:
+        got = ssl.SSL_read(pipe.ssl, into + total, <int>min(room - total, <int64_t>CHUNK_MAX))
         if got <= 0:
             break
         total += got
-        c.tls.empty_bytes = 0
-        if c.tls.drained and not ssl.SSL_has_pending(c.tls.ssl):
+        pipe.empty_bytes = 0
+        if pipe.drained and not ssl.SSL_has_pending(pipe.ssl):
             break
+    t.work += pipe.work
     if got > 0:
         hold_records(t, c, False, c.tls.going)
-        if total == room:              # there may be more
+        if total == room or pipe.work >= pipe.work_max:          # there may be more
             look_again(t, c)
         return total
-    error = ssl.SSL_get_error(c.tls.ssl, got)
+    error = ssl.SSL_get_error(pipe.ssl, got)
     if error == SSL_ERROR_WANT_READ:
-        hold_records(t, c, ssl.SSL_has_pending(c.tls.ssl), c.tls.going)
+        if pipe.work >= pipe.work_max and not pipe.drained:
+            look_again(t, c)
+        hold_records(t, c, ssl.SSL_has_pending(pipe.ssl), c.tls.going)
     elif error == SSL_ERROR_WANT_WRITE:
         c.tls.read_wants_write = True
     else:
-        note_failure(c)
+        read_failed(c)
         if total > 0:
             look_again(t, c)           # its end comes with the next read
     return total if total > 0 else (WIRE_GONE if c.tls.failed else WIRE_LATER)
 
 
 cdef int64_t tls_send(Transport* t, Connection* c, const uint8_t* data, int64_t length) noexcept nogil:
+    cdef TlsPipe* pipe = c.tls.pipe
     cdef int sent, error
     if c.tls.failed:
         return WIRE_GONE
     c.tls.send_wants_read = False
     ssl.ERR_clear_error()
-    sent = ssl.SSL_write(c.tls.ssl, data, <int>min(length, <int64_t>CHUNK_MAX))
+    sent = ssl.SSL_write(pipe.ssl, data, <int>min(length, <int64_t>CHUNK_MAX))
     if sent > 0:
         if c.tls.going:
             hold_records(t, c, c.tls.since_ms != 0, False)
         return sent
-    error = ssl.SSL_get_error(c.tls.ssl, sent)
+    error = ssl.SSL_get_error(pipe.ssl, sent)
     if error == SSL_ERROR_WANT_WRITE:
         hold_records(t, c, c.tls.since_ms != 0, True)
         return WIRE_LATER
     if error == SSL_ERROR_WANT_READ:
         c.tls.send_wants_read = True
         return WIRE_LATER
-    c.tls.ended = True                 # what it sent before may still be read (N8)
+    pipe.ended = True                 # what it sent before may still be read (N8)
     ssl.ERR_clear_error()
     return WIRE_GONE
 
 
-cdef void tls_close(Transport* t, Connection* c) noexcept nogil:
-    slots_remove(&t.tls.shaking, c.slot)
-    slots_remove(&t.tls.line, c.slot)
+cdef bint tls_close(Transport* t, Connection* c) noexcept nogil:
+    cdef TlsPipe* pipe = c.tls.pipe
+    cdef bint stays = not c.tls.away
+    if pipe == NULL:
+        return True
+    end_shaking(t, c)
     slots_remove(&t.tls.again, c.slot)
-    if c.tls.ssl == NULL:
-        return
-    if c.wire == WIRE_TLS and c.life != LIFE_DOOMED and not (c.tls.ended or c.tls.failed):
-        c.tls.drained = True
-        ssl.SSL_shutdown(c.tls.ssl)    # says that this is the end; nobody waits for the answer
-    ssl.ERR_clear_error()
-    ssl.SSL_free(c.tls.ssl)
-    c.tls.ssl = NULL
+    if c.wire == WIRE_TLS:
+        t.slot.figures[FIGURE_TLS_CONNECTIONS] -= 1
+    else:
+        t.slot.figures[FIGURE_TLS_FAILURES] += 1
+    if c.tls.away:
+        epoll_ctl(t.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+        shake_thread_leave(pipe)
+    else:
+        if c.wire == WIRE_TLS and c.life != LIFE_DOOMED and not (pipe.ended or c.tls.failed):
+            pipe.drained = True
+            ssl.SSL_shutdown(pipe.ssl)           # says that this is the end; nobody waits for the answer
+        ssl.ERR_clear_error()
+        pipe_close(pipe)
+    c.tls.pipe = NULL
     t.tls.freed += 1
     if t.tls.freed >= FREED_COUNT:
         t.tls.freed = 0
         t.trim = True
+    return stays

@@ -4,12 +4,15 @@ from libc.stdint cimport int64_t
 
 from mqcore.tls.library cimport TlsLibrary
 
+cdef enum:
+    VERIFY_RESULT_SHIFT = 32           # of what a failed handshake tells: OpenSSL's code below it
+
 cdef class TlsContext:
     cdef const TlsLibrary* library
     cdef void* context                 # SSL_CTX
-    cdef readonly int64_t answer_work  # of answering one hello, in units of work (N9)
     cdef bytes password
 
     cdef load_own(self, bytes certificate, bytes key)
     cdef load_trust(self, bytes trust, int clients, bint verify)
+    cdef load_crl(self, bytes crl)
     cdef refuse(self, bytes file, str expected)

@@ -2,17 +2,18 @@ CLIENTS: tuple[str, ...]
 DAY_S: int
 OP_NO_COMPRESSION: int
 OP_NO_RENEGOTIATION: int
+OP_NO_TICKET: int
 OP_SERVER_PREFERENCE: int
 
 class TlsContextError(ValueError): ...
 
 class TlsContext:
-    answer_work: int
     def __init__(
         self, *, certificate: str, key: str, password: str = "", trust: str = "",
-        clients: str = "none", verify: bool = True,
+        clients: str = "none", verify: bool = True, crl: str = "",
     ) -> None: ...
 
 def look(file: bytes, expected: str) -> None: ...
 def reason(code: int) -> str: ...
+def trouble(detail: int) -> str: ...
 def self_signed(name: str, days: int = 365) -> bytes: ...

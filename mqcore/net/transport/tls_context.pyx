@@ -8,13 +8,12 @@ from mqcore.tls.library cimport tls_library
 
 cdef enum:                             # of OpenSSL
     FILETYPE_PEM = 1
-    PKEY_RSA = 6
-    PKEY_RSA_PSS = 912
     PKEY_EC = 408
     TEXT_UTF8 = 0x1000
     VERIFY_NONE = 0
     VERIFY_PEER = 1
     VERIFY_FAIL_IF_NO_PEER_CERT = 2
+    VERIFY_CRL_CHECK = 0x4
     CTRL_MODE = 33
     CTRL_SESS_CACHE_MODE = 44
     CTRL_READ_AHEAD = 41
@@ -24,11 +23,8 @@ cdef enum:                             # of OpenSSL
     MODE_MOVING_BUFFER = 0x02
     MODE_RELEASE_BUFFERS = 0x10
     PEM_BYTES_MAX = 16384
-    # of a hello's answer, about a nanosecond each
-    AGREE_WORK = 150_000
-    EC_SIGN_WORK = 60_000
-    RSA_SIGN_WORK = 500_000            # with 2,048 bits; it grows with their third power
 
+OP_NO_TICKET = 1 << 14
 OP_NO_COMPRESSION = 1 << 17
 OP_SERVER_PREFERENCE = 1 << 22
 OP_NO_RENEGOTIATION = 1 << 30
@@ -68,12 +64,14 @@ cdef class TlsContext:
     trust         file: authorities of clients' certificates, in PEM; "" none
     clients       "none", "optional" or "require": whether clients show a certificate
     verify        theirs has to be signed by one of `trust`; False: any will do
+    crl           file: revocation lists of these authorities, in PEM, and nothing else: certificates
+                  in it would be trusted; "" none: nobody looks whether a certificate was revoked
 
     Raises TlsContextError; TlsLibraryError when there is no OpenSSL.
     """
 
     def __cinit__(self, *, str certificate, str key, str password="", str trust="",
-                  str clients="none", bint verify=True):
+                  str clients="none", bint verify=True, str crl=""):
         cdef const TlsLibrary* library = tls_library()
         cdef int mode = MODE_PARTIAL_WRITE | MODE_MOVING_BUFFER | MODE_RELEASE_BUFFERS
         self.library = library
@@ -96,6 +94,8 @@ cdef class TlsContext:
                                   "that are wanted")
         self.load_own(os.fsencode(certificate), os.fsencode(key))
         self.load_trust(os.fsencode(trust), CLIENTS.index(clients), verify)
+        if crl:
+            self.load_crl(os.fsencode(crl))
 
     def __dealloc__(self):
         if self.context != NULL:
@@ -104,8 +104,6 @@ cdef class TlsContext:
     cdef load_own(self, bytes certificate, bytes key):
         cdef const TlsLibrary* library = self.library
         cdef void* own
-        cdef void* private
-        cdef double bits
         look(certificate, "a PEM file with the server's certificate and those above it")
         look(key, "a PEM file with the server's private key")
         library.SSL_CTX_set_default_passwd_cb(self.context, <void*>tell_password)
@@ -122,11 +120,6 @@ cdef class TlsContext:
                         f"{os.fsdecode(certificate)}, and its password if it is encrypted")
         if library.SSL_CTX_check_private_key(self.context) != 1:
             self.refuse(key, f"the private key of the certificate {os.fsdecode(certificate)}")
-        private = library.SSL_CTX_get0_privatekey(self.context)
-        self.answer_work = AGREE_WORK + EC_SIGN_WORK
-        if library.pkey_kind(private) in (PKEY_RSA, PKEY_RSA_PSS):
-            bits = min(library.pkey_bits(private), 16384)
-            self.answer_work = AGREE_WORK + <int64_t>(RSA_SIGN_WORK * (bits / 2048) ** 3)
 
     cdef load_trust(self, bytes trust, int clients, bint verify):
         cdef const TlsLibrary* library = self.library
@@ -139,9 +132,19 @@ cdef class TlsContext:
                                                                       NULL) != 1:
                 self.refuse(trust, "a PEM file with the certificates of authorities")
             library.SSL_CTX_set_client_CA_list(self.context, names)
-        if clients:
+        if clients:                    # who shows a certificate shows it each time: it may expire
+            library.SSL_CTX_set_options(self.context, OP_NO_TICKET)
+            library.SSL_CTX_set_num_tickets(self.context, 0)
             mode = VERIFY_PEER | (VERIFY_FAIL_IF_NO_PEER_CERT if clients == 2 else 0)
         library.SSL_CTX_set_verify(self.context, mode, NULL if verify else <void*>any_client)
+
+    cdef load_crl(self, bytes crl):
+        cdef const TlsLibrary* library = self.library
+        look(crl, "a PEM file with the revocation lists of authorities")
+        if library.SSL_CTX_load_verify_locations(self.context, crl, NULL) != 1:
+            self.refuse(crl, "a PEM file with the revocation lists of authorities")
+        library.X509_VERIFY_PARAM_set_flags(library.SSL_CTX_get0_param(self.context),
+                                            VERIFY_CRL_CHECK)
 
     cdef refuse(self, bytes file, str expected):
         cdef unsigned long code = self.library.ERR_peek_last_error()
@@ -164,6 +167,15 @@ def reason(unsigned long code) -> str:
     """OpenSSL's words for one of its codes: "certificate expired"."""
     cdef const char* said = tls_library().ERR_reason_error_string(code)
     return said.decode() if said != NULL else f"code {code:#x}"
+
+
+def trouble(int64_t detail) -> str:
+    """What a failed handshake tells (CLOSE_TLS_FAILED): "certificate verify failed: ..."."""
+    cdef long result = <long>(detail >> VERIFY_RESULT_SHIFT)
+    said = reason(<unsigned long>(detail & 0xFFFFFFFF))
+    if result == 0 or said != "certificate verify failed":
+        return said
+    return f"{said}: {tls_library().X509_verify_cert_error_string(result).decode()}"
 
 
 def self_signed(str name, int days=365) -> bytes:

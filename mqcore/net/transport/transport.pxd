@@ -52,7 +52,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.layout cimport ADDRESS_V6_SIZE, WorkerSlot
+from mqcore.net.transport.shake_thread cimport ShakeThread
 from mqcore.net.transport.slots cimport SlotList
+from mqcore.net.transport.tls_pipe cimport TlsPipe
 
 cdef enum:
     READ_BYTES = 1 << 18               # one read of a socket
@@ -60,6 +62,7 @@ cdef enum:
     KEEP_BYTES = 64 << 10              # an idle connection does not keep more
     EVENTS_MAX = 64                    # ends of connections that are kept for the log
     TLS_BYTES = 24 << 10               # TL4: of an idle connection with TLS
+    TLS_CROWDS = 256                   # TL3: addresses are told apart by so many
     VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
     LISTENERS_MAX = 4
     EVENTS_AT_ONCE = 256
@@ -87,20 +90,18 @@ cdef enum Wire:
     WIRE_TLS = 3
 
 cdef struct TlsEnd:                    # of one connection; tls.pyx
-    void* ssl                          # NULL: none
-    int fd
-    bint in_line                       # its handshake waits for its turn, it is not read (TL3)
+    TlsPipe* pipe                      # NULL: none
+    bint in_line                       # its handshake waits for its turn, or for the end of a step: it
+                                       # is not read (TL3)
+    bint away                          # the thread has its pipe (TL9)
+    uint8_t crowd                      # of its address
     bint again                         # OpenSSL has bytes of it that epoll does not tell of (TL5)
     bint read_wants_write              # TL5: what it waits for is the other of the two
     bint send_wants_read
-    bint drained                       # in this call: its socket had no more
-    bint ended                         # its socket did
     bint hung_up                       # in the line: its peer went meanwhile
     bint failed                        # nothing more can be said to it
     bint going                         # a record of it waits to be sent
-    bint answered                      # in its handshake: the expensive part is done
-    int64_t empty_bytes                # that came since there was data in them (TL6)
-    int64_t sent_bytes
+    int64_t work_max                   # TL8: what the next call may do
     int64_t held                       # TL4: of its memory
     int64_t since_ms                   # steady: of its handshake, or of half a record; 0: neither
 
@@ -154,15 +155,21 @@ cdef struct CloseEvent:
     uint16_t port
     int64_t detail
 
+cdef struct TlsCrowd:                  # connections in their handshake, of addresses alike
+    SlotList shaking                   # the oldest first
+    SlotList line                      # TL3
+
 cdef struct Tls:                       # of a process
     int mode                           # TlsMode
     void* context                      # SSL_CTX of new connections; NULL: there is no certificate
-    int64_t answer_work                # of answering one hello with it
     int64_t shake_ms_max
     int32_t shake_max                  # handshakes at once
     int32_t freed                      # connections since the last ones were given back
-    SlotList shaking                   # the oldest first
-    SlotList line                      # TL3
+    ShakeThread* thread                # NULL: there was no certificate yet
+    uint64_t seed                      # nobody can choose his crowd
+    SlotList shaking                   # all, the oldest first
+    TlsCrowd[TLS_CROWDS] crowds
+    SlotList turns                     # TL3: crowds that have a line
     SlotList again                     # TL5
 
 cdef struct Listener:
@@ -204,6 +211,7 @@ cdef struct Transport:
     SlotList stalled                   # STALLED and WAITS
     SlotList late                      # N9
     SlotList doomed
+    SlotList silent                    # WIRE_FIRST, the oldest first: they make place for others
     uint8_t* scratch
     int64_t idle_ms_max
     Tls tls

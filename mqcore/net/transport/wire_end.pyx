@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.net.transport.close_reasons cimport CLOSE_PLAIN_REFUSED
 from mqcore.net.transport.connections cimport connection_watch
-from mqcore.net.transport.slots cimport slots_add
-from mqcore.net.transport.tls cimport TLS_ENFORCING, tls_begin, tls_read, tls_send
+from mqcore.net.transport.slots cimport slots_remove
+from mqcore.net.transport.tls cimport TLS_ENFORCING, tls_begin, tls_line, tls_read, tls_send
 from mqcore.net.transport.transport cimport (
     WIRE_FIRST,
     WIRE_GONE,
@@ -39,6 +39,7 @@ cdef int64_t look_at_first(Transport* t, Connection* c) noexcept nogil:
     cdef ssize_t got = c_receive(c.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT)
     if got <= 0:
         return nothing(got)
+    slots_remove(&t.silent, c.slot)
     if first == HANDSHAKE_BYTE:
         return 1 if tls_begin(t, c) else WIRE_GONE
     if t.tls.mode == TLS_ENFORCING:
@@ -58,8 +59,7 @@ cdef int64_t wire_read(Transport* t, Connection* c, uint8_t* into, int64_t room)
     if c.wire == WIRE_TLS:
         return tls_read(t, c, into, room)
     if c.wire == WIRE_SHAKES:
-        c.tls.in_line = True                                             # TL3
-        slots_add(&t.tls.line, c.slot)
+        tls_line(t, c)                                                   # TL3
         connection_watch(t, c)
         return WIRE_LATER
     got = sys_read(c.fd, into, room)

@@ -19,6 +19,7 @@ cdef enum:
     TAKE_UP_WORK = 60                  # of looking at who is late
 
 cdef void work_begin_turn(Transport* t) noexcept nogil
+cdef int64_t work_left(Transport* t, const Connection* c) noexcept nogil  # of its slice
 cdef bint work_is_over(Transport* t, Connection* c) noexcept nogil      # its slice is used up
 cdef void work_charge(Transport* t, Connection* c, int64_t began) noexcept nogil  # t.work was `began`
 cdef void work_later(Transport* t, Connection* c) noexcept nogil        # it goes on among the late ones

@@ -28,6 +28,10 @@ cdef bint work_is_over(Transport* t, Connection* c) noexcept nogil:
     return c.turn == t.turn and c.work >= slice_of(t, c)
 
 
+cdef int64_t work_left(Transport* t, const Connection* c) noexcept nogil:
+    return slice_of(t, c) - (c.work if c.turn == t.turn else 0)
+
+
 cdef void work_charge(Transport* t, Connection* c, int64_t began) noexcept nogil:
     if c.turn != t.turn:
         c.turn = t.turn

@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,9 @@ REPEATED: Final = frozenset({
     "topic", "flag", "brokerName", "queueId", "tags", "sysFlag", "bornHost", "storeHost",
     "reconsumeTimes", "preparedTransactionOffset", "gapEnd", "key", "value"})
 STATS_TEXT_MAX: Final = 128             # bytes of a text that statistics show
+_EPOCH: Final = datetime(1970, 1, 1)    # of UTC
+FIRST_US: Final = (datetime.min - _EPOCH) // timedelta(microseconds=1)
+LAST_US: Final = (datetime.max - _EPOCH) // timedelta(microseconds=1)
 Parts = tuple[str | None, ...]
 
 
@@ -207,7 +210,7 @@ def _stats(footer: Any, shape: Shape) -> dict[str, Any]:
                 if found.null_count < row_group.num_rows:
                     unknown.add(name)
                 continue
-            bounds = _shown(found.min), _shown(found.max)
+            bounds = _bounds(shape.schema.field(name).type, found)
             if None in bounds:
                 unknown.add(name)
                 continue
@@ -220,12 +223,26 @@ def _stats(footer: Any, shape: Shape) -> dict[str, Any]:
             "nullCount": {name: nulls[name] for name in known}}
 
 
+def _bounds(kind: Any, found: Any) -> tuple[Any, Any]:
+    """Least and largest value in JSON; None where one cannot be told exactly."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return _time_shown(found.min_raw), _time_shown(found.max_raw)
+    if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return _shown(found.min), _shown(found.max)
+    return None, None
+
+
+def _time_shown(microseconds: int) -> str | None:
+    """Times of messages are what their senders say: any 64 bits."""
+    if microseconds % 1000 or not FIRST_US <= microseconds <= LAST_US:
+        return None
+    time = _EPOCH + timedelta(microseconds=microseconds)
+    return time.isoformat(timespec="milliseconds") + "Z"
+
+
 def _shown(value: Any) -> Any:
-    """A value in JSON; None where it cannot be told exactly."""
-    if isinstance(value, datetime):
-        if value.microsecond % 1000:
-            return None
-        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
     if isinstance(value, str):
         return value if len(value.encode()) <= STATS_TEXT_MAX else None
-    return value if isinstance(value, int) else None
+    return value

@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -147,7 +148,7 @@ class IcebergTable(Table):
         with catalog.create_table_transaction(
             self._name, shape.schema, location=str(self.root),
             properties={**_PROPERTIES, COLUMNS_PROPERTY: shape.text,
-                        PARTS_PROPERTY: ",".join(shape.parts)},
+                        PARTS_PROPERTY: ",".join(shape.parts), **_without_bounds(shape)},
         ) as transaction:
             with transaction.update_spec() as spec:
                 for name in shape.parts:
@@ -208,6 +209,12 @@ class IcebergTable(Table):
                     for one, after in itertools.pairwise(log)}
         return [one for one in table.metadata.snapshots
                 if replaced.get(one.snapshot_id, since_ms) >= since_ms]
+
+
+def _without_bounds(shape: Shape) -> dict[str, str]:
+    """Of times that may be any 64 bits pyiceberg cannot tell the least and the largest."""
+    return {f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{one.name}": "counts"
+            for one in shape.schema if pa.types.is_temporal(one.type) and one.name != DAY_OF}
 
 
 def _last(table: Opened, writer: str) -> int:

@@ -102,9 +102,26 @@ class LogTable(Table):
             said["shape"] = _shape_said(shape)
         if not put_once(self._path(known.version + 1), _encoded(said)):
             return False
+        if not self._holds(change, known.version + 1):
+            return False
         if (known.version + 1) % SUMMARY_EVERY == SUMMARY_EVERY - 1:
             self._summarize()
         return True
+
+    def _holds(self, change: Change, version: int) -> bool:
+        """
+        Whether a change that was written is the table's: its number may have been free because a
+        summary took the place of all changes up to it while its writer slept.
+        """
+        if not any(is_summary and one >= version for one, is_summary in self._names()):
+            return True
+        known = self._known()
+        if known.writers.get(change.writer, NOTHING) >= change.number and all(
+                one.path in known.files or one.path in known.gone for one in change.add
+        ) and not any(path in known.files for path in change.remove):
+            return True
+        self._path(version).unlink(missing_ok=True)
+        return False
 
     # -- the log's files ---------------------------------------------------------------------------
 

@@ -136,11 +136,19 @@ class Table(abc.ABC):
         for attempt in range(TRIES_MAX):
             if self.exists() and self.committed(change.writer) >= change.number:
                 return False
+            self._check_files(change)
             if self._change(change, shape):
                 return True
             time.sleep(PAUSE_S * min(attempt, 10))
         raise SparkSourceError(f"{self.root}: {TRIES_MAX} tries to change the table failed: others"
                                " change it all the time")
+
+    def _check_files(self, change: Change) -> None:
+        for one in change.add:
+            if not (self.root / one.path).exists():
+                raise SparkSourceError(
+                    f"{self.root}: {one.path} was removed before its change came: it waited longer"
+                    " than maintenance keeps files that no change names; nothing was changed")
 
     def _check_rows(self, change: Change) -> None:
         there = {one.path: one.rows for one in self.state().files}

@@ -47,6 +47,8 @@ cdef struct Vector:
 cdef inline void put(Vector* v, const void* source, int64_t size) noexcept nogil:
     cdef int64_t wanted
     cdef uint8_t* larger
+    if size == 0:
+        return                         # of a name that is not there: from nowhere
     if v.length + size > v.capacity:
         wanted = max(2 * v.capacity, v.length + size + 4096)
         larger = <uint8_t*>realloc(v.bytes, wanted)

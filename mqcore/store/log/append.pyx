@@ -1,7 +1,7 @@
 """The append service (append.pxd has its rules)."""
 from libc.errno cimport EAGAIN, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strdup
 
 from mqcore.atomics cimport load_i32_acquire, store_i64_release
@@ -38,6 +38,7 @@ from mqcore.layout cimport (
     AppendResult,
     QueueEntry,
 )
+from mqcore.shm.leadership cimport leadership_follows, leadership_leads
 from mqcore.shm.ring cimport (
     Ring,
     ring_claim,
@@ -52,7 +53,7 @@ from mqcore.shm.segment cimport Shm, followers_ring, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
 from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
 from mqcore.store.io cimport store_io, write_all_at
-from mqcore.store.log.appender cimport FLUSH_SYNC, TURN_BYTES_MAX, UsedOffset
+from mqcore.store.log.appender cimport FLUSH_SYNC, TURN_BYTES_MAX, QueueLook, RawRecord, UsedOffset
 from mqcore.store.log.checksums cimport (
     ChecksumFile,
     checksums_close,
@@ -73,16 +74,16 @@ from mqcore.store.log.pool_append cimport (
 from mqcore.store.log.prepare cimport prepare_give_way
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_publish
 from mqcore.store.log.queue_offsets cimport give_back_offsets, use_offset
-from mqcore.store.log.raw cimport RawBytes, raw_check, raw_open_queues, raw_use_offsets
+from mqcore.store.log.raw cimport RAW_RECORDS_MAX, RawBytes, may_begin, raw_look, raw_use_offsets
 from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_turn, gate_wait_ms
 from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_settle
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.queue.place cimport queue_may_open
 from mqcore.store.record cimport record_place, record_store_time
 
-
 cdef enum:
     RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
+    AS_IT_CAME_BYTES = 32 << 10       # raw requests from here on are not gathered in staging
     USED_CAPACITY = 65536
     SETTLE_MS_MAX = 1000
 
@@ -109,8 +110,11 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
     a.staging = <uint8_t*>malloc(a.staging_capacity if pool == NULL else 1)
     a.used_capacity = USED_CAPACITY
     a.used = <UsedOffset*>malloc(sizeof(UsedOffset) * (USED_CAPACITY + MULTI_NAMES_MAX))
+    a.raw_records = <RawRecord*>malloc(sizeof(RawRecord) * RAW_RECORDS_MAX)
+    a.looks = <QueueLook*>calloc(shm.head.queue_capacity, sizeof(QueueLook))
     a.folders = strdup(folders)
-    if a.staging == NULL or a.used == NULL or a.folders == NULL:
+    if (a.staging == NULL or a.used == NULL or a.raw_records == NULL or a.looks == NULL
+            or a.folders == NULL):
         return ENOMEM
     for i in range(PRODUCER_COUNT):
         if shm.head.appends[i].start == 0:
@@ -136,6 +140,8 @@ cdef void appender_close(Appender* a) noexcept nogil:
     checksums_close(&a.checksums)
     free(a.staging)
     free(a.used)
+    free(a.raw_records)
+    free(a.looks)
     free(a.folders)
 
 
@@ -204,6 +210,7 @@ cdef bint commit(Appender* a) noexcept nogil:
     if a.prepare != NULL:
         prepare_give_way(a.prepare, a.position + a.staged)
     error = staged_write(a)
+    a.in_ring = NULL
     if error:
         disk_refuses(a, error, REFUSAL_WRITE_FAILED)
         a.unwiped = max(a.unwiped, a.position + a.staged)
@@ -292,7 +299,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
         return status
     if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
         return PUT_MESSAGE_ILLEGAL
-    if (a.pool == NULL and a.staged + head.bytes_total > a.staging_capacity
+    if (a.pool == NULL and (a.staged + head.bytes_total > a.staging_capacity or a.in_ring != NULL)
             and not commit(a)):
         return PUT_SERVICE_NOT_AVAILABLE
     if not fits_segment(a, head.bytes_total) and not roll(a):
@@ -333,28 +340,35 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
 cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
                    AppendResult* result) noexcept nogil:
     """Bytes of a log as they are (A7, A8); PutStatus."""
-    cdef uint8_t* target
     cdef int64_t position = a.position + a.staged
+    cdef bint as_it_came = a.pool == NULL and head.bytes_total >= AS_IT_CAME_BYTES
     cdef RawBytes raw
     cdef int status
     if takes_nothing(a):
         return PUT_SERVICE_NOT_AVAILABLE
     if <int64_t>head.queue_hash != position:
-        return PUT_NOT_AT_END
-    status = raw_check(bytes, head.bytes_total, position, a.segment_size, &raw)
-    if status == PUT_OK:
-        status = raw_open_queues(a.shm, bytes, &raw)
+        if not may_begin(a, head.queue_hash):
+            return PUT_NOT_AT_END
+        position = head.queue_hash
+    status = raw_look(a, bytes, head.bytes_total, position, &raw)
     if status != PUT_OK:
         return status
     if raw.uses > a.used_capacity:
         return PUT_RAW_DAMAGED
-    if a.pool == NULL and (a.staged + raw.size > a.staging_capacity
+    if a.position + a.staged != position:                                # A9
+        a.position = position
+        store_i64_release(&a.shm.log.first, position)
+    if a.pool == NULL and (a.staged + raw.size > a.staging_capacity or as_it_came
+                           or a.in_ring != NULL
                            or a.used_count + raw.uses > a.used_capacity) and not commit(a):
         return PUT_SERVICE_NOT_AVAILABLE
     if a.base < 0 and not roll(a):
         return roll_status(a)
-    target = a.staging + a.staged if a.pool == NULL else pool_at(a.pool, position)
-    memcpy(target, bytes, raw.size)
+    if as_it_came:                       # the request stays in its ring until the end of the turn
+        a.in_ring = bytes
+    else:
+        memcpy(a.staging + a.staged if a.pool == NULL else pool_at(a.pool, position), bytes,
+               raw.size)
     raw_use_offsets(a, bytes, &raw)
     a.stored_ms = max(a.stored_ms, raw.store_time_ms)
     a.last_store_time_ms = max(a.last_store_time_ms, a.stored_ms)
@@ -419,6 +433,9 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
             result.status = a.last_status[p]
         elif exhausted:
             result.status = PUT_POOL_EXHAUSTED
+        elif (leadership_follows(a.shm, a.follows_only) if kind != APPEND_RAW        # A10
+                else leadership_leads(a.shm)):                                       # A11
+            result.status = PUT_SERVICE_NOT_AVAILABLE
         elif kind == APPEND_RAW:
             result.status = stage_raw(a, head, record + sizeof(AppendHead), result)
         else:
@@ -427,7 +444,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
                                   else NULL)
         a.last_status[p] = result.status
         ring_commit(&a.results[p], RESULT_PUT, result_length)
-        if result.status != PUT_OK and a.staged == 0:
+        if a.staged == 0:
             a.result_kept[p] = a.results[p].position         # already says what it is
         taken += 1
         bytes += length

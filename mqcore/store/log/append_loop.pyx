@@ -89,7 +89,9 @@ cdef class AppendLoop:
     log_folders: where the segments are, see log_folders.pxd; end: position in bytes where the log
     ends (from recovery); mode: "async", "sync" or "transient-pool"; the intervals in ms, sizes in
     bytes; wait_replicated: acknowledgements wait until others have the record (replica_gate.pxd),
-    for sync_timeout_ms. Raises OSError.
+    for slave_timeout_ms, while these are less than slave_fallbehind_bytes behind; follows_only: the
+    log takes raw bytes, and nothing else (raw.pxd, A10); queue_file_entries: of a consume queue
+    file (A7). Raises OSError.
     """
     cdef Segment segment
     cdef Appender* a
@@ -109,7 +111,9 @@ cdef class AppendLoop:
                   int64_t commit_interval_ms, int64_t commit_least_bytes,
                   int64_t commit_thorough_interval_ms=200, int64_t pool_bytes=1 << 26,
                   bint warm_segments=False, bint show_unflushed=False,
-                  bint wait_replicated=False):
+                  bint wait_replicated=False, int64_t slave_timeout_ms=3000,
+                  int64_t slave_fallbehind_bytes=1 << 28, bint follows_only=False,
+                  int64_t queue_file_entries=300_000):
         cdef Shm* shm = &segment.shm
         cdef int flush_mode = MODES[mode]
         self.segment = segment
@@ -133,8 +137,9 @@ cdef class AppendLoop:
             self.prepare = <PrepareService*>calloc(1, sizeof(PrepareService))
             if self.prepare == NULL:
                 raise MemoryError
-            prepare_open(self.prepare, shm.log, log_folders, shm.head.segment_size, end,
-                         flush_mode == FLUSH_SYNC)
+            # where an empty log begins that follows another one is not known yet (A9)
+            prepare_open(self.prepare, shm.log, log_folders, shm.head.segment_size,
+                         end if end or not follows_only else -1, flush_mode == FLUSH_SYNC)
         error = 0
         if flush_mode == FLUSH_TRANSIENT_POOL:
             self.pool = <TransientPool*>calloc(1, sizeof(TransientPool))
@@ -156,6 +161,8 @@ cdef class AppendLoop:
         if self.multi == NULL or multi_open(self.multi, shm):
             raise MemoryError
         self.a.multi = self.multi
+        self.a.follows_only = follows_only
+        self.a.queue_gap_max = queue_file_entries
         self.a.shows_unflushed = show_unflushed and flush_mode == FLUSH_SYNC
         if self.group != NULL:
             self.group.producers = self.a.producers
@@ -163,7 +170,7 @@ cdef class AppendLoop:
             self.gate = <Gate*>malloc(sizeof(Gate))
             if self.gate == NULL:
                 raise MemoryError
-            gate_open(self.gate, shm, sync_timeout_ms)
+            gate_open(self.gate, shm, slave_timeout_ms, slave_fallbehind_bytes)
             self.a.gate = self.gate
             if self.group != NULL:
                 self.group.gate = self.gate
@@ -215,11 +222,14 @@ cdef class AppendLoop:
                             flush_thorough_interval_ms)
         if self.group != NULL:
             group_configure(self.group, sync_timeout_ms)
-        if self.gate != NULL:
-            gate_configure(self.gate, sync_timeout_ms)
         if self.pool != NULL:
             pool_configure(self.pool, commit_interval_ms, commit_least_bytes,
                            commit_thorough_interval_ms)
+
+    def configure_gate(self, int64_t slave_timeout_ms, int64_t slave_fallbehind_bytes) -> None:
+        """Other limits of what waits for others, from now on."""
+        if self.gate != NULL:
+            gate_configure(self.gate, slave_timeout_ms, slave_fallbehind_bytes)
 
     @property
     def pool_locked(self) -> bool:

@@ -24,6 +24,16 @@ cdef struct UsedOffset:
     int32_t queue
     int64_t offset                    # what next_offset was before
 
+cdef struct RawRecord:                # of raw bytes that were looked at (raw.pxd)
+    int32_t start                     # from their first byte
+    int32_t topic                     # the same; its length is the byte before
+    int32_t queue                     # number in the queue table, below 0: none
+    bint may_name                     # queues besides its own
+
+cdef struct QueueLook:                # of a request of raw bytes (raw.pxd, A7)
+    int64_t next                      # the offset that comes next in the queue, if this ...
+    int64_t request                   # ... is the request
+
 cdef struct Appender:
     Shm* shm
     FlushService* service             # NULL in sync mode
@@ -33,6 +43,10 @@ cdef struct Appender:
     MultiDispatch* multi
     Gate* gate                        # NULL: results wait for no others (replica_gate.pxd)
     int flush_mode
+    bint follows_only                 # A10
+    int64_t queue_gap_max             # A7: offsets that raw bytes may leave out in a queue
+    QueueLook* looks                  # by queue number
+    int64_t look                      # counts requests of raw bytes
     bint shows_unflushed              # sync mode: A2 is as in stock
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet
@@ -42,7 +56,9 @@ cdef struct Appender:
     int64_t position                  # end of what is in the file
     uint8_t* staging
     int64_t staging_capacity
-    int64_t staged                    # bytes in staging, to be written at position
+    int64_t staged                    # bytes that are to be written at position
+    const uint8_t* in_ring            # where they lie when they are one raw request as it came, else NULL
+    RawRecord* raw_records
     int64_t pool_wanted               # transient-pool: where a request ends that has no room, or 0 ...
     int64_t pool_full_ms              # ... and since when (steady clock)
     int64_t last_store_time_ms        # never back; what new records get

@@ -33,11 +33,14 @@ cdef enum:
 cdef int staged_write(Appender* a) noexcept nogil:
     """A4: nobody knows of the bytes yet, so they may be written again."""
     cdef int64_t count = a.checksums.count, end = a.checksums.end
+    cdef const uint8_t* bytes = a.in_ring
     cdef int error = 0, tries
+    if bytes == NULL:
+        bytes = a.staging
     for tries in range(WRITE_TRIES):
-        error = checksums_put(&a.checksums, a.staging, a.staged, a.position)
+        error = checksums_put(&a.checksums, bytes, a.staged, a.position)
         if error == 0:
-            error = write_all_at(a.fd, a.staging, a.staged, a.position - a.base)
+            error = write_all_at(a.fd, bytes, a.staged, a.position - a.base)
         if error:
             checksums_take_back(&a.checksums, count, end)
         if error == 0 or error == ENOSPC or error == EDQUOT:

@@ -10,14 +10,14 @@ from mqcore.atomics cimport (
     swap_i64,
 )
 from mqcore.clock cimport steady_ms
-from mqcore.layout cimport PUT_FLUSH_TIMEOUT
+from mqcore.layout cimport PUT_FLUSH_TIMEOUT, PUT_SLAVE_NOT_AVAILABLE
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.io cimport store_io
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.checksums cimport ChecksumFile, checksums_push
 from mqcore.store.log.put_results cimport results_mark, results_publish
-from mqcore.store.log.replica_gate cimport gate_end, gate_give_up
+from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_usable
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
@@ -69,15 +69,18 @@ cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcep
 
 cdef void answer(GroupCommit* group) noexcept nogil:
     """Those who wait hear that the disk is late; the rest is answered as it is (G3)."""
-    cdef int p
+    cdef int p, status = PUT_FLUSH_TIMEOUT
     cdef int64_t marked = 0, start
+    if group.gate != NULL and not gate_usable(
+            group.gate, load_i64_acquire(&group.shm.log.published)):
+        status = PUT_SLAVE_NOT_AVAILABLE                                 # G8
     for p in range(group.producers):
         start = group.results[p].cursors.tail
         if group.gate != NULL:                                           # G8
             start = gate_end(group.gate, p, &group.results[p])
             gate_give_up(group.gate, p, &group.results[p])
         marked += results_mark(&group.results[p], start, group.results[p].position,
-                               PUT_FLUSH_TIMEOUT, True)
+                               status, True)
         results_publish(group.shm, &group.results[p], group.producer[p])
     store_i64_release(&group.timeouts, group.timeouts + marked)
 

@@ -123,6 +123,9 @@ cdef void prepare_run(PrepareService* service) noexcept nogil:
     cdef int fd = -1
     while zeros != NULL and service.folders != NULL and not load_i32_acquire(&service.stop):
         end = load_i64_acquire(&service.writing_to)
+        if end < 0:
+            usleep(LOOK_US)
+            continue
         position = max(service.prepared, end + MARGIN_BYTES)
         if (position >= end + AHEAD_BYTES
                 or load_i32_acquire(&service.state.refusal) != REFUSAL_NONE):

@@ -8,6 +8,8 @@ from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
     HOST_V6_EXTRA,
     PROPERTIES_LENGTH_MAX,
+    PUT_OK,
+    PUT_SLAVE_NOT_AVAILABLE,
     RECORD_FIXED_SIZE,
     REFUSAL_NONE,
     REQUEST_WAITS,
@@ -17,6 +19,7 @@ from mqcore.layout cimport (
     AppendHead,
     AppendResult,
 )
+from mqcore.shm.leadership cimport leadership_is_safe
 from mqcore.shm.ring cimport ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport Segment, doorbell_ring
 from mqcore.shm.tables cimport name_hash
@@ -127,12 +130,16 @@ cdef class LogProducer:
         cdef uint8_t* record
         cdef int32_t kind
         cdef AppendResult* result
+        cdef int32_t status
+        cdef bint safe = leadership_is_safe(&self.segment.shm)               # FO5
         settled = []
         while ring_next(&self.end.results, &record, &kind) >= 0:
             result = <AppendResult*>record
             if result.producer_incarnation == self.end.incarnation:
-                settled.append((result.opaque, result.status, result.queue_offset,
-                                result.log_position))
+                status = result.status
+                if status == PUT_OK and not safe:
+                    status = PUT_SLAVE_NOT_AVAILABLE
+                settled.append((result.opaque, status, result.queue_offset, result.log_position))
         if ring_release(&self.end.results):
             doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
         return settled

@@ -3,13 +3,15 @@
 # (ReplicaGate in layout.pxd); who replicates moves it and rings the writer (shm/replica_gate.pyx).
 #
 #   G5  With a gate, the result of a request with WAIT is published when its record is where the flush mode
-#       wants it and `replicated` has passed it; else as PUT_SLAVE_TIMEOUT when timeout_ms have gone by
-#       since then, or as PUT_SLAVE_NOT_AVAILABLE when nobody is present. The record is stored all the same.
+#       wants it and `replicated` has passed it. When that is so, and nobody is present or `replicated` is
+#       fallbehind_bytes behind, it is PUT_SLAVE_NOT_AVAILABLE at once; later, when timeout_ms have gone by,
+#       PUT_SLAVE_TIMEOUT, whoever went meanwhile (ha.md 3). The record is stored all the same.
 #   G6  Results leave a ring in its order: one that waits keeps those behind it.
 #   G7  A request stays in its ring until its result is published: if the writer dies before, its successor
 #       answers it (appender_drop_requests).
 #   G8  While a sync is the watcher's (G2), so are the marks: what waits here from before that sync has waited
-#       for longer, and is answered first.
+#       for longer, and is answered first. What others could not have either says that, not that the
+#       disk is late: of two failures the others' counts.
 from libc.stdint cimport int64_t
 
 from mqcore.layout cimport PRODUCER_COUNT, ReplicaGate
@@ -24,6 +26,7 @@ cdef struct GateMark:
     int64_t requests                  # ... and here in the ring of requests ...
     int64_t position                  # ... others have to have the log up to here
     int64_t deadline_ms               # steady clock
+    bint unusable                     # there was nobody to wait for
 
 cdef struct GateQueue:                # of one producer
     GateMark marks[GATE_MARKS]
@@ -34,10 +37,14 @@ cdef struct Gate:                     # the writer's own; NULL: results wait for
     Shm* shm
     ReplicaGate* words
     int64_t timeout_ms
+    int64_t fallbehind_bytes
     int64_t missed                    # answers that said that others do not have it
     GateQueue queues[PRODUCER_COUNT]  # as the appender numbers them
 
-cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms) noexcept nogil
+cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms,
+                    int64_t fallbehind_bytes) noexcept nogil
+# Whether there is anybody to wait for who could have the log up to `position` soon.
+cdef bint gate_usable(Gate* gate, int64_t position) noexcept nogil
 # What producer number p got in this turn waits until others have the log up to `position`, then what
 # waits no longer is published, and its requests leave their ring.
 cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* requests,
@@ -48,4 +55,5 @@ cdef int64_t gate_end(Gate* gate, int p, const Ring* results) noexcept nogil
 cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil
 # Milliseconds until something may be published by time alone; `most` if nothing waits for less.
 cdef int64_t gate_wait_ms(Gate* gate, int producers, int64_t most) noexcept nogil
-cdef void gate_configure(Gate* gate, int64_t timeout_ms) noexcept nogil
+cdef void gate_configure(Gate* gate, int64_t timeout_ms,
+                         int64_t fallbehind_bytes) noexcept nogil

@@ -13,15 +13,24 @@ cdef enum:
     WAITS = -1
 
 
-cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms) noexcept nogil:
+cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms,
+                    int64_t fallbehind_bytes) noexcept nogil:
     memset(gate, 0, sizeof(Gate))
     gate.shm = shm
     gate.words = shm.replica_gate
     gate.timeout_ms = timeout_ms
+    gate.fallbehind_bytes = fallbehind_bytes
 
 
-cdef void gate_configure(Gate* gate, int64_t timeout_ms) noexcept nogil:
+cdef void gate_configure(Gate* gate, int64_t timeout_ms,
+                         int64_t fallbehind_bytes) noexcept nogil:
     store_i64_release(&gate.timeout_ms, timeout_ms)
+    store_i64_release(&gate.fallbehind_bytes, fallbehind_bytes)
+
+
+cdef bint gate_usable(Gate* gate, int64_t position) noexcept nogil:
+    return load_i32_acquire(&gate.words.present) and (
+        position - load_i64_acquire(&gate.words.replicated) < gate.fallbehind_bytes)
 
 
 cdef inline GateMark* mark_at(GateQueue* queue, int64_t number) noexcept nogil:
@@ -32,7 +41,7 @@ cdef inline int32_t verdict(Gate* gate, const GateMark* mark, int64_t now_ms) no
     """The PutStatus that those who wait for it get now (G5), or WAITS."""
     if load_i64_acquire(&gate.words.replicated) >= mark.position:
         return PUT_OK
-    if not load_i32_acquire(&gate.words.present):
+    if mark.unusable:
         return PUT_SLAVE_NOT_AVAILABLE
     return PUT_SLAVE_TIMEOUT if now_ms >= mark.deadline_ms else WAITS
 
@@ -63,11 +72,13 @@ cdef void hold(Gate* gate, int p, Ring* results, const Ring* requests,
         return
     if waits and queue.end - queue.first < GATE_MARKS:
         queue.end += 1
+        mark_at(queue, queue.end - 1).unusable = True
     mark = mark_at(queue, queue.end - 1)
     mark.results = results.position
     mark.requests = requests.position
     if waits:
         mark.position = position
+        mark.unusable = mark.unusable and not gate_usable(gate, position)
         mark.deadline_ms = steady_ms() + gate.timeout_ms
 
 

@@ -2,6 +2,7 @@
 import os
 
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport strlen
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.layout cimport CQ_ENTRY_SIZE, QueueEntry
@@ -32,6 +33,21 @@ cdef bint folder_as_left(const char* folder, const QueueEntry* queue, int64_t le
     cdef file_status status
     return (open_file_folder(path, folder, queue) > 0 and stat_of(path, &status) == 0
             and S_ISDIR(status.st_mode) and ns(&status.st_ctim) <= left_ns)
+
+
+cdef bint root_as_left(const char* folder, int64_t left_ns, bint in_place) noexcept nogil:
+    cdef file_status status
+    return (stat_of(folder, &status) == 0 and ns(&status.st_mtim) <= left_ns
+            and (not in_place or ns(&status.st_ctim) <= left_ns))
+
+
+cdef bint topic_as_left(const char* folder, const QueueEntry* queue, int64_t left_ns,
+                        bint in_place) noexcept nogil:
+    cdef char path[LOG_PATH_MAX]
+    if open_file_folder(path, folder, queue) == 0:
+        return False
+    path[strlen(folder) + 1 + queue.topic_length] = 0
+    return root_as_left(path, left_ns, in_place)
 
 
 cdef bint status_as_left(const file_status* status, int64_t size, int64_t left_ns,

@@ -27,6 +27,7 @@ from mqcore.layout cimport (
     Arrival,
 )
 from mqcore.names cimport is_queue_place
+from mqcore.shm.leadership cimport leadership_follows
 from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
@@ -238,8 +239,16 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
     return 0
 
 
-cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
+cdef int64_t readable_end(Dispatcher* d) noexcept nogil:
+    """Up to where records may have entries."""
     cdef int64_t published = load_i64_acquire(&d.shm.log.published)
+    if d.replicated_only and not leadership_follows(d.shm, False):       # D5
+        return min(published, load_i64_acquire(&d.shm.replica_gate.replicated))
+    return published
+
+
+cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
+    cdef int64_t published = readable_end(d)
     cdef int64_t began = d.position, available, count = 0
     cdef const uint8_t* slice
     cdef RecordView record
@@ -250,6 +259,8 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
         return -1
     if d.bits != NULL:
         d.bits.begin(d.bits.context)
+    if d.position < published:         # an empty log may begin anywhere (raw.pxd, A9)
+        d.position = max(d.position, load_i64_acquire(&d.shm.log.first))
     d.failure = DISPATCH_WELL
     d.batch_store_time_ms = d.last_store_time_ms
     while (d.position < published and d.batch.pending_count < BATCH_RECORDS_MAX
@@ -288,7 +299,7 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
 
 
 cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
-    return (load_i64_acquire(&d.shm.log.published) > d.position
+    return (readable_end(d) > d.position
             or load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen)
 
 
@@ -305,7 +316,7 @@ cdef class DispatchLoop:
     delay_levels_ms: the delays of level 1, 2, ... (mqcore/broker/settings/delay_levels.py);
     extension_folder: None: entries have no extension, extension_file_bytes: size of its files;
     multi_dispatch, light_queues: records go into the queues that they name, %LMQ%... into queue 0;
-    bits: of the extension's units, None: they have none.
+    bits: of the extension's units, None: they have none; replicated_only: D5.
     """
     cdef Segment segment
     cdef Dispatcher d
@@ -318,13 +329,15 @@ cdef class DispatchLoop:
                   int32_t index_entries, bint index_enabled=True, newest_index=None,
                   int32_t open_files_max=4096, delay_levels_ms=(),
                   extension_folder=None, int64_t extension_file_bytes=0,
-                  bint multi_dispatch=False, bint light_queues=False, BitSource bits=None):
+                  bint multi_dispatch=False, bint light_queues=False, BitSource bits=None,
+                  bint replicated_only=False):
         cdef Shm* shm = &segment.shm
         cdef int i
         self.segment = segment
         memset(&self.d, 0, sizeof(Dispatcher))
         self.d.shm = shm
         self.d.index_enabled = index_enabled
+        self.d.replicated_only = replicated_only
         delay_levels_set(&self.d.delays, delay_levels_ms)
         log_view_open(&self.d.log, shm.log, log_folder, shm.head.segment_size)
         if batch_open(&self.d.batch, shm, queue_folder, file_entries, open_files_max):

@@ -66,6 +66,8 @@ cdef struct MultiReader:
 
 # One that has read all that the writer has staged: the queue table's own next_offset; context: Shm.
 cdef int64_t table_next(void* shm, int32_t queue) noexcept nogil
+# False: a record has no offsets in queues besides its own. What most records say, and soon.
+cdef bint multi_may_name(const RecordView* record) noexcept nogil
 # Whether a record has offsets in queues besides its own, and how many names it has then, at least 1.
 cdef int32_t multi_names(const RecordView* record, PropertyItem* names,
                          PropertyItem* offsets) noexcept nogil

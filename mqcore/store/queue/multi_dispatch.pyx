@@ -36,8 +36,9 @@ from mqcore.store.topic_names cimport SCHEDULE_TOPIC, is_light_name
 from mqcore.text cimport is_digit, literal_length, put_literal, starts_with
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
-cdef extern from "<string.h>" nogil:
-    void* memmem(const void* text, size_t length, const void* part, size_t part_length)
+cdef extern from "mq_find.h" nogil:
+    const uint8_t* find_part "mq_find"(const uint8_t* text, size_t length, const char* part,
+                                       size_t part_length)
 
 cdef extern from *:
     """
@@ -273,7 +274,7 @@ cdef bint concerns(const uint8_t* at, int32_t count, int64_t total, const char* 
     for i in range(count):
         if record_parse(at, total, &record) != PARSE_RECORD:
             return False                             # what it is will be seen by whoever stages it
-        if memmem(record.properties, record.properties_length, part, part_length) != NULL:
+        if find_part(record.properties, record.properties_length, part, part_length) != NULL:
             return True
         at += record.size
         total -= record.size
@@ -330,6 +331,11 @@ cdef int64_t table_next(void* shm, int32_t queue) noexcept nogil:
     return (<Shm*>shm).queues[queue].next_offset
 
 
+cdef bint multi_may_name(const RecordView* record) noexcept nogil:
+    return find_part(record.properties, record.properties_length, OFFSETS_KEY,
+                     literal_length(OFFSETS_KEY)) != NULL
+
+
 cdef int32_t multi_names(const RecordView* record, PropertyItem* names,
                          PropertyItem* offsets) noexcept nogil:
     cdef const uint8_t* at = record.properties
@@ -338,8 +344,7 @@ cdef int32_t multi_names(const RecordView* record, PropertyItem* names,
     cdef int32_t count = 1, i
     names.value_length = 0
     offsets.value_length = 0
-    if memmem(record.properties, record.properties_length, OFFSETS_KEY,
-              literal_length(OFFSETS_KEY)) == NULL:
+    if not multi_may_name(record):
         return 0
     while property_next(&at, end, &item):
         if item_is(&item, "INNER_MULTI_DISPATCH"):

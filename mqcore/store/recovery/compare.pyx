@@ -18,7 +18,7 @@ from mqcore.layout cimport (
 from mqcore.names cimport is_queue_place
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
-from mqcore.store.queue.as_left cimport files_as_left, folder_as_left
+from mqcore.store.queue.as_left cimport files_as_left, folder_as_left, root_as_left, topic_as_left
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_file_path
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_next_use, log_segment
@@ -94,7 +94,7 @@ cdef class QueueComparison(QueueCutting):
         if not files_as_left(self.folder_text, &self.shm.queues[number], self.file_entries,
                              found.known_min, found.known_max, unchanged_ns, in_place):
             return False
-        if unchanged_ns < TIMES_UNKNOWN:
+        if unchanged_ns < TIMES_UNKNOWN and in_place:
             return True                # nobody has written since: what is there is what we wrote
         queue_file_path(path, self.folder_text, &self.shm.queues[number], last)
         fd = store_io().open_file(path, O_RDONLY | O_CLOEXEC, 0)
@@ -144,6 +144,7 @@ cdef class QueueComparison(QueueCutting):
         cdef FoundQueue* found
         cdef QueueEntry* queue
         cdef bint as_left
+        cdef bint root_moved = not root_as_left(self.folder_text, unchanged_ns, in_place)
         with nogil:
             while number < self.shm.head.queue_count:
                 found = &self.found[number]
@@ -157,6 +158,8 @@ cdef class QueueComparison(QueueCutting):
                     found.doubted = not as_left
                 elif as_left:
                     found.known = True
+                    found.moved = root_moved or not topic_as_left(
+                        self.folder_text, queue, unchanged_ns, in_place)
                     store_i64_release(&queue.min_offset, found.known_min)
                     store_i64_release(&queue.max_offset, found.known_max)
                     if by_folders:
@@ -201,17 +204,27 @@ cdef class QueueComparison(QueueCutting):
     def distrust(self, bint whole, bint doubted=False) -> None:
         """
         Hold entries of the queues that are not as known against the log, the last of each or, when
-        `whole`, all, and cut a queue at the first that is wrong. doubted: only of those.
+        `whole`, all, and cut a queue at the first that is wrong; of those that are as known and
+        moved the last. doubted: only of those.
         """
         cdef int32_t number
+        cdef FoundQueue* found
         cdef QueueEntry* queue
         cdef int64_t wrong
         for number in range(self.shm.head.queue_count):
             queue = &self.shm.queues[number]
-            if self.found[number].known or queue.max_offset <= queue.min_offset or (
+            if queue.max_offset <= queue.min_offset or (
                     doubted and not self.found[number].doubted):
                 continue
-            if not whole and self.last_is_right(number):
+            if self.found[number].known:
+                if not self.found[number].moved or self.last_is_right(number):
+                    continue
+                found = &self.found[number]            # it is another queue's
+                found.known = False
+                found.first_file = min(found.known_min, found.known_max - 1)
+                found.first_file -= found.first_file % self.file_entries
+                store_i64_release(&queue.left_ns, 0)
+            elif not whole and self.last_is_right(number):
                 continue
             wrong = self.first_wrong(number)
             if wrong < queue.max_offset:

@@ -342,8 +342,10 @@ cdef class Recovery:
         Recover what a dead writer left in a run that goes on: the log behind `published`, and the
         queues' next offsets from what is dispatched and what is not yet.
         """
-        cdef int64_t dispatched = load_i64_acquire(&self.shm.log.dispatched)
-        cdef int64_t published = load_i64_acquire(&self.shm.log.published)
+        # an empty log may just have begun elsewhere than at 0 (raw.pxd, A9)
+        cdef int64_t first = load_i64_acquire(&self.shm.log.first)
+        cdef int64_t dispatched = max(first, load_i64_acquire(&self.shm.log.dispatched))
+        cdef int64_t published = max(first, load_i64_acquire(&self.shm.log.published))
         cdef int64_t limit
         cdef int32_t number
         starts = segments(self.log_folders, self.shm.head.segment_size)

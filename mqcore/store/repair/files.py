@@ -7,7 +7,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,28 @@ class Salvage:
         files.sync_folder((self.root / name).parent)
         files.sync_folder(target.parent)
 
+    def move_queues(self, name: str, kept: Collection[str], text: str) -> None:
+        """Move a folder of queues away, but for those `kept`, which are named below the store."""
+        self.tell(name, None, f"{text}: moved away, but for {len(kept)} queues without a record in "
+                              "the log")
+        if self.dry:
+            return
+        target = self._free(self.folder / name)
+        staying = {queue.rpartition("/")[0] for queue in kept}
+        changed = {self.root / name, target, target.parent}
+        files.make_folders(target)
+        for topic in list(os.scandir(self.root / name)):
+            if f"{name}/{topic.name}" not in staying:
+                files.calls.rename(topic.path, target / topic.name)
+                continue
+            files.make_folders(target / topic.name)
+            changed |= {Path(topic.path), target / topic.name}
+            for queue in list(os.scandir(topic.path)):
+                if f"{name}/{topic.name}/{queue.name}" not in kept:
+                    files.calls.rename(queue.path, target / topic.name / queue.name)
+        for folder in changed:
+            files.sync_folder(folder)
+
     def keep(self, name: str, offset: int, length: int) -> str:
         """
         Copy bytes of a file of the store; what the disk cannot read is zeros. Returns the copy's
@@ -95,6 +117,7 @@ class Salvage:
         if self.dry:
             return
         ranges = self._written.setdefault(self.root / name, [])
+        files.make_own(self.root / name)
         with files.opened(self.root / name, os.O_RDWR) as fd:
             for position, content in parts:
                 files.write_all(fd, content, position - base)

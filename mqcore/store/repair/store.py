@@ -119,8 +119,13 @@ def _repair_rest(salvage: Salvage, found: Report, *, log_changed: bool) -> None:
     no_log = any(finding.file == LOG and finding.text.startswith("no segment, expected those")
                  for finding in by_part.get(LOG, []))
     if by_part.get(QUEUES) or log_changed or no_log:
-        # all of them: a stock broker builds queues again only when none is there (store.md 9.7)
-        _take_away(salvage, (QUEUES, EXT, INDEX), "made from the log; the next start does it anew")
+        # all of them: a stock broker builds queues again only when none is there that knows of a
+        # record in the log (store.md 9.7)
+        text = "made from the log; the next start does it anew"
+        kept = set() if no_log else found.expired_queues()
+        if kept:
+            salvage.move_queues(QUEUES, kept, text)
+        _take_away(salvage, (EXT, INDEX) if kept else (QUEUES, EXT, INDEX), text)
         if (salvage.root / ENDS).exists() and not _ends_hold(salvage.root, found):
             salvage.move(ENDS, "no longer true")
     elif by_part.get(INDEX):
@@ -129,7 +134,10 @@ def _repair_rest(salvage: Salvage, found: Report, *, log_changed: bool) -> None:
         salvage.move(CHECKPOINT, by_part[CHECKPOINT][0].text)
     for name in sorted({finding.file.removeprefix(f"{CONFIG}/")
                         for finding in by_part.get(CONFIG, [])}):
-        _config(salvage, name)
+        if name == queue_ends.NAME:
+            salvage.move(ENDS, "it tells of records that are gone")
+        else:
+            _config(salvage, name)
 
 
 def _ends_hold(root: Path, found: Report) -> bool:

@@ -44,6 +44,16 @@ def hold_record_lock(fd: int, kind: int) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 1, 0))
 
 
+def lock_holder(fd: int) -> int:
+    """
+    The process whose lock keeps `hold_record_lock` from writing, 0: none; -1: a lock that is no
+    process's, as a command's of ours. Takes none.
+    """
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+    return 0 if kind == fcntl.F_UNLCK else int(pid)
+
+
 class StoreLock:
     """
     Keeps brokers, ours and stock ones, from starting on a store while it is read.

@@ -20,6 +20,7 @@ from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.owner import alone
 from mqcore.store.record import ParseResult
+from mqcore.store.recovery import queue_ends
 from mqcore.store.verify import config as verify_config
 from mqcore.store.verify.files import (
     StoreInUseError,
@@ -50,7 +51,7 @@ SYSTEM_TOPICS: Final = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_
                         "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
 COUNTED = {"on_disk", "first", "limit", "records", "bytes", "body_bytes", "first_time_ms",
            "last_time_ms", "end", "first_live", "live", "expired", "fillers", "missing",
-           "superseded"}
+           "missing_first", "superseded"}
 
 Progress = Callable[[int, int], None]
 
@@ -127,7 +128,9 @@ class Verification:
         self.files = StoreListing(root, log_folders)
         self.unclean = (root / "abort").exists()
         self.checksums = alone(root / "lock")
-        self.same_boot = self.checksums and last_run.read(root / "abort").same_boot
+        last = last_run.read(root / "abort")
+        self.ours = last.ours
+        self.same_boot = self.checksums and last.same_boot
         self.delay_levels_ms = list(delay_levels_ms)
         self.progress = progress
 
@@ -241,6 +244,7 @@ class Verification:
                                 "no segment, expected those to which the consume queues point")
             return
         rest = walker.rest()
+        self._records_gone(figures, torn=rest >= 0)
         if rest >= 0:
             what = RESULTS.get(figures["end_result"], "bytes that are no record")
             place = context.log(figures["end"])
@@ -260,6 +264,23 @@ class Verification:
         if ahead and rest < 0:
             self.report.add(MEND if self.unclean else NOTE, f"commitlog/{ahead[0]:020d}", None,
                             "made ahead and empty; removed at the next start")
+
+    def _records_gone(self, figures: dict[str, int], *, torn: bool) -> None:
+        """Whether the last run has left word of a longer log: no start goes on then."""
+        ends = queue_ends.read(self.root / "config" / queue_ends.NAME)
+        if ends is None:
+            return
+        limit = self.files.segments[-1][0] + self.files.segments[-1][1]
+        if not self.unclean and ends.end > figures["end"]:
+            left = f"it ended at {ends.end} when the broker was stopped"
+        elif self.unclean and self.ours and self.checksums and torn and (
+                figures["end"] < ends.flushed <= limit):
+            left = f"it was on the disk up to {ends.flushed}"
+        else:
+            return
+        self.report.add(DAMAGE, f"config/{queue_ends.NAME}", None,
+                        f"the log ends at log position {figures['end']}, and {left}: records are "
+                        "gone")
 
     def _missing_entries(self, queues: list[dict[str, Any]], topics: set[str] | None) -> None:
         """Records without an entry: the queue is missing, behind, or begins too late."""

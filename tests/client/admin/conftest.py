@@ -13,11 +13,13 @@ import pytest
 
 from mqcore.client import MessageQueue, PushConsumer, ReceivedMessage, SendResult
 from mqcore.client.admin import Admin
+from mqcore.wire.codes import RequestCode
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.toolchain import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 from tests.support.waiting import wait_until
+from tests.wire_live.peer import Peer
 
 BROKER_NAME = "admin-a"
 CLUSTER_NAME = "DefaultCluster"
@@ -55,9 +57,16 @@ def place(
         unavailable("needs java, and mvn or an earlier download of the stock broker")
     try:
         with stock_cluster(folder, _STOCK_SETTINGS) as stock:
+            wait_until(lambda: _counts(stock.broker_addr), "the first figures of its second")
             yield Place("stock", stock.namesrv_addr, stock.broker_addr, folder)
     except StockError as error:
         unavailable(str(error))
+
+
+def _counts(broker_addr: str) -> bool:
+    """Whether a stock broker has measured a second yet: before that, 28 is an error of its own."""
+    with Peer(broker_addr) as peer:
+        return peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from mqcore.spark.jobs.migrate.copying import Copying
 from mqcore.spark.jobs.migrate.table import Table
 from mqcore.spark.jobs.reconcile import ORIGIN, reconcile
 from mqcore.spark.session import own_session
-from mqcore.wire.codes import DLQ_PREFIX
+from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 MESSAGES_MAX: Final = 1_000_000
 QUIET_S: Final = 45.0               # clients ask for routes every 30 s
@@ -179,11 +179,16 @@ class _Way:
                 return total
 
     def drained(self, groups: Sequence[str], ends: Mapping[MessageQueue, int]) -> bool:
-        """Whether these groups have consumed all that the old cluster has."""
-        if not groups:
-            return True
-        return all(one.offset >= ends.get(one.queue, 0) for broker in self.table.brokers
-                   for one in self.source.admin.all_offsets(broker) if one.group in groups)
+        """
+        Whether these groups have consumed all that the old cluster has: all of every topic of
+        which they have an offset, and of their retries. A group without any has consumed nothing.
+        """
+        offsets: dict[str, dict[MessageQueue, int]] = {group: {} for group in groups}
+        for broker in self.table.brokers if groups else ():
+            for one in self.source.admin.all_offsets(broker):
+                if one.group in offsets:
+                    offsets[one.group][one.queue] = one.offset
+        return all(has_consumed(group, offsets[group], ends) for group in offsets)
 
     def move_groups(self) -> dict[str, Any]:
         """
@@ -235,10 +240,16 @@ class _Way:
         return EXIT_MISMATCH if wrong else EXIT_FINE
 
 
+def has_consumed(group: str, offsets: Mapping[MessageQueue, int],
+                 ends: Mapping[MessageQueue, int]) -> bool:
+    """Whether offsets of a group, of some queues, are those of one that has all (`drained`)."""
+    topics = {queue.topic for queue in offsets} | {RETRY_PREFIX + group}
+    return bool(offsets) and all(offsets.get(queue, 0) >= end for queue, end in ends.items()
+                                 if queue.topic in topics)
+
+
 def _pattern(name: str, text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
         raise OptionError(f"{name} {text!r}: {error}") from None
-
-

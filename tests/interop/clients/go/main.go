@@ -1,4 +1,4 @@
-// Command client drives rocketmq-client-go for the interoperability tests: `produce`, `consume` and
+// Command client drives rocketmq-client-go for the interoperability tests: `produce`, `consume`, `accounts` and
 // `members` with the options that the programs of the other languages take (tests/interop/runner.py).
 package main
 
@@ -103,7 +103,7 @@ func describe(message *primitive.MessageExt) map[string]interface{} {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "expected a command: produce, consume or members")
+		fmt.Fprintln(os.Stderr, "expected a command: produce, consume, accounts or members")
 		os.Exit(2)
 	}
 	o := parse(os.Args[1:])
@@ -116,6 +116,8 @@ func main() {
 		enough, err = consume(o)
 	case "members":
 		err = members(o)
+	case "accounts":
+		err = accounts(o)
 	default:
 		err = fmt.Errorf("unknown command: %s", os.Args[1])
 	}

@@ -27,12 +27,13 @@ from rocketmq.client import (
     SendResult,
     SendStatus,
 )
-from rocketmq.exceptions import ffi_check
+from rocketmq.exceptions import RocketMQException, ffi_check
 from rocketmq.ffi import MessageModel, dll
 
 SEND_TIMEOUT_MS = 10_000
 CALLBACK_TIMEOUT_S = 20
 EXIT_TOO_FEW = 3
+ACCOUNT_LIMIT_S = 5
 
 _set_body = dll.SetByteMessageBody
 _set_body.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
@@ -193,11 +194,61 @@ def consume(options: argparse.Namespace) -> int:
     return 0 if enough else EXIT_TOO_FEW
 
 
+# -- accounts --------------------------------------------------------------------------------------
+
+
+def accounts(options: argparse.Namespace) -> int:
+    """One account of --file, by its deeds; see Accounts.java. A line for each of them."""
+    account = json.loads(Path(options.file).read_text(encoding="utf-8"))
+    results = Lines(options.out)
+    producer = Producer("accounts", timeout=SEND_TIMEOUT_MS)
+    producer.set_namesrv_addr(options.namesrv)
+    if "key" in account:
+        producer.set_session_credentials(account["key"], account["secret"], "")
+    producer.start()
+    try:
+        for deed in account["deeds"]:
+            try:
+                _do(producer, account, deed, options.namesrv)
+                outcome = "ok"
+            except (RocketMQException, TimeoutError) as error:
+                outcome = str(error)
+            results.write({"do": deed["do"], "outcome": outcome})
+    finally:
+        producer.shutdown()
+    return 0
+
+
+def _do(producer: Producer, account: dict[str, Any], deed: dict[str, Any], namesrv: str) -> None:
+    if deed["do"] == "push":
+        _push(account, deed, namesrv)
+        return
+    item = {"mode": deed["do"], "body": base64.b64encode(deed["body"].encode()).decode(),
+            "keys": deed["body"], "properties": {}}
+    if deed["do"] == "delayed":
+        item |= {"mode": "sync", "delayLevel": 1}
+    _send(producer, _message(deed["topic"], item), item)
+
+
+def _push(account: dict[str, Any], deed: dict[str, Any], namesrv: str) -> None:
+    came = threading.Event()
+    consumer = PushConsumer(deed["group"])
+    consumer.set_namesrv_addr(namesrv)
+    consumer.set_session_credentials(account["key"], account["secret"], "")
+    consumer.subscribe(deed["topic"], lambda message: came.set())
+    consumer.start()
+    try:
+        if not came.wait(ACCOUNT_LIMIT_S):
+            raise TimeoutError("no message")
+    finally:
+        consumer.shutdown()
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["produce", "consume"])
+    parser.add_argument("command", choices=["produce", "consume", "accounts"])
     parser.add_argument("--namesrv", required=True)
-    parser.add_argument("--topic", required=True)
+    parser.add_argument("--topic")
     parser.add_argument("--group", default="PG-cpp")
     parser.add_argument("--file")
     parser.add_argument("--out", required=True)
@@ -214,4 +265,4 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = parse(sys.argv[1:])
-    sys.exit(produce(given) if given.command == "produce" else consume(given))
+    sys.exit({"produce": produce, "consume": consume, "accounts": accounts}[given.command](given))

@@ -18,6 +18,8 @@ import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** A push consumer that writes every message it gets as a JSON line and ends after `--count`. */
 final class Consume {
+    private static final int REFRESH_MS = 1_000;    // half a minute would be waited for else
+
     private final Lines lines;
     private final CountDownLatch missing;
     private final CountDownLatch first;
@@ -41,6 +43,8 @@ final class Consume {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
+        consumer.setPollNameServerInterval(REFRESH_MS);
+        consumer.setHeartbeatBrokerInterval(REFRESH_MS);
         consumer.setMaxReconsumeTimes(options.number("max-reconsume", -1));
         if (options.flag("broadcast")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);

@@ -27,7 +27,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * Many mqadmin commands in one JVM: each line of the input is a JSON array of words, each line of
  * the output what the command printed. Beside `mqadmin WORDS...` there are members for it to look
  * at: `consumer GROUP TOPIC [SQL]`, `producer GROUP [traced]`, `send GROUP TOPIC QUEUE KEY BODY`,
- * `commit GROUP`, `stop GROUP`.
+ * `commit GROUP`, `stop GROUP`. `account JSON`: see Accounts.
  */
 final class Mqadmin {
     private final String namesrv;
@@ -86,6 +86,9 @@ final class Mqadmin {
                 break;
             case "stop":
                 stop(words.get(1));
+                break;
+            case "account":
+                out.print(JSON.toJSONString(Accounts.run(JSON.parseObject(words.get(1)))));
                 break;
             default:
                 throw new IllegalArgumentException("unknown: " + words.get(0));

@@ -1,0 +1,212 @@
+"""`mqcore replication`: who leads and who follows, and what an operator makes of a broker."""
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mqcore.admin.lines import say
+from mqcore.admin.signing import signed
+from mqcore.admin.store import json_option, log_option, store_argument
+from mqcore.client import Credentials
+from mqcore.client.core.options import split_address
+from mqcore.client.errors import ClientError
+from mqcore.replication import epochs
+from mqcore.replication.epochs import EpochsError, RoleError, Standing, demoted, promoted
+from mqcore.replication.greeting import OtherLogError
+from mqcore.replication.identity import IDENTITY_FILE
+from mqcore.replication.peers import PeerError, PeerState, states
+from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
+from mqcore.store import files
+from mqcore.store.log.folders import LogFolders
+from mqcore.store.verify.files import StoreInUseError, lock_holder
+from mqcore.wire.numbers import whole_number
+from mqcore.wire.printable import printable
+
+SILENT_MS = 1000                  # of etcd, that is worth a word
+SUPERVISOR_TITLE = b"mqcore: supervisor"
+BROKER_IDS = click.IntRange(1, (1 << 63) - 1)
+
+
+@click.group("replication")
+def replication_group() -> None:
+    """Masters and slaves: see docs/replication.md."""
+
+
+@replication_group.command("status")
+@click.option("-n", "--namesrv", multiple=True, default=("127.0.0.1:9876",), show_default=True,
+              metavar="HOST:PORT", help="A name server; may be repeated.")
+@click.argument("broker")
+@json_option
+@signed
+def status_command(namesrv: tuple[str, ...], broker: str, *, as_json: bool,
+                   credentials: Credentials | None) -> None:
+    """What the brokers of the name BROKER say: role, log, last epoch, how far behind."""
+    found = asyncio.run(states(namesrv, broker, credentials))
+    if not found:
+        raise click.ClickException(f"no name server that answers knows a broker {broker}")
+    rows = _rows(found)
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    for row in rows:
+        if "trouble" in row:
+            say(f"{row['address']:<22} {row['trouble']}")
+            continue
+        epoch = "no epoch" if row["epoch"] is None else f"epoch {row['epoch']} of {row['master']}"
+        say(f"{row['address']:<22} id {row['brokerId']:<3} {row['role']:<13} log {row['first']} to "
+            f"{row['end']}, {row['behindBytes']} bytes behind, {epoch}{_of_election(row)}")
+
+
+def _of_election(row: dict[str, Any]) -> str:
+    found = row["election"]
+    if not found:
+        return ""
+    left_ms, silent_ms = (whole_number(found.get(key, "")) or 0 for key in (
+        "failoverLeaseMillis", "failoverEtcdSilentMillis"))
+    leader, epoch, in_sync = (printable(found.get(key, "?")) for key in (
+        "failoverLeader", "failoverEpoch", "failoverInSync"))
+    return (f", elected: {leader} in epoch {epoch}, set {in_sync}, lease "
+            + (f"{left_ms / 1000:.1f} s" if left_ms else "none")
+            + (f", etcd silent for {silent_ms / 1000:.1f} s" if silent_ms > SILENT_MS else ""))
+
+
+def _rows(found: dict[str, PeerState | PeerError]) -> list[dict[str, Any]]:
+    most = max((state.end for state in found.values() if isinstance(state, PeerState)), default=0)
+    rows: list[dict[str, Any]] = []
+    for address, state in found.items():
+        if isinstance(state, PeerError):
+            rows.append({"address": address, "trouble": str(state).removeprefix(f"{address}: ")})
+            continue
+        last = None if state.history is None else state.history.last
+        rows.append({
+            "address": address, "brokerId": state.broker_id, "role": state.role,
+            "first": state.first, "end": state.end, "behindBytes": most - state.end,
+            "epoch": None if last is None else last.number,
+            "master": None if last is None else last.master, "election": state.election})
+    return rows
+
+
+@replication_group.command("promote")
+@store_argument
+@click.option("--sync", "synchronous", is_flag=True,
+              help="Acknowledge what a slave has, too (sync-master).")
+def promote_command(store: Path, *, synchronous: bool) -> None:
+    """
+    Make a master of the slave with STORE, which begins an epoch at the end of its log.
+
+    What the master had beyond that is not in it. A broker that runs on STORE begins anew at once;
+    else its next start is that of a master, whatever its settings say.
+    """
+    _change(store, lambda standing: promoted(standing, synchronous=synchronous), "master")
+
+
+@replication_group.command("demote")
+@store_argument
+@click.option("--broker-id", type=BROKER_IDS, default=1, show_default=True,
+              help="Its id among the brokers of its name; each has another one.")
+def demote_command(store: Path, broker_id: int) -> None:
+    """
+    Make a slave of the master with STORE; the other one has to be promoted.
+
+    It follows if all of its log is the new master's; else it says how much is not, and mqcore
+    replication rejoin keeps and cuts that.
+    """
+    _change(store, lambda standing: demoted(standing, broker_id), "slave")
+
+
+def _change(store: Path, change: Callable[[Standing], Standing], role: str) -> None:
+    if (store / IDENTITY_FILE).exists():
+        raise click.ClickException(
+            f"{store} takes part in elections (failover.enable), which alone say who leads: stop "
+            "the broker that leads, and another one does; to end that for good, set "
+            f"failover.enable = false and remove {store / IDENTITY_FILE}")
+    try:
+        pid = _supervisor(store)
+        with epochs.held(store):
+            standing = epochs.read(store)
+            if standing is None:
+                raise click.ClickException(
+                    f"{store} has no epochs: it followed no master of mqcore, and is what its "
+                    "settings say (replication.role)")
+            epochs.write(store, change(standing))
+    except (EpochsError, RoleError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if pid and _told(pid):
+        say(f"process {pid}, which runs on {store}, begins anew as a {role}")
+    else:
+        say(f"the next start on {store} is that of a {role}")
+
+
+def _supervisor(store: Path) -> int:
+    """The process of ours that runs on the store; 0: none. Raises ClickException for another's."""
+    try:
+        with files.opened(store / "lock", os.O_RDONLY) as fd:
+            pid = lock_holder(fd)
+    except FileNotFoundError:
+        return 0
+    if pid and not _command_of(pid).startswith(SUPERVISOR_TITLE):
+        raise click.ClickException(f"{store} is in use by another program than a broker of mqcore"
+                                   + (f": process {pid}" if pid > 0 else ""))
+    return pid
+
+
+def _told(pid: int) -> bool:
+    """Have a supervisor look at its store again; False: it has just ended."""
+    try:
+        os.kill(pid, signal.SIGUSR1)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _command_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes() if pid > 0 else b""
+
+
+@replication_group.command("rejoin")
+@store_argument
+@click.option("--master", required=True, metavar="HOST:PORT",
+              help="HA port of the broker that leads now.")
+@click.option("--broker-id", type=BROKER_IDS, default=1, show_default=True,
+              help="Its id among the brokers of its name; each has another one.")
+@log_option
+@json_option
+def rejoin_command(store: Path, master: str, broker_id: int, log_folders: LogFolders | None, *,
+                   as_json: bool) -> None:
+    """
+    Make a slave of STORE, which no broker uses meanwhile and which was overtaken.
+
+    The place where its log and the master's part is found by epochs and by the bytes below it. What
+    STORE has behind that goes to a side file in STORE/overtaken and is cut.
+    """
+    try:
+        found = rejoin(store, split_address(master), broker_id, log_folders)
+    except StoreInUseError as error:
+        raise click.ClickException(f"{error}; stop it first") from error
+    except (RejoinError, OtherLogError, EpochsError, ClientError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({
+            "position": found.position, "end": found.end, "messages": found.messages,
+            "topics": found.topics, "master": found.master,
+            "sideFile": None if found.side_file is None else str(found.side_file)}))
+        return
+    say(_story(store, found))
+
+
+def _story(store: Path, found: Overtaken) -> list[str]:
+    if found.side_file is None:
+        return [f"all of the log is the master's ({found.master}): nothing is cut",
+                f"the next start on {store} is that of a slave"]
+    return [f"{found.messages} messages, log positions {found.position} to {found.end}, are not in "
+            f"the log of {found.master}",
+            f"they are kept in {found.side_file}, and cut",
+            *(f"  {topic}: {count}" for topic, count in sorted(found.topics.items())),
+            f"the next start on {store} is that of a slave"]

@@ -1,0 +1,114 @@
+"""
+Where a restored store is cut: at a log position or a store time, always a record boundary.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mqcore.backup.errors import BackupError
+from mqcore.backup.manifest import Manifest
+from mqcore.broker.tables.topics import SCHEDULE_TOPIC
+from mqcore.layout import CQ_FILLER_RECORD_SIZE
+from mqcore.store import files
+from mqcore.store.cutting import ENTRY, QUEUES
+from mqcore.store.log.folders import LOG, LogFolders
+from mqcore.store.paths import queue_folders
+from mqcore.store.verify.scan import LogScan
+from mqcore.wire.properties import DELAY, REAL_TOPIC
+from mqcore.wire.records import RecordError, decode_record
+
+TIME_MIN_MS: Final = -(2**63 - 1)
+WINDOW_BYTES: Final = 1 << 20            # of the log, looked at first for where a record ends
+
+
+def scan(root: Path, manifest: Manifest, *, start: int, stop: int, from_ms: int = TIME_MIN_MS,
+         topic: bytes | None = None) -> LogScan:
+    """The records of the restored log in [start, stop), as LogScan has them."""
+    log = LogFolders((root / LOG,))
+    segments = [(at, manifest.segment_bytes) for at, _ in log.segments()]
+    return LogScan(log.text(), segments, start=start, stop=stop, topic=topic, from_ms=from_ms)
+
+
+def at_position(root: Path, manifest: Manifest, position: int) -> int:
+    """The last record boundary at or before a log position. Raises BackupError."""
+    if position >= manifest.end:
+        return manifest.end
+    window = WINDOW_BYTES
+    while True:
+        start = max(manifest.first, position - window)
+        found = -1
+        records = scan(root, manifest, start=start, stop=position)
+        while (raw := records.next()) is not None:
+            begins = records.position - len(raw)
+            found = records.position if records.position <= position else begins
+        if found > manifest.first:
+            return found
+        if start == manifest.first:
+            raise BackupError(f"no record ends at or before log position {position}: the log "
+                              f"begins at {manifest.first}")
+        window *= 8
+
+
+def at_time(root: Path, manifest: Manifest, until_ms: int) -> int:
+    """Where the first record lies that was stored after a time. Raises BackupError."""
+    records = scan(root, manifest, start=manifest.first, stop=manifest.end, from_ms=until_ms + 1)
+    raw = records.next()
+    if raw is None:
+        return manifest.end
+    position = records.position - len(raw)
+    first = manifest.first
+    if position == first:
+        raise BackupError(f"all records were stored after that time: the first at "
+                          f"{decode_record(raw).store_timestamp_ms}")
+    return at_position(root, manifest, position)
+
+
+def last_time(root: Path, manifest: Manifest, cut: int) -> int:
+    """Store time of the youngest record before a cut, ms; 0: there is none."""
+    youngest, window = 0, WINDOW_BYTES
+    while not youngest and cut > manifest.first:
+        start = max(manifest.first, cut - window)
+        records = scan(root, manifest, start=start, stop=cut)
+        while (raw := records.next()) is not None:
+            youngest = max(youngest, decode_record(raw).store_timestamp_ms)
+        if start == manifest.first:
+            break
+        window *= 8
+    return youngest
+
+
+def deliveries(root: Path, manifest: Manifest, cut: int) -> Counter[int]:
+    """How many delayed messages were delivered behind a cut, by level."""
+    found: Counter[int] = Counter()
+    if cut == manifest.end or not (root / QUEUES / SCHEDULE_TOPIC).is_dir():
+        return found
+    records = scan(root, manifest, start=cut, stop=manifest.end)
+    while (raw := records.next()) is not None:
+        try:
+            record = decode_record(raw)
+        except RecordError:                      # whole, and yet not to be read
+            continue
+        level = record.properties.get(DELAY, "")
+        if record.properties.get(REAL_TOPIC) == record.topic and level.isdecimal():
+            found[int(level)] += 1
+    return found
+
+
+def delivery_entries(root: Path, topic: str) -> Iterator[tuple[int, int, int, int]]:
+    """(queue id, queue offset, log position, delivery time in ms) of a topic's queues, in order."""
+    for name, queue_id, folder in queue_folders(root / QUEUES):
+        if name != topic:
+            continue
+        for path in sorted(folder.iterdir()):
+            raw = files.read(path)
+            entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
+            base = int(path.name) // ENTRY.itemsize
+            for number in np.flatnonzero((entries["size"] > 0)
+                                         & (entries["size"] != CQ_FILLER_RECORD_SIZE)):
+                one = entries[number]
+                yield (queue_id, base + int(number), int(one["position"]), int(one["tag"]))

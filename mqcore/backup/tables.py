@@ -1,0 +1,184 @@
+"""
+The tables of a restored store: no offset is beyond its queue's end, and what was settled behind the
+cut, a delivery or a transaction, is to be settled again.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mqcore.backup.cut import delivery_entries, scan
+from mqcore.backup.errors import BadBackupError
+from mqcore.backup.manifest import CONFIG, Manifest
+from mqcore.broker.requests.transaction_checks import GROUP as TRANSACTION_GROUP
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import DELAY_FILE, ConfigFileError
+from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE, LightOffsetTable
+from mqcore.broker.tables.offsets import OffsetTable, is_light
+from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from mqcore.store import files
+from mqcore.wire.properties import UNIQ_KEY
+from mqcore.wire.records import Record, RecordError, decode_record
+
+LATE_MS: Final = 3_600_000               # what was due so long before a cut is looked at again
+
+Ends = Mapping[tuple[str, int], int]     # topic, queue id -> the queue's end
+
+
+@dataclass(frozen=True)
+class Cut:
+    """
+    Where a restored log ends: its position, the store time of its youngest record in ms; undone: of
+    each delay level, how many deliveries lay behind.
+    """
+
+    position: int
+    time_ms: int
+    undone: Mapping[int, int]
+
+
+def trim(root: Path, manifest: Manifest, ends: Ends, cut: Cut) -> int:
+    """
+    Bring the offsets of a restored store back to what it holds; how many were beyond.
+
+    ends: of every queue. Raises BadBackupError, OSError.
+    """
+    settled_back = cut.position < manifest.end
+    try:
+        changes = {}
+        if settled_back:
+            changes = _transactions(root, manifest, ends, cut.position)
+        count = _consumers(root / CONFIG, ends, changes)
+        return count + _delays(root, ends, cut if settled_back else None)
+    except ConfigFileError as error:
+        raise BadBackupError(str(error)) from None
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise BadBackupError(f"{root / CONFIG}: a table that cannot be read: {error}") from None
+
+
+def _consumers(config: Path, ends: Ends, least: Mapping[str, int]) -> int:
+    """least: by topic, where the transactions' own group goes back to."""
+    present = [(config / name, kind) for name, kind in
+               ((PLAIN_FILE, OffsetTable), (LIGHT_FILE, LightOffsetTable))
+               if (config / name).exists() or (config / name).with_suffix(".journal").exists()]
+    count = 0
+    for path, kind in sorted(present, key=lambda one: _written_ns(one[0])):
+        table = kind(path)
+        table.load()
+        for topic in least:
+            queues = table.of_queues(TRANSACTION_GROUP, topic)
+            if queues:
+                back = {queue: min(offset, least[topic]) for queue, offset in queues.items()}
+                table.put(f"{topic}@{TRANSACTION_GROUP}", back)
+        named = {(key.partition("@")[0], queue) for member in OffsetTable.as_json(table).values()
+                 for key, queues in member.items() for queue in queues}
+        count += table.cut([(*queue, ends.get(queue, 0)) for queue in named
+                            if queue in ends or not is_light(queue[0])])
+        written_ns = _written_ns(path)
+        table.persist()
+        files.beside(path, ".bak").unlink(missing_ok=True)     # it has offsets that are beyond
+        os.utime(path, ns=(written_ns, written_ns))            # the younger one counts, as before
+    return count
+
+
+def _written_ns(path: Path) -> int:
+    return max(one.stat().st_mtime_ns for one in (path, path.with_suffix(".journal"))
+               if one.exists())
+
+
+# -- delayed messages ------------------------------------------------------------------------------
+
+def _delays(root: Path, ends: Ends, cut: Cut | None) -> int:
+    """
+    cut: what was delivered behind it is gone, and due again. Deliveries are in the order of their
+    level, so as many are due as lay behind; more, where entries were passed over that could not be
+    delivered. From `logPosition` on a broker of ours looks for what was delivered before the cut.
+    """
+    path = root / CONFIG / DELAY_FILE
+    value = config_file.load(path)
+    table = value.get("offsetTable") if value is not None else None
+    if value is None or not isinstance(table, dict):
+        return 0
+    before = {str(level): offset for level, offset in table.items() if isinstance(offset, int)}
+    offsets = {level: min(offset, ends.get((SCHEDULE_TOPIC, _queue_of(level)), 0))
+               for level, offset in before.items()}
+    count = sum(offsets[level] != before[level] for level in before)
+    if cut is not None:
+        due: dict[int, tuple[int, int]] = {}
+        first = {_queue_of(level): offset - cut.undone.get(int(level), 0)
+                 for level, offset in before.items() if level.isdecimal()}
+        for queue_id, offset, position, time_ms in delivery_entries(root, SCHEDULE_TOPIC):
+            if time_ms > cut.time_ms - LATE_MS or offset >= first.get(queue_id, 0):
+                due.setdefault(queue_id, (offset, position))
+        positions = [position for _, position in due.values()]
+        offsets = {level: min(offset, due.get(_queue_of(level), (offset, 0))[0])
+                   for level, offset in offsets.items()}
+        value.pop("delivered", None)
+        if positions:
+            value["logPosition"] = min(positions)
+        else:
+            value.pop("logPosition", None)
+    value["offsetTable"] = {int(level): offset for level, offset in offsets.items()}
+    config_file.save(path, value)
+    return count
+
+
+def _queue_of(level: str) -> int:
+    return int(level) - 1 if level.isdecimal() else -1
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+def _transactions(root: Path, manifest: Manifest, ends: Ends, cut: int) -> dict[str, int]:
+    """
+    Where the half and the op queue's reader goes back to: the first half message that nothing
+    before the cut settles, and the first op record behind it. A half message that was put back is
+    settled with its copy: both have one unique key.
+    """
+    named = {offset for record in _records(root, manifest, cut, OP_TOPIC)
+             for word in record.body.split(b",") if (offset := _number(word)) is not None}
+    halves: dict[str, list[tuple[int, int]]] = {}
+    for record in _records(root, manifest, cut, HALF_TOPIC):
+        key = record.properties.get(UNIQ_KEY) or f"@{record.queue_offset}"
+        halves.setdefault(key, []).append((record.queue_offset, record.physical_offset))
+    undecided = [max(copies) for copies in halves.values()
+                 if not any(offset in named for offset, _ in copies)]
+    if not undecided:
+        return {}
+    offset, position = min(undecided)
+    ops = [record.queue_offset for record in _records(root, manifest, cut, OP_TOPIC, position)]
+    return {HALF_TOPIC: offset, OP_TOPIC: min(ops, default=ends.get((OP_TOPIC, 0), 0))}
+
+
+def _records(root: Path, manifest: Manifest, cut: int, topic: str, start: int = 0,
+             ) -> Iterator[Record]:
+    records = scan(root, manifest, start=max(start, manifest.first), stop=cut,
+                   topic=topic.encode())
+    while (raw := records.next()) is not None:
+        try:
+            yield decode_record(raw)
+        except RecordError:                      # whole, and yet not to be read: it settles nothing
+            continue
+
+
+def _number(word: bytes) -> int | None:
+    text: Any = word.strip()
+    return int(text) if text.isdigit() and len(text) < 20 else None
+
+
+def ends_of(queues: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
+    """The end of each queue that is known, from a verification's counts (LogVerifier.queue)."""
+    found = {}
+    for queue in queues:
+        end = int(queue["end"]) if queue["on_disk"] else 0
+        if queue["missing"]:
+            end = max(end, int(queue["missing_first"]) + int(queue["missing"]))
+        found[queue["topic"], int(queue["queueId"])] = end
+    return found
+
+

@@ -1,0 +1,230 @@
+"""
+What a slave takes over of its master: topics, groups, consumer offsets, delay offsets.
+
+ha.md 4, remoting.md 4.6 (RocketMQ 4.9.8: SlaveSynchronize). An answer is read to its
+end before anything of it is taken; one that cannot be read, or names what no table here can hold,
+changes nothing. Topics and groups that the master has no more go; offsets never do.
+
+Beyond stock: an offset that was committed here, while the master was away, stays until the master
+has it or a later one; the caller brings it there.
+"""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from mqcore.broker.core import Core
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_table import ConfigTable, TablesFull
+from mqcore.broker.tables.groups import GroupConfig
+from mqcore.broker.tables.offset_files import LIGHT_MEMBER, MEMBER, offset_of, queues_of
+from mqcore.broker.tables.own_commits import Commit
+from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, stored_topic
+from mqcore.layout import DELAY_LEVEL_MAX, GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
+from mqcore.store.paths import folder_name_trouble
+from mqcore.turns import Job
+from mqcore.wire import fastjson
+from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN
+from mqcore.wire.topics import DataVersion, TopicConfig
+
+ROWS_A_TURN = 200
+DELAY_MEMBERS = ("offsetTable", "logPosition", "delivered")
+_SEPARATOR = "@"
+_log = logging.getLogger(__name__)
+
+Entry = TypeVar("Entry", TopicConfig, GroupConfig)
+
+
+class AnswerError(ValueError):
+    """A master's answer cannot be used; the text says what is wrong with it."""
+
+
+def take_topics(core: Core, body: bytes) -> Generator[None, None, bool]:
+    """The topics of an answer to 21; whether they were others. With pauses. Raises AnswerError."""
+    return _take(core.topics, body, core.settings.processes.topic_count_max, _topic)
+
+
+def take_groups(core: Core, body: bytes) -> Generator[None, None, bool]:
+    """The groups of an answer to 201, likewise."""
+    return _take(core.groups, body, core.settings.processes.group_count_max, _group)
+
+
+def take_offsets(core: Core, body: bytes) -> Generator[None, None, list[Commit]]:
+    """
+    The consumer offsets of an answer to 43 over those here. With pauses; returns those that were
+    committed here and are later than the master's: it lacks them. Raises AnswerError.
+    """
+    document = yield from _object(body)
+    table = yield from _entries(document.get(MEMBER, {}), _queues)
+    light = yield from _entries(document.get(LIGHT_MEMBER) or {}, _light)
+    for number, (key, queues) in enumerate([*table.items(), *light.items()], 1):
+        topic, _, group = key.partition(_SEPARATOR)
+        for queue_id, offset in queues.items():
+            if core.own_commits.is_ahead(group, topic, queue_id, offset):
+                continue
+            if not core.offsets.commit(group, topic, queue_id, offset):
+                raise AnswerError(core.offsets.full)
+        if number % ROWS_A_TURN == 0:
+            yield
+    left = yield from _left_over(core, {**table, **light})
+    yield from fastjson.dismantled([document, table])          # tens of thousands of objects
+    return left
+
+
+def _left_over(
+    core: Core, table: Mapping[str, dict[int, int]]
+) -> Generator[None, None, list[Commit]]:
+    """What was committed here and the master lacks; what it has is forgotten."""
+    left = []
+    for number, commit in enumerate(core.own_commits.all(), 1):
+        if number % ROWS_A_TURN == 0:
+            yield
+        there = table.get(f"{commit.topic}{_SEPARATOR}{commit.group}", {}).get(commit.queue_id, -1)
+        if commit.offset > there:
+            left.append(commit)
+        else:
+            core.own_commits.settle(commit)
+    return left
+
+
+def take_delays(core: Core, body: bytes) -> Job:
+    """
+    How far the master has delivered each delay level, an answer to 45: into delayOffset.json, for
+    who delivers when this broker is a master. With pauses. Raises AnswerError, and OSError.
+    """
+    document = yield from _object(body)
+    value: dict[str, Any] = {"offsetTable": dict(
+        (yield from _entries(document.get("offsetTable", {}), _delay)).values())}
+    position = document.get("logPosition")
+    if position is not None:
+        if not isinstance(position, int) or not -1 <= position <= I64_MAX:
+            raise AnswerError(f"logPosition: {position!r:.40}, expected a position")
+        value["logPosition"] = position
+        value["delivered"] = {
+            str(level): offsets for level, offsets in (yield from _entries(
+                document.get("delivered") or {}, _delivered)).values()}
+    path = core.settings.config_dir / config_file.DELAY_FILE
+    known = config_file.load(path) or {}
+    if {name: known.get(name) for name in value} != _as_read(value):
+        kept = config_file.unknown_members(path, known, DELAY_MEMBERS)
+        config_file.save(path, config_file.merged(value, kept))
+
+
+def _as_read(value: dict[str, Any]) -> Any:
+    return fastjson.loads(fastjson.dumps(value))
+
+
+def _take(
+    table: ConfigTable[Entry], body: bytes, count_max: int,
+    parse: Callable[[str, Any], Entry | None],
+) -> Generator[None, None, bool]:
+    document = yield from _object(body)
+    try:
+        version = DataVersion.from_json(document.get("dataVersion"))
+    except ValueError as error:
+        raise AnswerError(str(error)) from error
+    if version == table.version:
+        return False
+    members = document.get(table.member)
+    if not members:
+        raise AnswerError(f"{table.member} is missing, or empty")
+    found = {name: entry for name, entry in (yield from _entries(members, parse)).items()
+             if entry is not None}
+    if len(found) > count_max:
+        raise AnswerError(f"{table.member} has {len(found)} entries: there is room for {count_max}")
+    try:
+        yield from table.follow(found, version)
+    except TablesFull as error:
+        raise AnswerError(str(error)) from error
+    return True
+
+
+def _object(body: bytes) -> Generator[None, None, dict[str, Any]]:
+    try:
+        document = yield from fastjson.loads_in_turns(body)
+    except fastjson.JsonError as error:
+        raise AnswerError(f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise AnswerError("expected an object")
+    return document
+
+
+Parsed = TypeVar("Parsed")
+
+
+def _entries(
+    table: Any, parse: Callable[[str, Any], Parsed]
+) -> Generator[None, None, dict[str, Parsed]]:
+    if not isinstance(table, dict):
+        raise AnswerError(f"a table is {table!r:.40}, expected an object")
+    found: dict[str, Parsed] = {}
+    for number, (name, value) in enumerate(table.items(), 1):
+        try:
+            found[str(name)] = parse(str(name), value)
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise AnswerError(f"entry {str(name)!r:.160}: {error}") from error
+        if number % ROWS_A_TURN == 0:
+            yield
+    return found
+
+
+def _topic(name: str, value: Any) -> TopicConfig | None:
+    topic = stored_topic(name, value)
+    for count in (topic.read_queue_count, topic.write_queue_count):
+        if not 0 <= count <= QUEUES_OF_A_TOPIC_MAX:
+            raise ValueError(f"{count} queues: expected 0 to {QUEUES_OF_A_TOPIC_MAX}")
+    trouble = folder_name_trouble(name)
+    if trouble is not None:
+        _log.warning("the master's topic %.160r is not taken over: %s", name, trouble)
+        return None
+    return topic
+
+
+def _group(name: str, value: Any) -> GroupConfig:
+    group = GroupConfig.from_json(name, value)
+    _within(group.retry_queue_count, I32_MIN, I32_MAX)
+    _within(group.retry_times_max, I32_MIN, I32_MAX)
+    _within(group.broker_id, I64_MIN, I64_MAX)
+    _within(group.broker_id_when_slow, I64_MIN, I64_MAX)
+    return group
+
+
+def _within(number: int, low: int, high: int) -> None:
+    if not low <= number <= high:
+        raise ValueError(f"{number:.10e}: expected {low} to {high}")
+
+
+def _queues(key: str, value: Any) -> dict[int, int]:
+    topic, _, group = key.partition(_SEPARATOR)
+    if len(topic.encode("utf-8", "replace")) > TOPIC_LENGTH_MAX or not (
+            len(group.encode("utf-8", "replace")) <= GROUP_LENGTH_MAX):
+        raise ValueError("topic or group is too long")
+    queues = queues_of(key, value)
+    for queue_id in queues:
+        _within(queue_id, I32_MIN, I32_MAX)
+    return queues
+
+
+def _light(key: str, value: Any) -> dict[int, int]:
+    return _queues(key, {0: offset_of(value)})
+
+
+def _level(name: str) -> int:
+    level = int(name)
+    if not 1 <= level <= DELAY_LEVEL_MAX:
+        raise ValueError(f"expected a level from 1 to {DELAY_LEVEL_MAX}")
+    return level
+
+
+def _delay(name: str, value: Any) -> tuple[int, int]:
+    if not isinstance(value, int) or not 0 <= value <= I64_MAX:
+        raise ValueError("expected an offset")
+    return _level(name), value
+
+
+def _delivered(name: str, value: Any) -> tuple[int, list[int]]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of offsets")
+    return _level(name), [offset for _, offset in map(partial(_delay, name), value)]

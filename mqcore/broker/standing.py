@@ -1,0 +1,151 @@
+"""
+What a broker is in a run: a master that goes on, one that begins an epoch, or a slave.
+
+Its settings say so at first; later the store does, which knows who led and who followed
+(epochs.py), and what an operator told it. No store that followed leads by accident: its master may
+have more.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace as changed
+
+from msgspec.structs import replace
+
+from mqcore.broker.settings.checks import replication_trouble
+from mqcore.broker.settings.model import Settings
+from mqcore.replication import epochs
+from mqcore.replication.epochs import Epoch, Standing, State
+from mqcore.replication.role import Role
+from mqcore.store import restored
+
+
+class StandingError(RuntimeError):
+    """A broker cannot be what it is to be; the text says why, and what to do."""
+
+
+def with_told(settings: Settings, standing: Standing | None) -> Settings:
+    """
+    The settings of a run, as an operator has told the broker to be. A slave has no transient pool,
+    as with a stock broker's settings. Raises StandingError when it cannot be what it was told.
+    """
+    if standing is None or standing.told is None:
+        return settings
+    role = standing.told.role
+    replication = replace(settings.replication, role=role,
+                          listen=settings.replication.listen or role is not Role.SLAVE)
+    store = settings.store
+    if role is Role.SLAVE and store.flush == "transient-pool":
+        store = replace(store, flush="async")
+    told = replace(settings, replication=replication, store=store,
+                   broker=replace(settings.broker, id=standing.told.broker_id))
+    trouble = replication_trouble(told)
+    if trouble is not None:
+        raise StandingError(f"this broker was told to be {_article(role)}: {trouble[0]}: expected "
+                            f"{trouble[1]}")
+    return told
+
+
+def _article(role: Role) -> str:
+    return f"{'an' if role is Role.ASYNC_MASTER else 'a'} {role}"
+
+
+def member_name(settings: Settings) -> str:
+    """Who begins an epoch: broker name, a slash, the address that tells it from others."""
+    name = f"{settings.broker.name}/{settings.advertised_addr}".encode()
+    return name[:epochs.NAME_LENGTH_MAX].decode(errors="ignore")
+
+
+def following(settings: Settings) -> Settings:
+    """Of a broker whose set elects who leads: how each of its runs begins."""
+    return replace(settings, follows=True) if settings.failover.enable else settings
+
+
+def elected(settings: Settings, standing: Standing | None, epoch: int, log_first: int,
+            log_end: int, now_ms: int) -> Standing:
+    """
+    What the store has to say before the first message of the epoch that this broker was elected
+    for. log_first, log_end: where the log begins and ends, bytes. Raises EpochsError when the
+    log has had that epoch.
+    """
+    name = member_name(settings)
+    if standing is None:
+        return Standing(epochs.first(name, log_first, now_ms, epoch), State.LEADS)
+    return Standing(standing.history.begun(log_end, name, now_ms, epoch), State.LEADS)
+
+
+def check(settings: Settings, standing: Standing | None) -> None:
+    """Before a start. Raises StandingError."""
+    if standing is None or settings.is_slave or standing.state is not State.FOLLOWS:
+        return
+    raise StandingError(
+        f"the store {settings.store.path} followed a master, which may have more than it: "
+        "mqcore replication promote makes a master of it; or start it as a slave "
+        '(replication.role = "slave")')
+
+
+def check_newest(settings: Settings, standing: Standing | None, others: dict[str, Epoch]) -> None:
+    """
+    others: the last epoch of each other broker of this name, by address. Raises StandingError when
+    one of them has an epoch that this one has not, and it is to lead.
+    """
+    if settings.is_slave or standing is None or standing.state is State.PROMOTED:
+        return
+    known = set(standing.history.epochs)
+    for address, epoch in others.items():
+        if epoch not in known and epoch.number >= standing.history.last.number:
+            raise StandingError(
+                f"the broker at {address} has epoch {epoch.number} of {epoch.master}, this one "
+                f"ends with epoch {standing.history.last.number}: it is no master any more. "
+                "mqcore replication rejoin makes a slave of it")
+
+
+def check_copy(settings: Settings, standing: Standing | None, leaders: dict[str, Epoch]) -> None:
+    """
+    leaders: the last epoch of each other broker of this name that leads, by address. Raises
+    StandingError when one of them goes on with the very epoch that this store ends with: the store
+    is a copy of its, a snapshot of the disk perhaps, and may lack what came since.
+    """
+    if settings.is_slave or standing is None or standing.state is not State.LEADS:
+        return
+    for address, epoch in leaders.items():
+        if epoch == standing.history.last:
+            raise StandingError(
+                f"the broker at {address} leads in epoch {epoch.number}, which is this one's, too: "
+                "one of the two stores is a copy. mqcore replication rejoin makes a slave of it")
+
+
+def check_alone(settings: Settings, living: Collection[str]) -> None:
+    """
+    Before a start on a store that a restore made (mqcore/store/restored.py); living: addresses of
+    other brokers of its name that answer. Raises StandingError when there are any: they may have
+    what came after the backup.
+    """
+    if settings.is_slave or not living:
+        return
+    raise StandingError(
+        f"the store {settings.store.path} was made by mqcore restore, and a broker of its name "
+        f"answers at {', '.join(sorted(living))}, which may have more: stop it, or start this one "
+        'as a slave (replication.role = "slave"); without the file '
+        f"{settings.store_root / restored.NAME} this one leads whatever others have")
+
+
+def of_run(settings: Settings, standing: Standing | None, log_first: int, log_end: int,
+           now_ms: int) -> Standing | None:
+    """
+    What the store has to say before a run's first message is stored; None: nothing. log_first,
+    log_end: where the log begins and ends, bytes. A store that was told meanwhile to be something
+    else keeps that word for the next run, which is due.
+    """
+    if settings.is_slave:
+        if standing is None or standing.state is State.PROMOTED:
+            return None                  # the master's table comes with its greeting
+        return changed(standing, state=State.FOLLOWS)
+    if standing is None:
+        if not settings.replication.listen:
+            return None
+        return Standing(epochs.first(member_name(settings), log_first, now_ms), State.LEADS)
+    if standing.state is not State.PROMOTED:
+        return standing
+    history = standing.history.begun(log_end, member_name(settings), now_ms)
+    return changed(standing, history=history, state=State.LEADS)

@@ -1,0 +1,474 @@
+"""
+The election of who leads, without clock, network or disk: it is told what is known here and what
+etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO9:
+shm/leadership.pxd).
+
+Each turn: `next` says what to ask; then one of `granted`, `seen`, `transacted`, or `lost`, says
+what came of it; `words` says what follows from all that.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mqcore.failover.etcd import Put
+from mqcore.failover.keys import (
+    Master,
+    Member,
+    Names,
+    State,
+    View,
+    encode_master,
+    encode_member,
+    encode_state,
+)
+
+MS = 1_000_000
+DRIFT_PERCENT = 10                # of a lease: by so much clocks of two hosts may differ in it
+RENEWALS = 3                      # in the time of a lease
+LOOK_FOLLOWS_MS = 150
+LOOK_ALONE_MS = 30                # while nobody leads
+LOOK_LEADS_MS = 200
+OTHERS_WAIT_MS = 200              # those that do not have most of the log
+LEAD_WAIT_LEASES = 10             # for the supervisor, then another one may try ...
+RESIGNED_LEASES = 5               # ... for so long alone
+
+
+@dataclass(frozen=True)
+class Me:
+    """This broker, as a member of its set."""
+
+    member: int
+    address: str
+    ha: str
+    store: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What settings say; ms of the lease and of the patience with a member of the set."""
+
+    lease_ms: int
+    in_sync_timeout_ms: int
+    min_in_sync: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """
+    What a member has, as ha-master knows it: every byte below `acked`; at `even_ms` it had all
+    there was (steady clock); connected: there is a link.
+    """
+
+    acked: int
+    even_ms: int
+    connected: bool
+
+
+@dataclass(frozen=True)
+class Here:
+    """
+    What is known on this broker at one moment.
+
+    now_ns      CLOCK_BOOTTIME, which goes on while the host sleeps
+    now_ms      the steady clock
+    leads       the epoch that the supervisor says it leads in, 0: it follows
+    epoch, end  the last epoch and the end of its log
+    replicated  below it all has been acknowledged that ever was
+    taken       whether ha-master goes by the members of the last `words`
+    """
+
+    now_ns: int
+    now_ms: int
+    leads: int = 0
+    epoch: int = 0
+    end: int = 0
+    replicated: int = 0
+    reports: Mapping[int, Report] = field(default_factory=dict)
+    taken: bool = False
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Ask for a new lease."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Ask for all keys of the set."""
+
+
+@dataclass(frozen=True)
+class Transact:
+    """Ask for these changes, if these keys have these revisions."""
+
+    what: str
+    compared: tuple[tuple[str, int], ...]
+    changes: tuple[Put, ...]
+    lease: int = 0                # the keys are to have it
+    adds: frozenset[int] = frozenset()          # members that the set may have then
+
+
+Ask = Grant | Look | Transact
+
+
+@dataclass(frozen=True)
+class Words:
+    """
+    What this broker is to be, and what is to be said to its processes.
+
+    leads        the epoch that it is to lead in; 0: it follows, in `epoch`
+    deadline_ns  CLOCK_BOOTTIME: until then it may acknowledge; 0: it may not
+    waited_for   others that have to have what is acknowledged
+    leader       who leads, as far as is known
+    """
+
+    leads: int = 0
+    epoch: int = 0
+    deadline_ns: int = 0
+    waited_for: tuple[int, ...] = ()
+    leader: Master | None = None
+    in_sync: tuple[int, ...] = ()
+
+
+class Election:
+    """One broker's part in it. leads: the epoch that it led in when this process began, 0: none."""
+
+    def __init__(self, names: Names, me: Me, rules: Rules, *, leads: int = 0,
+                 deadline_ns: int = 0) -> None:
+        self._names = names
+        self._me = me
+        self._rules = rules
+        self._lease_ns = rules.lease_ms * MS
+        self._leads = leads
+        self._deadline_ns = deadline_ns
+        self._leads_since_ns = 0
+        self._view: View | None = None
+        self._looked_ns = 0
+        self._fresh = False              # nothing was changed or lost since the last look
+        self._granted: dict[int, int] = {}           # lease: when it was asked for
+        self._lease = 0                  # of our keys ...
+        self._lease_ns_at = 0            # ... and when it was asked for
+        self._next_lease = 0             # granted, and not yet with a key
+        self._alone_since_ns = -1        # since when nobody leads
+        self._first_look_ns = -1
+        self._resigned_until_ns = 0
+        self._entering: set[int] = set()
+        self._maybe: dict[int, int] = {}             # FO4: member, and the state's revision then
+        self._led_ms = 0                 # when this broker led first, or this process ...
+        self._led_end = 0                # ... and where its log ended then
+        self.trouble = ""                # why this broker takes no part; "": it does
+
+    # -- what follows ------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> int:
+        return self._leads
+
+    def configure(self, rules: Rules) -> None:
+        """From now on; the lease stays as it is."""
+        self._rules = rules
+
+    def words(self) -> Words | None:
+        """None: nothing follows, since etcd has said nothing yet."""
+        view = self._view
+        if view is None:
+            return None
+        in_sync = view.state.in_sync if view.state is not None else frozenset()
+        waited = (in_sync | self._entering | set(self._maybe)) - {self._me.member}
+        leader = view.master
+        if leader is not None and leader.member == self._me.member and not self._leads:
+            leader = None                # of this broker's last run
+        return Words(
+            self._leads, view.state.epoch if view.state is not None else 0,
+            self._deadline_ns if self._leads else 0,
+            tuple(sorted(waited)) if self._leads else (), leader, tuple(sorted(in_sync)))
+
+    # -- what to ask -------------------------------------------------------------------------------
+
+    def next(self, here: Here) -> Ask | None:
+        """The next question; None: nothing is due now."""
+        if self._leads and here.leads and here.leads != self._leads:
+            self._lose()                 # the supervisor knows of another one
+        if not self._fresh:
+            return Look()
+        view = self._view
+        assert view is not None
+        if self._next_lease and here.now_ns - self._granted[self._next_lease] > self._lease_ns // 2:
+            self._next_lease = 0         # too old to begin anything with it
+        wish = self._wish(view, here)
+        if wish is not None:
+            return wish if self._next_lease or not wish.lease else Grant()
+        if not self.trouble and (
+                not self._lease or here.now_ns - self._lease_ns_at > self._lease_ns // RENEWALS):
+            return self._renew(view, here) if self._next_lease else Grant()
+        if here.now_ns - self._looked_ns > self._look_ms(view) * MS:
+            return Look()
+        return None
+
+    def _look_ms(self, view: View) -> int:
+        if self._leads:
+            return LOOK_LEADS_MS
+        return LOOK_ALONE_MS if view.master is None else LOOK_FOLLOWS_MS
+
+    def _wish(self, view: View, here: Here) -> Transact | None:
+        """What this broker wants of etcd beside keeping its lease."""
+        if self.trouble:
+            return None
+        if not self._leads:
+            return self._claim(view, here)
+        if view.master is None:
+            return self._resume(view, here)
+        if here.leads == self._leads:
+            return self._set(view, here)
+        if here.now_ns - self._leads_since_ns > LEAD_WAIT_LEASES * self._lease_ns:
+            return self._resign(view, here)
+        return None
+
+    def _own(self, here: Here, lease: int) -> Put:
+        me = self._me
+        return Put(self._names.member(me.member), encode_member(
+            Member(me.address, me.ha, here.epoch, here.end, me.store)), lease)
+
+    def _master(self, epoch: int, lease: int) -> Put:
+        me = self._me
+        return Put(self._names.master, encode_master(
+            Master(me.member, me.address, me.ha, epoch)), lease)
+
+    def _renew(self, view: View, here: Here) -> Transact:
+        """FO6: a new lease for our keys, by a transaction."""
+        lease = self._next_lease
+        changes = [self._own(here, lease)]
+        compared: list[tuple[str, int]] = []
+        if self._leads and view.master is not None:
+            compared.append((self._names.master, view.master_at.revision))
+            changes.append(self._master(self._leads, lease))
+        return Transact("renew", tuple(compared), tuple(changes), lease)
+
+    # -- who leads ---------------------------------------------------------------------------------
+
+    def _claim(self, view: View, here: Here) -> Transact | None:
+        """FO7, FO8."""
+        stale = view.master is not None and view.master.member == self._me.member
+        if (view.master is not None and not stale) or here.now_ns < self._resigned_until_ns or (
+                here.leads):
+            return None
+        if view.state is None:
+            return self._found(view, here)
+        if view.state.stores.get(self._me.member) != self._me.store:
+            return None
+        if not stale and not self._is_best(view, here) and (
+                here.now_ns - self._alone_since_ns < OTHERS_WAIT_MS * MS):
+            return None
+        epoch = max(view.state.epoch, here.epoch) + 1
+        return self._take(view, here, replace(view.state, epoch=epoch, master=self._me.member))
+
+    def _found(self, view: View, here: Here) -> Transact | None:
+        """FO7: the very first one, when all had the time of a lease to show themselves."""
+        if here.now_ns - self._first_look_ns <= self._lease_ns or not self._is_best(view, here):
+            return None
+        epoch = max([here.epoch, *(one.epoch for one in view.members.values())]) + 1
+        return self._take(view, here, State(epoch, self._me.member,
+                                            {self._me.member: self._me.store}))
+
+    def _is_best(self, view: View, here: Here) -> bool:
+        """Whether no other candidate has more of the log, or as much and a smaller id."""
+        mine = (here.epoch, here.end, -self._me.member)
+        return all(mine > (one.epoch, one.end, -member)
+                   for member, one in view.members.items()
+                   if member != self._me.member and (
+                       view.state is None or view.state.stores.get(member) == one.store))
+
+    def _take(self, view: View, here: Here, state: State) -> Transact:
+        lease = self._next_lease or -1
+        return Transact(
+            "claim", ((self._names.master, view.master_at.revision),
+                      (self._names.state, view.state_at.revision)),
+            (self._master(state.epoch, lease), Put(self._names.state, encode_state(state)),
+             self._own(here, lease)), lease)
+
+    def _resume(self, view: View, here: Here) -> Transact:
+        """FO9: the lease ran out, and nobody else has led since."""
+        assert view.state is not None
+        lease = self._next_lease or -1
+        return Transact(
+            "resume", ((self._names.master, 0), (self._names.state, view.state_at.revision)),
+            (self._master(self._leads, lease), self._own(here, lease)), lease)
+
+    def _resign(self, view: View, here: Here) -> Transact:
+        self._resigned_until_ns = here.now_ns + RESIGNED_LEASES * self._lease_ns
+        return Transact("resign", ((self._names.master, view.master_at.revision),),
+                        (Put(self._names.master, None),))
+
+    def leave(self) -> Ask | None:
+        """What an orderly end asks for, after the last acknowledgement; None: nothing more."""
+        view = self._view
+        if not self._leads:
+            return None
+        if not self._fresh or view is None:
+            return Look()
+        if view.master is None:
+            return None
+        return Transact("leave", ((self._names.master, view.master_at.revision),),
+                        (Put(self._names.master, None),
+                         Put(self._names.member(self._me.member), None)))
+
+    # -- the set -----------------------------------------------------------------------------------
+
+    def _set(self, view: View, here: Here) -> Transact | None:
+        """FO2, FO3: who leaves the set, or else who comes in."""
+        state = view.state
+        assert state is not None
+        if not self._led_ms:
+            self._led_ms, self._led_end = here.now_ms, here.end
+        stores = self._without_late(state, here)
+        if stores != state.stores:
+            return self._write(view, state, stores)
+        came = {member: view.members[member].store
+                for member in self._ready(view, state, here)}
+        if came:
+            return self._write(view, state, {**state.stores, **came})
+        if self._maybe:                                                  # FO4
+            return self._write(view, state, dict(state.stores))
+        return None
+
+    def _write(self, view: View, state: State, stores: dict[int, str]) -> Transact:
+        return Transact(
+            "set", ((self._names.master, view.master_at.revision),
+                    (self._names.state, view.state_at.revision)),
+            (Put(self._names.state, encode_state(replace(state, stores=stores))),),
+            adds=frozenset(stores) - state.in_sync)
+
+    def _without_late(self, state: State, here: Here) -> dict[int, str]:
+        """FO2: those who have not what was there for too long leave, the latest first."""
+        others = [one for one in state.in_sync if one != self._me.member]
+        late = sorted((self._even_ms(one, here), one) for one in others
+                      if self._late_ms(one, here) > self._rules.in_sync_timeout_ms)
+        gone = {one for _, one in late[:max(0, len(others) - self._rules.min_in_sync)]}
+        return {one: store for one, store in state.stores.items() if one not in gone}
+
+    def _even_ms(self, member: int, here: Here) -> int:
+        report = here.reports.get(member)
+        if report is None:
+            return self._led_ms
+        if report.connected and report.acked >= here.end:
+            return here.now_ms
+        return max(report.even_ms, self._led_ms)
+
+    def _late_ms(self, member: int, here: Here) -> int:
+        return here.now_ms - self._even_ms(member, here)
+
+    def _ready(self, view: View, state: State, here: Here) -> Sequence[int]:
+        """FO3: who may come in now; on the way, who is waited for from now on."""
+        ready = []
+        for member, report in here.reports.items():
+            one = view.members.get(member)
+            inside = one is not None and state.stores.get(member) == one.store
+            near = report.connected and one is not None and (
+                report.acked >= here.end
+                or here.now_ms - report.even_ms <= self._rules.in_sync_timeout_ms // 2)
+            if inside or not near or member == self._me.member:
+                self._entering.discard(member)
+            elif member not in self._entering and member not in state.stores:
+                self._entering.add(member)
+            elif here.taken and report.acked >= max(here.replicated, self._led_end):
+                ready.append(member)
+        self._entering &= set(here.reports)
+        return ready
+
+    # -- what came of it ---------------------------------------------------------------------------
+
+    def granted(self, lease: int, asked_ns: int) -> None:
+        """There is a lease; asked_ns: CLOCK_BOOTTIME before it was asked for."""
+        self._granted[lease] = asked_ns
+        self._next_lease = lease
+        for one in [one for one, at in self._granted.items()
+                    if asked_ns - at > LEAD_WAIT_LEASES * self._lease_ns]:
+            del self._granted[one]
+
+    def seen(self, view: View, now_ns: int) -> None:
+        """All keys, as they are after now_ns, which was before they were asked for."""
+        self._fresh = True
+        self._view = view
+        self._looked_ns = now_ns
+        if self._first_look_ns < 0:
+            self._first_look_ns = now_ns
+        if view.master is not None:
+            self._alone_since_ns = -1
+        elif self._alone_since_ns < 0:
+            self._alone_since_ns = now_ns
+        self._know_myself(view)
+        self._know_master(view, now_ns)
+        if view.state is not None:
+            self._maybe = {member: revision for member, revision in self._maybe.items()
+                           if revision == view.state_at.revision}
+            self._entering -= view.state.in_sync
+        if not self._leads:
+            self._maybe.clear()
+            self._entering.clear()
+
+    def _know_myself(self, view: View) -> None:
+        mine = view.members.get(self._me.member)
+        self.trouble = ""
+        if mine is not None and mine.store != self._me.store and (
+                view.leases.get(self._me.member) not in self._granted):
+            self.trouble = (f"another broker at {mine.address} takes part as member "
+                            f"{self._me.member}: expected broker.id to be another one in each")
+
+    def _know_master(self, view: View, now_ns: int) -> None:
+        master, state = view.master, view.state
+        if master is not None and master.member == self._me.member and (
+                view.master_at.lease in self._granted):
+            if not self._leads:
+                self._begin(master.epoch, now_ns)
+            if master.epoch == self._leads:                              # FO6
+                self._hold(view.master_at.lease)
+                return
+        if not self._leads:
+            return
+        mine = self._me.member, self._leads
+        if master is not None and (master.member, master.epoch) != mine:
+            self._lose()
+        if state is None or (state.master, state.epoch) != mine:
+            self._lose()
+
+    def transacted(self, asked: Transact, done: bool) -> None:
+        """It was done, or it was not since a key was changed before."""
+        self._fresh = False
+        if asked.lease == self._next_lease:
+            self._next_lease = 0
+        if not done:
+            return
+        if asked.lease > 0 and asked.what in ("renew", "claim", "resume"):
+            self._lease, self._lease_ns_at = asked.lease, self._granted[asked.lease]
+        if asked.what in ("resign", "leave"):
+            self._lose()
+        elif asked.what in ("claim", "resume") or (
+                asked.what == "renew" and len(asked.changes) > 1):
+            self._hold(asked.lease)
+        self._entering |= asked.adds
+
+    def lost(self, asked: Ask) -> None:
+        """FO4: the answer did not come. What was asked for may be done, now or later."""
+        self._fresh = False
+        if isinstance(asked, Transact):
+            if asked.lease == self._next_lease:
+                self._next_lease = 0
+            revision = dict(asked.compared).get(self._names.state, 0)
+            self._maybe.update(dict.fromkeys(asked.adds, revision))
+
+    def _begin(self, epoch: int, now_ns: int) -> None:
+        self._leads, self._leads_since_ns, self._led_ms = epoch, now_ns, 0
+        self._deadline_ns = 0
+
+    def _hold(self, lease: int) -> None:
+        """FO6: our key has this lease."""
+        if lease != self._lease:
+            self._lease, self._lease_ns_at = lease, self._granted[lease]
+        until = self._granted[lease] + self._lease_ns * (100 - DRIFT_PERCENT) // 100
+        self._deadline_ns = max(self._deadline_ns, until)
+
+    def _lose(self) -> None:
+        self._leads = self._deadline_ns = self._led_ms = 0
+        self._entering.clear()
+        self._maybe.clear()

@@ -1,0 +1,220 @@
+"""
+Questions to etcd by the JSON gateway of its v3 API, which every member of 3.4 and later has.
+
+One question at a time, each with a timeout. An answer that does not come, or is no plain yes or no,
+is one that is lost: whether etcd has done what was asked is not known then, and it may still do it.
+"""
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+ANSWER_BYTES_MAX = 4 << 20
+PIECE_BYTES = 64 << 10
+UNAUTHENTICATED = 401
+
+
+class EtcdError(RuntimeError):
+    """The answer is lost, or says nothing about what became of the question; the text says why."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: its value, the revision of its last change, and its lease, 0: none."""
+
+    name: str
+    value: bytes
+    revision: int
+    lease: int
+
+
+@dataclass(frozen=True)
+class Put:
+    """A change in a transaction; value: None: the key is taken away; lease: 0: it has none."""
+
+    name: str
+    value: bytes | None
+    lease: int = 0
+
+
+class Etcd:
+    """
+    A client of one etcd, at one of several addresses (http://host:port): when one fails, the next.
+
+    timeout_s: of one question; context: for https; account: user and password, None: nobody asks.
+    """
+
+    def __init__(self, addresses: Sequence[str], timeout_s: float,
+                 context: ssl.SSLContext | None = None,
+                 account: tuple[str, str] | None = None) -> None:
+        self._addresses = tuple(addresses)
+        self._timeout_s = timeout_s
+        self._context = context
+        self._account = account
+        self._token = ""
+        self._place = 0
+        self._link: http.client.HTTPConnection | None = None
+
+    @property
+    def address(self) -> str:
+        """That the next question goes to."""
+        return self._addresses[self._place]
+
+    def grant(self, seconds: int) -> int:
+        """A new lease, which runs out so many seconds later, or later still. Raises EtcdError."""
+        return _number(self._ask("/v3/lease/grant", {"TTL": str(seconds)}), "ID", least=1)
+
+    def below(self, prefix: str) -> list[Key]:
+        """All keys that begin so, as they are now for all of etcd. Raises EtcdError."""
+        start = prefix.encode()
+        answer = self._ask("/v3/kv/range", {
+            "key": _text(start), "range_end": _text(start[:-1] + bytes((start[-1] + 1,)))})
+        keys = answer.get("kvs", [])
+        if not isinstance(keys, list):
+            raise EtcdError(f"{self.address}: an answer with kvs {keys!r:.60}")
+        return [self._key(one) for one in keys]
+
+    def transact(self, compared: Sequence[tuple[str, int]], changes: Sequence[Put]) -> bool:
+        """
+        Make all changes, if each key has the revision that stands with it (0: there is none);
+        False: one has not, and nothing is changed. Raises EtcdError.
+        """
+        answer = self._ask("/v3/kv/txn", {
+            "compare": [{"key": _text(name.encode()), "target": "MOD", "result": "EQUAL",
+                         "mod_revision": str(revision)} for name, revision in compared],
+            "success": [_operation(change) for change in changes]})
+        succeeded = answer.get("succeeded", False)
+        if not isinstance(succeeded, bool) or "header" not in answer:
+            raise EtcdError(f"{self.address}: no answer to a transaction: {answer!r:.80}")
+        return succeeded
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    # -- one question ------------------------------------------------------------------------------
+
+    def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        deadline = time.monotonic() + self._timeout_s
+        if self._account is not None and not self._token:
+            user, password = self._account
+            answer = self._post("/v3/auth/authenticate", {"name": user, "password": password},
+                                deadline)
+            token = answer.get("token")
+            if not isinstance(token, str) or not token or not token.isprintable():
+                raise EtcdError(f"{self.address}: no token for user {user}")
+            self._token = token
+        return self._post(path, body, deadline)
+
+    def _post(self, path: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """What fails before the question has left goes on at the next address, once around."""
+        for _ in self._addresses:
+            try:
+                link = self._connected(deadline)
+                break
+            except OSError as error:
+                failure = EtcdError(f"{self.address}: {error or type(error).__name__}")
+                self._next()
+        else:
+            raise failure
+        try:
+            return self._answer(link, path, body, deadline)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failed = EtcdError(f"{self.address}: {error or type(error).__name__}")
+            self._next()
+            raise failed from None
+        except EtcdError:
+            self._next()
+            raise
+
+    def _connected(self, deadline: float) -> http.client.HTTPConnection:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        link = self._link
+        if link is None:
+            place = urlsplit(self.address)
+            if place.scheme == "https":
+                link = http.client.HTTPSConnection(place.hostname or "", place.port,
+                                                   timeout=left_s, context=self._context)
+            else:
+                link = http.client.HTTPConnection(place.hostname or "", place.port, timeout=left_s)
+            link.connect()
+            self._link = link
+        return link
+
+    def _answer(self, link: http.client.HTTPConnection, path: str, body: dict[str, Any],
+                deadline: float) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = self._token
+        _limit(link, deadline)
+        link.request("POST", path, json.dumps(body), headers)
+        response = link.getresponse()
+        text = b""
+        while piece := response.read1(PIECE_BYTES):
+            text += piece
+            if len(text) > ANSWER_BYTES_MAX:
+                raise EtcdError(f"{self.address}: more than {ANSWER_BYTES_MAX} bytes of an answer")
+            _limit(link, deadline)
+        response.close()                 # the link is free for the next question
+        if response.status == UNAUTHENTICATED:
+            self._token = ""
+        if response.status != http.client.OK:
+            raise EtcdError(f"{self.address}: {response.status} "
+                            f"{text[:200].decode(errors='replace')!r}")
+        answer = json.loads(text)
+        if not isinstance(answer, dict):
+            raise EtcdError(f"{self.address}: expected an object, {text[:80]!r}")
+        return answer
+
+    def _next(self) -> None:
+        self.close()
+        self._token = ""
+        self._place = (self._place + 1) % len(self._addresses)
+
+    def _key(self, one: object) -> Key:
+        if not isinstance(one, dict):
+            raise EtcdError(f"{self.address}: a key {one!r:.60}")
+        try:
+            name = base64.b64decode(one["key"], validate=True).decode()
+            value = base64.b64decode(one.get("value", ""), validate=True)
+        except (ValueError, KeyError, TypeError) as error:
+            raise EtcdError(f"{self.address}: a key {one!r:.60}: {error}") from None
+        return Key(name, value, _number(one, "mod_revision", least=1), _number(one, "lease"))
+
+
+def _limit(link: http.client.HTTPConnection, deadline: float) -> None:
+    """The time that is left, for what is next on its socket. Raises TimeoutError."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    if link.sock is not None:
+        link.sock.settimeout(left_s)
+
+
+def _operation(change: Put) -> dict[str, Any]:
+    key = _text(change.name.encode())
+    if change.value is None:
+        return {"request_delete_range": {"key": key}}
+    return {"request_put": {"key": key, "value": _text(change.value), "lease": str(change.lease)}}
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _number(answer: dict[str, Any], name: str, *, least: int = 0) -> int:
+    """Of 64 bits: the gateway writes them as texts, and leaves out 0."""
+    value = answer.get(name, "0")
+    if not isinstance(value, str) or not value.isdecimal() or int(value) < least:
+        raise EtcdError(f"{name} {value!r:.60}: expected a number from {least} on")
+    return int(value)

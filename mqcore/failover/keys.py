@@ -1,0 +1,184 @@
+"""
+What the brokers of one name keep in etcd, below /mqcore/{cluster}/{broker name}/, names
+percent-encoded:
+
+    master      who leads, with its lease: made only where there is none
+    state       the epoch of the last election, and the members that have all that was acknowledged
+    members/ID  a broker that takes part, with its own lease: how far its log goes
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from mqcore.failover.etcd import Key
+
+NUMBER_MAX = (1 << 53) - 1
+TEXT_LENGTH_MAX = 300
+Value = TypeVar("Value")
+
+
+class KeysError(ValueError):
+    """A key holds what no broker has written; the text says which, and what."""
+
+
+@dataclass(frozen=True)
+class Master:
+    """Who leads; ha: its address for the log."""
+
+    member: int
+    address: str
+    ha: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class State:
+    """
+    The last election, and the set since: its ids, with the store that each one had when it came in.
+    """
+
+    epoch: int
+    master: int
+    stores: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def in_sync(self) -> frozenset[int]:
+        return frozenset(self.stores)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One that takes part: the last epoch and the end of its log, and which store it has."""
+
+    address: str
+    ha: str
+    epoch: int
+    end: int
+    store: str
+
+
+@dataclass(frozen=True)
+class At:
+    """Where a value stands: the revision of its last change, and its lease."""
+
+    revision: int
+    lease: int
+
+
+@dataclass(frozen=True)
+class View:
+    """All keys at one moment; None and revision 0: there is none."""
+
+    master: Master | None = None
+    master_at: At = At(0, 0)
+    state: State | None = None
+    state_at: At = At(0, 0)
+    members: dict[int, Member] = field(default_factory=dict)
+    leases: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of the keys of one set."""
+
+    prefix: str
+
+    @classmethod
+    def of(cls, cluster: str, broker: str) -> Names:
+        return cls(f"/mqcore/{quote(cluster, safe='')}/{quote(broker, safe='')}/")
+
+    @property
+    def master(self) -> str:
+        return f"{self.prefix}master"
+
+    @property
+    def state(self) -> str:
+        return f"{self.prefix}state"
+
+    def member(self, member: int) -> str:
+        return f"{self.prefix}members/{member}"
+
+
+def encode_master(master: Master) -> bytes:
+    return json.dumps({"member": master.member, "address": master.address, "ha": master.ha,
+                       "epoch": master.epoch}).encode()
+
+
+def encode_state(state: State) -> bytes:
+    return json.dumps({"epoch": state.epoch, "master": state.master,
+                       "inSync": sorted(state.stores),
+                       "stores": {str(one): state.stores[one] for one in sorted(state.stores)}}
+                      ).encode()
+
+
+def encode_member(member: Member) -> bytes:
+    return json.dumps({"address": member.address, "ha": member.ha, "epoch": member.epoch,
+                       "end": member.end, "store": member.store}).encode()
+
+
+def view_of(names: Names, keys: list[Key]) -> View:
+    """What the keys of a set say. Raises KeysError."""
+    master, master_at, state, state_at = None, At(0, 0), None, At(0, 0)
+    members, leases = {}, {}
+    for key in keys:
+        at = At(key.revision, key.lease)
+        if key.name == names.master:
+            master, master_at = _decoded(key, _master), at
+        elif key.name == names.state:
+            state, state_at = _decoded(key, _state), at
+        elif key.name.startswith(names.member(0)[:-1]):
+            member = key.name.rpartition("/")[2]
+            if not member.isdecimal() or not 0 < int(member) <= NUMBER_MAX:
+                raise KeysError(f"{key.name}: expected a member's id")
+            members[int(member)] = _decoded(key, _member)
+            leases[int(member)] = key.lease
+    return View(master, master_at, state, state_at, members, leases)
+
+
+def _decoded(key: Key, made: Callable[[dict[str, Any]], Value]) -> Value:
+    try:
+        value = json.loads(key.value)
+        if not isinstance(value, dict):
+            raise KeysError("expected an object")
+        return made(value)
+    except (ValueError, RecursionError) as error:
+        raise KeysError(f"{key.name}: {error}: {key.value[:80]!r}") from None
+
+
+def _master(value: dict[str, Any]) -> Master:
+    return Master(_whole(value, "member", 1), _said(value, "address"), _said(value, "ha"),
+                  _whole(value, "epoch", 1))
+
+
+def _state(value: dict[str, Any]) -> State:
+    stores, ids = value.get("stores"), value.get("inSync")
+    if not isinstance(stores, dict) or not isinstance(ids, list):
+        raise KeysError("expected inSync and stores")
+    found = {_whole({"id": one}, "id", 1): _said(stores, str(one)) for one in ids}
+    if len(found) != len(stores) or not found:
+        raise KeysError("expected a store for each one of inSync")
+    return State(_whole(value, "epoch", 1), _whole(value, "master", 1), found)
+
+
+def _member(value: dict[str, Any]) -> Member:
+    return Member(_said(value, "address"), _said(value, "ha"), _whole(value, "epoch", 0),
+                  _whole(value, "end", 0), _said(value, "store"))
+
+
+def _whole(value: dict[str, Any], name: str, least: int) -> int:
+    found = value.get(name)
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= NUMBER_MAX:
+        raise KeysError(f"{name} {found!r:.40}: expected a whole number from {least} on")
+    return found
+
+
+def _said(value: dict[str, Any], name: str) -> str:
+    found = value.get(name)
+    if not isinstance(found, str) or not 0 < len(found) <= TEXT_LENGTH_MAX or (
+            not found.isprintable()):
+        raise KeysError(f"{name} {found!r:.40}: expected 1 to {TEXT_LENGTH_MAX} characters")
+    return found

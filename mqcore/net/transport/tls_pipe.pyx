@@ -1,0 +1,175 @@
+"""What OpenSSL calls to reach a socket, and what it is called for in a handshake."""
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free
+
+from mqcore.atomics cimport load_i64_acquire
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t sys_read "read"(int fd, void* data, size_t size)
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
+    int MSG_NOSIGNAL
+    int MSG_DONTWAIT
+
+cdef enum:                             # of OpenSSL
+    SSL_ERROR_WANT_READ = 2
+    SSL_ERROR_WANT_WRITE = 3
+    BIO_FLAGS_READ = 0x01
+    BIO_FLAGS_WRITE = 0x02
+    BIO_FLAGS_SHOULD_RETRY = 0x08
+    BIO_FLAGS_ALL = 0x0F
+    BIO_CTRL_EOF = 2
+    BIO_CTRL_FLUSH = 11
+    BIO_KIND = 0x0400 | 0x80           # a source and sink, with a number of its own
+    CTRL_MSG_CALLBACK_ARG = 16
+    RECORD_HEAD = 256                  # what a message is that is told of: the head of a record,
+    RECORD_MESSAGE = 22                # or one to TLS
+    # of work, about a nanosecond each
+    READ_WORK = 1_000                  # of the socket
+    RECORD_WORK = 500
+    MESSAGE_WORK = 5_000               # of one to TLS: new keys
+
+cdef const TlsLibrary* ssl = NULL
+cdef void* socket_method = NULL
+
+
+# -- what OpenSSL calls ------------------------------------------------------------------------------
+
+cdef int bio_read(void* bio, void* into, int room) noexcept nogil:
+    cdef TlsPipe* pipe = <TlsPipe*>ssl.BIO_get_data(bio)
+    cdef ssize_t got
+    ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
+    if pipe.drained or pipe.work >= pipe.work_max:
+        ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        return -1
+    if pipe.empty_bytes > EMPTY_BYTES_MAX:
+        return -1
+    pipe.work += READ_WORK
+    got = sys_read(pipe.fd, into, room)
+    if got > 0:
+        pipe.drained = got < room
+        pipe.empty_bytes += got
+        return <int>got
+    if got < 0 and (errno == EAGAIN or errno == EINTR):
+        pipe.drained = True
+        ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        return -1
+    pipe.ended = True
+    return <int>got
+
+
+cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
+    cdef TlsPipe* pipe = <TlsPipe*>ssl.BIO_get_data(bio)
+    cdef ssize_t sent
+    ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
+    while True:
+        sent = c_send(pipe.fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT)
+        if sent >= 0:
+            return <int>sent
+        if errno == EAGAIN:
+            ssl.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY)
+            return -1
+        if errno == EINTR:
+            continue
+        if load_i64_acquire(&pipe.state) != PIPE_HERE:
+            return length              # in a step: it is gone, and what it sent before is read (N8)
+        pipe.ended = True
+        return -1
+
+
+cdef void count_message(int is_ours, int version, int kind, const void* data, size_t length,
+                        void* connection, void* pipe) noexcept nogil:
+    """TL8."""
+    if not is_ours:
+        (<TlsPipe*>pipe).work += (RECORD_WORK if kind == RECORD_HEAD
+                                  else MESSAGE_WORK if kind == RECORD_MESSAGE else 0)
+
+
+cdef long bio_ctrl(void* bio, int what, long number, void* pointer) noexcept nogil:
+    if what == BIO_CTRL_FLUSH:
+        return 1
+    if what == BIO_CTRL_EOF:
+        return (<TlsPipe*>ssl.BIO_get_data(bio)).ended
+    return 0
+
+
+cdef void pipe_use(const TlsLibrary* library) noexcept nogil:
+    global ssl, socket_method
+    ssl = library
+    if socket_method == NULL:
+        socket_method = library.BIO_meth_new(BIO_KIND, "connection")
+        library.BIO_meth_set_read(socket_method, <void*>bio_read)
+        library.BIO_meth_set_write(socket_method, <void*>bio_write)
+        library.BIO_meth_set_ctrl(socket_method, <void*>bio_ctrl)
+
+
+# -- a pipe's way ------------------------------------------------------------------------------------
+
+cdef TlsPipe* pipe_open(void* context, int fd, uint64_t id) noexcept nogil:
+    cdef TlsPipe* pipe = <TlsPipe*>calloc(1, sizeof(TlsPipe))
+    if pipe == NULL:
+        return NULL
+    ssl.SSL_CTX_up_ref(context)
+    pipe.context = context
+    pipe.fd = fd
+    pipe.id = id
+    return pipe
+
+
+cdef void let_context_go(TlsPipe* pipe) noexcept nogil:
+    if pipe.context != NULL:
+        ssl.SSL_CTX_free(pipe.context)
+        pipe.context = NULL
+
+
+cdef bint make(TlsPipe* pipe) noexcept nogil:
+    """What OpenSSL has for a connection; False: no memory."""
+    cdef void* bio
+    pipe.ssl = ssl.SSL_new(pipe.context)
+    let_context_go(pipe)
+    bio = ssl.BIO_new(socket_method) if pipe.ssl != NULL else NULL
+    if bio == NULL:
+        return False
+    ssl.BIO_set_data(bio, pipe)
+    ssl.BIO_set_init(bio, 1)
+    ssl.SSL_set_bio(pipe.ssl, bio, bio)
+    ssl.SSL_set_accept_state(pipe.ssl)
+    ssl.SSL_set_msg_callback(pipe.ssl, <void*>count_message)
+    ssl.SSL_ctrl(pipe.ssl, CTRL_MSG_CALLBACK_ARG, 0, pipe)
+    return True
+
+
+cdef void pipe_step(TlsPipe* pipe) noexcept nogil:
+    cdef int result
+    pipe.drained = False
+    pipe.work = 0
+    pipe.work_max = SHAKE_STEP_WORK
+    ssl.ERR_clear_error()
+    if pipe.ssl == NULL and not make(pipe):
+        pipe.error = PIPE_NO_MEMORY
+    else:
+        result = ssl.SSL_do_handshake(pipe.ssl)
+        if result == 1:
+            pipe.error = PIPE_DONE
+            return
+        pipe.error = ssl.SSL_get_error(pipe.ssl, result)
+        if pipe.error == SSL_ERROR_WANT_READ or pipe.error == SSL_ERROR_WANT_WRITE:
+            return
+        pipe.code = ssl.ERR_peek_error()
+        pipe.verified = ssl.SSL_get_verify_result(pipe.ssl)
+    ssl.ERR_clear_error()
+    ssl.SSL_free(pipe.ssl)             # nothing more is said to it
+    pipe.ssl = NULL
+
+
+cdef void pipe_let_go(TlsPipe* pipe) noexcept nogil:
+    let_context_go(pipe)
+    ssl.SSL_free(pipe.ssl)
+    pipe.ssl = NULL
+
+
+cdef void pipe_close(TlsPipe* pipe) noexcept nogil:
+    pipe_let_go(pipe)
+    free(pipe)

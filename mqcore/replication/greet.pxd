@@ -1,0 +1,25 @@
+# What a master of ours says to a slave of ours before it sends the log: greeting.py has its layout.
+from libc.stdint cimport int64_t, uint8_t
+
+from mqcore.store.log.view cimport LogView
+
+cpdef enum:                           # what both ends know of the stream (ha.md 2)
+    ANNOUNCE = -1                     # a report that stock masters take for none, the place of a greeting
+    FRAME_HEAD_SIZE = 12
+    REPORT_SIZE = 8
+    GREETING_FIXED_SIZE = 28
+    GREETING_CHECKED_BYTES_MAX = 16 << 10
+    GREETING_WORDS_MAX = 1 << 20
+
+cdef struct Greet:
+    uint8_t* bytes                    # NULL: there is nothing to be said
+    int64_t size
+    int64_t sent
+
+# The frame for a slave whose log ends at `report`, while ours is [first, end); False: no memory, or the
+# log cannot be read.
+cdef bint greet_make(Greet* g, const uint8_t* words, int64_t words_size, LogView* log, int64_t first,
+                     int64_t end, int64_t report) noexcept nogil
+# Sends on: 1 it is all sent, 0 the socket has no room, -1 the link is broken.
+cdef int greet_send(Greet* g, int fd) noexcept nogil
+cdef void greet_drop(Greet* g) noexcept nogil

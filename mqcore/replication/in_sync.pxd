@@ -1,0 +1,11 @@
+# How far slaves have the log: the gate of acknowledgements, and the reports by which a set is kept.
+from libc.stdint cimport int64_t
+
+from mqcore.replication.links cimport Link, Master
+
+# Of a member of an elected set; NULL: none that has reported.
+cdef Link* link_of(Master* m, int64_t member) noexcept nogil
+# Moves the gate by the links' reports (HM3, HM9), and rings who waits for it.
+cdef void in_sync_judge(Master* m) noexcept nogil
+# Says what failover goes by (FO2, FO3).
+cdef void in_sync_report(Master* m, int64_t published, int64_t now_ms) noexcept nogil

@@ -1,0 +1,85 @@
+# The links of a followed log's master, and what it knows besides (master.pxd has the rules).
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
+from mqcore.net.serving.cold cimport ColdReader
+from mqcore.replication.greet cimport FRAME_HEAD_SIZE, REPORT_SIZE, Greet
+from mqcore.replication.sockets cimport MQ_PEER_SIZE
+from mqcore.shm.segment cimport Shm
+from mqcore.store.log.view cimport LogView
+
+cdef enum:
+    BELL_KEY = 1 << 20                # of epoll; a link's is its place
+    LISTENER_KEY = 1 << 16            # + its number
+    LINKS_MAX = 32
+    ADDRESS_LINKS_MAX = 16
+    ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
+    ACCEPTS_A_TURN = 8
+    OUR_BATCH_BYTES = 1 << 20
+    TURN_BYTES = 1 << 20              # to one link, then it is the next one's turn
+    NOTES_MAX = 64
+    LISTENERS_MAX = 4
+
+cdef struct Link:
+    int fd                            # -1: a free place
+    char peer[MQ_PEER_SIZE]           # host:port
+    int host_length
+    int64_t opened_ms
+    int64_t heard_ms                  # its last report, or since it is there
+    int64_t sent_ms                   # the last byte that it took
+    bint ours
+    int64_t member                    # HM9; 0: it is none
+    Greet greet                       # HM8: what is to be said before the log
+    bint greeted
+    bint reported                     # it is a slave now
+    bint readable                     # there may be more to be read
+    bint blocked                      # its socket has no room
+    uint8_t report[REPORT_SIZE]
+    int report_got
+    int64_t acked                     # its last report
+    int64_t position                  # of the next byte that it is sent
+    uint8_t head[FRAME_HEAD_SIZE]
+    int head_sent                     # FRAME_HEAD_SIZE: between two frames, or in the body of one
+    int64_t left                      # bytes of this frame's body
+    int file                          # of the segment of `position`, -1: none
+    int64_t file_base
+    int64_t job                       # of the reading thread that it waits for, 0: none
+    int64_t warm_to                   # below it the bytes are in memory
+    int64_t goal                      # our end at goal_ms; when it has that, ...
+    int64_t goal_ms
+    int64_t even_ms                   # ... it had all there was at this time
+
+cdef struct Note:
+    int kind
+    char peer[MQ_PEER_SIZE]
+    int64_t value
+
+cdef struct Master:
+    Shm* shm
+    WorkerSlot* slot
+    LogView log                       # to see what is in memory
+    ColdReader* reader
+    int epoll
+    int listeners[LISTENERS_MAX]
+    int listener_count
+    bint listening                    # HM7: not while the second's accepts are used up
+    int64_t second
+    int accepted                      # in this second
+    const uint8_t* greeting           # the words of HM8, NULL: none are said
+    int64_t greeting_size
+    bint gated                        # the writer waits for what slaves have ...
+    bint shows                        # ... or the dispatcher (dispatch.pxd, D5)
+    int min_in_sync
+    bint elected                      # HM9
+    int32_t members_taken             # sequence of what `members` has; 0: nothing yet
+    int members_count
+    int64_t members[LEADERSHIP_MEMBERS_MAX]
+    int64_t batch_bytes
+    int64_t heartbeat_ms
+    int64_t housekeeping_ms
+    Link links[LINKS_MAX]
+    int64_t sent_bytes
+    int64_t refused
+    Note notes[NOTES_MAX]
+    int notes_count
+    int64_t notes_lost

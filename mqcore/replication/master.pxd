@@ -1,0 +1,48 @@
+# The end of a followed log that sends it: what slaves of stock brokers and of ours hear (ha.md 2).
+#
+#   HM1  Only published bytes are sent: nobody has what the writer may take back (A4). So in sync mode a
+#        slave gets what is on our disk, unless sync_show_unflushed; else what is in the file.
+#   HM2  A report is believed up to what its link was sent, a link's first one up to our end. One beyond
+#        that, or a number that is no position, closes the link and moves nothing.
+#   HM3  `replicated` is the min_in_sync-th largest of the links' reports, and never goes back; others are
+#        present when so many links have reported.
+#   HM4  A frame lies in one segment and has at most batch_bytes. A link that has begun with ANNOUNCE is one
+#        of ours: its frames are longer, and report 0 means our first byte. To others it means the start
+#        of our last segment, as in stock.
+#   HM5  A link holds the segment that it is sent: what is deleted meanwhile is sent to its end. Where the
+#        next one is gone too, the link ends.
+#   HM6  What may be on the disk alone is brought into memory by a thread before it is sent: the loop, and
+#        so the reports of the other links, wait for no disk.
+#   HM7  There are LINKS_MAX links, and ADDRESS_LINKS_MAX of one address; each has the memory of its struct
+#        and of its socket, whether it reads or not. When all are taken, the one of them that has waited
+#        longest without a report makes room. ACCEPTS_A_SECOND are taken in a second, ACCEPTS_A_TURN before
+#        those that came are heard: who is gone already holds no place.
+#   HM8  One of ours is told whose log it is, with the bytes below its end (greet.pxd), when it has said where
+#        that is; it is sent the log from where it then says again.
+#   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
+#        others are present when all of them have a link, at least min_in_sync. A link is a member's when it
+#        has begun with ANNOUNCE less that member's id; a later link of the same member closes the first.
+from libc.stdint cimport int64_t
+
+from mqcore.replication.links cimport Master
+
+cpdef enum MasterNote:
+    NOTE_SLAVE = 1                    # one has reported: from here on it is sent the log
+    NOTE_LEFT = 2                     # it has closed, or its network did
+    NOTE_NONSENSE = 3                 # its report is no position; the report
+    NOTE_BEYOND = 4                   # its report is one that we have not, or it was not sent; the report
+    NOTE_BEFORE = 5                   # it asks for what we have no longer; the report
+    NOTE_DELETED = 6                  # what is next for it is deleted; the position
+    NOTE_SILENT = 7                   # it has said nothing for housekeeping_interval_ms
+    NOTE_NO_PLACE = 8                 # too many links
+    NOTE_UNREADABLE = 9               # the log cannot be read; errno
+
+# All that can be done now; bytes sent. more: it goes on without an event.
+cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil
+# Whether a link could be sent more, or waits no longer for the reading thread.
+cdef bint master_has_work(Master* m) noexcept nogil
+# Until a heartbeat, a silence or a new second; at most `most`.
+cdef int64_t master_wait_ms(Master* m, int64_t now_ms, int64_t most) noexcept nogil
+cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil
+# Whether every slave has all of the log.
+cdef bint master_is_even(Master* m) noexcept nogil

@@ -1,0 +1,505 @@
+"""Sends the log to slaves (master.pxd has the rules)."""
+from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp, memcpy, memset
+
+from mqcore.atomics cimport load_i64_acquire
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.endian cimport load_i64, store_i32, store_i64
+from mqcore.epoll cimport (
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_MOD,
+    EPOLLET,
+    EPOLLIN,
+    EPOLLOUT,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+)
+from mqcore.layout cimport (
+    FIGURE_REFUSED_SLAVES,
+    FIGURE_SENT_LOG_BYTES,
+    FIGURE_SLAVE_LAG_BYTES,
+    FIGURE_SLAVE_LAG_MS,
+    FIGURE_SLAVES,
+)
+from mqcore.net.serving.cold cimport (
+    COLD_BEHIND_BYTES,
+    COLD_READ_BYTES,
+    cold_ask,
+    cold_finished,
+    cold_resident,
+)
+from mqcore.replication.greet cimport (
+    ANNOUNCE,
+    FRAME_HEAD_SIZE,
+    REPORT_SIZE,
+    greet_drop,
+    greet_make,
+    greet_send,
+)
+from mqcore.replication.in_sync cimport in_sync_judge, in_sync_report, link_of
+from mqcore.replication.links cimport (
+    ACCEPTS_A_SECOND,
+    ACCEPTS_A_TURN,
+    ADDRESS_LINKS_MAX,
+    BELL_KEY,
+    LINKS_MAX,
+    LISTENER_KEY,
+    NOTES_MAX,
+    OUR_BATCH_BYTES,
+    TURN_BYTES,
+    Link,
+    Master,
+)
+from mqcore.replication.sockets cimport (
+    link_accept,
+    link_read,
+    link_send_file,
+    link_write,
+)
+from mqcore.store.io cimport store_io
+from mqcore.store.log.log_folders cimport log_open
+from mqcore.store.log.view cimport log_next_use, log_segment
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_CLOEXEC
+
+cdef enum:
+    EVENTS_MAX = 64
+    READ_BYTES = 4096                 # of reports at once ...
+    READS_A_TURN = 16
+    SMALL_FRAME_BYTES = 4096          # from here on sendfile costs less than a copy
+
+
+# -- what there is to say --------------------------------------------------------------------------
+
+
+cdef void note(Master* m, const Link* l, int kind, int64_t value) noexcept nogil:
+    if m.notes_count == NOTES_MAX:
+        m.notes_lost += 1
+        return
+    m.notes[m.notes_count].kind = kind
+    m.notes[m.notes_count].value = value
+    memcpy(m.notes[m.notes_count].peer, l.peer, sizeof(l.peer))
+    m.notes_count += 1
+
+
+cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil:
+    """kind: why, as a MasterNote."""
+    if kind not in (NOTE_LEFT, NOTE_SILENT):
+        m.refused += 1
+    if l.reported or kind != NOTE_LEFT:
+        note(m, l, kind, value)
+    greet_drop(&l.greet)
+    close(l.fd)
+    if l.file >= 0:
+        close(l.file)
+    l.fd = l.file = -1
+    l.reported = False
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+cdef void follow_time(Link* l, int64_t published, int64_t now_ms) noexcept nogil:
+    if l.acked >= l.goal:
+        l.even_ms = l.goal_ms
+        l.goal = published
+        l.goal_ms = now_ms
+    if l.acked >= published:
+        l.even_ms = now_ms
+
+
+cdef bint begin(Master* m, Link* l, int64_t asked, int64_t published, int64_t now_ms) noexcept nogil:
+    """The first report; False: the link is closed."""
+    cdef int64_t first = load_i64_acquire(&m.shm.log.first)
+    l.position = asked
+    if asked == 0:
+        l.position = first if l.ours else published - published % m.log.segment_size
+    elif asked > published:
+        link_close(m, l, NOTE_BEYOND, asked)
+        return False
+    elif asked < first:
+        link_close(m, l, NOTE_BEFORE, asked)
+        return False
+    if l.member and link_of(m, l.member) != NULL:
+        link_close(m, link_of(m, l.member), NOTE_LEFT, 0)
+    l.reported = True
+    l.acked = asked
+    l.even_ms = l.goal_ms = now_ms
+    l.goal = published
+    note(m, l, NOTE_SLAVE, l.position)
+    return True
+
+
+cdef bint greet(Master* m, Link* l, int64_t report, int64_t published) noexcept nogil:
+    """Say whose log it is (HM8); False: the link is closed."""
+    l.greeted = True
+    if greet_make(&l.greet, m.greeting, m.greeting_size, &m.log,
+                  load_i64_acquire(&m.shm.log.first), published, report):
+        return True
+    link_close(m, l, NOTE_UNREADABLE, m.log.failure)
+    return False
+
+
+cdef void push_greeting(Master* m, Link* l) noexcept nogil:
+    cdef int sent = greet_send(&l.greet, l.fd)
+    if sent == 0:
+        l.blocked = True
+    elif sent < 0:
+        link_close(m, l, NOTE_LEFT, 0)
+
+
+cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcept nogil:
+    """One number; False: the link is closed (HM2)."""
+    cdef int64_t published = load_i64_acquire(&m.shm.log.published)
+    if not l.reported and not l.ours and (value == ANNOUNCE or (m.elected and value < ANNOUNCE)):
+        l.ours = True
+        l.member = ANNOUNCE - value
+        return True
+    if value < 0:
+        link_close(m, l, NOTE_NONSENSE, value)
+        return False
+    l.heard_ms = now_ms
+    if l.ours and not l.greeted and m.greeting != NULL:
+        return greet(m, l, value, published)
+    if not l.reported:
+        if not begin(m, l, value, published, now_ms):
+            return False
+    elif value > l.position:
+        link_close(m, l, NOTE_BEYOND, value)
+        return False
+    l.acked = value
+    follow_time(l, published, now_ms)
+    return True
+
+
+cdef void link_take(Master* m, Link* l, int64_t now_ms) noexcept nogil:
+    """What it says, within limits."""
+    cdef uint8_t bytes[READ_BYTES]
+    cdef int64_t got, at
+    cdef int part, reads
+    for reads in range(READS_A_TURN):
+        got = link_read(l.fd, bytes, READ_BYTES)
+        if got == -1:
+            l.readable = False
+            return
+        if got <= 0:
+            link_close(m, l, NOTE_LEFT, 0)
+            return
+        at = 0
+        while at < got:
+            part = <int>min(<int64_t>(REPORT_SIZE - l.report_got), got - at)
+            memcpy(l.report + l.report_got, bytes + at, part)
+            l.report_got += part
+            at += part
+            if l.report_got == REPORT_SIZE:
+                l.report_got = 0
+                if not take_report(m, l, load_i64(l.report), now_ms):
+                    return
+
+
+# -- frames ----------------------------------------------------------------------------------------
+
+
+cdef bint is_warm(Master* m, Link* l, int64_t size, int64_t published, int64_t now_ms) noexcept nogil:
+    """Whether `size` bytes from its position on can be sent without the disk (HM6)."""
+    cdef const uint8_t* at
+    if l.job:
+        if cold_finished(m.reader) < l.job:
+            return False
+        l.job = 0
+    if l.position + size <= l.warm_to or published - l.position < COLD_BEHIND_BYTES:
+        return True
+    log_next_use(&m.log)
+    at = log_segment(&m.log, l.position)
+    if at == NULL or cold_resident(m.reader, at, l.position, size, m.log.segment_size, now_ms):
+        return True
+    size = min(max(size, <int64_t>COLD_READ_BYTES),
+               l.file_base + m.log.segment_size - l.position)
+    l.job = cold_ask(m.reader, m.log.folders, l.file_base, l.position - l.file_base, size)
+    if l.job == 0:
+        return True
+    l.warm_to = l.position + size
+    return False
+
+
+cdef bint open_file(Master* m, Link* l) noexcept nogil:
+    """The segment of its position; False: the link is closed (HM5)."""
+    cdef int64_t base = l.position // m.log.segment_size * m.log.segment_size
+    if l.file >= 0 and l.file_base == base:
+        return True
+    if l.file >= 0:
+        close(l.file)
+    l.file = log_open(m.log.folders, base, O_RDONLY | O_CLOEXEC)
+    l.file_base = base
+    if l.file >= 0:
+        return True
+    if base < load_i64_acquire(&m.shm.log.first):
+        link_close(m, l, NOTE_DELETED, l.position)
+    else:
+        link_close(m, l, NOTE_UNREADABLE, errno)
+    return False
+
+
+cdef bint begin_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
+    """The next frame that there is to be sent; False: none now."""
+    cdef int64_t size = 0
+    if l.position < published:
+        if not open_file(m, l):
+            return False
+        size = min(published, l.file_base + m.log.segment_size) - l.position
+        size = min(size, max(m.batch_bytes, <int64_t>OUR_BATCH_BYTES) if l.ours else m.batch_bytes)
+        if not is_warm(m, l, size, published, now_ms):
+            return False
+    elif now_ms - l.sent_ms < m.heartbeat_ms:
+        return False
+    store_i64(l.head, l.position)
+    store_i32(l.head + 8, <int32_t>size)
+    l.head_sent = 0
+    l.left = size
+    return True
+
+
+cdef int64_t send_small(Link* l) noexcept nogil:
+    """A frame that has not begun, with one call: as link_write; 0: it is not to be read."""
+    cdef uint8_t[FRAME_HEAD_SIZE + SMALL_FRAME_BYTES] bytes
+    cdef int64_t put
+    if store_io().read_at(l.file, bytes + FRAME_HEAD_SIZE, l.left, l.position - l.file_base) != l.left:
+        return 0
+    memcpy(bytes, l.head, FRAME_HEAD_SIZE)
+    put = link_write(l.fd, bytes, FRAME_HEAD_SIZE + l.left, False)
+    if put > 0:
+        l.head_sent = <int>min(put, <int64_t>FRAME_HEAD_SIZE)
+        l.position += put - l.head_sent
+        l.left -= put - l.head_sent
+    return put
+
+
+cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
+    """Bytes that it took in this turn."""
+    cdef int64_t done = 0, put, before
+    while done < TURN_BYTES:
+        if l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and not begin_frame(
+                m, l, published, now_ms):
+            return done
+        before = l.position
+        put = send_small(l) if l.head_sent == 0 and 0 < l.left <= SMALL_FRAME_BYTES else 0
+        if put == 0 and l.head_sent < FRAME_HEAD_SIZE:
+            put = link_write(l.fd, l.head + l.head_sent, FRAME_HEAD_SIZE - l.head_sent, l.left > 0)
+            if put > 0:
+                l.head_sent += <int>put
+        elif put == 0:
+            put = link_send_file(l.fd, l.file, l.position - l.file_base, l.left)
+            if put == 0:
+                link_close(m, l, NOTE_UNREADABLE, 0)
+                return done
+            if put > 0:
+                l.position += put
+                l.left -= put
+        m.sent_bytes += l.position - before
+        if put == -1:
+            l.blocked = True
+            return done
+        if put < 0:
+            link_close(m, l, NOTE_LEFT, 0)
+            return done
+        done += put
+        l.sent_ms = now_ms
+    return done
+
+
+# -- who comes (HM7) -------------------------------------------------------------------------------
+
+
+cdef Link* place_for(Master* m, const Link* newcomer) noexcept nogil:
+    """NULL: there is none."""
+    cdef Link* l
+    cdef Link* oldest = NULL
+    cdef Link* oldest_same = NULL
+    cdef Link* unused = NULL
+    cdef bint is_same
+    cdef int i, same = 0
+    for i in range(LINKS_MAX):
+        l = &m.links[i]
+        if l.fd < 0:
+            unused = l if unused == NULL else unused
+            continue
+        is_same = l.host_length == newcomer.host_length and memcmp(
+            l.peer, newcomer.peer, l.host_length) == 0
+        same += is_same
+        if l.reported:
+            continue
+        if oldest == NULL or l.opened_ms < oldest.opened_ms:
+            oldest = l
+        if is_same and (oldest_same == NULL or l.opened_ms < oldest_same.opened_ms):
+            oldest_same = l
+    if same >= ADDRESS_LINKS_MAX:
+        unused = NULL
+        oldest = oldest_same
+    if unused == NULL and oldest != NULL:
+        link_close(m, oldest, NOTE_NO_PLACE, 0)
+        return oldest
+    return unused
+
+
+cdef void listen_again(Master* m, bint listening) noexcept nogil:
+    cdef epoll_event event
+    cdef int i
+    if m.listening == listening:
+        return
+    m.listening = listening
+    for i in range(m.listener_count):
+        event.events = EPOLLIN if listening else 0
+        event.data.u64 = LISTENER_KEY + i
+        epoll_ctl(m.epoll, EPOLL_CTL_MOD, m.listeners[i], &event)
+
+
+cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
+    cdef Link come
+    cdef Link* l
+    cdef epoll_event event
+    cdef int turn
+    for turn in range(ACCEPTS_A_TURN):
+        if m.accepted >= ACCEPTS_A_SECOND:
+            break
+        memset(&come, 0, sizeof(Link))
+        come.fd = link_accept(listener, come.peer, &come.host_length)
+        if come.fd < 0 and errno in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+            m.accepted = ACCEPTS_A_SECOND          # the machine has none: later
+            break
+        if come.fd < 0:
+            return
+        m.accepted += 1
+        come.file = -1
+        come.head_sent = FRAME_HEAD_SIZE
+        come.opened_ms = come.heard_ms = come.sent_ms = now_ms
+        l = place_for(m, &come)
+        if l == NULL:
+            link_close(m, &come, NOTE_NO_PLACE, 0)
+            continue
+        l[0] = come
+        event.events = EPOLLIN | EPOLLOUT | EPOLLET
+        event.data.u64 = <int64_t>(l - m.links)
+        if epoll_ctl(m.epoll, EPOLL_CTL_ADD, l.fd, &event) != 0:
+            link_close(m, l, NOTE_NO_PLACE, errno)
+    if m.accepted >= ACCEPTS_A_SECOND:
+        listen_again(m, False)
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+cdef void report(Master* m, int64_t published, int64_t now_ms) noexcept nogil:
+    cdef int64_t slaves = 0, behind = 0, late = 0
+    cdef Link* l
+    cdef int i
+    for i in range(LINKS_MAX):
+        l = &m.links[i]
+        if not l.reported:
+            continue
+        slaves += 1
+        behind = max(behind, published - l.acked)
+        if l.acked < published:
+            late = max(late, now_ms - l.even_ms)
+    m.slot.figures[FIGURE_SLAVES] = slaves
+    m.slot.figures[FIGURE_SLAVE_LAG_BYTES] = behind
+    m.slot.figures[FIGURE_SLAVE_LAG_MS] = late
+    m.slot.figures[FIGURE_SENT_LOG_BYTES] = m.sent_bytes
+    m.slot.figures[FIGURE_REFUSED_SLAVES] = m.refused
+    m.slot.beat_ms = wall_ms()
+
+
+cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
+    cdef int64_t published = load_i64_acquire(&m.shm.log.published), done = 0, put
+    cdef Link* l
+    cdef int i
+    more[0] = False
+    if now_ms // 1000 != m.second:
+        m.second = now_ms // 1000
+        m.accepted = 0
+        listen_again(m, True)
+    for i in range(LINKS_MAX):
+        l = &m.links[i]
+        if l.fd < 0:
+            continue
+        if l.readable:
+            link_take(m, l, now_ms)
+        if l.fd >= 0 and l.greet.bytes != NULL and not l.blocked:
+            push_greeting(m, l)
+        if l.fd >= 0 and l.reported and not l.blocked and l.greet.bytes == NULL:
+            put = link_send(m, l, published, now_ms)
+            done += put
+            more[0] = more[0] or (l.fd >= 0 and put >= TURN_BYTES)
+        if l.fd >= 0 and now_ms - l.heard_ms > m.housekeeping_ms:
+            link_close(m, l, NOTE_SILENT, 0)
+        more[0] = more[0] or (l.fd >= 0 and l.readable)
+    in_sync_judge(m)
+    report(m, published, now_ms)
+    if m.elected:
+        in_sync_report(m, published, now_ms)
+    return done
+
+
+cdef int64_t master_wait_ms(Master* m, int64_t now_ms, int64_t most) noexcept nogil:
+    cdef Link* l
+    cdef int i
+    if not m.listening:
+        most = min(most, 1000 - now_ms % 1000)
+    for i in range(LINKS_MAX):
+        l = &m.links[i]
+        if l.fd < 0:
+            continue
+        if l.reported and not l.blocked:
+            most = min(most, l.sent_ms + m.heartbeat_ms - now_ms)
+        most = min(most, l.heard_ms + m.housekeeping_ms + 1 - now_ms)
+    return max(most, <int64_t>0)
+
+
+cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil:
+    cdef epoll_event events[EVENTS_MAX]
+    cdef int64_t key
+    cdef Link* l
+    cdef int i, count = epoll_wait(m.epoll, events, EVENTS_MAX, <int>timeout_ms)
+    for i in range(count):
+        key = events[i].data.u64
+        if key == BELL_KEY:
+            continue
+        if key >= LISTENER_KEY:
+            take_in(m, m.listeners[key - LISTENER_KEY], steady_ms())
+            continue
+        l = &m.links[key]
+        l.readable = l.fd >= 0
+        if events[i].events & EPOLLOUT:
+            l.blocked = False
+
+
+cdef bint master_is_even(Master* m) noexcept nogil:
+    cdef int i
+    for i in range(LINKS_MAX):
+        if m.links[i].reported and m.links[i].acked < load_i64_acquire(&m.shm.log.published):
+            return False
+    return True
+
+
+cdef bint master_has_work(Master* m) noexcept nogil:
+    cdef int64_t published = load_i64_acquire(&m.shm.log.published)
+    cdef int64_t finished = 0
+    cdef Link* l
+    cdef int i
+    for i in range(LINKS_MAX):
+        l = &m.links[i]
+        if not l.reported or l.blocked:
+            continue
+        if l.job:
+            finished = finished or cold_finished(m.reader)
+            if finished >= l.job:
+                return True
+        elif l.position < published:
+            return True
+    return False

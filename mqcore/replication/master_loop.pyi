@@ -1,0 +1,19 @@
+from collections.abc import Sequence
+
+from mqcore.shm.segment import Segment
+
+class MasterLoop:
+    def __init__(
+        self, segment: Segment, log_folders: bytes, listeners: Sequence[int], *,
+        gated: bool = False, shows: bool = False, min_in_sync: int = 1,
+        batch_bytes: int = 32768, heartbeat_ms: int = 5000, housekeeping_ms: int = 20000,
+        greeting: bytes = b"", elected: bool = False,
+    ) -> None: ...
+    def configure(
+        self, *, min_in_sync: int, batch_bytes: int, heartbeat_ms: int, housekeeping_ms: int,
+    ) -> None: ...
+    def run(self, slice_ms: int, until_even: bool = False) -> None: ...
+    @property
+    def disk_reads(self) -> int: ...
+    def slaves(self) -> list[tuple[str, bool, int, int]]: ...
+    def notes(self) -> tuple[list[tuple[int, str, int]], int]: ...

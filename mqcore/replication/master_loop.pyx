@@ -1,0 +1,172 @@
+"""The ha-master process's native loop around its links (master.pxd), and its Python shell."""
+import os
+
+from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+
+from mqcore.atomics cimport load_i32_acquire, store_i32_release
+from mqcore.clock cimport steady_ms
+from mqcore.epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLLET,
+    EPOLLIN,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+)
+from mqcore.layout cimport SLOT_HA_MASTER
+from mqcore.net.serving.cold cimport cold_close, cold_open
+from mqcore.replication.greet cimport GREETING_WORDS_MAX, greet_drop
+from mqcore.replication.links cimport BELL_KEY, LINKS_MAX, LISTENER_KEY, LISTENERS_MAX, Master
+from mqcore.replication.master cimport (
+    master_has_work,
+    master_is_even,
+    master_turn,
+    master_wait,
+    master_wait_ms,
+)
+from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm
+from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+    int usleep(unsigned int microseconds)
+
+cdef enum:
+    GATHER_US = 2000                  # while nobody waits for slaves, they get more at a time
+    GATHER_BYTES = 64 << 10
+
+
+cdef class MasterLoop:
+    """
+    The work of who sends the log to slaves, without the GIL.
+
+    log_folders: where the segments are (log_folders.pxd); listeners: descriptors of listening sockets
+    that do not block; gated: the writer waits for slaves, shows: the dispatcher does; greeting: what slaves
+    of ours are told of the log first (greeting.py), empty: nothing; elected: who is waited for is said in
+    shared memory (HM9). Raises OSError, ValueError.
+    """
+
+    def __cinit__(self, Segment segment not None, bytes log_folders, listeners, *, bint gated=False,
+                  bint shows=False, int min_in_sync=1, int64_t batch_bytes=32768,
+                  int64_t heartbeat_ms=5000, int64_t housekeeping_ms=20000, bytes greeting=b"",
+                  bint elected=False):
+        cdef epoll_event event
+        cdef int i
+        if len(greeting) > GREETING_WORDS_MAX:
+            raise ValueError(f"a greeting of {len(greeting)} bytes, at most {GREETING_WORDS_MAX}")
+        if len(listeners) > LISTENERS_MAX:
+            raise ValueError(f"{len(listeners)} listeners, at most {LISTENERS_MAX}")
+        self.segment = segment
+        self.m = <Master*>calloc(1, sizeof(Master))
+        if self.m == NULL:
+            raise MemoryError
+        self.m.epoll = -1
+        for i in range(LINKS_MAX):
+            self.m.links[i].fd = self.m.links[i].file = -1
+        self.m.shm = &segment.shm
+        self.m.slot = &segment.shm.slots[SLOT_HA_MASTER]
+        log_view_open(&self.m.log, segment.shm.log, log_folders, segment.shm.head.segment_size)
+        self.m.log.read_ahead = False
+        self.m.gated = gated
+        self.m.shows = shows
+        self.m.elected = elected
+        self.greeting = greeting
+        if greeting:
+            self.m.greeting = <const uint8_t*><const char*>self.greeting
+            self.m.greeting_size = len(greeting)
+        self.configure(min_in_sync=min_in_sync, batch_bytes=batch_bytes, heartbeat_ms=heartbeat_ms,
+                       housekeeping_ms=housekeeping_ms)
+        self.m.reader = cold_open(self.m.slot.bell)
+        if self.m.reader == NULL:
+            raise MemoryError
+        self.m.epoll = epoll_create1(EPOLL_CLOEXEC)
+        event.events = EPOLLIN | EPOLLET
+        event.data.u64 = BELL_KEY
+        if self.m.epoll < 0 or epoll_ctl(self.m.epoll, EPOLL_CTL_ADD, self.m.slot.bell, &event):
+            raise OSError(errno, os.strerror(errno))
+        for i, listener in enumerate(listeners):
+            self.m.listeners[i] = listener
+            event.events = EPOLLIN
+            event.data.u64 = LISTENER_KEY + i
+            if epoll_ctl(self.m.epoll, EPOLL_CTL_ADD, self.m.listeners[i], &event):
+                raise OSError(errno, os.strerror(errno))
+            self.m.listener_count += 1
+        self.m.listening = True
+        store_i32_release(&segment.shm.replica_gate.present, 0)      # an earlier process's slaves
+
+    def __dealloc__(self):
+        cdef int i
+        if self.m == NULL:
+            return
+        for i in range(LINKS_MAX):
+            greet_drop(&self.m.links[i].greet)
+            if self.m.links[i].fd >= 0:
+                close(self.m.links[i].fd)
+            if self.m.links[i].file >= 0:
+                close(self.m.links[i].file)
+        cold_close(self.m.reader)
+        log_view_close(&self.m.log)
+        if self.m.epoll >= 0:
+            close(self.m.epoll)
+        free(self.m)
+
+    def configure(self, *, int min_in_sync, int64_t batch_bytes, int64_t heartbeat_ms,
+                  int64_t housekeeping_ms) -> None:
+        """
+        From now on. min_in_sync: how many slaves have to have what an acknowledgement waits for;
+        batch_bytes: of a frame to a slave of a stock broker; heartbeat_ms: after which silence an
+        empty frame is sent; housekeeping_ms: after which silence of a slave its link is closed.
+        """
+        self.m.min_in_sync = min_in_sync
+        self.m.batch_bytes = batch_bytes
+        self.m.heartbeat_ms = heartbeat_ms
+        self.m.housekeeping_ms = housekeeping_ms
+
+    def run(self, int64_t slice_ms, bint until_even=False) -> None:
+        """
+        Send and listen for `slice_ms`, or until a stop is asked for; until_even: that does not end it,
+        but that every slave has all of the log does.
+        """
+        cdef int64_t end_ms = steady_ms() + slice_ms, now_ms, sent, left_ms
+        cdef bint more
+        log_view_forget(&self.m.log)
+        with nogil:
+            while True:
+                now_ms = steady_ms()
+                sent = master_turn(self.m, now_ms, &more)
+                if now_ms >= end_ms:
+                    break
+                if until_even:
+                    if master_is_even(self.m):
+                        break
+                elif load_i32_acquire(&self.m.slot.stop_requested):
+                    break
+                left_ms = 0 if more else master_wait_ms(self.m, now_ms, end_ms - now_ms)
+                if not self.m.gated and not self.m.shows and 0 < sent < GATHER_BYTES and not more:
+                    usleep(GATHER_US)
+                doorbell_arm(self.m.slot)
+                master_wait(self.m, 0 if master_has_work(self.m) else left_ms)
+                doorbell_disarm(self.m.slot)
+
+    @property
+    def disk_reads(self) -> int:
+        """How often the reading thread was asked for what may be on the disk alone (HM6)."""
+        return self.m.reader.asked
+
+    def slaves(self) -> list[tuple[str, bool, int, int]]:
+        """(host:port, is it one of ours, log position sent, log position reported) of each."""
+        return [(self.m.links[i].peer.decode(), self.m.links[i].ours != 0, self.m.links[i].position,
+                 self.m.links[i].acked)
+                for i in range(LINKS_MAX) if self.m.links[i].reported]
+
+    def notes(self) -> tuple[list[tuple[int, str, int]], int]:
+        """([(MasterNote, host:port, value)] since the last call, how many more)."""
+        found = [(self.m.notes[i].kind, self.m.notes[i].peer.decode(), self.m.notes[i].value)
+                 for i in range(self.m.notes_count)]
+        lost = self.m.notes_lost
+        self.m.notes_count = 0
+        self.m.notes_lost = 0
+        return found, lost

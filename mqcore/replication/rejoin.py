@@ -1,0 +1,265 @@
+"""
+A store that led, and was overtaken, becomes one that can follow: what it has beyond its new
+master's log is kept in a side file, counted, and cut.
+
+Where the two logs part is found by their epochs (epochs.py), and believed only when the bytes
+below it are the same on both sides. It can be done again after each interruption: what is cut is on
+the disk elsewhere before.
+"""
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from mqcore.replication import epochs, greeting
+from mqcore.replication.epochs import Standing, State, common_end, demoted
+from mqcore.replication.greet import ANNOUNCE, GREETING_FIXED_SIZE, GREETING_WORDS_MAX
+from mqcore.replication.greeting import Greeting, OtherLogError
+from mqcore.replication.log_bytes import log_crc
+from mqcore.replication.role import OWN_OFFSETS_FILE
+from mqcore.store import checkpoint, cutting, files
+from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.log.folders import LOG, LogFolders
+from mqcore.store.recovery.queue_ends import NAME as QUEUE_ENDS
+from mqcore.store.repair.files import RepairLock
+from mqcore.store.verify.files import usual
+from mqcore.store.verify.report import DAMAGE
+from mqcore.store.verify.scan import LogScan
+from mqcore.store.verify.store import verify
+from mqcore.wire.records import decode_record
+
+CONNECT_S = 10.0
+KEPT: Final = "overtaken"            # folder of side files, in the store
+FRAME: Final = struct.Struct(">qi")
+POSITION: Final = struct.Struct(">q")
+COPY_BYTES: Final = 1 << 20
+ROOM_LEFT_BYTES: Final = 16 << 20    # on the disk, beside a side file
+
+
+class RejoinError(RuntimeError):
+    """The store cannot follow that master; nothing was changed. The text says why."""
+
+
+@dataclass(frozen=True)
+class Overtaken:
+    """
+    What a store had beyond its new master.
+
+    position, end   of the log that was cut, bytes
+    messages        how many they are; topics: by topic
+    side_file       that keeps the records, None: there was nothing to cut
+    master          whose log it follows now: the last epoch
+    """
+
+    position: int
+    end: int
+    messages: int
+    master: str
+    topics: dict[str, int] = field(default_factory=dict)
+    side_file: Path | None = None
+
+
+def rejoin(store: Path, address: tuple[str, int], broker_id: int,
+           log: LogFolders | None = None) -> Overtaken:
+    """
+    Make the store at rest one that follows the master whose HA port is at `address` (host, port),
+    as slave `broker_id`; log: where the commit log lies, None: in STORE/commitlog. Raises
+    RejoinError, StoreInUseError (a broker runs on it), OtherLogError, EpochsError, OSError.
+    """
+    lock = RepairLock(store)
+    try:
+        return _verified(store, log, address, broker_id)
+    finally:
+        lock.release()
+
+
+def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
+              broker_id: int) -> Overtaken:
+    if log is None and not (store / LOG).is_dir():
+        raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
+                          "is")
+    folders = replace(log, store=store) if log is not None else LogFolders((store / LOG,),
+                                                                           store=store)
+    standing = _standing(store)
+    report = verify(store, locked=True, index=False, log_folders=log)
+    damage = next((one for one in report.findings if one.severity == DAMAGE), None)
+    if damage is not None:
+        raise RejoinError(f"the store is damaged, mqcore repair first: {damage.line()}")
+    return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"], 0)
+
+
+def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int,
+              epoch: int) -> Overtaken:
+    """
+    The same for who holds the store's lock and knows that its log is whole up to `end`. Nothing is
+    done unless who answers at `address` leads in `epoch`. Raises RejoinError, OtherLogError,
+    EpochsError, OSError.
+    """
+    follower = replace(_standing(store), state=State.FOLLOWS)
+    return _cut_to(store, log, follower, address, end, epoch)
+
+
+def _standing(store: Path) -> Standing:
+    standing = epochs.read(store)
+    if standing is None:
+        raise RejoinError(f"{store} has no epochs: it was in no set of brokers of mqcore")
+    return standing
+
+
+def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str, int], end: int,
+            epoch: int) -> Overtaken:
+    """follower: what the store is then; epoch: of the other one, 0: whichever it is."""
+    theirs = _of_epoch(greeted(address, end), epoch)
+    position = common_end(follower.history, end, theirs.history, theirs.end)
+    if position is None:
+        raise RejoinError("the master's log began apart from this one: a slave of it needs an "
+                          "empty store")
+    _check_segments(log, theirs.segment_bytes)
+    _check_below(log, theirs if theirs.checked_to == position
+                 else _of_epoch(greeted(address, position), epoch), position)
+    found = Overtaken(position, end, 0, theirs.history.last.master)
+    if position < end:
+        _check_cut(log, theirs.segment_bytes, position)
+        found = _keep(store, log, theirs, found)
+    with epochs.held(store):             # first: a log that is cut in part leads no more
+        epochs.write(store, follower)
+    if position < end:
+        _cut(store, log, theirs.segment_bytes, position)
+    return found
+
+
+def _of_epoch(theirs: Greeting, epoch: int) -> Greeting:
+    if epoch and theirs.history.last.number != epoch:
+        raise RejoinError(f"who answers leads in epoch {theirs.history.last.number}, and epoch "
+                          f"{epoch} is the one that was elected: nothing is cut")
+    return theirs
+
+
+def room_for(store: Path, size: int) -> bool:
+    """Whether the disk has room for a side file of `size` bytes. Raises OSError."""
+    found = os.statvfs(store)
+    return found.f_bavail * found.f_frsize >= size + ROOM_LEFT_BYTES
+
+
+def greeted(address: tuple[str, int], position: int) -> Greeting:
+    """
+    What the master at an HA port says to a slave whose log ends at `position`. Raises
+    OtherLogError, OSError.
+    """
+    with socket.create_connection(address, timeout=CONNECT_S) as link:
+        link.sendall(POSITION.pack(ANNOUNCE) + POSITION.pack(position))
+        kind, size = FRAME.unpack(_exactly(link, FRAME.size))
+        if kind != ANNOUNCE or not 0 <= size <= GREETING_FIXED_SIZE + GREETING_WORDS_MAX:
+            raise OtherLogError(f"{address[0]}:{address[1]} is no master of mqcore")
+        return greeting.decode(_exactly(link, size))
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        part = link.recv(min(size - len(found), COPY_BYTES))
+        if not part:
+            raise ConnectionResetError("the master has closed the connection")
+        found += part
+    return bytes(found)
+
+
+def _check_segments(log: LogFolders, segment_bytes: int) -> None:
+    """By its word the log here is read and cut: it has to be what the files are."""
+    here = usual(path.stat().st_size for _, path in log.segments())
+    if here not in (0, segment_bytes):
+        raise RejoinError(f"the master's store.segment_size_bytes is {segment_bytes}, here it is "
+                          f"{here}: expected the same")
+
+
+def _check_below(log: LogFolders, theirs: Greeting, position: int) -> None:
+    if theirs.checked_to != position or (position and theirs.checked_from == position):
+        raise RejoinError(f"the master shows no bytes below log position {position}: nothing is "
+                          "known of them")
+    if log_crc(
+            log, theirs.checked_from, position, theirs.segment_bytes) != theirs.crc32c:
+        raise RejoinError(f"the bytes below log position {position} are others than the master's, "
+                          "though the epochs are the same: a slave of it needs an empty store")
+
+
+def _check_cut(log: LogFolders, segment_bytes: int, position: int) -> None:
+    """Whether a record ends there."""
+    for start, _ in log.segments():
+        if not start <= position < start + segment_bytes:
+            continue
+        scan = LogScan(log.text(), [(start, segment_bytes)], start=start, stop=position)
+        record = scan.next()
+        while record is not None and scan.position < position:
+            record = scan.next()
+        if scan.position != position:
+            raise RejoinError(f"no record ends at log position {position}, up to which the master "
+                              "says that the logs are the same: nothing is cut")
+
+
+def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> Overtaken:
+    """The records that are to be cut, byte for byte, and what they are."""
+    segments = [(start, theirs.segment_bytes) for start, _ in log.segments()]
+    scan = LogScan(log.text(), segments, start=found.position, stop=found.end)
+    topics: Counter[str] = Counter()
+    while (raw := scan.next()) is not None:
+        topics[decode_record(raw).topic] += 1
+    path = store / KEPT / f"{found.position:020d}-{found.end:020d}.log"
+    if not room_for(store, found.end - found.position):
+        raise RejoinError(f"the disk has no room for a side file of {found.end - found.position} "
+                          f"bytes in {path.parent}: nothing is cut")
+    files.make_folders(path.parent)
+    try:
+        _copy(path, _pieces(log, theirs.segment_bytes, found.position, found.end))
+    except OSError:
+        path.unlink(missing_ok=True)         # a part of it would only take the room
+        raise
+    overtaken = Overtaken(found.position, found.end, topics.total(), found.master, dict(topics),
+                          path)
+    files.write_atomically(path.with_suffix(".json"), json.dumps({
+        "position": overtaken.position, "end": overtaken.end, "messages": overtaken.messages,
+        "topics": overtaken.topics, "master": overtaken.master}, indent=1).encode())
+    return overtaken
+
+
+def _copy(path: Path, pieces: Iterable[bytes]) -> None:
+    with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        at = 0
+        for piece in pieces:
+            files.write_all(fd, piece, at)
+            at += len(piece)
+        files.calls.sync(fd)
+
+
+def _pieces(log: LogFolders, segment_bytes: int, start: int, end: int) -> Iterable[bytes]:
+    for first, path in log.segments():
+        at, stop = max(start, first), min(end, first + segment_bytes)
+        if at >= stop:
+            continue
+        with path.open("rb") as file, files.named(path):
+            file.seek(at - first)
+            while at < stop:
+                piece = file.read(min(COPY_BYTES, stop - at))
+                if not piece:
+                    raise OSError(0, "the segment is shorter than the log", os.fspath(path))
+                at += len(piece)
+                yield piece
+
+
+def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int) -> None:
+    """The next start looks at everything: it is told that the last end was none in order."""
+    files.write_atomically(store / "abort", b"")
+    for name in (QUEUE_ENDS, OWN_OFFSETS_FILE, f"{OWN_OFFSETS_FILE}.bak"):
+        path = store / "config" / name           # they speak of what is cut, too
+        if path.exists():
+            files.unlink(path)
+    checkpoint.write(store / "checkpoint", Checkpoint())
+    cutting.cut_queues(store, position)
+    cutting.cut_index(store, position)
+    cutting.cut_log(log, segment_bytes, position)

@@ -1,0 +1,94 @@
+# The end of a followed log that takes it: from a stock master or from one of ours (ha.md 2).
+#
+#   HS1  The log's end is asked for and acknowledged as it is published, and never beyond what came over
+#        this link: with flush "sync" a slave says what is on its disk.
+#   HS2  The first frame begins where our log ends; an empty log begins where the first frame does, if that
+#        is the start of a segment. Each further frame, an empty one too, begins where the one before
+#        ended. Anything else ends the link.
+#   HS3  The writer gets whole records with the end of what they lie in, never a part of one; of a blank
+#        record its first eight bytes. What lies behind these in the segment is passed over.
+#   HS4  What comes is read into a claim of the ring, where the writer finds it: of CLAIM_BYTES, or of one
+#        record that is larger. What came behind the last whole record is moved to the next claim. While
+#        the ring has no room for a claim the socket is not read.
+#   HS5  What the writer refuses ends the link; nothing more is handed over. The next one begins, when all
+#        results are there, at the published end.
+#   HS6  ANNOUNCE goes before the first report: a stock master passes over it, one of ours knows that an
+#        empty log wants everything, and that frames may be long.
+#   HS7  One of ours answers with a greeting, one on a link: whose log it has (greeting.py). Nothing is read
+#        before the caller has believed it, and the end is reported again.
+#   HS8  A member of an elected set (FO3) says its id with its first word: ANNOUNCE less the id.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.layout cimport AppendHead, WorkerSlot
+from mqcore.shm.segment cimport Segment, Shm
+from mqcore.store.log.append_end cimport AppendEnd
+
+cdef enum:
+    CLAIM_BYTES = 256 << 10           # of one request, unless it is one record
+    FRAME_BYTES_MAX = 1 << 30         # nobody's frames are as long
+    POSITION_BITS = 60                # nobody's log either
+    SLAVE_NOTES_MAX = 16
+
+cpdef enum SlaveNote:
+    NOTE_LINKED = 1                   # the log position that it asks from
+    NOTE_NO_LINK = 2                  # errno of the connect
+    NOTE_ENDED = 3                    # the master closed it, or the network did
+    NOTE_OTHER_PLACE = 4              # a frame that does not begin where it should; its position
+    NOTE_BAD_FRAME = 5                # a length that no frame has
+    NOTE_BAD_RECORD = 6               # no record where one should begin; the position
+    NOTE_TOO_LARGE = 7                # a record that this broker does not take; its size
+    NOTE_REFUSED = 8                  # the writer did not take it; PutStatus
+    NOTE_MASTER_SILENT = 9            # for housekeeping_ms
+    NOTE_GREETED = 10                 # HS7; bytes of the greeting
+
+cdef struct Slave:
+    Shm* shm
+    WorkerSlot* slot
+    AppendEnd appends
+    int epoll
+    int fd                            # -1: no link
+    bint connecting
+    bint readable
+    int64_t heard_ms
+    int64_t reported                  # the last report, -1: none on this link
+    int64_t reported_ms
+    uint8_t out[16]                   # of reports that the socket has not taken
+    int out_size
+    int out_sent
+    uint8_t head[12]
+    int head_got
+    int64_t left                      # bytes of this frame's body that are to come
+    int64_t next                      # log position of the next byte that comes, -1: not known
+    int64_t claim_bytes               # CLAIM_BYTES, or what the ring takes
+    AppendHead* claim                 # HS4, NULL: none
+    int64_t room                      # for bytes of the log behind its head
+    int64_t have                      # of them came, of the log from `taken` on
+    int64_t taken                     # log position
+    uint8_t* kept                     # while there is no claim: `have` bytes; a greeting before it is read
+    bint greeted                      # HS7: `greeting` bytes are in `kept`
+    int64_t greeting
+    bint was_greeted
+    int64_t skip                      # of the bytes that come next: the rest of a blank
+    int64_t outstanding               # requests without a result
+    bint failed                       # HS5
+    int64_t failed_ms
+    int64_t member                    # HS8; 0: it is none
+    int64_t heartbeat_ms
+    int64_t housekeeping_ms
+    int64_t received
+    int64_t links
+    int notes[SLAVE_NOTES_MAX]
+    int64_t values[SLAVE_NOTES_MAX]
+    int notes_count
+
+
+cdef class SlaveLoop:
+    cdef Segment segment
+    cdef Slave* s
+
+# No link yet was on this socket, whose connect has begun.
+cdef void link_begin(Slave* s, int fd) noexcept nogil
+# What the socket has, into the claim and from there to the writer (HS3, HS4); not `readable`: it has no more.
+cdef void link_take(Slave* s, int64_t now_ms) noexcept nogil
+# The log that a greeting spoke of is the one here (HS7).
+cdef void believe(Slave* s) noexcept nogil

@@ -1,0 +1,548 @@
+"""Takes the log of a master (slave.pxd has the rules)."""
+import os
+
+from libc.errno cimport ETIMEDOUT, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memmove
+
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.endian cimport load_i32, load_i64, store_i64
+from mqcore.epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLLET,
+    EPOLLIN,
+    EPOLLOUT,
+    epoll_create1,
+    epoll_ctl,
+    epoll_event,
+    epoll_wait,
+)
+from mqcore.layout cimport (
+    APPEND_RAW,
+    BLANK_SIZE_MIN,
+    FIGURE_FOLLOWED_BYTES,
+    FIGURE_MASTER_LINK,
+    FIGURE_MASTER_LINKS,
+    FIGURE_MASTER_SILENT_MS,
+    FIGURE_UNSTORED_BYTES,
+    MAGIC_BLANK,
+    PRODUCER_HA_SLAVE,
+    PUT_OK,
+    RECORD_FIXED_SIZE,
+    RECORD_MAGIC,
+    RECORD_SIZE,
+    SLOT_HA_SLAVE,
+    SLOT_WRITER,
+    AppendHead,
+    AppendResult,
+)
+from mqcore.replication.greet cimport (
+    ANNOUNCE,
+    FRAME_HEAD_SIZE,
+    GREETING_FIXED_SIZE,
+    GREETING_WORDS_MAX,
+    REPORT_SIZE,
+)
+from mqcore.replication.sockets cimport link_error, link_read, link_read_parts, link_write
+from mqcore.shm.ring cimport ring_commit, ring_is_empty, ring_next, ring_release
+from mqcore.shm.segment cimport Shm, doorbell_arm, doorbell_disarm, doorbell_ring
+from mqcore.store.log.append_end cimport (
+    append_bytes_max,
+    append_claim,
+    append_end_open,
+    append_push,
+    append_records,
+)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    READS_A_TURN = 16
+    CONNECT_MS = 5000
+    GREETING_BYTES_MAX = GREETING_FIXED_SIZE + GREETING_WORDS_MAX
+    RESULTS_WAIT_MS = 5000            # after a link that failed; then they count as lost
+    BELL_KEY = 0
+    LINK_KEY = 1
+
+
+cdef void note(Slave* s, int kind, int64_t value) noexcept nogil:
+    if s.notes_count < SLAVE_NOTES_MAX:
+        s.notes[s.notes_count] = kind
+        s.values[s.notes_count] = value
+        s.notes_count += 1
+
+
+cdef void link_drop(Slave* s) noexcept nogil:
+    if s.fd < 0:
+        return
+    close(s.fd)
+    s.fd = -1
+    s.failed = s.outstanding > 0
+    s.failed_ms = steady_ms()
+
+
+cdef void link_end(Slave* s, int kind, int64_t value) noexcept nogil:
+    """No link; kind: why, as a SlaveNote."""
+    if s.fd < 0:
+        return
+    note(s, kind, value)
+    link_drop(s)
+
+
+cdef void link_begin(Slave* s, int fd) noexcept nogil:
+    s.fd = fd
+    s.connecting = True
+    s.readable = False
+    s.heard_ms = steady_ms()
+    s.reported = s.next = -1
+    s.out_size = s.out_sent = 0
+    s.head_got = 0
+    s.claim = NULL
+    s.left = s.have = s.greeting = s.skip = 0
+    s.outstanding = 0
+    s.failed = False
+    s.greeted = s.was_greeted = False
+
+
+# -- reports (HS1) ---------------------------------------------------------------------------------
+
+
+cdef void push_out(Slave* s) noexcept nogil:
+    cdef int64_t put
+    while s.out_sent < s.out_size:
+        put = link_write(s.fd, s.out + s.out_sent, s.out_size - s.out_sent, False)
+        if put == -1:
+            return
+        if put < 0:
+            link_end(s, NOTE_ENDED, 0)
+            return
+        s.out_sent += <int>put
+
+
+cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
+    cdef int64_t end = load_i64_acquire(&s.shm.log.published)
+    if s.next >= 0:
+        end = min(end, s.next)
+    if s.out_sent < s.out_size:        # the master does not read: what it gets then is the latest
+        push_out(s)
+        if s.fd < 0 or s.out_sent < s.out_size:
+            return
+    if s.greeted:                      # HS7: it is not known yet whose log it is
+        return
+    if end == s.reported and now_ms - s.reported_ms < s.heartbeat_ms:
+        return
+    s.out_size = s.out_sent = 0
+    if s.reported < 0:                                                   # HS6
+        store_i64(s.out, ANNOUNCE - s.member)                            # HS8
+        s.out_size = REPORT_SIZE
+    store_i64(s.out + s.out_size, end)
+    s.out_size += REPORT_SIZE
+    s.reported = end
+    s.reported_ms = now_ms
+    push_out(s)
+
+
+# -- what comes ------------------------------------------------------------------------------------
+
+
+cdef bint begin_frame(Slave* s) noexcept nogil:
+    """A head is complete; False: the link is ended (HS2)."""
+    cdef int64_t position = load_i64(s.head)
+    cdef int32_t size = load_i32(s.head + 8)
+    s.head_got = 0
+    if position == ANNOUNCE and s.next < 0 and not s.was_greeted:        # HS7
+        if not GREETING_FIXED_SIZE <= size <= GREETING_BYTES_MAX:
+            link_end(s, NOTE_BAD_FRAME, size)
+            return False
+        s.greeted = s.was_greeted = True
+        s.left = size
+        return True
+    if not 0 <= size <= FRAME_BYTES_MAX:
+        link_end(s, NOTE_BAD_FRAME, size)
+        return False
+    if s.next < 0:
+        if position >> POSITION_BITS or (s.reported != position and (
+                s.reported != 0 or position % s.shm.head.segment_size != 0)):
+            link_end(s, NOTE_OTHER_PLACE, position)
+            return False
+        s.next = s.taken = position
+    if position != s.next:
+        link_end(s, NOTE_OTHER_PLACE, position)
+        return False
+    s.left = size
+    return True
+
+
+cdef void drop_blank(Slave* s) noexcept nogil:
+    """HS3: the rest of a blank, as far as it is there."""
+    cdef uint8_t* bytes = append_records(s.claim)
+    cdef int64_t part = min(s.skip, s.have)
+    if part:
+        memmove(bytes, bytes + part, s.have - part)
+        s.have -= part
+        s.taken += part
+        s.skip -= part
+
+
+cdef bint open_claim(Slave* s, int64_t room) noexcept nogil:
+    """A claim that has `room`, with what came before at its start (HS4); False: the ring has none."""
+    cdef const uint8_t* before = s.kept if s.claim == NULL else append_records(s.claim)
+    cdef AppendHead* head = append_claim(&s.appends, <int32_t>room)
+    if head == NULL:
+        return False
+    memmove(append_records(head), before, s.have)    # what is behind a claim before it overlaps
+    s.claim = head
+    s.room = room
+    return True
+
+
+cdef bint has_claim(Slave* s) noexcept nogil:
+    """Whether there is room for what comes next; if not, the writer rings when there is some."""
+    cdef int64_t room = s.claim_bytes
+    if s.claim != NULL and s.have < s.room:
+        return True
+    if s.claim != NULL:                # all of it is one record: its size is known to be a possible one
+        room = load_i32(append_records(s.claim) + RECORD_SIZE)
+    return open_claim(s, room)
+
+
+cdef bint feed_greeting(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
+    """HS7; False: the link is ended."""
+    cdef int64_t part = min(s.left, size)
+    memcpy(s.kept + s.greeting, data, part)
+    s.greeting += part
+    s.left -= part
+    if s.left > 0:
+        return True
+    s.readable = False
+    if part < size:                    # it says no more before it is answered
+        link_end(s, NOTE_BAD_FRAME, size - part)
+        return False
+    note(s, NOTE_GREETED, s.greeting)
+    return True
+
+
+cdef inline void came(Slave* s, int64_t size) noexcept nogil:
+    """Bytes of the log, where they belong."""
+    s.have += size
+    s.left -= size
+    s.next += size
+    s.received += size
+
+
+cdef bint feed_head(Slave* s, int64_t size) noexcept nogil:
+    """So many bytes of a head are there; False: the link is ended."""
+    s.head_got += <int>size
+    return s.head_got < FRAME_HEAD_SIZE or begin_frame(s)
+
+
+cdef bint feed(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
+    """
+    Frames cut anywhere, which lie in the claim: their bodies move together there; False: the link is
+    ended.
+    """
+    cdef uint8_t* bytes = append_records(s.claim)
+    cdef int64_t part, at = 0
+    while at < size:
+        if s.greeted:
+            return feed_greeting(s, data + at, size - at)
+        if s.left == 0:
+            part = min(<int64_t>(FRAME_HEAD_SIZE - s.head_got), size - at)
+            memcpy(s.head + s.head_got, data + at, part)
+            if not feed_head(s, part):
+                return False
+        else:
+            part = min(s.left, size - at)
+            if bytes + s.have != data + at:
+                memmove(bytes + s.have, data + at, part)
+            came(s, part)
+        at += part
+    return True
+
+
+cdef void believe(Slave* s) noexcept nogil:
+    s.greeting = 0
+    s.greeted = False
+    s.readable = True
+    s.reported_ms = 0
+
+
+cdef int64_t whole_records(Slave* s) noexcept nogil:
+    """Bytes in the claim that are whole records, for one request; -1: the link is ended."""
+    cdef int64_t size = 0, rest, length
+    cdef const uint8_t* at
+    while s.have - size >= BLANK_SIZE_MIN:
+        at = append_records(s.claim) + size
+        rest = s.shm.head.segment_size - (s.taken + size) % s.shm.head.segment_size
+        if load_i32(at + RECORD_MAGIC) == MAGIC_BLANK:
+            s.skip = rest - BLANK_SIZE_MIN
+            return size + BLANK_SIZE_MIN
+        length = load_i32(at + RECORD_SIZE)
+        if length < RECORD_FIXED_SIZE or length + BLANK_SIZE_MIN > rest:
+            if size:
+                break
+            link_end(s, NOTE_BAD_RECORD, s.taken)
+            return -1
+        if length > append_bytes_max(&s.appends):
+            if size:
+                break
+            link_end(s, NOTE_TOO_LARGE, length)
+            return -1
+        if length > s.have - size:
+            break
+        size += length
+    return size
+
+
+cdef bint hand_over(Slave* s) noexcept nogil:
+    """Whole records to the writer (HS3); whether there were any."""
+    cdef AppendHead* head = s.claim
+    cdef int64_t size = whole_records(s)
+    if size <= 0:
+        return False
+    s.have -= size
+    memcpy(s.kept, append_records(head) + size, s.have)
+    head.queue_hash = s.taken
+    head.bytes_total = <int32_t>size
+    ring_commit(&s.appends.appends, APPEND_RAW, <int32_t>(sizeof(AppendHead) + size))
+    s.claim = NULL
+    s.outstanding += 1
+    s.taken += size
+    return True
+
+
+cdef void hand_all_over(Slave* s) noexcept nogil:
+    """All that is whole, while there is room for what is not (HS4)."""
+    cdef int64_t before = s.taken
+    while s.fd >= 0 and not s.failed and not s.greeted:
+        if s.claim == NULL and (s.have == 0 or not open_claim(s, s.claim_bytes)):
+            break
+        drop_blank(s)
+        if s.skip or not hand_over(s):
+            break
+    if s.taken != before:
+        append_push(&s.appends)
+
+
+cdef void take_results(Slave* s) noexcept nogil:
+    cdef uint8_t* record
+    cdef int32_t kind
+    cdef AppendResult* result
+    while ring_next(&s.appends.results, &record, &kind) >= 0:
+        result = <AppendResult*>record
+        if result.producer_incarnation != s.appends.incarnation:
+            continue
+        s.outstanding -= s.outstanding > 0
+        if result.status != PUT_OK and not s.failed:                     # HS5
+            link_end(s, NOTE_REFUSED, result.status)
+            s.failed = True
+    if ring_release(&s.appends.results):
+        doorbell_ring(&s.shm.slots[SLOT_WRITER])
+    if s.failed and (s.outstanding == 0 or steady_ms() - s.failed_ms >= RESULTS_WAIT_MS):
+        s.failed = False
+
+
+cdef int64_t link_fill(Slave* s) noexcept nogil:
+    """
+    What comes, into the claim: the rest of this frame, the head of the next one, and what is behind
+    that, which is where it belongs if that frame is long. As link_read; 0 also if the link is ended.
+    """
+    cdef uint8_t* bytes = append_records(s.claim) + s.have
+    cdef int64_t room = s.room - s.have, now, part, got
+    if s.greeted:
+        got = link_read(s.fd, bytes, min(s.left + 1, room))
+        return got if got <= 0 or feed(s, bytes, got) else 0
+    now = min(s.left, room)
+    got = link_read_parts(s.fd, bytes, now, s.head + s.head_got,
+                          FRAME_HEAD_SIZE - s.head_got if now == s.left else 0,
+                          bytes + now, room - now if now == s.left else 0)
+    if got <= 0:
+        return got
+    part = min(got, now)
+    came(s, part)
+    got -= part
+    part = min(got, <int64_t>(FRAME_HEAD_SIZE - s.head_got))
+    if part and (not feed_head(s, part) or not feed(s, bytes + now, got - part)):
+        return 0
+    return 1
+
+
+cdef void link_take(Slave* s, int64_t now_ms) noexcept nogil:
+    cdef int64_t got
+    cdef int reads
+    for reads in range(READS_A_TURN):
+        if (s.greeted and s.left == 0) or not has_claim(s):              # HS7, HS4
+            return
+        got = link_fill(s)
+        if got == -1:
+            s.readable = False
+            return
+        if got <= 0:
+            link_end(s, NOTE_ENDED, 0)
+            return
+        s.heard_ms = now_ms
+        hand_all_over(s)
+        if s.fd < 0 or not s.readable:
+            return
+
+
+cdef void connected(Slave* s, int64_t now_ms) noexcept nogil:
+    """The connect has ended."""
+    cdef int error = link_error(s.fd)
+    s.connecting = False
+    if error:
+        link_end(s, NOTE_NO_LINK, error)
+        return
+    s.links += 1
+    s.heard_ms = now_ms
+    note(s, NOTE_LINKED, load_i64_acquire(&s.shm.log.published))
+
+
+cdef void turn(Slave* s, int64_t now_ms) noexcept nogil:
+    take_results(s)
+    if s.fd >= 0 and not s.connecting:
+        hand_all_over(s)               # there may be room now
+        if s.fd >= 0 and s.readable:
+            link_take(s, now_ms)
+        if s.fd >= 0:
+            say_end(s, now_ms)
+    if s.fd >= 0 and s.connecting and now_ms - s.heard_ms > CONNECT_MS:
+        link_end(s, NOTE_NO_LINK, ETIMEDOUT)
+    if s.fd >= 0 and now_ms - s.heard_ms > s.housekeeping_ms:
+        link_end(s, NOTE_MASTER_SILENT, now_ms - s.heard_ms)
+    s.slot.figures[FIGURE_MASTER_LINK] = s.fd >= 0 and not s.connecting
+    s.slot.figures[FIGURE_MASTER_SILENT_MS] = now_ms - s.heard_ms
+    s.slot.figures[FIGURE_FOLLOWED_BYTES] = s.received
+    s.slot.figures[FIGURE_UNSTORED_BYTES] = (
+        max(s.next - load_i64_acquire(&s.shm.log.published), <int64_t>0) if s.fd >= 0 else 0)
+    s.slot.figures[FIGURE_MASTER_LINKS] = s.links
+    s.slot.beat_ms = wall_ms()
+
+
+cdef bint has_work(Slave* s) noexcept nogil:
+    return (not ring_is_empty(&s.appends.results)
+            or (s.fd >= 0 and (s.readable or (s.claim == NULL and s.have > 0)) and has_claim(s)))
+
+
+cdef void wait(Slave* s, int64_t timeout_ms) noexcept nogil:
+    cdef epoll_event events[4]
+    cdef int i, count = epoll_wait(s.epoll, events, 4, <int>timeout_ms)
+    for i in range(count):
+        if events[i].data.u64 == BELL_KEY or s.fd < 0:
+            continue
+        if s.connecting:
+            connected(s, steady_ms())
+        s.readable = True
+
+
+cdef class SlaveLoop:
+    """
+    The work of who follows a master's log, without the GIL: one link after the other.
+
+    heartbeat_ms: after which silence of ours the end is reported again; housekeeping_ms: after which
+    silence of the master the link is ended. Raises OSError.
+    """
+
+    def __cinit__(self, Segment segment not None, *, int64_t heartbeat_ms=5000,
+                  int64_t housekeeping_ms=20000, int64_t member=0):
+        cdef epoll_event event
+        cdef Shm* shm = &segment.shm
+        self.segment = segment
+        self.s = <Slave*>calloc(1, sizeof(Slave))
+        if self.s == NULL:
+            raise MemoryError
+        self.s.fd = self.s.epoll = -1
+        self.s.shm = shm
+        self.s.slot = &shm.slots[SLOT_HA_SLAVE]
+        self.s.member = member
+        self.s.heard_ms = steady_ms()
+        append_end_open(&self.s.appends, shm, PRODUCER_HA_SLAVE, self.s.slot.incarnation)
+        self.s.claim_bytes = min(<int64_t>CLAIM_BYTES, append_bytes_max(&self.s.appends))
+        self.s.kept = <uint8_t*>malloc(max(<int64_t>CLAIM_BYTES, <int64_t>GREETING_BYTES_MAX))
+        if self.s.kept == NULL:
+            raise MemoryError
+        self.configure(heartbeat_ms=heartbeat_ms, housekeeping_ms=housekeeping_ms)
+        self.s.epoll = epoll_create1(EPOLL_CLOEXEC)
+        event.events = EPOLLIN | EPOLLET
+        event.data.u64 = BELL_KEY
+        if self.s.epoll < 0 or epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, self.s.slot.bell, &event):
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        if self.s == NULL:
+            return
+        if self.s.fd >= 0:
+            close(self.s.fd)
+        if self.s.epoll >= 0:
+            close(self.s.epoll)
+        free(self.s.kept)
+        free(self.s)
+
+    def configure(self, *, int64_t heartbeat_ms, int64_t housekeeping_ms) -> None:
+        """Other times from now on."""
+        self.s.heartbeat_ms = heartbeat_ms
+        self.s.housekeeping_ms = housekeeping_ms
+
+    def link(self, int fd) -> None:
+        """
+        Follow over this socket from now on: it does not block, its connect has begun, and it is this
+        object's. There is no link, and `ready`. Raises OSError.
+        """
+        cdef epoll_event event
+        event.events = EPOLLIN | EPOLLOUT | EPOLLET
+        event.data.u64 = LINK_KEY
+        link_begin(self.s, fd)
+        if epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, fd, &event):
+            raise OSError(errno, os.strerror(errno))
+
+    def greeting(self) -> bytes:
+        """What a master of ours said of its log, after NOTE_GREETED (HS7)."""
+        return self.s.kept[:self.s.greeting] if self.s.greeted else b""
+
+    def go_on(self) -> None:
+        """The log that a greeting spoke of is the one here: it may be sent."""
+        believe(self.s)
+
+    def unlink(self) -> None:
+        """End the link, if there is one, without a note: the caller knows why."""
+        link_drop(self.s)
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a link, or one is being made."""
+        return self.s.fd >= 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the writer has answered what an earlier link brought (HS5)."""
+        return not self.s.failed
+
+    def run(self, int64_t slice_ms) -> None:
+        """Follow for `slice_ms`, or until a stop is asked for, a greeting came, or the link ends."""
+        cdef int64_t end_ms = steady_ms() + slice_ms, now_ms, left_ms
+        cdef bint linked = self.s.fd >= 0
+        with nogil:
+            while True:
+                now_ms = steady_ms()
+                turn(self.s, now_ms)
+                if (now_ms >= end_ms or load_i32_acquire(&self.s.slot.stop_requested)
+                        or (linked and self.s.fd < 0) or (self.s.greeted and self.s.left == 0)):
+                    break
+                left_ms = end_ms - now_ms
+                if (self.s.fd >= 0 and not self.s.connecting
+                        and self.s.out_sent == self.s.out_size):
+                    left_ms = min(left_ms, max(
+                        self.s.reported_ms + self.s.heartbeat_ms - now_ms, <int64_t>0))
+                doorbell_arm(self.s.slot)
+                wait(self.s, 0 if has_work(self.s) else left_ms)
+                doorbell_disarm(self.s.slot)
+
+    def notes(self) -> list[tuple[int, int]]:
+        """[(SlaveNote, value)] since the last call."""
+        found = [(self.s.notes[i], self.s.values[i]) for i in range(self.s.notes_count)]
+        self.s.notes_count = 0
+        return found

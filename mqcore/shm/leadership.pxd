@@ -1,0 +1,54 @@
+# Who leads, while that is elected by etcd: the words between those who decide (mqcore/failover), those who
+# carry it out (workers/elected.py), and those who answer clients (Leadership in layout.pxd). Without an
+# election `role` says nothing, and none of this is asked.
+#
+#   FO1  A message is acknowledged (0) when all others of the set have reported it, at least min_in_sync of
+#       them, and the deadline has not passed. The set is that of `state` in etcd, and who is waited for
+#       beside it (FO3, FO4). So whoever of the set leads next has it, whatever clocks say.
+#   FO2  A member that has not had all there was for in_sync_timeout_ms leaves the set: by a transaction
+#       first, and only when etcd shows it is it waited for no longer. At least min_in_sync others stay in,
+#       however late they are.
+#   FO3  A member comes in when it is near the end: it is waited for first, and when ha-master does so and it
+#       has reported what was acknowledged before, also by those who led before, a transaction puts it into
+#       the set, with its store.
+#   FO4  An answer of etcd that is lost leaves open whether its transaction was made, or will be. Nothing
+#       follows from it before the keys were read again; and who may have come in by it is waited for until
+#       `state` has another revision, by which the lost transaction can be made no more.
+#   FO5  Past the deadline no result is published to a client as 0: it is 11.
+#   FO6  The deadline is CLOCK_BOOTTIME before the lease was asked for, and the lease's time less a tenth. A
+#       lease is never prolonged: a new one is granted, and a transaction gives it to the key. Both go through
+#       etcd's log, so that no member of etcd that leads no more can have said it.
+#   FO7  Without `state`, the members show themselves for the time of a lease; then the one with the greatest
+#       (epoch, end, least id) makes it, and is alone in the set.
+#   FO8  With `state`, only a member of the set, with the store that it came in with, claims `master`, where
+#       there is none or one of its own last run, and `state` is as it was read: its epoch grows by
+#       one, the set stays. Those that have not most of the log wait OTHERS_WAIT_MS longer.
+#   FO9  Who led, and finds that its lease ran out and `state` is as it left it, takes `master` again in the
+#       same epoch. Who finds that another one was elected follows, and begins its run anew.
+from libc.stdint cimport int64_t
+
+from mqcore.atomics cimport load_i64_acquire
+from mqcore.clock cimport boot_ns
+from mqcore.layout cimport LEADERSHIP_BITS, LEADERSHIP_LEADS, LEADERSHIP_NONE
+from mqcore.shm.segment cimport Shm
+
+# What a word of it says: LEADERSHIP_NONE, _FOLLOWS or _LEADS.
+cdef inline int leadership_of(const int64_t* word) noexcept nogil:
+    return <int>(load_i64_acquire(word) & ((1 << LEADERSHIP_BITS) - 1))
+
+# Whether this broker takes messages of clients.
+cdef inline bint leadership_leads(Shm* shm) noexcept nogil:
+    return leadership_of(&shm.leadership.role) == LEADERSHIP_LEADS
+
+# Whether this broker's log is another one's; settled: what it is where nobody is elected.
+cdef inline bint leadership_follows(Shm* shm, bint settled) noexcept nogil:
+    cdef int role = leadership_of(&shm.leadership.role)
+    return settled if role == LEADERSHIP_NONE else role != LEADERSHIP_LEADS
+
+# Whether who leads may say now that a message is safe.
+cdef inline bint leadership_holds(Shm* shm) noexcept nogil:
+    return boot_ns() < load_i64_acquire(&shm.leadership.deadline_ns)
+
+# The same of any broker: where nobody is elected, nothing forbids it (FO5).
+cdef inline bint leadership_is_safe(Shm* shm) noexcept nogil:
+    return leadership_of(&shm.leadership.role) == LEADERSHIP_NONE or leadership_holds(shm)

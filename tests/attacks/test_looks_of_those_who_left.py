@@ -1,0 +1,59 @@
+"""Who asks and goes, again and again, leaves no work behind for those who stay."""
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import encode, request
+from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
+from tests.wire_live.peer import Peer
+from tests.workers.processes import by_role
+
+ASKERS = 300
+
+
+def worked_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def test_what_somebody_asked_who_left_is_not_looked_up(target: MqcoreProcess) -> None:
+    """The CPU of the coordinator that they cost, and that of as many who stay."""
+    pid, costs = by_role(target)["coordinator"], []
+    for stays in (True, False):
+        before_them = descriptors(target)
+        peers = [Peer(target.broker_addr) for _ in range(ASKERS)]
+        looks = [request(RequestCode.GET_BROKER_RUNTIME_INFO) for _ in peers]
+        with Peer(target.broker_addr) as last:
+            assert last.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                before = worked_ns(pid)
+                for peer, look in zip(peers, looks, strict=True):
+                    peer.send(encode(look))
+                    if not stays:
+                        peer.close()
+                if not stays:
+                    # `last` is one of those that are there
+                    wait_until(lambda held=before_them: descriptors(target) <= held + 1,
+                               "the broker knows that they left")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            if stays:
+                for peer, look in zip(peers, looks, strict=True):
+                    assert peer.answer_to(look.opaque, 60).code == 0
+            assert last.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+            costs.append(worked_ns(pid) - before)
+        for peer in peers:
+            peer.close()
+    stayed, left = costs
+    print(f"{left / 1e6:.1f} and {stayed / 1e6:.1f} ms")
+    assert left < stayed / 2, f"{left / 1e6:.1f} and {stayed / 1e6:.1f} ms"
+
+
+def descriptors(target: MqcoreProcess) -> int:
+    """Of serving processes: theirs are connections, above all."""
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for role, pid in by_role(target).items()
+               if "serving" in role)

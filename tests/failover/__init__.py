@@ -1,0 +1,1 @@
+"""Brokers of one name that elect by etcd who of them leads."""

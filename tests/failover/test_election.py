@@ -1,0 +1,413 @@
+"""One election after the other: what is asked of etcd, and what follows from its answers."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mqcore.failover.election import (
+    DRIFT_PERCENT,
+    LEAD_WAIT_LEASES,
+    OTHERS_WAIT_MS,
+    Election,
+    Report,
+    Transact,
+)
+from mqcore.failover.keys import View
+from tests.failover.world import MS, NAMES, RULES, Broker, FakeEtcd
+
+LEASE = RULES.lease_ms
+STEP = 10
+
+
+class Set:
+    """Brokers and an etcd, turned by hand."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.etcd = FakeEtcd()
+        self.now = 0.0
+        self.brokers = [Broker(member) for member in range(1, count + 1)]
+
+    def run(self, ms: float, *brokers: Broker) -> list[str]:
+        """What was asked by transactions meanwhile."""
+        asked = []
+        until = self.now + ms
+        while self.now < until:
+            self.now += STEP
+            self.etcd.expire(self.now)
+            for broker in brokers or self.brokers:
+                found = broker.ask(self.etcd, self.now)
+                if isinstance(found, Transact):
+                    asked.append(f"{broker.member} {found.what}")
+                follow(broker)
+        return asked
+
+    def until(self, broker: Broker, what: str, outcome: str) -> Transact:
+        """Turn this one until it asks for `what`; the answer is then `outcome`."""
+        for _ in range(2000):
+            self.now += STEP
+            self.etcd.expire(self.now)
+            asked = broker.election.next(broker.here(self.now))
+            if asked is None:
+                continue
+            if isinstance(asked, Transact) and asked.what == what:
+                broker.put(asked, self.etcd, self.now, outcome)
+                return asked
+            broker.put(asked, self.etcd, self.now, "answered")
+            follow(broker)
+        raise AssertionError(f"never asked: {what}")
+
+    @property
+    def view(self) -> View:
+        return self.etcd.view()
+
+
+def follow(broker: Broker) -> None:
+    """The supervisor and ha-master at once."""
+    words = broker.words
+    broker.leads, broker.taken = words.leads, words.waited_for
+
+
+def led(count: int = 2) -> Set:
+    """A set that the first of them leads, all in it."""
+    made = Set(count)
+    made.run(LEASE + 600)
+    first = made.brokers[0]
+    assert first.leads == 1
+    for other in made.brokers[1:]:
+        first.reports[other.member] = Report(0, 0, True)
+    made.run(100)
+    assert made.view.state.in_sync == frozenset(range(1, count + 1))
+    return made
+
+
+# -- the very first time (FO7) ---------------------------------------------------------------------
+
+
+def test_nobody_leads_before_all_had_a_leases_time_to_show_themselves() -> None:
+    made = Set()
+    assert not [one for one in made.run(LEASE) if "claim" in one]
+    assert made.run(200).count("1 claim") == 1
+    assert (made.view.master.member, made.view.state.epoch, made.view.state.in_sync) == (1, 1, {1})
+
+
+@pytest.mark.parametrize(("logs", "first"), [
+    (([], []), 1), (([], [(1, 1)]), 2), (([(1, 1)], [(1, 1), (1, 2)]), 2),
+    (([(1, 1), (1, 2)], [(2, 3)]), 2), (([(2, 1)], [(2, 1)]), 1)])
+def test_the_greatest_epoch_and_end_come_first_then_the_smallest_id(logs, first) -> None:
+    made = Set()
+    for broker, log in zip(made.brokers, logs, strict=True):
+        broker.log = log
+    made.run(LEASE + 600)
+    assert made.view.master.member == first
+    assert made.view.state.epoch == max([0, *(epoch for log in logs for epoch, _ in log)]) + 1
+
+
+def test_an_empty_store_never_comes_before_one_with_messages_that_is_there() -> None:
+    made = Set()
+    empty, full = made.brokers
+    full.log = [(1, 1)]
+    made.until(full, "renew", "answered")
+    made.run(LEASE / 2, empty)                # while it is known, and says nothing
+    assert "1 claim" not in made.run(LEASE / 3, empty)
+
+
+# -- claims (FO8) ----------------------------------------------------------------------------------
+
+
+def test_a_member_of_the_set_leads_when_the_lease_has_run_out_and_the_set_stays() -> None:
+    made = led()
+    second = made.brokers[1]
+    assert "2 claim" in made.run(LEASE + 1000, second)
+    assert (made.view.master.member, made.view.master.epoch) == (2, 2)
+    assert made.view.state.in_sync == {1, 2}
+    assert second.words.waited_for == (1,)
+
+
+def test_who_is_not_in_the_set_waits_for_ever() -> None:
+    made = Set()
+    made.run(LEASE + 600)
+    assert made.view.state.in_sync == {1}
+    assert not [one for one in made.run(20_000, made.brokers[1]) if "claim" in one]
+
+
+def test_a_member_that_has_another_store_now_is_none() -> None:
+    made = led()
+    other = Broker(2, store="another")
+    assert not [one for one in made.run(20_000, other) if "claim" in one]
+
+
+def test_of_two_candidates_the_one_with_less_waits_longer() -> None:
+    made = led(3)
+    second, third = made.brokers[1:]
+    third.log = [(1, 1)]
+    made.run(LEASE, second, third)
+    while made.view.master is not None:
+        made.run(STEP, second)
+    began = made.now
+    assert not [one for one in made.run(OTHERS_WAIT_MS - 2 * STEP, second) if "claim" in one]
+    made.run(100, second)
+    assert made.view.master.member == 2
+    assert made.now - began > OTHERS_WAIT_MS - 5 * STEP
+
+
+def test_of_two_claims_at_one_time_one_is_made() -> None:
+    made = led(3)
+    second, third = made.brokers[1:]
+    third.log = second.log = [(1, 1)]
+    asked = [made.until(broker, "claim", "unasked") for broker in (second, third)]
+    assert [made.etcd.transact(one) for one in asked] == [True, False]
+    made.run(500, second, third)
+    assert (second.election.leads, third.election.leads) == (2, 0)
+
+
+def test_a_broker_that_comes_back_at_once_takes_over_from_its_last_run() -> None:
+    made = led()
+    first = made.brokers[0]
+    first.election, first.leads = first.begin(), 0
+    made.run(100, first)
+    assert (made.view.master.epoch, first.leads) == (2, 2)
+
+
+# -- lost answers (FO4) ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["unasked", "unanswered"])
+def test_a_claim_whose_answer_is_lost_is_read_again(outcome) -> None:
+    made = led()
+    second = made.brokers[1]
+    made.until(second, "claim", outcome)
+    assert second.election.leads == 0
+    made.run(300, second)
+    assert second.election.leads == 2
+    assert second.may_acknowledge(made.now)
+
+
+@pytest.mark.parametrize("outcome", ["unasked", "unanswered"])
+def test_who_may_have_come_in_is_waited_for(outcome) -> None:
+    made = led(2)
+    first = made.brokers[0]
+    first.reports[3] = Report(0, 0, True)
+    third = Broker(3)
+    made.run(1000, first, third)
+    assert made.view.state.in_sync == {1, 2, 3}      # so it goes when nothing is lost
+
+    fourth = Broker(4)
+    made.run(200, fourth)
+    first.reports[4] = Report(0, 0, True)
+    asked = made.until(first, "set", outcome)
+    first.reports[4] = Report(0, 0, False)           # it has left
+    assert asked.adds == {4}
+    assert 4 in first.words.waited_for
+    made.run(60, first)
+    if outcome == "unasked":                         # written anew: it can be made no more
+        assert first.words.waited_for == (2, 3)
+        assert not made.etcd.transact(asked)
+    else:
+        assert first.words.waited_for == (2, 3, 4)
+
+
+@pytest.mark.parametrize("outcome", ["unasked", "unanswered"])
+def test_a_renewal_whose_answer_is_lost_moves_the_deadline_only_when_it_was_made(outcome) -> None:
+    made = led()
+    first = made.brokers[0]
+    before = first.words.deadline_ns
+    made.until(first, "renew", outcome)
+    assert first.words.deadline_ns == before
+    first.ask(made.etcd, made.now)                   # the look
+    assert (first.words.deadline_ns > before) == (outcome == "unanswered")
+
+
+# -- the lease (FO5, FO6, FO9) ---------------------------------------------------------------------
+
+
+def test_the_deadline_is_counted_from_before_the_lease_was_asked_for() -> None:
+    made = led()
+    first = made.brokers[0]
+    lease = made.etcd.keys[NAMES.master].lease
+    asked = made.etcd.leases[lease] - LEASE          # etcd's own time of the grant
+    assert first.words.deadline_ns == (asked + LEASE * (1 - DRIFT_PERCENT / 100)) * MS
+
+
+@pytest.mark.parametrize("drift", [0.92, 1.0, 1.08])
+def test_with_clocks_that_drift_nothing_is_acknowledged_when_another_one_leads(drift) -> None:
+    made = led()
+    first, second = made.brokers
+    fast = Broker(1, drift=drift, offset_ms=12345)
+    fast.election, fast.leads = fast.begin(leads=1), 1
+    fast.reports = first.reports
+    made.run(500, fast)
+    while second.election.leads == 0:
+        made.now += STEP
+        made.etcd.expire(made.now)
+        second.ask(made.etcd, made.now)
+    assert not fast.may_acknowledge(made.now)
+
+
+def test_without_etcd_a_leader_stops_at_its_deadline_and_goes_on_in_its_epoch() -> None:
+    made = led()
+    first = made.brokers[0]
+    for _ in range(LEASE // STEP):
+        made.now += STEP
+        first.ask(made.etcd, made.now, "unasked")
+    assert (first.election.leads, first.may_acknowledge(made.now)) == (1, False)
+    made.now += LEASE
+    made.etcd.expire(made.now)
+    assert made.view.master is None
+    assert "1 resume" in made.run(100, first)
+    assert (first.election.leads, made.view.master.epoch) == (1, 1)
+    assert first.may_acknowledge(made.now)
+
+
+def test_who_finds_that_another_one_was_elected_follows() -> None:
+    made = led()
+    first, second = made.brokers
+    made.run(LEASE + 1000, second)
+    made.run(50, first)
+    words = first.words
+    assert (words.leads, words.epoch, words.deadline_ns, words.waited_for) == (0, 2, 0, ())
+    assert words.leader.member == 2
+
+
+def test_a_process_that_begins_anew_goes_on_leading() -> None:
+    made = led()
+    first = made.brokers[0]
+    first.election = first.begin(leads=1)
+    asked = made.run(1000, first)
+    assert set(asked) == {"1 renew"}
+    assert (first.election.leads, first.may_acknowledge(made.now)) == (1, True)
+
+
+def test_an_orderly_end_lets_another_one_lead_at_once() -> None:
+    made = led()
+    first, second = made.brokers
+    while (asked := first.election.leave()) is not None:
+        first.put(asked, made.etcd, made.now, "answered")
+    assert made.view.master is None
+    assert 1 not in made.view.members
+    made.run(LEASE // 2, second)
+    assert second.election.leads == 2
+
+
+def test_who_cannot_begin_to_lead_lets_another_one_try() -> None:
+    made = led()
+    first, second = made.brokers
+    second.log = [(1, 1)]
+    asked = set()
+    for _ in range(int((LEAD_WAIT_LEASES + 4) * LEASE / STEP)):
+        made.now += STEP
+        made.etcd.expire(made.now)
+        found = second.ask(made.etcd, made.now)      # its supervisor does nothing
+        asked |= {found.what} if isinstance(found, Transact) else set()
+        if "resign" in asked:
+            break
+    assert "resign" in asked
+    first.election, first.leads = first.begin(), 0
+    made.run(500, first, second)
+    assert first.election.leads == 3
+
+
+def test_another_broker_with_the_same_id_takes_no_part() -> None:
+    made = led()
+    twin = Broker(2, store="another")
+    made.run(100, made.brokers[1])
+    made.run(100, twin)
+    assert "another broker at h2:1 takes part as member 2" in twin.election.trouble
+    assert made.view.members[2].store == "store2"
+    made.run(LEASE + 1000, twin)                     # the first one is gone
+    assert twin.election.trouble == ""
+
+
+# -- the set (FO2, FO3) ----------------------------------------------------------------------------
+
+
+def test_who_is_late_leaves_in_etcd_first_and_only_while_enough_stay() -> None:
+    made = led(3)
+    first = made.brokers[0]
+    first.log = [(1, 1)]
+    late = RULES.in_sync_timeout_ms
+    first.reports[2] = Report(0, 0, True)
+    first.reports[3] = Report(0, -1, False)
+    made.run(late / 2, first)
+    first.reports[2] = Report(0, int(made.now), True)
+    assert made.view.state.in_sync == {1, 2, 3}
+    asked = made.until(first, "set", "unasked")
+    assert 3 in first.words.waited_for    # etcd does not say so yet
+    assert made.etcd.transact(asked)
+    made.run(50, first)
+    assert first.words.waited_for == (2,)
+    made.run(3 * late, first)
+    assert made.view.state.in_sync == {1, 2}         # min_in_sync
+
+
+def test_who_comes_in_is_waited_for_first_and_has_what_was_acknowledged() -> None:
+    made = led(2)
+    first, third = made.brokers[0], Broker(3)
+    first.log = [(1, 1), (1, 2), (1, 3)]
+    first.reports[2] = Report(3, 0, True)
+    first.replicated = 3
+    made.run(200, third)
+
+    def turn(report: Report, taken: bool, ms: float = 400) -> None:
+        first.reports[3] = replace(report, even_ms=int(made.now))
+        first.taken = (2, 3) if taken else (2,)
+        for _ in range(int(ms / STEP)):
+            made.now += STEP
+            first.ask(made.etcd, made.now)
+            words = first.words
+            first.taken = words.waited_for if taken else (2,)
+
+    turn(Report(2, 0, True), taken=False)
+    assert first.words.waited_for == (2, 3)
+    assert made.view.state.in_sync == {1, 2}
+    turn(Report(2, 0, True), taken=True)
+    assert made.view.state.in_sync == {1, 2}
+    turn(Report(3, 0, True), taken=False)
+    assert made.view.state.in_sync == {1, 2}
+    turn(Report(3, 0, True), taken=True)
+    assert made.view.state.in_sync == {1, 2, 3}
+
+
+def test_a_member_with_a_new_store_is_put_down_anew_when_it_has_all() -> None:
+    made = led(2)
+    first, other = made.brokers[0], Broker(2, store="another")
+    made.now += 2 * LEASE                            # the first store's key is gone
+    made.run(600, first, other)
+    first.reports[2] = Report(0, int(made.now), True)
+    made.run(300, first, other)
+    assert made.view.state.stores == {1: "store1", 2: "another"}
+
+
+def test_a_member_that_no_key_speaks_of_does_not_come_in() -> None:
+    made = led(2)
+    first = made.brokers[0]
+    first.reports[9] = Report(0, 0, True)
+    made.run(1000, first)
+    assert made.view.state.in_sync == {1, 2}
+    assert first.words.waited_for == (2,)
+
+
+def test_words_of_one_who_follows_name_who_leads_and_nobody_is_waited_for() -> None:
+    made = led()
+    words = made.brokers[1].words
+    assert (words.leads, words.epoch, words.waited_for, words.in_sync) == (0, 1, (), (1, 2))
+    assert words.leader.ha == "h1:2"
+
+
+def test_an_election_that_was_told_nothing_asks_for_the_keys_first() -> None:
+    election = Election(NAMES, Broker(1).election._me, RULES)
+    assert type(election.next(Broker(1).here(0.0))).__name__ == "Look"
+    assert election.words() is None
+
+
+def test_min_in_sync_may_change_while_it_runs() -> None:
+    made = led(3)
+    first = made.brokers[0]
+    first.log = [(1, 1)]
+    first.reports = {2: Report(0, 0, False), 3: Report(1, 0, True)}
+    first.election.configure(replace(RULES, min_in_sync=2))
+    made.run(2 * RULES.in_sync_timeout_ms, first)
+    assert made.view.state.in_sync == {1, 2, 3}
+    first.election.configure(RULES)
+    made.run(300, first)
+    assert made.view.state.in_sync == {1, 3}

@@ -1,0 +1,227 @@
+"""Brokers and an etcd as processes: who dies, who is cut off, and what clients see of it."""
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from mqcore.failover.keys import Names, View, view_of
+from mqcore.wire.records import decode_records
+from tests.replication.elected import TOPIC, send, settings_of
+from tests.replication.pairs import NAME, addresses
+from tests.support.etcd import EtcdServer, etcd_server
+from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
+from tests.support.waiting import wait_until
+from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
+
+LEASE_S = 2
+WRITABLE_S_MAX = 3.0
+STORED = {0, 11, 12}
+KEYS = Names.of("DefaultCluster", NAME)
+
+
+@dataclass
+class Members:
+    """Two brokers of one name, their name server and their etcd."""
+
+    folder: Path
+    etcd: EtcdServer
+    names: MqcoreProcess
+    running: dict[int, MqcoreProcess] = field(default_factory=dict)
+    contexts: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def start(self, number: int) -> MqcoreProcess:
+        self.running[number] = self.contexts.enter_context(mqcore_up(
+            self.folder / str(number),
+            {**settings_of(number), "failover.etcd": [self.etcd.address],
+             "failover.lease_seconds": LEASE_S}, namesrv_addr=self.names.namesrv_addr))
+        return self.running[number]
+
+    def view(self) -> View:
+        client = self.etcd.client()
+        try:
+            return view_of(KEYS, client.below(KEYS.prefix))
+        finally:
+            client.close()
+
+    def are_in_sync(self) -> bool:
+        view = self.view()
+        return (view.master is not None and view.state is not None
+                and view.state.in_sync == frozenset(self.running))
+
+    def leader(self) -> int:
+        master = self.view().master
+        return 0 if master is None else master.member
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Members]:
+    with (
+        etcd_server(tmp_path) as etcd,
+        mqcore_namesrv(tmp_path / "names") as names,
+    ):
+        made = Members(tmp_path, etcd, names)
+        with made.contexts:
+            for number in (1, 2):
+                made.start(number)
+            wait_until(made.are_in_sync, "both are in the set")
+            wait_until(lambda: send(made.running[made.leader()].broker_addr, b"first") == [0],
+                       "the first message is acknowledged")
+            yield made
+
+
+class Producer:
+    """Sends one message after the other to whoever takes them, and keeps the answers."""
+
+    def __init__(self, addresses_known: list[str]) -> None:
+        self._addresses = addresses_known
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.answers: list[tuple[float, int, bytes, str]] = []
+
+    def __enter__(self) -> Producer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def since(self, moment: float, codes: set[int], whose: str = "") -> list[float]:
+        """When answers of these codes came after a moment, in seconds behind it."""
+        return [at - moment for at, code, _, address in self.answers
+                if at > moment and code in codes and whose in ("", address)]
+
+    @property
+    def acknowledged(self) -> set[bytes]:
+        return {body for _, code, body, _ in self.answers if code == 0}
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stopped.is_set():
+            for address in self._addresses:
+                with contextlib.suppress(OSError, Closed), Peer(address) as peer:
+                    while not self._stopped.is_set():
+                        number += 1
+                        body = b"message %d" % number
+                        code = peer.ask(310, send_fields(TOPIC), body).code
+                        self.answers.append((time.monotonic(), code, body, address))
+                        if code == 14:
+                            break
+            self._stopped.wait(0.02)
+
+
+def bodies(address: str) -> set[bytes]:
+    """All messages of the queue."""
+    found: list[bytes] = []
+    with Peer(address) as peer:
+        while True:
+            answer = peer.ask(11, pull_fields(TOPIC, queue_id=0, offset=len(found)))
+            if answer.code != 0:
+                return set(found)
+            found += [record.body for record in decode_records(answer.body)]
+
+
+def test_another_one_is_writable_soon_after_who_led_was_killed(members: Members) -> None:
+    known = [one.broker_addr for one in members.running.values()]
+    leader = members.leader()
+    other = 3 - leader
+    new = members.running[other].broker_addr
+    with Producer(known) as producer:
+        wait_until(lambda: len(producer.acknowledged) > 20, "messages are acknowledged")
+        killed = time.monotonic()
+        members.running[leader].kill()
+        wait_until(lambda: producer.since(killed, STORED, new), "the other one takes messages")
+    took = producer.since(killed, STORED, new)[0]
+    print(f"writable {took:.2f} s after kill -9 of all processes, lease {LEASE_S} s")
+    assert producer.acknowledged <= bodies(new)
+    wait_until(lambda: addresses(members.names).get("0") == new, "name servers say so")
+    assert members.view().master.epoch == 2
+    assert took <= WRITABLE_S_MAX
+
+    members.start(leader)                        # and comes back by itself
+    wait_until(members.are_in_sync, "both are in the set again")
+    wait_until(lambda: send(members.running[other].broker_addr, b"both again") == [0],
+               "messages are acknowledged again")
+
+
+def test_without_etcd_nothing_is_acknowledged_behind_the_lease(members: Members) -> None:
+    known = [one.broker_addr for one in members.running.values()]
+    with Producer(known) as producer:
+        wait_until(lambda: len(producer.acknowledged) > 20, "messages are acknowledged")
+        stopped = time.monotonic()
+        members.etcd.stop_answering()
+        wait_until(lambda: producer.since(stopped, {11}), "the lease has run out")
+        late = time.monotonic()
+        wait_until(lambda: len(producer.since(late, {11})) > 20, "more are sent")
+        assert producer.since(late, {0}) == []
+        until = producer.since(stopped, {0})[-1]
+        assert until <= LEASE_S
+        members.etcd.answer_again()
+        again = time.monotonic()
+        wait_until(lambda: producer.since(again, {0}), "messages are acknowledged again")
+    print(f"acknowledged until {until:.2f} s after etcd was gone, and from "
+          f"{producer.since(again, {0})[0]:.2f} s after it was back")
+    leader = members.running[members.leader()].broker_addr
+    assert producer.acknowledged <= bodies(leader)
+
+
+def test_an_orderly_stop_lets_the_other_one_lead_at_once(members: Members) -> None:
+    leader = members.leader()
+    members.running[leader].stop()
+    stopped = time.monotonic()
+    other = members.running[3 - leader].broker_addr
+    wait_until(lambda: send(other, b"after the stop")[0] in STORED, "the other one leads")
+    took = time.monotonic() - stopped
+    print(f"writable {took:.2f} s after an orderly stop")
+    assert took < LEASE_S
+
+
+def test_tools_say_who_leads_for_how_long_and_who_has_what(members: Members) -> None:
+    leader = members.leader()
+    follower = members.running[3 - leader]
+    rows = json.loads(mqcore("replication", "status", NAME, "--json", "-n",
+                             members.names.namesrv_addr).stdout)
+    by_id = {row["brokerId"]: row["election"] for row in rows}
+    assert by_id.keys() == {0, 3 - leader}
+    assert {row["failoverLeader"] for row in by_id.values()} == {str(leader)}
+    assert {row["failoverInSync"] for row in by_id.values()} == {"1,2"}
+    assert 0 < int(by_id[0]["failoverLeaseMillis"]) <= 1000 * LEASE_S
+    assert by_id[3 - leader]["failoverLeaseMillis"] == "0"
+    wanted = re.compile(rf"elected: {leader} in epoch 1, set 1,2, lease [01]\.[0-9] s")
+    wait_until(lambda: wanted.search(mqcore("replication", "status", NAME, "-n",
+                                            members.names.namesrv_addr).stdout), "its line")
+    local = mqcore("status").stdout
+    assert f"role leads  epoch 1  leader {leader}  in_sync 1,2  waited_for {3 - leader}" in local
+    assert f"role follows  epoch 1  leader {leader}  in_sync 1,2  waited_for -" in local
+    for command in ("promote", "demote"):
+        refused = mqcore("replication", command, str(follower.store), check=False)
+        assert refused.returncode == 1
+        assert "takes part in elections (failover.enable)" in refused.stderr
+
+
+def mqcore(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "mqcore.admin.cli", *words], check=check,
+                          capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"failover.etcd": ["https://127.0.0.1:1"], "failover.etcd_ca_file": "/nowhere"},
+     'failover.etcd_ca_file = "/nowhere" cannot be used'),
+    ({"failover.etcd_user": "u", "failover.etcd_password_file": "/nowhere"},
+     'failover.etcd_password_file = "/nowhere" cannot be used'),
+])
+def test_a_file_of_etcds_that_cannot_be_used_stops_the_start(
+        tmp_path: Path, settings: dict[str, object], said: str) -> None:
+    with pytest.raises(MqcoreError, match=said), mqcore_up(
+            tmp_path, {**settings_of(1), **settings}, namesrv_addr="127.0.0.1:1"):
+        raise AssertionError("it has started")

@@ -1,0 +1,109 @@
+"""
+Elections under crashes, cuts, drifting clocks and lost, late and repeated answers: nothing that was
+acknowledged is missing in the log of one that leads, and when all is well again, one leads.
+"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import random
+
+import pytest
+
+from mqcore.failover.election import Election, Here, Transact, Words
+from mqcore.failover.keys import State, View
+from tests.failover.world import World
+
+SEEDS = int(os.environ.get("ELECTION_SEEDS", "6"))
+TROUBLE_MS = 40_000
+WORDS = Election.words
+
+
+def disturb(world: World) -> None:
+    """Something goes wrong, once in a second or so, and rights itself later."""
+    dice = world.dice
+    if dice.random() < 0.02:
+        world.lost = dice.choice((0.0, 0.05, 0.3))
+    if dice.random() > 0.02:
+        return
+    broker = dice.choice(world.brokers)
+    what = dice.randrange(6)
+    if what == 0 and broker.alive:
+        world.crash(broker, dice.uniform(20, 6000))
+    elif what == 1:
+        broker.cut_off = not broker.cut_off
+    elif what == 2:
+        broker.unlinked = not broker.unlinked
+    elif what == 3:
+        broker.cut_off = broker.unlinked = False
+    elif what == 4 and world.etcd.leases:
+        world.etcd.revoke(dice.choice(sorted(world.etcd.leases)))       # etcd has lost its time
+    elif what == 5:
+        broker.offset_ms += dice.uniform(0, 500)                        # it slept
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(seed: int, count: int) -> None:
+    world = World(random.Random(seed * 10 + count), count)
+    world.run(TROUBLE_MS, lambda: disturb(world))
+    world.lost = 0.0
+    for broker in world.brokers:
+        broker.cut_off = broker.unlinked = False
+        broker.up_at = min(broker.up_at, world.now)
+    world.run(30_000)              # who was away for long has much to take
+    before = len(world.acknowledged)
+    world.run(3_000)
+
+    leading = [broker for broker in world.brokers if broker.leads]
+    state = world.etcd.view().state
+    assert len(leading) == 1
+    assert state is not None
+    assert (state.master, len(state.in_sync)) == (leading[0].member, count)
+    assert len(world.acknowledged) > before
+    assert world.changes > 0
+
+
+def some_world_loses(*seeds: int) -> bool:
+    """Whether one of these worlds finds that a message is lost."""
+    for seed in seeds:
+        world = World(random.Random(seed), 3)
+        try:
+            world.run(TROUBLE_MS, functools.partial(disturb, world))
+        except AssertionError:
+            return True
+    return False
+
+
+def test_worlds_find_out_when_who_is_late_is_not_waited_for(monkeypatch) -> None:
+    def nearest(self: Election) -> Words | None:
+        words = WORDS(self)
+        return None if words is None else dataclasses.replace(
+            words, waited_for=words.waited_for[:1])
+
+    monkeypatch.setattr(Election, "words", nearest)
+    assert some_world_loses(42, 56, 57, 76)
+
+
+def test_worlds_find_out_when_anybody_may_lead(monkeypatch) -> None:
+    def anybody(self: Election, view: View, here: Here) -> Transact | None:
+        if view.master is not None or view.state is None or here.leads:
+            return None
+        return self._take(view, here, dataclasses.replace(
+            view.state, epoch=max(view.state.epoch, here.epoch) + 1, master=self._me.member))
+
+    claim = Election._claim
+    monkeypatch.setattr(Election, "_claim", lambda self, view, here: (
+        anybody(self, view, here) or claim(self, view, here)))
+    assert some_world_loses(*range(12))
+
+
+def test_worlds_find_out_when_members_come_in_unasked(monkeypatch) -> None:
+    """FO3 without its waiting."""
+    def at_once(self: Election, view: View, _state: State, here: Here) -> list[int]:
+        return [one for one, report in here.reports.items()
+                if report.connected and one in view.members]
+
+    monkeypatch.setattr(Election, "_ready", at_once)
+    assert some_world_loses(7, 10, 12, 13, 14)

@@ -1,0 +1,297 @@
+"""
+A world of one etcd and some brokers, in a time of its own: what etcd does with leases and
+transactions is modelled, and so are logs, links and crashes; the elections are the real ones.
+"""
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqcore.failover.election import (
+    MS,
+    Ask,
+    Election,
+    Grant,
+    Here,
+    Look,
+    Me,
+    Report,
+    Rules,
+    Transact,
+    Words,
+)
+from mqcore.failover.etcd import Key
+from mqcore.failover.keys import Names, View, view_of
+
+NAMES = Names.of("c", "b")
+RULES = Rules(lease_ms=2000, in_sync_timeout_ms=3000, min_in_sync=1)
+EXPIRY_LOOK_MS = 500              # etcd looks so often which leases ran out
+TICK_MS = 20
+COPIED_A_TICK = 2                 # messages: who comes back is behind for a while
+
+
+class FakeEtcd:
+    """Keys, revisions and leases, at a time that its callers give, in ms."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.keys: dict[str, Key] = {}
+        self.leases: dict[int, float] = {}
+        self._looked = 0.0
+
+    def grant(self, now: float) -> int:
+        self.revision += 1
+        self.leases[self.revision] = now + RULES.lease_ms
+        return self.revision
+
+    def transact(self, asked: Transact) -> bool:
+        """KeyError: a lease that is not there."""
+        if any((self.keys[name].revision if name in self.keys else 0) != revision
+               for name, revision in asked.compared):
+            return False
+        for change in asked.changes:
+            if change.lease and change.lease not in self.leases:
+                raise KeyError(change.lease)
+        self.revision += 1
+        for change in asked.changes:
+            if change.value is None:
+                self.keys.pop(change.name, None)
+            else:
+                self.keys[change.name] = Key(change.name, change.value, self.revision, change.lease)
+        return True
+
+    def expire(self, now: float) -> None:
+        if now - self._looked < EXPIRY_LOOK_MS:
+            return
+        self._looked = now
+        for lease in [one for one, end in self.leases.items() if end <= now]:
+            self.revoke(lease)
+
+    def revoke(self, lease: int) -> None:
+        del self.leases[lease]
+        for name in [name for name, key in self.keys.items() if key.lease == lease]:
+            self.revision += 1
+            del self.keys[name]
+
+    def view(self) -> View:
+        return view_of(NAMES, list(self.keys.values()))
+
+
+@dataclass
+class Broker:
+    """One member: its election, its log (an epoch for each message), and what it leads in."""
+
+    member: int
+    store: str = ""
+    drift: float = 1.0
+    offset_ms: float = 0.0
+    log: list[tuple[int, int]] = field(default_factory=list)
+    leads: int = 0
+    alive: bool = True
+    cut_off: bool = False             # from etcd
+    unlinked: bool = False            # from the other brokers
+    taken: tuple[int, ...] = ()
+    replicated: int = 0
+    acked: int = 0
+    reports: dict[int, Report] = field(default_factory=dict)
+    called_at: float = -1.0
+    up_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.store = self.store or f"store{self.member}"
+        self.election = self.begin()
+
+    @property
+    def words(self) -> Words:
+        return self.election.words() or Words()
+
+    def begin(self, leads: int = 0) -> Election:
+        return Election(NAMES, Me(self.member, f"h{self.member}:1", f"h{self.member}:2",
+                                  self.store), RULES, leads=leads)
+
+    def clock(self, now: float) -> float:
+        """This host's, in ms."""
+        return self.offset_ms + now * self.drift
+
+    def here(self, now: float) -> Here:
+        clock = self.clock(now)
+        waited = self.words.waited_for
+        return Here(int(clock * MS), int(clock), self.leads,
+                    self.log[-1][0] if self.log else 0, len(self.log), self.replicated,
+                    dict(self.reports), self.taken == waited)
+
+    def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
+        """
+        One question, at a time, if one is due. outcome: answered; unasked or unanswered: the answer
+        is lost, and the question did not arrive, or did.
+        """
+        asked = self.election.next(self.here(now))
+        if asked is not None:
+            self.put(asked, etcd, now, outcome)
+        return asked
+
+    def put(self, asked: Ask, etcd: FakeEtcd, now: float, outcome: str) -> None:
+        now_ns = int(self.clock(now) * MS)
+        if outcome == "unasked":
+            self.election.lost(asked)
+            return
+        try:
+            answer = self._done(asked, etcd, now)
+        except KeyError:
+            self.election.lost(asked)
+            return
+        if outcome == "unanswered":
+            self.election.lost(asked)
+        elif isinstance(answer, View):
+            self.election.seen(answer, now_ns)
+        elif isinstance(asked, Transact):
+            self.election.transacted(asked, bool(answer))
+        else:
+            self.election.granted(answer, now_ns)
+
+    @staticmethod
+    def _done(asked: Ask, etcd: FakeEtcd, now: float) -> View | int:
+        if isinstance(asked, Grant):
+            return etcd.grant(now)
+        return etcd.view() if isinstance(asked, Look) else etcd.transact(asked)
+
+    def may_acknowledge(self, now: float) -> bool:
+        return self.clock(now) * MS < self.words.deadline_ns
+
+
+class World:
+    """Brokers that follow, lead, crash and come back; every acknowledged message is remembered."""
+
+    def __init__(self, dice: random.Random, count: int = 3, drift: float = 0.02) -> None:
+        self.dice = dice
+        self.now = 0.0
+        self.etcd = FakeEtcd()
+        self.brokers = [Broker(member, drift=dice.uniform(1 - drift, 1 + drift),
+                               offset_ms=dice.uniform(0, 1e6)) for member in range(1, count + 1)]
+        self.acknowledged: list[tuple[int, int]] = []
+        self.late: list[tuple[float, Transact]] = []
+        self.changes = 0
+        self.lost = 0.0               # share of lost answers
+        self.serial = 0
+
+    def run(self, ms: float, each: Callable[[], None] | None = None) -> None:
+        until = self.now + ms
+        while self.now < until:
+            self.tick()
+            if each is not None:
+                each()
+
+    def tick(self) -> None:
+        self.now += TICK_MS
+        self.etcd.expire(self.now)
+        for at, asked in [one for one in self.late if one[0] <= self.now]:
+            self.late.remove((at, asked))
+            try:
+                self.etcd.transact(asked)
+            except KeyError:
+                continue
+        for broker in self.dice.sample(self.brokers, len(self.brokers)):
+            if not broker.alive and broker.up_at <= self.now:
+                broker.alive, broker.election = True, broker.begin()
+            if broker.alive:
+                self._turn(broker)
+        for broker in self.brokers:
+            if broker.alive and broker.leads:
+                self._lead(broker)
+
+    def crash(self, broker: Broker, for_ms: float) -> None:
+        broker.alive, broker.up_at = False, self.now + for_ms
+        broker.leads, broker.replicated, broker.acked, broker.taken = 0, 0, 0, ()
+        broker.reports, broker.called_at = {}, -1.0
+
+    def _turn(self, broker: Broker) -> None:
+        if self.dice.random() < 0.8:
+            self._ask(broker)
+        words = broker.words
+        broker.taken = words.waited_for if self.dice.random() < 0.7 else broker.taken
+        if broker.leads and words.leads != broker.leads:
+            self.crash(broker, self.dice.uniform(20, 500))       # its run begins anew
+        elif words.leads and not broker.leads:
+            broker.called_at = self.now if broker.called_at < 0 else broker.called_at
+            if self.now - broker.called_at > self.dice.uniform(0, 300):
+                self._begin_to_lead(broker, words.leads)
+        elif not words.leads:
+            broker.called_at = -1.0
+
+    def _ask(self, broker: Broker) -> None:
+        outcome = "answered"
+        if broker.cut_off:
+            outcome = "unasked"
+        elif self.dice.random() < self.lost:
+            outcome = self.dice.choice(("unasked", "unanswered", "late"))
+        asked = broker.election.next(broker.here(self.now))
+        if asked is None:
+            return
+        if outcome == "late":
+            if isinstance(asked, Transact):
+                self.late.append((self.now + self.dice.uniform(20, 3000), asked))
+            outcome = "unasked"
+        broker.put(asked, self.etcd, self.now, outcome)
+
+    def _begin_to_lead(self, broker: Broker, epoch: int) -> None:
+        assert all(epoch > one for one, _ in broker.log), "an epoch that the log has had"
+        missing = [one for one in self.acknowledged if one not in set(broker.log)]
+        assert missing == [], f"member {broker.member} leads without {missing[:3]}"
+        broker.leads, broker.called_at = epoch, -1.0
+        broker.reports, broker.replicated = {}, 0
+        broker.acked = 0
+        self.changes += 1
+
+    def _lead(self, leader: Broker) -> None:
+        clock = int(leader.clock(self.now))
+        if self.dice.random() < 0.5:
+            self.serial += 1
+            leader.log.append((leader.leads, self.serial))
+        for other in self.brokers:
+            if other is leader:
+                continue
+            linked = self._follows(other, leader)
+            before = leader.reports.get(other.member)
+            if linked and self.dice.random() < 0.7:
+                self._copy(leader, other)
+            linked = linked and other.log == leader.log[:len(other.log)]     # HS7
+            if linked:
+                end = len(other.log)
+                even = clock if end >= len(leader.log) or before is None else before.even_ms
+                leader.reports[other.member] = Report(end, even, True)
+            elif before is not None:
+                leader.reports[other.member] = Report(before.acked, before.even_ms, False)
+        self._acknowledge(leader)
+
+    def _follows(self, other: Broker, leader: Broker) -> bool:
+        words = other.words
+        return (other.alive and not other.leads and not words.leads and not other.unlinked
+                and not leader.unlinked and words.leader is not None
+                and words.leader.member == leader.member)
+
+    def _copy(self, leader: Broker, other: Broker) -> None:
+        """As the real one: what the log of who leads has not is cut."""
+        common = 0
+        for mine, theirs in zip(other.log, leader.log, strict=False):
+            if mine != theirs:
+                break
+            common += 1
+        acked = set(self.acknowledged)
+        assert not acked & (set(other.log[common:]) - set(leader.log)), "acknowledged, and cut"
+        other.log = [*other.log[:common], *leader.log[common:common + COPIED_A_TICK]]
+
+    def _acknowledge(self, leader: Broker) -> None:
+        if len(leader.taken) < RULES.min_in_sync:
+            return
+        reports = [leader.reports.get(member) for member in leader.taken]
+        if any(one is None or not one.connected for one in reports):
+            return
+        leader.replicated = max(leader.replicated, min(
+            one.acked for one in reports if one is not None))
+        if not leader.may_acknowledge(self.now):
+            return
+        for entry in leader.log[leader.acked:leader.replicated]:
+            if entry not in self.acknowledged[-200:] and entry[0] == leader.leads:
+                self.acknowledged.append(entry)
+        leader.acked = max(leader.acked, leader.replicated)

@@ -1,0 +1,351 @@
+"""A slave has its master's topics, groups and offsets; a broken answer changes nothing."""
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.broker.following import (
+    AnswerError,
+    take_delays,
+    take_groups,
+    take_offsets,
+    take_topics,
+)
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.groups import GroupConfig
+from mqcore.broker.tables.own_commits import Commit, OwnCommits
+from mqcore.turns import finished
+from mqcore.wire import fastjson
+from mqcore.wire.command import decode
+from mqcore.wire.topics import DataVersion, TopicConfig
+from mqcore.workers.shared_tables import SharedTables
+from tests.broker.fakes import Bench, make_bench, settings_in, text_of
+from tests.replication.test_slave_rules import SLAVE
+from tests.store.harness import new_segment
+from tests.support.recorded import exchanges
+
+TOPIC = {"topic": "T", "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6,
+         "topicFilterType": "MULTI_TAG", "topicSysFlag": 0, "order": "false"}
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Bench:
+    return make_bench(settings_in(tmp_path / "master"))
+
+
+@pytest.fixture
+def slave(tmp_path: Path) -> Bench:
+    return make_bench(settings_in(tmp_path / "slave", *SLAVE))
+
+
+def commit(
+    bench: Bench, offset: int, queue_id: int = 0, topic: str = "T", group: str = "G"
+) -> None:
+    assert bench.ask(15, {"consumerGroup": group, "topic": topic, "queueId": queue_id,
+                          "commitOffset": offset}).code == 0
+
+
+def take(slave: Bench, master: Bench) -> list[Commit]:
+    """One round of questions."""
+    core = slave.broker.core
+    finished(take_topics(core, text_of(master.ask(21))))
+    finished(take_groups(core, text_of(master.ask(201))))
+    return finished(take_offsets(core, text_of(master.ask(43))))
+
+
+def tables(bench: Bench) -> tuple[Any, ...]:
+    core = bench.broker.core
+    return (core.topics.as_json(), core.groups.as_json(), core.offsets.as_json(),
+            bench.tables.topics, bench.tables.groups)
+
+
+def test_a_slave_has_the_masters_tables_with_their_versions(master: Bench, slave: Bench) -> None:
+    master.ask(17, TOPIC)
+    master.ask(200, None, {"groupName": "G", "whichBrokerWhenConsumeSlowly": 2})
+    commit(master, 7)
+    commit(master, 9, 1)
+
+    assert take(slave, master) == []
+    assert tables(slave) == tables(master)
+    slave.broker.tick(slave.now_ms + 60_000)
+    again = make_bench(slave.broker.core.settings)            # and from its files
+    assert tables(again) == tables(master)
+
+
+def test_what_the_master_deletes_goes_but_no_offset(master: Bench, slave: Bench) -> None:
+    master.ask(17, TOPIC)
+    master.ask(200, None, {"groupName": "G"})
+    commit(master, 7)
+    take(slave, master)
+    master.ask(215, {"topic": "T"})
+    master.ask(207, {"groupName": "G", "removeOffset": "true"})
+    take(slave, master)
+
+    assert "T" not in slave.tables.topics
+    assert "G" not in slave.tables.groups
+    assert slave.broker.core.offsets.of_queues("G", "T") == {0: 7}
+
+
+def test_offsets_go_back_with_the_masters(master: Bench, slave: Bench) -> None:
+    commit(master, 7)
+    take(slave, master)
+    commit(master, 3)
+    take(slave, master)
+
+    assert slave.broker.core.offsets.of_queues("G", "T") == {0: 3}
+
+
+def test_what_was_committed_at_the_slave_stays_until_the_master_has_it(
+    master: Bench, slave: Bench
+) -> None:
+    commit(master, 7)
+    commit(master, 7, 1)
+    take(slave, master)
+    commit(slave, 12)                                         # the master is away
+    commit(slave, 5, 1)                                       # behind: the master's counts
+
+    left = take(slave, master)
+    assert left == [Commit("G", "T", 0, 12)]
+    assert slave.broker.core.offsets.of_queues("G", "T") == {0: 12, 1: 7}
+    commit(master, 12)                                        # it was brought there
+    assert take(slave, master) == []
+    commit(master, 4)
+    take(slave, master)
+    assert slave.broker.core.offsets.of_queues("G", "T") == {0: 4, 1: 7}
+
+
+def test_a_later_commit_is_not_settled_with_an_earlier_one(tmp_path: Path) -> None:
+    own = OwnCommits(tmp_path / "own.json")
+    own.note("G", "T", 0, 5)
+    (first,) = own.all()
+    own.note("G", "T", 0, 6)
+    own.settle(first)
+
+    assert own.all() == [Commit("G", "T", 0, 6)]
+
+
+def test_commits_at_a_slave_are_noted_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqcore.broker.tables.own_commits.OWN_COUNT_MAX", 2)
+    own = OwnCommits(tmp_path / "own.json")
+    for queue_id in range(4):
+        own.note("G", "T", queue_id, 1)
+    own.note("G", "T", 0, 9)
+
+    assert [(one.queue_id, one.offset) for one in own.all()] == [(0, 9), (1, 1)]
+
+
+def test_a_slave_that_begins_anew_still_knows_what_is_its_own(master: Bench, slave: Bench) -> None:
+    commit(master, 7)
+    take(slave, master)
+    commit(slave, 12)
+    slave.broker.tick(slave.now_ms + 60_000)                  # saved; then it is killed
+    again = make_bench(slave.broker.core.settings)
+
+    assert take(again, master) == [Commit("G", "T", 0, 12)]
+    again.broker.core.own_commits.settle(Commit("G", "T", 0, 12))
+    again.broker.close()
+    assert len(make_bench(slave.broker.core.settings).broker.core.own_commits) == 0
+
+
+def test_a_file_of_its_own_that_cannot_be_used_stops_no_start(slave: Bench) -> None:
+    folder = slave.broker.core.settings.config_dir
+    folder.mkdir(exist_ok=True)
+    for text in ("", "{", '{"offsetTable":{"T@G":7}}', '{"offsetTable":{"T@G":{0:9}}}'):
+        (folder / "ownOffsets.json").write_text(text)
+        again = make_bench(slave.broker.core.settings)
+        assert len(again.broker.core.own_commits) == ("9" in text)
+
+
+def test_a_master_forgets_what_was_committed_to_it_as_a_slave(slave: Bench, tmp_path: Path) -> None:
+    commit(slave, 12)
+    slave.broker.close()
+    folder = slave.broker.core.settings.config_dir
+    assert (folder / "ownOffsets.json").exists()
+    promoted = make_bench(settings_in(tmp_path / "slave"))
+
+    assert not list(folder.glob("ownOffsets*"))
+    assert promoted.broker.core.offsets.of_queues("G", "T") == {0: 12}
+
+
+def test_a_master_of_ours_says_in_a_word_that_nothing_changed(master: Bench) -> None:
+    for code in (21, 201):
+        table = master.broker.core.topics if code == 21 else master.broker.core.groups
+        known = master.ask(code, {"knownVersion": table.version.text})
+        other = master.ask(code, {"knownVersion": "0@0"})
+
+        assert (known.ext, text_of(known)) == ({"versionIsKnown": "true"}, b"")
+        assert other.ext == {"versionIsKnown": "false"}
+        assert text_of(other) == text_of(master.ask(code))
+
+
+def test_offsets_have_a_version_for_slaves_of_ours(master: Bench) -> None:
+    first = master.ask(43, {"knownVersion": ""}).ext
+    commit(master, 7)
+    changed = master.ask(43, {"knownVersion": first["tableVersion"]})
+    same = master.ask(43, {"knownVersion": changed.ext["tableVersion"]})
+
+    assert (changed.ext["versionIsKnown"], same.ext["versionIsKnown"]) == ("false", "true")
+    assert text_of(changed) == text_of(master.ask(43))
+    assert (text_of(same), master.ask(43).ext) == (b"", None)
+
+
+def test_a_table_of_the_same_version_is_left_alone(master: Bench, slave: Bench) -> None:
+    take(slave, master)
+    body = master.broker.core.topics.as_json()
+    body["topicConfigTable"]["X"] = TopicConfig("X").as_json()
+
+    assert finished(take_topics(slave.broker.core, fastjson.dumps(body))) is False
+    assert "X" not in slave.tables.topics
+
+
+def table_of(**entries: Any) -> bytes:
+    return fastjson.dumps({"dataVersion": {"counter": 99, "timestamp": 1},
+                           "topicConfigTable": entries})
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[]", b"null", b"\xff", b'{"dataVersion":7}', table_of(),
+    b'{"dataVersion":{"counter":9,"timestamp":9}}',
+    b'{"dataVersion":{"counter":9},"topicConfigTable":[1]}',
+    b'{"dataVersion":{"counter":"x"},"topicConfigTable":{"T":{}}}',
+    table_of(T={}, U=7), table_of(T={}, U={"readQueueNums": -1}),
+    table_of(T={}, U={"readQueueNums": 1 << 40}), table_of(T={}, U={"perm": []}),
+    table_of(**{f"T{number}": {} for number in range(65)}),
+])
+def test_an_answer_that_cannot_be_used_changes_nothing(tmp_path: Path, body: bytes) -> None:
+    slave = make_bench(settings_in(tmp_path, *SLAVE, "processes.topic_count_max=64"))
+    before = tables(slave)
+    with pytest.raises(AnswerError):
+        finished(take_topics(slave.broker.core, body))
+
+    assert tables(slave) == before
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"[]", b'{"offsetTable":[]}', b'{"offsetTable":{"T@G":{"0":1},"U@G":7}}',
+    b'{"offsetTable":{"T@G":{0:1},"U@G":{0:"x"}}}', b'{"offsetTable":{"T@G":{99999999999:1}}}',
+    b'{"offsetTable":{"T@G":{0:1},"U@G":{0:99999999999999999999999}}}',
+    b'{"offsetTable":{"T@G":{0:1},"' + b"x" * 300 + b'@G":{0:1}}}',
+    b'{"offsetTable":{"T@G":{0:1}},"lmqOffsetTable":7}',
+])
+def test_offsets_that_cannot_be_used_change_nothing(slave: Bench, body: bytes) -> None:
+    before = tables(slave)
+    with pytest.raises(AnswerError):
+        finished(take_offsets(slave.broker.core, body))
+
+    assert tables(slave) == before
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"7", b'{"subscriptionGroupTable":{}}',
+    b'{"dataVersion":{"counter":9},"subscriptionGroupTable":{"G":{"retryQueueNums":"x"}}}',
+    b'{"dataVersion":{"counter":9},"subscriptionGroupTable":{"G":{"brokerId":1e99}}}',
+    b'{"dataVersion":{"counter":9},"subscriptionGroupTable":{"G":7}}',
+])
+def test_groups_that_cannot_be_used_change_nothing(slave: Bench, body: bytes) -> None:
+    before = tables(slave)
+    with pytest.raises(AnswerError):
+        finished(take_groups(slave.broker.core, body))
+
+    assert tables(slave) == before
+
+
+def test_a_name_that_no_folder_can_have_is_left_out(slave: Bench) -> None:
+    finished(take_topics(slave.broker.core, table_of(**{"T": {}, "a/b": {}, "x" * 300: {}})))
+
+    assert [topic.name for topic in slave.broker.core.topics.all()] == ["T"]
+    assert slave.broker.core.topics.version == DataVersion(99, 1)
+
+
+def test_groups_that_nobody_can_name_are_kept_and_not_shown(slave: Bench) -> None:
+    finished(take_groups(slave.broker.core, fastjson.dumps({
+        "dataVersion": {"counter": 9, "timestamp": 1},
+        "subscriptionGroupTable": {"": {}, "x" * 300: {}, "G": {}}})))
+
+    assert {group.name for group in slave.broker.core.groups.all()} == {"", "x" * 300, "G"}
+    assert list(slave.tables.groups) == ["G"]
+
+
+def delays(bench: Bench) -> Any:
+    return config_file.load(bench.broker.core.settings.config_dir / "delayOffset.json")
+
+
+def test_delay_offsets_are_kept_for_the_day_that_it_is_a_master(slave: Bench) -> None:
+    finished(take_delays(slave.broker.core, b'{"offsetTable":{1:5,18:7}}'))
+    assert delays(slave) == {"offsetTable": {1: 5, 18: 7}}
+
+    for body in (b"", b'{"offsetTable":{0:5}}', b'{"offsetTable":{1:-5}}',
+                 b'{"offsetTable":{1:{}}}', b'{"offsetTable":{},"logPosition":"x"}',
+                 b'{"offsetTable":{},"logPosition":1,"delivered":{"1":7}}'):
+        with pytest.raises(AnswerError):
+            finished(take_delays(slave.broker.core, body))
+    assert delays(slave) == {"offsetTable": {1: 5, 18: 7}}
+
+
+def test_a_slave_of_ours_learns_from_where_on_the_log_knows_better(
+    master: Bench, slave: Bench
+) -> None:
+    """So that after a promotion nothing is delivered twice that the log has."""
+    stored = {"offsetTable": {1: 5}, "logPosition": 900, "delivered": {"1": [7, 8]}}
+    config_file.save(master.broker.core.settings.config_dir / "delayOffset.json", stored)
+    master.figures.delays = {1: 6}
+
+    assert fastjson.loads(master.ask(45).body) == {"offsetTable": {1: 6}}        # for stock
+    finished(take_delays(slave.broker.core, master.ask(45, {"knownVersion": ""}).body))
+    assert delays(slave) == {"offsetTable": {1: 5}, "logPosition": 900,
+                             "delivered": {"1": [7, 8]}}
+
+
+def test_answers_of_a_stock_master_are_taken(slave: Bench) -> None:
+    """As they were recorded of 4.9.8."""
+    taken = {21: take_topics, 201: take_groups, 43: take_offsets, 45: take_delays}
+    bodies = {one.code: decode(one.response.payload).body for one in exchanges("slave-sync")
+              if one.code in taken and one.response is not None}
+
+    assert set(bodies) == set(taken)
+    for code, body in bodies.items():
+        finished(taken[code](slave.broker.core, body))        # type: ignore[operator]
+    core = slave.broker.core
+    for code, table in ((21, core.topics.as_json()), (201, core.groups.as_json()),
+                        (43, fastjson.loads(fastjson.dumps(core.offsets.as_json())))):
+        known = fastjson.loads(bodies[code])
+        assert {name: known[name] for name in table} == table
+    assert delays(slave)["offsetTable"] == fastjson.loads(bodies[45])["offsetTable"]
+
+
+def test_light_offsets_are_taken_where_there_are_light_queues(tmp_path: Path) -> None:
+    light = ("store.multi_dispatch_enable=true", "store.light_queues_enable=true")
+    master = make_bench(settings_in(tmp_path / "m", *light))
+    slave = make_bench(settings_in(tmp_path / "s", *SLAVE, *light))
+    commit(master, 7, topic="%LMQ%q", group="%LMQ%g")
+
+    assert finished(take_offsets(slave.broker.core, text_of(master.ask(43)))) == []
+    assert slave.broker.core.offsets.committed("%LMQ%g", "%LMQ%q", 0) == 7
+
+
+def test_a_changed_version_with_the_same_entries_publishes_nothing_anew(
+    master: Bench, slave: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(slave, master)
+    core = slave.broker.core
+    body = core.topics.as_json()
+    body["dataVersion"] = replace(core.topics.version, counter=500).as_json()
+    published: list[str] = []
+    monkeypatch.setattr(core.topics, "_publish", lambda topic: published.append(topic.name))
+    finished(take_topics(core, fastjson.dumps(body)))
+
+    assert published == []
+    assert core.topics.version.counter == 500
+
+
+def test_a_group_that_no_table_can_hold_goes_without_a_trace() -> None:
+    """It was never shown; a master that deletes it must not end its slave's coordinator."""
+    tables = SharedTables(new_segment(), settings_in(Path("unused"), *SLAVE))
+    tables.publish_group(GroupConfig("G"))
+    for name in ("", "x" * 300, "G", "G"):
+        tables.remove_group(name)

@@ -1,0 +1,120 @@
+"""What a broker is told while it starts, follows, or looks for others of its name."""
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mqcore.acl.kept import KeptFiles
+from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.standing import StandingError, member_name
+from mqcore.participants import HA_MASTER
+from mqcore.replication import epochs, greeting
+from mqcore.replication.epochs import NAME_LENGTH_MAX, Standing, State, demoted, promoted
+from mqcore.replication.peers import PeerState
+from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.workers import standing
+from mqcore.workers.children import Child
+from mqcore.workers.elected import Rejoining
+from mqcore.workers.ha_slave import HaSlave
+from mqcore.workers.supervisor import Supervisor
+from tests.broker.fakes import settings_in
+from tests.replication.ends import Peer, SlaveEnd
+from tests.replication.test_slave_rules import SLAVE
+from tests.store.harness import new_segment
+
+HISTORY = epochs.first("a/0", 0, 1)
+LOG = {"first": 0, "published": 500}
+MASTER = ("replication.role=async-master", "replication.listen=true",
+          "broker.namesrv_addrs=127.0.0.1:1")
+
+
+def told(settings: Settings, what: Standing) -> Standing | None:
+    """What the store says after the start of a broker to which `what` was said meanwhile."""
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, what)
+    assert standing.taken(settings, LOG)
+    return epochs.read(settings.store_root)
+
+
+def test_a_slave_that_is_promoted_while_it_starts_leads_in_its_next_run(tmp_path: Path) -> None:
+    word = promoted(Standing(HISTORY, State.FOLLOWS), synchronous=False)
+    assert told(settings_in(tmp_path, *SLAVE), word) == word
+
+
+def test_a_master_that_is_demoted_while_it_starts_begins_no_epoch(tmp_path: Path) -> None:
+    word = demoted(Standing(HISTORY, State.LEADS), 2)
+    assert told(settings_in(tmp_path, *MASTER), word) == word
+
+
+def test_a_slave_that_is_promoted_is_not_overruled_by_its_masters_greeting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And asks again in its time: a refused link is no reason for a second line, or a next try."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        settings = settings_in(tmp_path, *SLAVE, f"replication.master_address={host}:{port}")
+        slave = SlaveEnd(settings.store_root)
+        word = promoted(Standing(HISTORY, State.FOLLOWS), synchronous=True)
+        epochs.write(settings.store_root, word)
+        worker = HaSlave(settings, slave.run.segment, 0.0)
+        worker.start()
+        worker.work(20)
+        peer = Peer(listener.accept()[0])
+        peer.send(-1, greeting.HEAD.pack(0, 0, 0, 0) + greeting.words(
+            settings.broker.name, settings.broker.cluster, settings.store.segment_size_bytes,
+            HISTORY))
+        worker.work(1000)
+        worker.work(0)
+        assert peer.is_closed()
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+    assert epochs.read(settings.store_root) == word
+    assert [one.getMessage() for one in caplog.records if one.levelname != "INFO"] == [
+        f"the master at {host}:{port} is not followed: this broker was told to lead, which it does "
+        "from its next start on"]
+
+
+@pytest.mark.parametrize(("name", "starts"), [("other", True), ("mine", False)])
+def test_an_address_that_another_broker_has_by_now_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, starts: bool,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER, "broker.name=mine")
+
+    async def states(*_: object) -> dict[str, PeerState]:
+        return {"10.0.0.9:10911": PeerState(name, settings.broker.cluster, 0, "async-master", 0, 9,
+                                            HISTORY.begun(5, "x/1", 7))}
+
+    monkeypatch.setattr(standing, "states", states)
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, Standing(HISTORY, State.LEADS))
+    if starts:
+        assert standing.prepared(settings, ChangedSettings(settings)) == settings
+    else:
+        with pytest.raises(StandingError, match="epoch 2 of x/1"):
+            standing.prepared(settings, ChangedSettings(settings))
+
+
+def test_the_name_of_a_member_is_one_that_a_table_takes(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, *MASTER, "broker.name=" + "\u6f22" * 30,
+                           "broker.advertised_host=" + "h" * 200)
+    name = member_name(settings)
+    assert len(name.encode()) <= NAME_LENGTH_MAX
+    history = epochs.first(name, 0, 1)
+    assert epochs.decode(epochs.encode(history)) == history
+
+
+def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None:
+    """Else a send waits for its time instead of hearing at once that no slave is there."""
+    supervisor = Supervisor(settings_in(tmp_path, *MASTER), embedded_namesrv=False,
+                            on_ready=lambda _: None, kept=KeptFiles(), rejoining=Rejoining())
+    supervisor._segment = new_segment()
+    pen = ReplicaPen(supervisor._segment)
+    pen.move(100)
+    supervisor._buried(Child(HA_MASTER, 0, lambda: None, pid=1), -9)
+
+    assert (pen.present, pen.replicated) == (False, 100)

@@ -1,0 +1,154 @@
+"""
+Peers that begin handshakes to cost a server its time, in processes of their own.
+
+    with flood("hello", address, rate=2000) as counts:
+        ...                                       # an honest client works
+    counts.begun, counts.answered, counts.seconds
+
+They stand for other machines, so they take what is left of this one (tests/support/idle.py), unless
+`idle` is False.
+
+Kinds: `whole` handshakes; `hello`, one recorded ClientHello again and again, which costs its sender
+nothing and the server its signature; `byte by byte`, the same in pieces; `half-open`, the beginning
+of a record, on connections that stay until the server ends them; `silent`, connections that say
+nothing.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import SynchronizedArray
+
+from mqcore.bench.tls_socket import TlsSocket
+from tests.support.idle import take_what_is_left
+from tests.support.mqcore_process import die_with_parent
+from tests.tls.certificates import careless
+
+PROCESSES, THREADS = 2, 8
+ANSWER_S = 10.0
+HELD_MAX = 10_000                   # connections that are kept open at a time
+PIECE_BYTES, PIECE_S = 16, 0.01     # of a hello that comes slowly
+RECORD_BEGIN = b"\x16\x03\x01\x02\x00\x01"         # of 512 bytes
+BEGUN, ANSWERED = 0, 1
+
+KINDS = ("whole", "hello", "byte by byte", "half-open", "silent")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the peers did so far: connections, and those that the server answered or ended."""
+
+    _shared: SynchronizedArray[int]
+    _since: float
+
+    @property
+    def seconds(self) -> float:
+        """Since they began."""
+        return time.monotonic() - self._since
+
+    @property
+    def begun(self) -> int:
+        return self._shared[BEGUN]
+
+    @property
+    def answered(self) -> int:
+        return self._shared[ANSWERED]
+
+
+def client_hello() -> bytes:
+    """What a client of this interpreter's OpenSSL begins with."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        careless().wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
+
+
+@contextlib.contextmanager
+def flood(kind: str, address: str, *, rate: float, idle: bool = True) -> Iterator[Counts]:
+    """Peers of a kind at an address, `rate` new connections a second, while the block runs."""
+    context = multiprocessing.get_context("fork")
+    shared = context.Array(ctypes.c_int64, 2)
+    stop = context.Event()
+    processes = [context.Process(
+        target=_process, args=(kind, address, rate / PROCESSES, shared, stop, idle), daemon=True)
+        for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    try:
+        yield Counts(shared, time.monotonic())
+    finally:
+        stop.set()
+        for process in processes:
+            process.join(ANSWER_S + 5)
+            process.kill()
+            process.join()
+
+
+def _process(kind: str, address: str, rate: float, shared: SynchronizedArray[int],
+             stop: threading.Event, idle: bool) -> None:
+    die_with_parent(signal.SIGKILL)
+    if idle:
+        take_what_is_left()
+    hello = client_hello()
+    host, _, port = address.rpartition(":")
+    peers = [threading.Thread(target=_peer, args=(
+        kind, (host, int(port)), hello, rate / THREADS, shared, stop)) for _ in range(THREADS)]
+    for peer in peers:
+        peer.start()
+    for peer in peers:
+        peer.join()
+
+
+def _peer(kind: str, place: tuple[str, int], hello: bytes, rate: float,
+          shared: SynchronizedArray[int], stop: threading.Event) -> None:
+    """Begins connections when they are due; one that is late makes up for it."""
+    act: Callable[[socket.socket], bool] = {
+        "whole": _shake, "hello": lambda one: _answered(one, hello),
+        "byte by byte": lambda one: _slowly(one, hello, stop),
+    }.get(kind, lambda one: False)
+    held: list[socket.socket] = []
+    due = time.monotonic()
+    while not stop.is_set():
+        stop.wait(max(due - time.monotonic(), 0))
+        due = max(due + 1 / rate, time.monotonic() - 1)
+        with contextlib.suppress(OSError):
+            one = socket.create_connection(place, ANSWER_S)
+            answered = act(one)
+            if kind == "half-open":
+                one.sendall(RECORD_BEGIN)
+            with shared.get_lock():
+                shared[BEGUN] += 1
+                shared[ANSWERED] += answered
+            if kind in ("half-open", "silent"):
+                held.append(one)
+                if len(held) > HELD_MAX // (PROCESSES * THREADS):
+                    held.pop(0).close()
+            else:
+                one.close()
+    for one in held:
+        one.close()
+
+
+def _shake(one: socket.socket) -> bool:
+    TlsSocket(one)
+    return True
+
+
+def _answered(one: socket.socket, hello: bytes) -> bool:
+    one.sendall(hello)
+    return bool(one.recv(1 << 16))
+
+
+def _slowly(one: socket.socket, hello: bytes, stop: threading.Event) -> bool:
+    for at in range(0, len(hello), PIECE_BYTES):
+        one.sendall(hello[at:at + PIECE_BYTES])
+        stop.wait(PIECE_S)
+    return bool(one.recv(1 << 16))

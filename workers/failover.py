@@ -1,0 +1,251 @@
+"""
+The failover process: takes part in the election of who leads, among the brokers of one name.
+
+Reads     etcd; the end of the log and its epochs; what ha-master knows of the others
+Owns      this broker's keys in etcd; what it is to be, until when it may acknowledge, and who has
+          to have what is acknowledged (shared memory)
+Wakes     supervisor, ha-master, ha-slave, when that is something else
+Restarts  with what its broker leads in; it asks etcd for the rest
+"""
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from pathlib import Path
+
+from mqcore.broker.settings.model import FailoverSettings, Settings
+from mqcore.failover.election import (
+    Ask,
+    Election,
+    Grant,
+    Here,
+    Look,
+    Me,
+    Report,
+    Rules,
+    Transact,
+    Words,
+)
+from mqcore.failover.etcd import Etcd, EtcdError
+from mqcore.failover.keys import KeysError, Names, view_of
+from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
+from mqcore.participants import FAILOVER
+from mqcore.replication import epochs
+from mqcore.replication.epochs import EpochsError
+from mqcore.replication.identity import identity
+from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.shm.segment import Segment
+from mqcore.store import files
+from mqcore.workers import loop
+from mqcore.workers.inherited import Inherited
+
+REST_S = 0.02                     # between two looks at what is due
+AFTER_LOSS_S = 0.05
+LEAVE_QUESTIONS = 3
+SAY_AGAIN_S = 60.0                # that etcd does not answer
+
+log = logging.getLogger("mqcore.failover")
+
+
+class EtcdFileError(ValueError):
+    """A file that the settings name cannot be used; the text says which, and why."""
+
+
+def rules(settings: Settings) -> Rules:
+    return Rules(1000 * settings.failover.lease_seconds, settings.failover.in_sync_timeout_ms,
+                 settings.replication.min_in_sync)
+
+
+def client(settings: FailoverSettings) -> Etcd:
+    """Of etcd, as the settings say; nothing is asked yet. Raises EtcdFileError."""
+    context = account = None
+    key = "etcd_ca_file"
+    try:
+        if any(address.startswith("https:") for address in settings.etcd):
+            context = ssl.create_default_context(cafile=settings.etcd_ca_file or None)
+            key = "etcd_cert_file"
+            if settings.etcd_cert_file:
+                context.load_cert_chain(settings.etcd_cert_file, settings.etcd_key_file)
+        key = "etcd_password_file"
+        if settings.etcd_user:
+            lines = files.read(Path(settings.etcd_password_file)).decode().splitlines()
+            account = settings.etcd_user, lines[0] if lines else ""
+    except (OSError, ValueError) as error:
+        raise EtcdFileError(f"failover.{key} = \"{getattr(settings, key)}\" cannot be used: "
+                            f"{error}") from None
+    return Etcd(settings.etcd, settings.request_timeout_ms / 1000, context, account)
+
+
+class Failover:
+    name = "failover"
+    slot = FAILOVER.slot
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._pen = LeadershipPen(segment)
+        self._gate = ReplicaPen(segment)
+        self._words = Words()
+        self._said_leader: tuple[object, ...] = ()
+        self._trouble = ""
+        self._silent_since = 0.0
+        self._silent_said = 0.0
+
+    def start(self) -> None:
+        settings = self._settings
+        self._names = Names.of(settings.broker.cluster, settings.broker.name)
+        leads = self._pen.role[1] if self._pen.leads else 0
+        self._election = Election(
+            self._names,
+            Me(settings.broker.id, settings.advertised_addr, settings.ha_addr,
+               identity(settings.store_root)),
+            rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0)
+        self._etcd = client(settings.failover)
+        self._epoch, self._epochs_stamp = 0, (0, 0)
+        if not leads:
+            self._pen.hold_until(0)
+            self._pen.want(LEADERSHIP_FOLLOWS, 0)
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._election.configure(rules(settings))
+
+    def work(self, turn_ms: int) -> None:
+        end = time.monotonic() + turn_ms / 1000
+        while time.monotonic() < end and not self._segment.stop_requested(self.slot):
+            asked = self._election.next(self._here())
+            if asked is None:
+                time.sleep(REST_S)
+            else:
+                self._ask(asked)
+            self._say()
+
+    def stop(self) -> None:
+        """After the last acknowledgement: another one need not wait for the lease to run out."""
+        self._pen.hold_until(0)
+        for _ in range(LEAVE_QUESTIONS):         # without an answer: the lease runs out
+            asked = self._election.leave()
+            if asked is None or not self._ask(asked):
+                break
+        self._etcd.close()
+
+    # -- etcd --------------------------------------------------------------------------------------
+
+    def _ask(self, asked: Ask) -> bool:
+        """Whether etcd has answered."""
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        election, etcd = self._election, self._etcd
+        try:
+            if isinstance(asked, Grant):
+                election.granted(etcd.grant(self._settings.failover.lease_seconds), now_ns)
+            elif isinstance(asked, Look):
+                election.seen(view_of(self._names, etcd.below(self._names.prefix)), now_ns)
+            else:
+                self._transact(asked)
+        except (EtcdError, KeysError) as error:
+            election.lost(asked)
+            self._silent(error)
+            time.sleep(AFTER_LOSS_S)
+            return False
+        self._pen.heard(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+        if self._silent_said:
+            log.warning("etcd answers again, after %.1f s", time.monotonic() - self._silent_since)
+        self._silent_since = self._silent_said = 0.0
+        return True
+
+    def _transact(self, asked: Transact) -> None:
+        done = self._etcd.transact(asked.compared, asked.changes)
+        self._election.transacted(asked, done)
+        if done and asked.what != "renew":
+            log.info("%s: done", asked.what)
+
+    def _silent(self, error: Exception) -> None:
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        if not self._silent_said or now - self._silent_said > SAY_AGAIN_S:
+            self._silent_said = now
+            log.warning("etcd does not answer: %s; %s", error,
+                        "nothing is acknowledged when the lease has run out" if self._election.leads
+                        else "nobody is elected meanwhile")
+
+    # -- this broker -------------------------------------------------------------------------------
+
+    def _here(self) -> Here:
+        role = self._pen.role
+        return Here(
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns() // 1_000_000,
+            role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),
+            self._segment.log_state()["published"], self._gate.replicated,
+            {member: Report(acked, even_ms, heard_ms > 0)
+             for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
+            self._pen.taken)
+
+    def _last_epoch(self) -> int:
+        """Of the table of epochs, which others write; one that cannot be read is as it was."""
+        path = self._settings.store_root / epochs.FILE_NAME
+        try:
+            stat = path.stat()
+            stamp = stat.st_mtime_ns, stat.st_ino
+            if stamp != self._epochs_stamp:
+                found = epochs.read(self._settings.store_root)
+                self._epoch = 0 if found is None else found.history.last.number
+                self._epochs_stamp = stamp
+        except FileNotFoundError:
+            self._epoch, self._epochs_stamp = 0, (0, 0)
+        except (EpochsError, OSError) as error:
+            self._complain(f"the epochs of the log cannot be read: {error}")
+        return self._epoch
+
+    # -- what follows ------------------------------------------------------------------------------
+
+    def _say(self) -> None:
+        """The words of the election, in the order in which others may go by them."""
+        words, before = self._election.words(), self._words
+        if words is None:
+            return
+        self._complain(self._election.trouble)
+        if words.waited_for != tuple(self._pen.members):
+            self._pen.wait_for(words.waited_for)
+        if words.deadline_ns != self._pen.deadline_ns:
+            self._pen.hold_until(words.deadline_ns)
+        leader = words.leader
+        said = ((0, "", "") if leader is None else (leader.member, leader.address, leader.ha),
+                max(words.epoch, words.leads), words.in_sync)
+        if said != self._said_leader:
+            self._said_leader = said
+            self._pen.say_leader(*said[0], said[1], said[2])
+        wanted = ((LEADERSHIP_LEADS, words.leads) if words.leads
+                  else (LEADERSHIP_FOLLOWS, words.epoch))
+        if wanted != self._pen.wanted:
+            self._pen.want(*wanted)
+        self._words = words
+        self._log(words, before)
+
+    def _log(self, words: Words, before: Words) -> None:
+        if words.leads != before.leads:
+            if words.leads:
+                log.warning("this broker is elected, for epoch %d", words.leads)
+            else:
+                log.warning("this broker leads no more: epoch %d is over", before.leads)
+        if words.leader != before.leader and words.leader is not None and not words.leads:
+            log.info("member %d at %s leads, in epoch %d", words.leader.member,
+                     words.leader.address, words.leader.epoch)
+        if words.in_sync != before.in_sync:
+            log.warning("the set is %s", ", ".join(map(str, words.in_sync)) or "empty")
+
+    def _complain(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            log.error("%s", trouble)
+        self._trouble = trouble
+
+
+def wanted(inherited: Inherited) -> bool:
+    return inherited.settings.failover.enable
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Failover(settings, segment), inherited.settings, segment)

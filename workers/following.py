@@ -1,0 +1,274 @@
+"""
+A slave's way to its master's tables: asks for them, and brings back what was committed here.
+
+ha.md 4 (RocketMQ 4.9.8: SlaveSynchronize, which asks every ten seconds). What an answer
+means is said in mqcore/broker/following.py. A master of ours says in a word that nothing has
+changed, so it is asked every OURS_INTERVAL_S; its offsets, too, while they are few.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from mqcore.broker.core import Core
+from mqcore.broker.following import (
+    AnswerError,
+    take_delays,
+    take_groups,
+    take_offsets,
+    take_topics,
+)
+from mqcore.broker.tables.config_file import ConfigFileError
+from mqcore.broker.tables.own_commits import Commit
+from mqcore.client.core.options import split_address
+from mqcore.client.errors import BrokerError, ClientError, RocketMQError, broker_error
+from mqcore.client.pool import ConnectionPool
+from mqcore.replication import epochs, peers
+from mqcore.replication.epochs import common_end
+from mqcore.tls.contexts import client_context
+from mqcore.turns import Job
+from mqcore.wire.codes import (
+    GIVEN_BACK,
+    KNOWN_VERSION,
+    TABLE_VERSION,
+    VERSION_IS_KNOWN,
+    RequestCode,
+    ResponseCode,
+)
+from mqcore.wire.command import Command, request
+from mqcore.wire.numbers import whole_number
+from mqcore.wire.printable import printable
+from mqcore.workers.accounts import Signing
+
+CALL_TIMEOUT_S = 10.0
+RETRY_S = 3.0                     # after a master that did not answer
+OURS_INTERVAL_S = 1.0
+SMALL_BYTES_MAX = 256 << 10       # offsets that are asked for that often
+GIVEN_BACK_MAX = 1_000            # offsets that go back to the master in one round
+ADDRESS_LENGTH_MAX = 300
+
+Result = TypeVar("Result")
+log = logging.getLogger("mqcore.following")
+
+
+def is_address(text: str) -> bool:
+    """Whether a peer's word for an address is one: host:port, of a reasonable length."""
+    try:
+        split_address(text)
+    except ClientError:
+        return False
+    return len(text) <= ADDRESS_LENGTH_MAX and text.isascii() and text.isprintable()
+
+
+class Following:
+    """One slave's round of questions. `adopt` says who is the master; `keep` asks for ever."""
+
+    def __init__(self, core: Core, spawn: Callable[[Job], None]) -> None:
+        """spawn: takes work that has pauses. Raises TlsFileError, AccountFileError."""
+        self._core = core
+        self._spawn = spawn
+        self._signing = Signing(core.settings.acl, ("", None))
+        self._pool = ConnectionPool(tls=client_context(core.settings.tls), prepare=self._sign)
+        self._changed = asyncio.Event()
+        self._trouble = ""                       # that was said last
+        self._offsets_at = self._delays_at = 0.0
+        self._offsets_size = 0
+        self._offsets_version = ""               # of the master's table that was taken over last
+        self._is_ours = False
+        self._done_at = 0.0                      # the last whole round; time.monotonic
+        self._left: deque[Commit] = deque()      # that the master lacked when it was asked
+        self.given_back = 0
+        self.topics_to = 0                       # log position; topics of messages below are here
+        self.master = ""                         # host:port, "" while nobody has said it
+
+    def _sign(self, command: Command) -> None:
+        self._signing.sign(self.master, command)
+
+    def adopt(self, address: str) -> None:
+        """The master's address, as a name server says it; the slave's own is none."""
+        if address in (self.master, self._core.settings.advertised_addr):
+            return
+        log.info("the master is %s", printable(address))
+        self.master, self._is_ours = address, False
+        self._offsets_at = self._delays_at = 0.0
+        self._offsets_version = ""
+        self._left.clear()
+        self._changed.set()
+
+    @property
+    def age_ms(self) -> int:
+        """Since the end of the last whole round; -1: there was none."""
+        return int(1000 * (time.monotonic() - self._done_at)) if self._done_at else -1
+
+    async def keep(self) -> None:
+        """Ask, and ask again; to be cancelled."""
+        while True:
+            pause_s = await self.round()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+            self._changed.clear()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @property
+    def _interval_s(self) -> float:
+        return self._core.settings.replication.metadata_interval_ms / 1000
+
+    async def round(self) -> float:
+        """Ask for all that is due; returns after how many seconds to ask again."""
+        if not self.master:
+            self._say("name servers know no master yet" if not self._core.settings.follows
+                      else "nobody is known to lead yet")
+            return self._interval_s
+        troubles = []
+        for ask in (self._ask_topics, self._ask_groups, self._ask_offsets, self._ask_delays):
+            try:
+                await ask()
+            except (RocketMQError, AnswerError, ConfigFileError, OSError, ValueError) as error:
+                troubles.append(f"{ask.__name__.removeprefix('_ask_')}: {error}")
+                if not self._pool.is_open(self.master):
+                    break
+        self._say("; ".join(troubles))
+        if troubles:
+            return min(self._interval_s, RETRY_S)
+        self._done_at = time.monotonic()
+        return min(self._interval_s, OURS_INTERVAL_S) if self._is_ours else self._interval_s
+
+    def _say(self, trouble: str) -> None:
+        whose = f" of the master {printable(self.master)}" if self.master else ""
+        if trouble and trouble != self._trouble:
+            log.warning("tables%s are not taken over: %s", whose, printable(trouble))
+        elif not trouble and self._trouble:
+            log.info("tables%s are taken over", whose)
+        self._trouble = trouble
+
+    async def _ask_topics(self) -> None:
+        _, log_end = self._core.ports.store.log_range()
+        answer = await self._call(
+            RequestCode.GET_ALL_TOPIC_CONFIG, {KNOWN_VERSION: self._core.topics.version.text})
+        known = (answer.ext or {}).get(VERSION_IS_KNOWN)
+        self._is_ours = known is not None
+        if known != "true":
+            await self._take(take_topics(self._core, answer.body))
+        self.topics_to = log_end
+
+    async def _ask_groups(self) -> None:
+        answer = await self._call(
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            {KNOWN_VERSION: self._core.groups.version.text})
+        if (answer.ext or {}).get(VERSION_IS_KNOWN) != "true":
+            await self._take(take_groups(self._core, answer.body))
+
+    async def _ask_offsets(self) -> None:
+        often = self._is_ours and self._offsets_size <= SMALL_BYTES_MAX
+        if not often and not self._is_due(self._offsets_at):
+            if self._is_ours:                    # which holds each against what it has by then
+                await self._give_some_back()
+            return
+        known = "" if len(self._core.own_commits) else self._offsets_version
+        answer = await self._call(
+            RequestCode.GET_ALL_CONSUMER_OFFSET, {KNOWN_VERSION: known} if self._is_ours else {})
+        said = answer.ext or {}
+        if said.get(VERSION_IS_KNOWN) == "true":
+            return
+        self._left = deque(await self._take(take_offsets(self._core, answer.body)))
+        self._offsets_at, self._offsets_size = time.monotonic(), len(answer.body)
+        self._offsets_version = said.get(TABLE_VERSION) or ""
+        await self._give_some_back()
+
+    async def _give_some_back(self) -> None:
+        """
+        Offsets that the master lacks: it is behind what was committed here. One that it refuses
+        waits for the others; the first refusal is raised at the end.
+        """
+        if not self._left or (self._is_ours and not await self._is_one_log()):
+            return
+        refused: BrokerError | None = None
+        for _ in range(min(len(self._left), GIVEN_BACK_MAX)):
+            commit = self._left.popleft()
+            try:
+                await self._give_back(commit)
+            except BrokerError as error:
+                self._core.own_commits.postpone(commit)
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    async def _is_one_log(self) -> bool:
+        """
+        Whether the log here is the beginning of the master's. Where it is not, offsets here count
+        other messages than there: the master's consumers would pass over some.
+        """
+        standing = epochs.read(self._core.settings.store_root)
+        end = self._core.ports.store.log_range()[1]
+        answer = await self._call(RequestCode.GET_REPLICATION)
+        theirs = peers.decode(answer.body)
+        if standing is None or theirs.history is None:
+            return theirs.end >= end
+        return common_end(standing.history, end, theirs.history, theirs.end) == end
+
+    async def _give_back(self, commit: Commit) -> None:
+        queue: dict[str, str | None] = {"topic": commit.topic, "queueId": str(commit.queue_id)}
+        if not self._is_ours and not await self._has_queue(commit, queue):
+            return
+        await self._call(RequestCode.UPDATE_CONSUMER_OFFSET, {
+            "consumerGroup": commit.group, **queue, "commitOffset": str(commit.offset),
+            **({GIVEN_BACK: "true"} if self._is_ours else {})})
+        self._core.own_commits.settle(commit)
+        self.given_back += 1
+
+    async def _has_queue(self, commit: Commit, queue: dict[str, str | None]) -> bool:
+        """Whether a stock master's queue is as long as the one here, as far as it was consumed."""
+        here = self._core.ports.store.queue_range(commit.topic, commit.queue_id)
+        answer = await self._call(RequestCode.GET_MAX_OFFSET, queue)
+        there = whole_number((answer.ext or {}).get("offset") or "")
+        return there is not None and there >= min(commit.offset, here[1] if here else 0)
+
+    async def _ask_delays(self) -> None:
+        if not self._is_due(self._delays_at):
+            return
+        ext: dict[str, str | None] = {KNOWN_VERSION: ""} if self._is_ours else {}
+        answer = await self._call(RequestCode.GET_ALL_DELAY_OFFSET, ext, may_have_none=True)
+        if answer.body:
+            await self._take(take_delays(self._core, answer.body))
+        self._delays_at = time.monotonic()
+
+    def _is_due(self, last: float) -> bool:
+        return not last or time.monotonic() - last >= self._interval_s
+
+    async def _call(
+        self, code: RequestCode, ext: dict[str, str | None] | None = None, *,
+        may_have_none: bool = False,
+    ) -> Command:
+        """An answer of the master; may_have_none: it may say SYSTEM_ERROR for that."""
+        answer = await self._pool.invoke(self.master, request(code, ext or {}),
+                                         timeout=CALL_TIMEOUT_S)
+        if answer.code != ResponseCode.SUCCESS and not (
+                may_have_none and answer.code == ResponseCode.SYSTEM_ERROR and not answer.body):
+            raise broker_error(answer.code, answer.remark, self.master)
+        return answer
+
+    def _take(self, job: Job) -> Awaitable[Any]:
+        """The result of a job that is done in turns with the requests."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def run() -> Job:
+            try:
+                result = yield from job
+            except (AnswerError, ConfigFileError, OSError) as error:
+                if not done.done():
+                    done.set_exception(error)
+                return
+            if not done.done():
+                done.set_result(result)
+
+        self._spawn(run())
+        return done

@@ -1,0 +1,121 @@
+"""
+The ha-master process: sends the commit log to slaves, of this broker's name, stock ones too.
+
+Reads     the commit log below the published position; what slaves report
+Owns      its connections; how far slaves have the log, and whether there are any (shared memory)
+Wakes     writer, when slaves have more and acknowledgements wait for that
+Restarts  with nothing: slaves come again and say where they are
+"""
+from __future__ import annotations
+
+import logging
+import os
+from typing import TypedDict
+
+from mqcore.broker.settings.model import ReplicationSettings, Settings
+from mqcore.participants import HA_MASTER
+from mqcore.replication import epochs
+from mqcore.replication.epochs import EpochsError
+from mqcore.replication.greeting import words
+from mqcore.replication.master import MasterNote
+from mqcore.replication.master_loop import MasterLoop
+from mqcore.replication.role import Role
+from mqcore.shm.segment import Segment
+from mqcore.workers import loop
+from mqcore.workers.inherited import Inherited
+
+END_MS = 1_000                   # for slaves to get the last of the log, before the process ends
+REFUSED: dict[int, str] = {
+    MasterNote.NOTE_LEFT: "slave {peer} has left",
+    MasterNote.NOTE_NONSENSE: "{peer} is no slave: it reports {value}; its connection is closed",
+    MasterNote.NOTE_BEYOND:
+        "slave {peer} reports log position {value}, which it cannot have from here: it has "
+        "followed another log, or this one was cut; its connection is closed",
+    MasterNote.NOTE_BEFORE:
+        "slave {peer} asks for the log from position {value} on, which is deleted here: it needs "
+        "an empty store; its connection is closed",
+    MasterNote.NOTE_DELETED:
+        "slave {peer} was too slow: log position {value} is deleted; its connection is closed",
+    MasterNote.NOTE_SILENT: "{peer} has not reported for too long; its connection is closed",
+    MasterNote.NOTE_NO_PLACE: "{peer} finds no place among the slaves; its connection is closed",
+    MasterNote.NOTE_UNREADABLE:
+        "the log cannot be read for slave {peer} (error {value}); its connection is closed"}
+
+log = logging.getLogger("mqcore.ha-master")
+
+
+class Limits(TypedDict):
+    """Arguments of MasterLoop."""
+
+    min_in_sync: int
+    batch_bytes: int
+    heartbeat_ms: int
+    housekeeping_ms: int
+
+
+def limits(settings: ReplicationSettings) -> Limits:
+    """What can change while it runs."""
+    return {"min_in_sync": settings.min_in_sync, "batch_bytes": settings.transfer_batch_bytes,
+            "heartbeat_ms": settings.heartbeat_interval_ms,
+            "housekeeping_ms": settings.housekeeping_interval_ms}
+
+
+class HaMaster:
+    name = "ha-master"
+    slot = HA_MASTER.slot
+
+    def __init__(self, settings: Settings, segment: Segment, listeners: list[int]) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._listeners = listeners
+
+    def start(self) -> None:
+        self._loop = MasterLoop(
+            self._segment, self._settings.log_folders.text(), self._listeners,
+            gated=self._settings.replication.role is Role.SYNC_MASTER,
+            shows=self._settings.replication.read_replicated_only, greeting=self._greeting(),
+            elected=self._settings.failover.enable,
+            **limits(self._settings.replication))
+
+    def _greeting(self) -> bytes:
+        """Whose log it is; the supervisor has seen to it that there are epochs."""
+        standing = epochs.read(self._settings.store_root)
+        if standing is None:
+            raise EpochsError(f"{self._settings.store_root / epochs.FILE_NAME} is gone")
+        return words(self._settings.broker.name, self._settings.broker.cluster,
+                     self._settings.store.segment_size_bytes, standing.history)
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._loop.configure(**limits(settings.replication))
+
+    def work(self, turn_ms: int) -> None:
+        self._loop.run(turn_ms)
+        self._say()
+
+    def stop(self) -> None:
+        """After the writer: there is no more to come."""
+        self._loop.run(END_MS, until_even=True)
+        self._say()
+
+    def _say(self) -> None:
+        notes, more = self._loop.notes()
+        for kind, peer, value in notes:
+            if kind == MasterNote.NOTE_SLAVE:
+                log.info("slave %s follows from log position %d on", peer, value)
+            elif kind == MasterNote.NOTE_LEFT:
+                log.info(REFUSED[kind].format(peer=peer, value=value))
+            else:
+                log.warning(REFUSED[kind].format(peer=peer, value=value))
+        if more:
+            log.warning("%d more lines about slaves are left out", more)
+
+
+def wanted(inherited: Inherited) -> bool:
+    return inherited.settings.replication.listen and not inherited.settings.is_slave
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    listeners = [os.dup(listener.fileno()) for listener in inherited.listeners.replication]
+    loop.run(lambda settings: HaMaster(settings, segment, listeners), inherited.settings, segment)
