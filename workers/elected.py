@@ -32,6 +32,7 @@ from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.rejoin import RejoinError, rejoin_at
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.segment import Segment
+from mqcore.store import restored
 from mqcore.workers.ha_slave import address_of
 
 RETRY_S = 1.0                     # after a table of epochs that could not be written
@@ -137,6 +138,7 @@ class Elections:
         state = self._segment.log_state()
         root = self._settings.store_root
         try:
+            restored.forget(root)            # first: this can be done again, an epoch cannot
             with epochs.held(root):
                 epochs.write(root, elected(
                     self._settings, epochs.read(root), epoch, state["first"], state["published"],

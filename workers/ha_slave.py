@@ -26,6 +26,7 @@ from mqcore.replication.slave import SlaveLoop, SlaveNote
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
 from mqcore.shm.segment import Segment
+from mqcore.store import restored
 from mqcore.wire.printable import printable
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
@@ -173,7 +174,7 @@ class HaSlave:
                                  settings.store.segment_size_bytes)
             with epochs.held(root):
                 mine = epochs.read(root)
-                if mine is not None and mine.state is State.PROMOTED:
+                if mine is not None and mine.state is State.PROMOTED and self._pen is None:
                     raise OtherLogError("this broker was told to lead, which it does from its next "
                                         "start on")
                 greeting.check_log(
@@ -185,6 +186,7 @@ class HaSlave:
                                     None if mine is None else mine.told)
                 if standing != mine:
                     epochs.write(root, standing)
+                restored.forget(root)
         except (OtherLogError, EpochsError, OSError) as error:
             self._loop.unlink()
             reason = str(error)

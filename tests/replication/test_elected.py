@@ -18,6 +18,7 @@ import pytest
 
 from mqcore.replication import epochs
 from mqcore.replication.epochs import State
+from mqcore.store import restored
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
 from mqcore.wire.command import Command
@@ -117,6 +118,26 @@ def test_who_lost_the_election_follows_and_cuts_what_it_alone_has(pair: Set) -> 
     one.wake_election()
     one.broker.stop()
     assert not [found for found in verify(one.broker.store).findings if found.severity == DAMAGE]
+
+
+def test_what_an_operator_said_before_there_was_an_election_keeps_nobody_from_following(
+        tmp_path: Path) -> None:
+    """Told to lead, and never started since; a restored store, which the election has settled."""
+    for name in ("one", "two"):
+        (tmp_path / name / "store").mkdir(parents=True)
+        restored.mark(tmp_path / name / "store")
+    with two(tmp_path) as (names, one, other):
+        assert not restored.is_marked(one.broker.store)
+        assert not restored.is_marked(other.broker.store)
+        other.wake_election()
+        other.broker.stop()
+        standing = epochs.read(other.broker.store)
+        assert standing is not None
+        epochs.write(other.broker.store, epochs.promoted(standing, synchronous=True))
+        with member_up(tmp_path / "two", 2, names.namesrv_addr) as again:
+            again.hear_of(one, 1)
+            wait_until(lambda: send(one.address, b"both") == [0], "it follows")
+            assert last_epoch(again) == (1, State.FOLLOWS)
 
 
 def ask(address: str, code: int, fields: dict[str, str | None]) -> Command:
