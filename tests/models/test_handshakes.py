@@ -136,16 +136,16 @@ def nothing_is_left(memory: dict[str, int], said: list[Any]) -> None:
     assert memory.get("closed", 0) == memory.get("freed", 0) == gone, "TL9: all is let go of"
 
 
-def test_a_pipe_is_in_one_hand_at_a_time_and_is_let_go_of_once():
+def test_a_pipe_is_in_one_hand_at_a_time_and_is_let_go_of_once() -> None:
     assert holds(*shaker(1, ends=True), at_end=nothing_is_left) > 1000
 
 
-def test_steps_follow_each_other_and_nobody_sleeps_for_ever():
+def test_steps_follow_each_other_and_nobody_sleeps_for_ever() -> None:
     assert holds(*shaker(2, ends=False), at_end=nothing_is_left) > 1000
 
 
 @pytest.mark.parametrize("without", ["sleep", "second look", "wake", "ring", "arm", "stop wakes"])
-def test_without_one_of_its_fences_somebody_sleeps_for_ever(without: str):
+def test_without_one_of_its_fences_somebody_sleeps_for_ever(without: str) -> None:
     assert isinstance(breaks(*shaker(2, ends=False, without=without)), Stuck)
 
 
@@ -154,5 +154,7 @@ def test_without_one_of_its_fences_somebody_sleeps_for_ever(without: str):
     ("bring back", "who has ended does not come back"),
     ("take back", "who has ended does not come back"), ("release back", "closed once"),
     ("release asked", "in its place")])
-def test_without_one_of_its_swaps_a_pipe_is_in_two_hands_or_in_none(without: str, says: str):
+def test_without_one_of_its_swaps_a_pipe_is_in_two_hands_or_in_none(
+    without: str, says: str,
+) -> None:
     assert says in str(breaks(*shaker(1, ends=True, without=without), at_end=nothing_is_left))
