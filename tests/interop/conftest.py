@@ -103,7 +103,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("short_cluster", BROKERS, indirect=True, scope="session")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.interop)
+def pytest_itemcollected(item: pytest.Item) -> None:        # of those in this folder
+    item.add_marker(pytest.mark.interop)

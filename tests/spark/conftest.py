@@ -17,13 +17,11 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever needs the session is of the marker `spark`."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or "world" in getattr(
-                item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whatever in this folder needs the session is of the marker `spark`."""
+    if {"spark", "world"} & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.spark)
+        item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

@@ -131,10 +131,8 @@ def member(place: Place, admin: Admin) -> Member:
     return run
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        if Path(__file__).parent in item.path.parents and (
-                "mqadmin" in names or params.get("place") == "stock"):
-            item.add_marker(pytest.mark.interop)
+def pytest_itemcollected(item: pytest.Item) -> None:        # of those in this folder
+    names = getattr(item, "fixturenames", ())
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if "mqadmin" in names or params.get("place") == "stock":
+        item.add_marker(pytest.mark.interop)
