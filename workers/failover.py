@@ -27,7 +27,7 @@ from mqcore.failover.election import (
     Transact,
     Words,
 )
-from mqcore.failover.etcd import Etcd, EtcdError
+from mqcore.failover.etcd import Etcd, EtcdError, EtcdRefusedError, Refusal
 from mqcore.failover.keys import KeysError, Names, view_of
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
 from mqcore.participants import FAILOVER
@@ -44,7 +44,15 @@ from mqcore.workers.inherited import Inherited
 REST_S = 0.02                     # between two looks at what is due
 AFTER_LOSS_S = 0.05
 LEAVE_QUESTIONS = 3
+AFTER_REFUSAL_S = 1.0             # when no member lets this broker in; etcd works for each password
 SAY_AGAIN_S = 60.0                # that etcd does not answer
+EXPECTED: dict[Refusal, str] = {
+    "certificate": "expected its authority in failover.etcd_ca_file, and its host in it",
+    "own certificate": "expected a certificate that etcd trusts in failover.etcd_cert_file; with "
+                       "users of etcd one without a common name",
+    "password": "expected the password of failover.etcd_user in failover.etcd_password_file",
+    "user": "expected failover.etcd_user and failover.etcd_password_file",
+    "right": "expected failover.etcd_user, and a role of it that may read and write these keys"}
 
 log = logging.getLogger("mqcore.failover")
 
@@ -67,7 +75,7 @@ def client(settings: FailoverSettings) -> Etcd:
             context = ssl.create_default_context(cafile=settings.etcd_ca_file or None)
             key = "etcd_cert_file"
             if settings.etcd_cert_file:
-                context.load_cert_chain(settings.etcd_cert_file, settings.etcd_key_file)
+                context.load_cert_chain(settings.etcd_cert_file, settings.etcd_key_file, "")
         key = "etcd_password_file"
         if settings.etcd_user:
             lines = files.read(Path(settings.etcd_password_file)).decode().splitlines()
@@ -91,7 +99,8 @@ class Failover:
         self._said_leader: tuple[object, ...] = ()
         self._trouble = ""
         self._silent_since = 0.0
-        self._silent_said = 0.0
+        self._silent_said: dict[str, float] = {}       # why: when
+        self._refusals = 0                             # one after the other
 
     def start(self) -> None:
         settings = self._settings
@@ -147,12 +156,13 @@ class Failover:
         except (EtcdError, KeysError) as error:
             election.lost(asked)
             self._silent(error)
-            time.sleep(AFTER_LOSS_S)
+            self._after_loss(error)
             return False
         self._pen.heard(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
         if self._silent_said:
             log.warning("etcd answers again, after %.1f s", time.monotonic() - self._silent_since)
-        self._silent_since = self._silent_said = 0.0
+        self._silent_since, self._refusals = 0.0, 0
+        self._silent_said.clear()
         return True
 
     def _transact(self, asked: Transact) -> None:
@@ -162,13 +172,38 @@ class Failover:
             log.info("%s: done", asked.what)
 
     def _silent(self, error: Exception) -> None:
+        self._silent_since = self._silent_since or time.monotonic()
+        then = ("nothing is acknowledged when the lease has run out" if self._election.leads
+                else "nobody is elected meanwhile")
+        if isinstance(error, EtcdRefusedError):
+            if self._is_new(error.what):
+                log.error("etcd is not used: %s: %s; %s", error, EXPECTED[error.what], then)
+        elif self._is_new(""):
+            log.warning("etcd does not answer: %s; %s", error, then)
+
+    def _is_new(self, reason: str) -> bool:
+        """Whether it was not said a short while ago."""
         now = time.monotonic()
-        self._silent_since = self._silent_since or now
-        if not self._silent_said or now - self._silent_said > SAY_AGAIN_S:
-            self._silent_said = now
-            log.warning("etcd does not answer: %s; %s", error,
-                        "nothing is acknowledged when the lease has run out" if self._election.leads
-                        else "nobody is elected meanwhile")
+        if now - self._silent_said.get(reason, -SAY_AGAIN_S) < SAY_AGAIN_S:
+            return False
+        self._silent_said[reason] = now
+        return True
+
+    def _after_loss(self, error: Exception) -> None:
+        """A pause. When all members have refused: with files as they are by then."""
+        self._refusals = self._refusals + 1 if isinstance(error, EtcdRefusedError) else 0
+        if self._refusals < len(self._settings.failover.etcd):
+            time.sleep(AFTER_LOSS_S)
+            return
+        time.sleep(AFTER_REFUSAL_S)
+        try:
+            etcd = client(self._settings.failover)
+        except EtcdFileError as failure:
+            if self._is_new("file"):
+                log.error("%s", failure)
+            return
+        self._etcd.close()
+        self._etcd = etcd
 
     # -- this broker -------------------------------------------------------------------------------
 

@@ -13,16 +13,39 @@ import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
-ANSWER_BYTES_MAX = 4 << 20
-PIECE_BYTES = 64 << 10
+from mqcore.failover.link import AnswerError, Link
+
 UNAUTHENTICATED = 401
+FORBIDDEN = 403
+HEALTH_PATH = "/health"
+OLD_TOKEN = "auth store is old"          # of a user or role that was changed since
+WRONG_PASSWORD = "invalid user ID or password"
+NO_USER = "user name is empty"
+NAMED_CERTIFICATE = "CommonName of client"       # the gateway's, where etcd has users
+TEXT_LENGTH_MAX = 200
+
+Refusal = Literal["certificate", "own certificate", "password", "user", "right"]
 
 
 class EtcdError(RuntimeError):
     """The answer is lost, or says nothing about what became of the question; the text says why."""
+
+
+class EtcdRefusedError(EtcdError):
+    """
+    Who asks is not let in, or etcd is not who was expected. what: the certificate that etcd shows,
+    the one that it was shown, the password, that no user was named, or what the user may do.
+    """
+
+    def __init__(self, text: str, what: Refusal) -> None:
+        super().__init__(text)
+        self.what = what
+
+
+class _TokenError(EtcdError):
+    """Nothing was done: the token is not known there, or an old one."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +69,14 @@ class Put:
 
 class Etcd:
     """
-    A client of one etcd, at one of several addresses (http://host:port): when one fails, the next.
+    A client of one etcd, at one of the addresses of its members (http://host:port).
 
     timeout_s: of one question; context: for https; account: user and password, None: nobody asks.
+
+    It stays at the member that answers. When that one fails, the next of the list is asked from the
+    next question on, and so around. A new link has its share of the time: what is left by as many
+    addresses as were not tried; in it its member has to say that it is well (/health: it knows who
+    leads etcd, and etcd answers), but for the last one, which is asked in any case.
     """
 
     def __init__(self, addresses: Sequence[str], timeout_s: float,
@@ -60,7 +88,7 @@ class Etcd:
         self._account = account
         self._token = ""
         self._place = 0
-        self._link: http.client.HTTPConnection | None = None
+        self._link: Link | None = None
 
     @property
     def address(self) -> str:
@@ -104,81 +132,110 @@ class Etcd:
 
     def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         deadline = time.monotonic() + self._timeout_s
-        if self._account is not None and not self._token:
-            user, password = self._account
-            answer = self._post("/v3/auth/authenticate", {"name": user, "password": password},
-                                deadline)
-            token = answer.get("token")
-            if not isinstance(token, str) or not token or not token.isprintable():
-                raise EtcdError(f"{self.address}: no token for user {user}")
-            self._token = token
+        if self._account is None:
+            return self._post(path, body, deadline)
+        known = bool(self._token)
+        if not known:
+            self._authenticate(deadline)
+        try:
+            return self._post(path, body, deadline)
+        except _TokenError:
+            if not known:
+                raise
+        self._authenticate(deadline)     # a member that began anew has forgotten its tokens
         return self._post(path, body, deadline)
+
+    def _authenticate(self, deadline: float) -> None:
+        assert self._account is not None
+        self._token = ""
+        user, password = self._account
+        answer = self._post("/v3/auth/authenticate", {"name": user, "password": password}, deadline)
+        token = answer.get("token")
+        if not isinstance(token, str) or not token or not token.isprintable():
+            raise EtcdError(f"{self.address}: no token for user {user}")
+        self._token = token
 
     def _post(self, path: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
         """What fails before the question has left goes on at the next address, once around."""
-        for _ in self._addresses:
-            try:
-                link = self._connected(deadline)
-                break
-            except OSError as error:
-                failure = EtcdError(f"{self.address}: {error or type(error).__name__}")
-                self._next()
-        else:
-            raise failure
+        link = self._linked(deadline)
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = self._token
         try:
-            return self._answer(link, path, body, deadline)
+            answer = link.ask("POST", path, json.dumps(body), headers, deadline)
+            return self._object(answer.status, answer.text)
+        except _TokenError:
+            self._token = ""
+            raise
         except (OSError, http.client.HTTPException, ValueError) as error:
-            failed = EtcdError(f"{self.address}: {error or type(error).__name__}")
+            failed = self._failure(error)
             self._next()
             raise failed from None
         except EtcdError:
             self._next()
             raise
 
-    def _connected(self, deadline: float) -> http.client.HTTPConnection:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("timed out")
-        link = self._link
-        if link is None:
-            place = urlsplit(self.address)
-            if place.scheme == "https":
-                link = http.client.HTTPSConnection(place.hostname or "", place.port,
-                                                   timeout=left_s, context=self._context)
-            else:
-                link = http.client.HTTPConnection(place.hostname or "", place.port, timeout=left_s)
-            link.connect()
-            self._link = link
-        return link
+    def _linked(self, deadline: float) -> Link:
+        """A link to a member; who cannot be reached in a share of the time is passed over."""
+        if self._link is not None and self._link.is_open:
+            return self._link
+        self.close()
+        failure = EtcdError(f"{self.address}: timed out")
+        for untried in range(len(self._addresses), 0, -1):
+            now = time.monotonic()
+            if now >= deadline:
+                break
+            share = now + (deadline - now) / untried
+            try:
+                self._link = Link(self.address, self._context, share)
+                if untried > 1:
+                    self._look_whether_well(self._link, share)
+                    if not self._link.is_open:       # one of one question
+                        self._link = Link(self.address, self._context, share)
+                return self._link
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                failure = self._failure(error)
+                self._next()
+        raise failure
 
-    def _answer(self, link: http.client.HTTPConnection, path: str, body: dict[str, Any],
-                deadline: float) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = self._token
-        _limit(link, deadline)
-        link.request("POST", path, json.dumps(body), headers)
-        response = link.getresponse()
-        text = b""
-        while piece := response.read1(PIECE_BYTES):
-            text += piece
-            if len(text) > ANSWER_BYTES_MAX:
-                raise EtcdError(f"{self.address}: more than {ANSWER_BYTES_MAX} bytes of an answer")
-            _limit(link, deadline)
-        response.close()                 # the link is free for the next question
-        if response.status == UNAUTHENTICATED:
-            self._token = ""
-        if response.status != http.client.OK:
-            raise EtcdError(f"{self.address}: {response.status} "
-                            f"{text[:200].decode(errors='replace')!r}")
+    @staticmethod
+    def _look_whether_well(link: Link, deadline: float) -> None:
+        answer = link.ask("GET", HEALTH_PATH, None, {}, deadline)
+        if answer.status >= http.client.INTERNAL_SERVER_ERROR:
+            raise AnswerError(f"this member is not well: {_visible(answer.text)}")
+
+    def _failure(self, error: Exception) -> EtcdError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return EtcdRefusedError(f"{self.address}: certificate verify failed: "
+                                    f"{error.verify_message}", "certificate")
+        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            return EtcdRefusedError(f"{self.address}: {error.reason}", "own certificate")
+        return EtcdError(f"{self.address}: {error or type(error).__name__}")
+
+    def _object(self, status: int, text: bytes) -> dict[str, Any]:
+        """The answer of status 200. Raises EtcdError, ValueError."""
+        if status != http.client.OK:
+            raise self._refusal(status, text)
         answer = json.loads(text)
         if not isinstance(answer, dict):
             raise EtcdError(f"{self.address}: expected an object, {text[:80]!r}")
         return answer
 
+    def _refusal(self, status: int, text: bytes) -> EtcdError:
+        said = _message(text)
+        words = f"{self.address}: {status} {said}"
+        if self._token and (status == UNAUTHENTICATED or OLD_TOKEN in said):
+            return _TokenError(words)
+        if WRONG_PASSWORD in said:
+            return EtcdRefusedError(words, "password")
+        if NAMED_CERTIFICATE in said:
+            return EtcdRefusedError(words, "own certificate")
+        if NO_USER in said:
+            return EtcdRefusedError(words, "user")
+        return EtcdRefusedError(words, "right") if status == FORBIDDEN else EtcdError(words)
+
     def _next(self) -> None:
         self.close()
-        self._token = ""
         self._place = (self._place + 1) % len(self._addresses)
 
     def _key(self, one: object) -> Key:
@@ -192,13 +249,17 @@ class Etcd:
         return Key(name, value, _number(one, "mod_revision", least=1), _number(one, "lease"))
 
 
-def _limit(link: http.client.HTTPConnection, deadline: float) -> None:
-    """The time that is left, for what is next on its socket. Raises TimeoutError."""
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    if link.sock is not None:
-        link.sock.settimeout(left_s)
+def _message(text: bytes) -> str:
+    """What an answer says that is none: the gateway's word for it, or the text."""
+    try:
+        said = json.loads(text)["error"]
+    except (ValueError, KeyError, TypeError):
+        said = None
+    return _visible(said.encode() if isinstance(said, str) else text)
+
+
+def _visible(text: bytes) -> str:
+    return repr(text[:TEXT_LENGTH_MAX].decode(errors="replace").strip())[1:-1]
 
 
 def _operation(change: Put) -> dict[str, Any]:

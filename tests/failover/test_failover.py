@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mqcore.failover.keys import Names, View, view_of
 from mqcore.wire.records import decode_records
 from tests.replication.elected import TOPIC, send, settings_of
 from tests.replication.pairs import NAME, addresses
-from tests.support.etcd import EtcdServer, etcd_server
+from tests.support.etcd import EtcdMembers, EtcdServer, etcd_server
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
@@ -34,16 +34,18 @@ class Members:
     """Two brokers of one name, their name server and their etcd."""
 
     folder: Path
-    etcd: EtcdServer
+    etcd: EtcdServer | EtcdMembers
     names: MqcoreProcess
+    settings: Mapping[str, object] = field(default_factory=dict)     # of each more
     running: dict[int, MqcoreProcess] = field(default_factory=dict)
     contexts: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(self, number: int) -> MqcoreProcess:
         self.running[number] = self.contexts.enter_context(mqcore_up(
             self.folder / str(number),
-            {**settings_of(number), "failover.etcd": [self.etcd.address],
-             "failover.lease_seconds": LEASE_S}, namesrv_addr=self.names.namesrv_addr))
+            {**settings_of(number), "failover.etcd": self.etcd.addresses,
+             "failover.lease_seconds": LEASE_S, **self.settings},
+            namesrv_addr=self.names.namesrv_addr))
         return self.running[number]
 
     def view(self) -> View:
@@ -63,13 +65,12 @@ class Members:
         return 0 if master is None else master.member
 
 
-@pytest.fixture
-def members(tmp_path: Path) -> Iterator[Members]:
-    with (
-        etcd_server(tmp_path) as etcd,
-        mqcore_namesrv(tmp_path / "names") as names,
-    ):
-        made = Members(tmp_path, etcd, names)
+@contextlib.contextmanager
+def members_by(folder: Path, etcd: EtcdServer | EtcdMembers,
+               settings: Mapping[str, object] | None = None) -> Iterator[Members]:
+    """Both are in the set, and messages are acknowledged."""
+    with mqcore_namesrv(folder / "names") as names:
+        made = Members(folder, etcd, names, settings or {})
         with made.contexts:
             for number in (1, 2):
                 made.start(number)
@@ -77,6 +78,12 @@ def members(tmp_path: Path) -> Iterator[Members]:
             wait_until(lambda: send(made.running[made.leader()].broker_addr, b"first") == [0],
                        "the first message is acknowledged")
             yield made
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Members]:
+    with etcd_server(tmp_path) as etcd, members_by(tmp_path, etcd) as made:
+        yield made
 
 
 class Producer:
@@ -156,17 +163,19 @@ def test_another_one_is_writable_soon_after_who_led_was_killed(members: Members)
 
 def test_without_etcd_nothing_is_acknowledged_behind_the_lease(members: Members) -> None:
     known = [one.broker_addr for one in members.running.values()]
+    etcd = members.etcd
+    assert isinstance(etcd, EtcdServer)
     with Producer(known) as producer:
         wait_until(lambda: len(producer.acknowledged) > 20, "messages are acknowledged")
         stopped = time.monotonic()
-        members.etcd.stop_answering()
+        etcd.stop_answering()
         wait_until(lambda: producer.since(stopped, {11}), "the lease has run out")
         late = time.monotonic()
         wait_until(lambda: len(producer.since(late, {11})) > 20, "more are sent")
         assert producer.since(late, {0}) == []
         until = producer.since(stopped, {0})[-1]
         assert until <= LEASE_S
-        members.etcd.answer_again()
+        etcd.answer_again()
         again = time.monotonic()
         wait_until(lambda: producer.since(again, {0}), "messages are acknowledged again")
     print(f"acknowledged until {until:.2f} s after etcd was gone, and from "

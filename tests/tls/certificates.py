@@ -30,13 +30,16 @@ class Authority:
 
     def sign(self, name: str, hosts: str = "IP:127.0.0.1,DNS:localhost", *,
              key: tuple[str, ...] = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-             password: str = "", days: int = 2) -> tuple[Path, Path]:
-        """Certificate and key of `name`; hosts: what it may be reached as; days: from now on."""
+             password: str = "", days: int = 2, subject: str = "CN") -> tuple[Path, Path]:
+        """
+        Certificate and key of `name`; hosts: what it may be reached as; days: from now on; subject:
+        what the name stands as in its subject.
+        """
         own, request = self.folder / f"{name}.key", self.folder / f"{name}.csr"
         certificate, extensions = self.folder / f"{name}.pem", self.folder / f"{name}.ext"
         secret = ("-passout", f"pass:{password}") if password else ("-nodes",)
-        openssl("req", "-new", "-newkey", *key, *secret, "-subj", f"/CN={name}", "-keyout", own,
-                "-out", request)
+        openssl("req", "-new", "-newkey", *key, *secret, "-subj", f"/{subject}={name}",
+                "-keyout", own, "-out", request)
         extensions.write_text(f"subjectAltName={hosts}\n")
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key,
                 "-CAcreateserial", "-days", str(days), "-extfile", extensions, "-out", certificate)
