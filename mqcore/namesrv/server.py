@@ -111,7 +111,7 @@ class NameServer:
             return None
         self._networks[network] += 1
         self._places += 1
-        return Place(partial(self._leave, network))
+        return Place(network, partial(self._leave, network))
 
     def _leave(self, network: str) -> None:
         self._places -= 1
@@ -119,9 +119,9 @@ class NameServer:
         if self._networks[network] <= 0:
             del self._networks[network]
 
-    def has_secure_room(self) -> bool:
-        """Whether one more connection with TLS has room: together they take half of the memory."""
-        return 2 * (self.secure_count + 1) * TLS_BYTES <= self.settings.connection_memory_bytes
+    def has_secure_room(self, more: int) -> bool:
+        """Whether so many more with TLS have room: together they take half of the memory."""
+        return 2 * (self.secure_count + more) * TLS_BYTES <= self.settings.connection_memory_bytes
 
     def add(self, connection: int, job: Job) -> None:
         """Work of a connection, which gets its turns."""

@@ -71,12 +71,16 @@ def test_connections_that_end_in_the_middle_of_a_step_leave_nothing_behind(
     assert by_role(broker)[SERVING] == pid
 
 
-def test_who_has_many_handshakes_under_way_ends_his_own_for_more(broker: MqcoreProcess) -> None:
+@pytest.mark.parametrize("server", ["broker", "name server"])
+def test_who_has_many_handshakes_under_way_ends_his_own_for_more(
+    broker: MqcoreProcess, server: str,
+) -> None:
     """A client whose hello comes slowly comes in, whatever begins from another address."""
-    slow = Pieces(broker.broker_addr, careless(), source="127.0.0.3")
+    address = broker.broker_addr if server == "broker" else broker.namesrv_addr
+    slow = Pieces(address, careless(), source="127.0.0.3")
     hello = slow.hello()
     slow.socket.sendall(hello[:50])
-    host, _, port = broker.broker_addr.rpartition(":")
+    host, _, port = address.rpartition(":")
     others = []
     for _ in range(200):
         one = socket.create_connection((host, int(port)), 10)
