@@ -34,6 +34,8 @@ ONE_WAY = 2
 SETTINGS: dict[str, object] = {
     "broker.transaction_timeout_ms": 200, "broker.transaction_check_interval_ms": 100,
     "broker.transaction_check_max": 10_000,
+    # what is not saved when all die is asked about again, all copies of it: twice as many each time
+    "broker.offsets_persist_interval_ms": 200,
 }
 TOPIC, GROUP = "Accounts", "PG"
 PROCESSES = ("writer", "dispatcher", "transaction-check", "coordinator", "pull-serving-0")

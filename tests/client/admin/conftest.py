@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ BROKER_NAME = "admin-a"
 CLUSTER_NAME = "DefaultCluster"
 SEND_BACK = 36
 _numbers = itertools.count(1)
+_OUR_SETTINGS: dict[str, object] = {
+    "broker.name": BROKER_NAME, "broker.cluster": CLUSTER_NAME, "broker.trace_topic_enable": True,
+}
 _STOCK_SETTINGS: dict[str, object] = {
     "brokerName": BROKER_NAME, "brokerClusterName": CLUSTER_NAME,
     "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 400_000,
@@ -42,25 +46,52 @@ class Place:
     folder: Path
 
 
+class Places:
+    """
+    Both kinds of place, each begun when it is first asked for, and there until the session ends:
+    tests of the two kinds take turns. With it administration, and mqadmin 4.9.8 beside it.
+    """
+
+    def __init__(self, life: contextlib.ExitStack, folders: pytest.TempPathFactory) -> None:
+        self._life = life
+        self._folders = folders
+        self.place = functools.cache(self._place)
+        self.admin = functools.cache(self._admin)
+        self.mqadmin = functools.cache(self._mqadmin)
+
+    def _place(self, kind: str) -> Place:
+        folder = self._folders.mktemp(f"{kind}-admin")
+        if kind == "mqcore":
+            ours = self._life.enter_context(mqcore_up(folder / "broker", _OUR_SETTINGS))
+            return Place(kind, ours.namesrv_addr, ours.broker_addr, folder)
+        if not have_stock():
+            unavailable("needs java, and mvn or an earlier download of the stock broker")
+        try:
+            stock = self._life.enter_context(stock_cluster(folder, _STOCK_SETTINGS))
+        except StockError as error:
+            unavailable(str(error))
+        wait_until(lambda: _counts(stock.broker_addr), "the first figures of its second")
+        return Place(kind, stock.namesrv_addr, stock.broker_addr, folder)
+
+    def _admin(self, kind: str) -> Admin:
+        return self._life.enter_context(Admin(self.place(kind).namesrv_addr))
+
+    def _mqadmin(self, kind: str) -> Mqadmin:
+        place = self.place(kind)
+        started = Mqadmin(place.folder / "mqadmin", place.namesrv_addr)
+        self._life.callback(started.stop)
+        return started
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    with contextlib.ExitStack() as life:
+        yield Places(life, tmp_path_factory)
+
+
 @pytest.fixture(scope="session", params=["mqcore", "stock"])
-def place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp(f"{request.param}-admin")
-    if request.param == "mqcore":
-        settings = {"broker.name": BROKER_NAME, "broker.cluster": CLUSTER_NAME,
-                    "broker.trace_topic_enable": True}
-        with mqcore_up(folder / "broker", settings) as ours:
-            yield Place("mqcore", ours.namesrv_addr, ours.broker_addr, folder)
-        return
-    if not have_stock():
-        unavailable("needs java, and mvn or an earlier download of the stock broker")
-    try:
-        with stock_cluster(folder, _STOCK_SETTINGS) as stock:
-            wait_until(lambda: _counts(stock.broker_addr), "the first figures of its second")
-            yield Place("stock", stock.namesrv_addr, stock.broker_addr, folder)
-    except StockError as error:
-        unavailable(str(error))
+def place(request: pytest.FixtureRequest, places: Places) -> Place:
+    return places.place(request.param)
 
 
 def _counts(broker_addr: str) -> bool:
@@ -70,18 +101,15 @@ def _counts(broker_addr: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def admin(place: Place) -> Iterator[Admin]:
+def admin(place: Place, places: Places) -> Admin:
     """Administration of the place, blocking; all of it goes through AsyncAdmin."""
-    with Admin(place.namesrv_addr) as made:
-        yield made
+    return places.admin(place.kind)
 
 
 @pytest.fixture(scope="session")
-def mqadmin(place: Place) -> Iterator[Mqadmin]:
+def mqadmin(place: Place, places: Places) -> Mqadmin:
     """mqadmin 4.9.8 beside the same broker; its JVM starts with the first test that asks it."""
-    started = Mqadmin(place.folder / "mqadmin", place.namesrv_addr)
-    yield started
-    started.stop()
+    return places.mqadmin(place.kind)
 
 
 def queue(topic: str, queue_id: int = 0) -> MessageQueue:
