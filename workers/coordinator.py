@@ -72,15 +72,12 @@ from mqcore.workers.stopping import StopWait, UnfinishedStop
 TICK_S = 0.1
 LAST_STRETCH_S = 0.3             # of work at a stop, for what has come by then
 STRETCH_S = 0.01                 # of work, before the loop looks at its sockets and timers again
+GATHER_S = 0.0005                # that answers wait for others, while there is more to do
 TRIM_BYTES = 8 << 20
 ITEMS_AT_ONCE = 256
 SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
 
 OWN = -1                         # as whom the broker's own work waits for its turn
-# Others' lives depend on these: who is there, who holds which queue, how far it has come.
-EXPRESS = frozenset((
-    RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ, RequestCode.UPDATE_CONSUMER_OFFSET))
 GONE_MAX = 10_000                 # connections that have ended, of which that is remembered
 REGISTER_LOOK_S = 1.0             # whether it is time to register again
 MASTER_LOOK_S = 2.0               # a slave that does not know its master asks name servers ...
@@ -314,15 +311,22 @@ class Coordinator:
         self._working = False
         self._segment.disarm(COORDINATOR.slot)
         self._look_at_election()
-        until_s = time.perf_counter() + STRETCH_S
+        began_s = now_s = time.perf_counter()
+        said_s = began_s
+        self._rings.gather(True)
         while True:
             self._receive()
-            if not self._turns.waits() or time.perf_counter() >= until_s:
+            if not self._turns.waits() or now_s >= began_s + STRETCH_S:
                 break
             self._turns.step()
             self._collector.look()
+            now_s = time.perf_counter()
+            if now_s >= said_s + GATHER_S:
+                said_s = now_s
+                self._rings.push_waiting()
         self._take_checks()
         self._own.push()
+        self._rings.gather(False)
         self._rings.say_taken()
         self._rings.push_waiting()
         if self._segment.stop_requested(COORDINATOR.slot):
@@ -349,12 +353,18 @@ class Coordinator:
             self._take(item)
 
     def _leave(self, connection: int) -> None:
-        """Its end comes after what it has said of itself; what it asked is no more looked up."""
-        self._gone[connection] = None
-        if len(self._gone) > GONE_MAX:
-            del self._gone[next(iter(self._gone))]
-        self._turns.add(connection, lambda: self._broker.leaving(connection), express=True)
+        """
+        Its end comes after what it has said of itself; what it asked is no more looked up. Of who
+        is not known and has asked nothing that waits, nothing is there to be done.
+        """
         self._transactions.reading(connection, reads=True)
+        waits = self._turns.waits_for(connection)
+        if waits:
+            self._gone[connection] = None
+            if len(self._gone) > GONE_MAX:
+                del self._gone[next(iter(self._gone))]
+        if waits or self._broker.knows(connection):
+            self._turns.add(connection, lambda: self._broker.leaving(connection), express=True)
 
     def _spawn(self, job: Job) -> None:
         self._turns.add(OWN, lambda: job, express=True)
@@ -382,7 +392,7 @@ class Coordinator:
 
     def _take(self, item: Forwarded | Closed | Reading | Commit) -> None:
         if isinstance(item, Forwarded):
-            self._turns.add(item.connection, lambda: self._decode(item), express=True,
+            self._turns.add(item.connection, partial(self._decode, item), express=item.urgent,
                             size=item.size)
         elif isinstance(item, Closed):
             self._leave(item.connection)
@@ -392,7 +402,7 @@ class Coordinator:
             self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
 
     def _decode(self, item: Forwarded) -> Job | None:
-        """A frame: what is urgent is done at once, the rest goes to the other lane."""
+        """A frame whose turn it is."""
         try:
             command = wire.decode(item.frame)
             command.body = item.body or command.body     # a long one is not copied
@@ -405,10 +415,7 @@ class Coordinator:
         if command.is_response:
             self._take_response(item, command)
             return None
-        if command.code in EXPRESS:
-            return self._handle(item, command)
-        self._turns.add(item.connection, lambda: self._handle(item, command))
-        return None
+        return self._handle(item, command)
 
     def _take_response(self, item: Forwarded, command: wire.Command) -> None:
         self._finish_unanswered(item)
