@@ -120,6 +120,7 @@ class Coordinator:
         self._unheard = False            # by name servers: that this broker leads
         self._turns = Turns()
         self._working = False
+        self._urgent_said = False        # an answer is waited for by others
         self._changes = inherited.changes
         self._changes.turn(partial(as_elected, pen=self._pen))
         self._settling = False
@@ -321,8 +322,8 @@ class Coordinator:
             self._turns.step()
             self._collector.look()
             now_s = time.perf_counter()
-            if now_s >= said_s + GATHER_S:
-                said_s = now_s
+            if self._urgent_said or now_s >= said_s + GATHER_S:
+                said_s, self._urgent_said = now_s, False
                 self._rings.push_waiting()
         self._take_checks()
         self._own.push()
@@ -465,6 +466,7 @@ class Coordinator:
             return
         self._rings.taken(item.connection, item.shares, item.size)
         self._rings.send_parts(item.connection, parts, item.parked)
+        self._urgent_said |= item.urgent
 
     def _finish_unanswered(self, item: Forwarded) -> None:
         self._rings.taken(item.connection, item.shares, item.size)
@@ -515,7 +517,9 @@ class Coordinator:
         made: asyncio.Future[BrokerRegistration | None] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:
-            made.set_result((yield from self._broker.registration()))
+            registration = yield from self._broker.registration()
+            if not made.cancelled():       # by a stop
+                made.set_result(registration)
 
         self._spawn(make())
         registration = await made
