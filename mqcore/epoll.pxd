@@ -11,6 +11,7 @@ cdef extern from "<sys/epoll.h>" nogil:
     unsigned int EPOLLERR
     unsigned int EPOLLHUP
     unsigned int EPOLLET
+    unsigned int EPOLLONESHOT
     ctypedef union epoll_data_t:
         int fd
         uint64_t u64

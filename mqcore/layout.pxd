@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 10
+    SHM_LAYOUT_VERSION = 11
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -472,7 +472,8 @@ cdef struct ForwardHead "mq_forward_head":
     uint8_t address_is_v6
     uint8_t fast_port
     int32_t part                         # PART_MORE | PART_NEXT | place << PART_PLACE_SHIFT
-    int64_t passed                       # access control has let it pass; else the coordinator asks
+    int32_t passed                       # access control has let it pass; else the coordinator asks
+    int32_t urgent                       # others wait for it (N19)
 
 cpdef enum:
     PART_MORE = 1

@@ -56,6 +56,11 @@ class _Lane:
     def __len__(self) -> int:
         return len(self._order)
 
+    def has(self, who: int) -> bool:
+        waiting = self.who.get(who)
+        return waiting is not None and (
+            bool(waiting.todo) or waiting.job is not None or waiting.served)
+
     def add(self, who: int, begin: Begin, cost_s: float) -> None:
         waiting = self.who.get(who)
         if waiting is None:
@@ -125,6 +130,10 @@ class Turns:
 
     def waits(self) -> bool:
         return bool(len(self._express) or len(self._ordinary))
+
+    def waits_for(self, who: int) -> bool:
+        """Whether something of `who` waits, or is begun."""
+        return self._express.has(who) or self._ordinary.has(who)
 
     def step(self) -> None:
         """One slice for whoever is next; only when somebody waits."""

@@ -72,15 +72,12 @@ from mqcore.workers.stopping import StopWait, UnfinishedStop
 TICK_S = 0.1
 LAST_STRETCH_S = 0.3             # of work at a stop, for what has come by then
 STRETCH_S = 0.01                 # of work, before the loop looks at its sockets and timers again
+GATHER_S = 0.0005                # that answers wait for others, while there is more to do
 TRIM_BYTES = 8 << 20
 ITEMS_AT_ONCE = 256
 SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
 
 OWN = -1                         # as whom the broker's own work waits for its turn
-# Others' lives depend on these: who is there, who holds which queue, how far it has come.
-EXPRESS = frozenset((
-    RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ, RequestCode.UPDATE_CONSUMER_OFFSET))
 GONE_MAX = 10_000                 # connections that have ended, of which that is remembered
 REGISTER_LOOK_S = 1.0             # whether it is time to register again
 MASTER_LOOK_S = 2.0               # a slave that does not know its master asks name servers ...
@@ -123,6 +120,7 @@ class Coordinator:
         self._unheard = False            # by name servers: that this broker leads
         self._turns = Turns()
         self._working = False
+        self._urgent_said = False        # an answer is waited for by others
         self._changes = inherited.changes
         self._changes.turn(partial(as_elected, pen=self._pen))
         self._settling = False
@@ -314,15 +312,22 @@ class Coordinator:
         self._working = False
         self._segment.disarm(COORDINATOR.slot)
         self._look_at_election()
-        until_s = time.perf_counter() + STRETCH_S
+        began_s = now_s = time.perf_counter()
+        said_s = began_s
+        self._rings.gather(True)
         while True:
             self._receive()
-            if not self._turns.waits() or time.perf_counter() >= until_s:
+            if not self._turns.waits() or now_s >= began_s + STRETCH_S:
                 break
             self._turns.step()
             self._collector.look()
+            now_s = time.perf_counter()
+            if self._urgent_said or now_s >= said_s + GATHER_S:
+                said_s, self._urgent_said = now_s, False
+                self._rings.push_waiting()
         self._take_checks()
         self._own.push()
+        self._rings.gather(False)
         self._rings.say_taken()
         self._rings.push_waiting()
         if self._segment.stop_requested(COORDINATOR.slot):
@@ -349,12 +354,18 @@ class Coordinator:
             self._take(item)
 
     def _leave(self, connection: int) -> None:
-        """Its end comes after what it has said of itself; what it asked is no more looked up."""
-        self._gone[connection] = None
-        if len(self._gone) > GONE_MAX:
-            del self._gone[next(iter(self._gone))]
-        self._turns.add(connection, lambda: self._broker.leaving(connection), express=True)
+        """
+        Its end comes after what it has said of itself; what it asked is no more looked up. Of who
+        is not known and has asked nothing that waits, nothing is there to be done.
+        """
         self._transactions.reading(connection, reads=True)
+        waits = self._turns.waits_for(connection)
+        if waits:
+            self._gone[connection] = None
+            if len(self._gone) > GONE_MAX:
+                del self._gone[next(iter(self._gone))]
+        if waits or self._broker.knows(connection):
+            self._turns.add(connection, lambda: self._broker.leaving(connection), express=True)
 
     def _spawn(self, job: Job) -> None:
         self._turns.add(OWN, lambda: job, express=True)
@@ -382,7 +393,7 @@ class Coordinator:
 
     def _take(self, item: Forwarded | Closed | Reading | Commit) -> None:
         if isinstance(item, Forwarded):
-            self._turns.add(item.connection, lambda: self._decode(item), express=True,
+            self._turns.add(item.connection, partial(self._decode, item), express=item.urgent,
                             size=item.size)
         elif isinstance(item, Closed):
             self._leave(item.connection)
@@ -392,7 +403,7 @@ class Coordinator:
             self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
 
     def _decode(self, item: Forwarded) -> Job | None:
-        """A frame: what is urgent is done at once, the rest goes to the other lane."""
+        """A frame whose turn it is."""
         try:
             command = wire.decode(item.frame)
             command.body = item.body or command.body     # a long one is not copied
@@ -405,10 +416,7 @@ class Coordinator:
         if command.is_response:
             self._take_response(item, command)
             return None
-        if command.code in EXPRESS:
-            return self._handle(item, command)
-        self._turns.add(item.connection, lambda: self._handle(item, command))
-        return None
+        return self._handle(item, command)
 
     def _take_response(self, item: Forwarded, command: wire.Command) -> None:
         self._finish_unanswered(item)
@@ -458,6 +466,7 @@ class Coordinator:
             return
         self._rings.taken(item.connection, item.shares, item.size)
         self._rings.send_parts(item.connection, parts, item.parked)
+        self._urgent_said |= item.urgent
 
     def _finish_unanswered(self, item: Forwarded) -> None:
         self._rings.taken(item.connection, item.shares, item.size)
@@ -508,7 +517,9 @@ class Coordinator:
         made: asyncio.Future[BrokerRegistration | None] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:
-            made.set_result((yield from self._broker.registration()))
+            registration = yield from self._broker.registration()
+            if not made.cancelled():       # by a stop
+                made.set_result(registration)
 
         self._spawn(make())
         registration = await made

@@ -54,7 +54,7 @@ from mqcore.store.log import owner
 from mqcore.tls.contexts import client_context
 from mqcore.workers import descriptors, limits, loop, secured, standing
 from mqcore.workers.accounts import own_account, run_account
-from mqcore.workers.children import Child, spoken
+from mqcore.workers.children import Child, Starved, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.elected import LOOK_MS, Elections, Rejoining
 from mqcore.workers.inherited import Inherited, Listeners
@@ -558,7 +558,8 @@ class Supervisor:
         holds = any(child.row.holds is not Holds.NOTHING for child in children)
         deadline = max(self._stop_deadline, now) + STOP_GRACE_S if holds else now + STOP_STEP_S
         hurried, next_word = not holds, now + WORD_INTERVAL_S
-        while any(child.pid for child in children) and now < deadline:
+        starved = Starved(child.pid for child in children)
+        while any(child.pid for child in children) and now < deadline + starved.seconds():
             if not hurried and (self._hurried or now >= self._stop_deadline):
                 hurried, deadline = True, now + STOP_GRACE_S
                 for child in children:

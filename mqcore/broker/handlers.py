@@ -347,6 +347,10 @@ class Broker:
         """All that are known: of clients that said who they are, and that were asked something."""
         return {*self.core.clients.connections(), *self.core.calls.connections()}
 
+    def knows(self, connection: int) -> bool:
+        """Whether it is one of `connections`."""
+        return self.core.clients.knows(connection) or self.core.calls.knows(connection)
+
     # -- requests -----------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Outcome:

@@ -67,6 +67,7 @@ class Forwarded(NamedTuple):
     shares: int                # for `taken`, when it is done
     size: int
     passed: bool               # access control lets it pass; else it is to be asked
+    urgent: bool               # others wait for it (N19)
 
 
 class Closed(NamedTuple):
@@ -136,7 +137,8 @@ cdef class CoordinatorRings:
     cdef list waiting_bytes
     cdef dict begun                   # (serving, place): the LongFrame that is not whole yet
     cdef dict done                    # connection: shares and bytes that are done and not said (N5)
-    cdef list lives                   # incarnation of each serving process
+    cdef int lives[SERVING_COUNT_MAX]      # incarnation of each serving process
+    cdef bint gathering               # answers wait for `push_waiting`
     cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
     cdef readonly int64_t sent_bytes  # of answers, since the start
 
@@ -146,10 +148,10 @@ cdef class CoordinatorRings:
         self.waiting_bytes = []
         self.begun = {}
         self.done = {}
-        self.lives = [self.life(i) for i in range(segment.shm.head.serving_count)]
         for i in range(segment.shm.head.serving_count):
             shm_consumer(&segment.shm, &segment.shm.head.requests[i], &self.requests[i])
             shm_producer(&segment.shm, &segment.shm.head.answers[i], &self.answers[i])
+            self.lives[i] = self.life(i)
             self.waiting.append(deque())
             self.waiting_bytes.append(0)
 
@@ -201,7 +203,7 @@ cdef class CoordinatorRings:
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
                          bool(head.fast_port), frame, body, kind == FORWARD_REPEATED, shares, size,
-                         bool(head.passed))
+                         bool(head.passed), bool(head.urgent))
 
     cdef LongFrame join(self, int serving, ForwardHead* head, const uint8_t* part, int32_t length):
         """The whole frame with its last part; None before, and when it began with an earlier coordinator."""
@@ -243,11 +245,14 @@ cdef class CoordinatorRings:
         Whether a serving process was started anew since the last call; what waited for connections
         of its predecessor is dropped.
         """
-        lives = [self.life(i) for i in range(self.segment.shm.head.serving_count)]
         cdef LongFrame frame
-        changed = [i for i, life in enumerate(lives) if life != self.lives[i]]
-        self.lives = lives
-        for i in changed:
+        cdef bint changed = False
+        cdef int i
+        for i in range(self.segment.shm.head.serving_count):
+            if self.lives[i] == self.life(i):
+                continue
+            changed = True
+            self.lives[i] = self.life(i)
             self.waiting[i] = deque(one for one in self.waiting[i] if not self.is_stale(one[0]))
             self.waiting_bytes[i] = sum(len(one[4]) for one in self.waiting[i])
         if changed:
@@ -255,7 +260,7 @@ cdef class CoordinatorRings:
                 if self.is_stale(frame.connection):
                     del self.begun[key]
             self.done = {one: done for one, done in self.done.items() if not self.is_stale(one)}
-        return bool(changed)
+        return changed
 
     cdef void add_commits(self, list items, const uint8_t* record, int32_t length):
         cdef const OffsetCommit* commit
@@ -343,7 +348,12 @@ cdef class CoordinatorRings:
                 self.waiting[serving].append(
                     (connection, kind, parked, PART_MORE if done_bytes < size else 0, piece, 0))
         self.waiting_bytes[serving] += size
-        self.push(serving)
+        if not self.gathering:
+            self.push(serving)
+
+    def gather(self, bint whether) -> None:
+        """Whether answers wait for the next `push_waiting`: one bell for many."""
+        self.gathering = whether
 
     cdef bint push_one(self, int serving, tuple answer):
         cdef Ring* ring = &self.answers[serving]

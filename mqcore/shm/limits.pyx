@@ -1,5 +1,5 @@
 """Counts what addresses and accounts use (limits.pxd)."""
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from mqcore.atomics cimport (
     cpu_pause,
@@ -17,6 +17,7 @@ from mqcore.shm.segment cimport Segment, Shm
 cdef enum:
     WAYS = 8                           # places that a key may have
     TRIES_MAX = 8
+    PART_PLACES = LIMIT_PLACES // 32   # of which pages are asked for together: a bit for each
     CLAIM_LOOKS_MAX = 1_000            # at a place that another process claims: it is about to let go
     KEY_MIN = SERVING_COUNT_MAX + 1    # below: 0, nobody's; else who claims it, + 1
 
@@ -57,12 +58,23 @@ cdef bint claim(Shm* shm, LimitPlace* place, uint64_t seen, uint64_t key, int32_
     return idle
 
 
+cdef bint reserve(Shm* shm, LimitPlace* place) noexcept nogil:
+    """Pages of its part of the table, which is asked for once."""
+    cdef int64_t part = (place - shm.limits) // PART_PLACES
+    if shm.limits_granted >> part & 1:
+        return True
+    if not shm_reserve(shm, shm.limits + part * PART_PLACES, PART_PLACES * sizeof(LimitPlace)):
+        return False
+    shm.limits_granted |= <uint32_t>1 << part
+    return True
+
+
 cdef LimitPlace* find(Shm* shm, uint64_t key, int32_t serving, int64_t now_us) noexcept nogil:
     """Its place, or one that is its from now on."""
     cdef LimitPlace* first = &shm.limits[key & (LIMIT_PLACES - 1) & ~<uint64_t>(WAYS - 1)]
     cdef uint64_t seen
     cdef int i
-    if not shm_reserve(shm, first, WAYS * sizeof(LimitPlace)):
+    if not reserve(shm, first):
         return NULL
     for i in range(WAYS):
         if settled_key(&first[i]) == key:

@@ -2,7 +2,7 @@
 #
 # The supervisor creates and unlinks it; every other process inherits the mapping by fork, or attaches
 # by name (tools). Where its memory lies: memory.py; how its tables get their pages: reserve.pxd. Nothing in it is trusted further than its owner (layout.pxd names them).
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from mqcore.layout cimport (
     SLOT_COUNT,
@@ -52,6 +52,7 @@ cdef struct Shm:                  # resolved addresses in one process
     FilterEntry* filters
     uint8_t* filter_arena
     int memory                    # descriptor of named memory, whose pages are asked for; else -1
+    uint32_t limits_granted       # parts of `limits` whose pages this process knows of; limits.pyx
 
 
 cdef class Segment:

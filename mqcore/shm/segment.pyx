@@ -100,6 +100,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.filters = <FilterEntry*>(base + head.filters_start)
     shm.filter_arena = base + head.filter_arena_start
     shm.memory = -1
+    shm.limits_granted = 0
 
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:

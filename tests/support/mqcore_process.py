@@ -26,7 +26,7 @@ from tests.support.nursery import Forked, nursery
 from tests.support.stock import free_broker_port, free_port
 
 START_TIMEOUT_S = 20
-STOP_TIMEOUT_S = 5
+STOP_TIMEOUT_S = 20              # on a busy machine; what a stop costs is measured elsewhere
 KILL_TIMEOUT_S = 10
 POLL_INTERVAL_S = 0.02
 PR_SET_PDEATHSIG = 1

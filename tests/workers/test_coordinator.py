@@ -11,6 +11,7 @@ import pytest
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.participants import COORDINATOR
 from mqcore.shm.segment import Segment
+from mqcore.turns import Job, finished
 from mqcore.workers.coordinator import Coordinator
 from mqcore.workers.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
@@ -33,7 +34,7 @@ class Quiet:
         return False
 
     has_work = has_results = push_waiting = push = put = tick = forget_deleted = no
-    lost = say_taken = look = no
+    lost = say_taken = look = gather = no
 
     leads_elected = False
 
@@ -83,3 +84,25 @@ def test_a_failure_outside_a_request_ends_the_process(tmp_path: Path, where: str
 
     with pytest.raises(Bug):
         asyncio.run(asyncio.wait_for(coordinator.run(break_it), DEADLINE_S))
+
+
+def test_a_stop_while_a_registration_is_made_is_a_clean_one() -> None:
+    """Its job is done after the stop began: nobody waits for it any more."""
+    coordinator = Coordinator.__new__(Coordinator)
+    jobs: list[Job] = []
+
+    class Registering:
+        def registration(self) -> Job:
+            yield
+
+    async def stopped() -> None:
+        coordinator._spawn = jobs.append          # type: ignore[method-assign]
+        coordinator._broker = Registering()       # type: ignore[assignment]
+        registering = asyncio.get_running_loop().create_task(coordinator._register())
+        await asyncio.sleep(0)
+        registering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await registering
+        finished(jobs.pop())
+
+    asyncio.run(stopped())

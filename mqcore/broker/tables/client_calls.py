@@ -122,6 +122,10 @@ class ClientCalls:
         """The connections that have been asked something."""
         return list(self._waiting)
 
+    def knows(self, connection: int) -> bool:
+        """Whether it is one of `connections`."""
+        return connection in self._waiting
+
     def expire(self, now_ms: int) -> None:
         """End the calls whose time has passed, or lies too far ahead: the clock was set back."""
         if self._count == 0 or 0 < self._next_deadline_ms - now_ms <= TIMEOUT_MS_MAX:

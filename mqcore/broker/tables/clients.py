@@ -253,6 +253,10 @@ class ClientTables:
         """The connections that sent a heartbeat."""
         return list(self._connections)
 
+    def knows(self, connection: int) -> bool:
+        """Whether it is one of `connections`."""
+        return connection in self._connections
+
     def expired(self, oldest_ms: int) -> Generator[None, None, list[int]]:
         """
         The connections with a membership whose last heartbeat is older than `oldest_ms`; with

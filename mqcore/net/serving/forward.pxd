@@ -3,12 +3,14 @@
 #
 #   N5  What the coordinator has of one connection and has not done is bounded (FORWARDS_MAX shares,
 #       FORWARD_SHARE_BYTES), and so is what it has of all (ALL_FORWARDS_MAX, ALL_FORWARD_BYTES; who
-#       has nothing there, and what others' lives depend on, passes): it says what is done
-#       (ANSWER_TAKEN). What is beyond waits in its connection's buffer as in N3.
+#       has nothing there passes up to NEWS_MAX, what others' lives depend on up to more): it says
+#       what is done (ANSWER_TAKEN). What is beyond waits in its connection's buffer as in N3.
 #   N14  The coordinator hears of the end of every connection that it knew, and that one reads again:
 #       such a word waits for room (Forwarding.words), and no later frame goes before it.
 #   N15  Frames that go to the coordinator in parts have LONG_FRAMES_MAX places a process, given in the
 #       order in which connections asked: who has had one stands behind all who wait.
+#   N19  What others' lives depend on is marked for the coordinator, which does it before all else,
+#       whoever asks: what a crowd asks waits in another lane, and is not even read before its turn.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore.layout cimport LONG_FRAMES_MAX

@@ -53,7 +53,9 @@ cdef enum:
     ALL_FORWARDS_MAX = 2048            # N5, of one serving process
     ALL_FORWARD_BYTES = 48 << 20
     URGENT_BYTES = 16 << 20            # N5: more for heartbeats, goodbyes, locks and commits
-    SMALL_FRAME_BYTES = 4096           # N5: who has nothing there may send such a one
+    SMALL_FRAME_BYTES = 4096           # N5: who has nothing there may send such a one ...
+    NEWS_MAX = 2 * ALL_FORWARDS_MAX    # ... while all have no more there than this
+    URGENT_NEWS_MAX = 4 * ALL_FORWARDS_MAX
     LONG_PART_BYTES = 64 << 10         # of a frame that goes there in parts ...
     LONG_HEADER_MAX = 64 << 10         # beside the largest body
 
@@ -64,17 +66,18 @@ cdef bint forwarding_open(Forwarding* f) noexcept nogil:
     return f.words != NULL
 
 
-cdef inline bint is_urgent(int32_t code) noexcept nogil:
-    """Whether others wait for it: the coordinator takes these first, too."""
-    return (code == CODE_HEART_BEAT or code == CODE_UNREGISTER or code == CODE_LOCK
-            or code == CODE_UNLOCK or code == CODE_COMMIT_OFFSET)
+cdef inline bint is_urgent(const Header* header) noexcept nogil:
+    """N19: who is there, who holds which queue, how far it has come; and what clients were asked."""
+    cdef int32_t code = header.code
+    return (header.flag & RESPONSE_BIT or code == CODE_HEART_BEAT or code == CODE_UNREGISTER
+            or code == CODE_LOCK or code == CODE_UNLOCK or code == CODE_COMMIT_OFFSET)
 
 
 cdef bint too_much_waits(Forwarding* f, Connection* c, const Header* header,
                          int64_t length) noexcept nogil:
     """Whether one more frame of a connection, of `length` bytes, has to wait (N5)."""
     cdef ForwardShare* own = forwarding_of(c)
-    cdef bint urgent = is_urgent(header.code)
+    cdef bint urgent = is_urgent(header)
     if own.count >= FORWARDS_MAX:
         return True
     if own.bytes > 0 and own.bytes + length > FORWARD_SHARE_BYTES:
@@ -82,7 +85,7 @@ cdef bint too_much_waits(Forwarding* f, Connection* c, const Header* header,
     if own.count > 0 and f.count >= ALL_FORWARDS_MAX and not urgent:
         return True
     if own.count == 0 and length <= SMALL_FRAME_BYTES:
-        return False
+        return f.count >= (URGENT_NEWS_MAX if urgent else NEWS_MAX)
     return f.bytes > 0 and f.bytes + length > ALL_FORWARD_BYTES + (
         URGENT_BYTES if urgent else 0)
 
@@ -150,6 +153,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     head = <ForwardHead*>place
     fill_head(head, c)
     head.passed = request.passed
+    head.urgent = is_urgent(header)
     head.parked = parked.id if parked != NULL else 0
     head.body_size = length - FRAME_HEADER_WORD - header_length
     memcpy(place + sizeof(ForwardHead), request.frame, sent)
@@ -247,6 +251,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
             return HANDLE_STALL
         fill_head(head, c)
         head.passed = request.passed
+        head.urgent = is_urgent(header)
         head.body_size = length - FRAME_HEADER_WORD - header_length
         head.part = (own.long_place << PART_PLACE_SHIFT) | (
             PART_NEXT if own.long_sent > 0 else 0) | (
@@ -322,6 +327,7 @@ cdef void forward_heartbeats(Forwarding* f) noexcept nogil:
             requests_publish(f.requests)
             return
         fill_head(head, c)
+        head.urgent = True
         count_forwarded(f, c, 1, own.heartbeat_length)
         memcpy(<uint8_t*>head + sizeof(ForwardHead), own.heartbeat, own.heartbeat_length)
         ring_commit(&f.requests.ring, FORWARD_REPEATED,

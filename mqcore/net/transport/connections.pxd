@@ -7,6 +7,7 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nog
 cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil
 # Tells epoll what is waited for.
 cdef void connection_watch(Transport* t, Connection* c) noexcept nogil
+cdef void connection_settle(Transport* t, Connection* c) noexcept nogil              # N20
 # N3. state: INPUT_STALLED or INPUT_WAITS.
 cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogil
 cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil             # N8

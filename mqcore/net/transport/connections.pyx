@@ -18,6 +18,7 @@ from mqcore.net.transport.memory cimport memory_give
 from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.tls cimport tls_close
 from mqcore.net.transport.transport cimport (
+    CLOSE_WORK,
     EVENTS_MAX,
     INPUT_OPEN,
     INPUT_STALLED,
@@ -28,6 +29,7 @@ from mqcore.net.transport.transport cimport (
     LIFE_OPEN,
     CloseEvent,
     takes_output,
+    watcher,
 )
 
 cdef extern from "<unistd.h>" nogil:
@@ -85,11 +87,11 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nog
     c.fd = fd
     c.id = t.id_base | (<uint64_t>t.generation << 24) | <uint64_t>c.slot
     c.kind = kind
-    c.active_ms = t.steady_ms
+    c.active_ms = c.born_ms = t.steady_ms
     c.interest = EPOLLIN
     event.events = EPOLLIN
     event.data.u64 = c.id
-    if epoll_ctl(t.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
+    if epoll_ctl(t.newcomers, EPOLL_CTL_ADD, fd, &event) != 0:
         t.free_slots[t.free_count] = c.slot
         t.free_count += 1
         free(c)
@@ -121,6 +123,7 @@ cdef void note_close(Transport* t, Connection* c, int reason, int64_t detail) no
 
 cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil:
     note_close(t, c, reason, detail)
+    t.work += CLOSE_WORK
     t.above.closing(t.above.top, c)
     slots_remove(&t.dirty, c.slot)
     slots_remove(&t.stalled, c.slot)
@@ -158,8 +161,20 @@ cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
         return
     event.events = wanted
     event.data.u64 = c.id
-    epoll_ctl(t.epoll, EPOLL_CTL_MOD, c.fd, &event)
+    epoll_ctl(watcher(t, c), EPOLL_CTL_MOD, c.fd, &event)
     c.interest = wanted
+
+
+cdef void connection_settle(Transport* t, Connection* c) noexcept nogil:
+    cdef epoll_event event
+    if c.settled or c.life != LIFE_OPEN:
+        return
+    event.events = c.interest
+    event.data.u64 = c.id
+    if epoll_ctl(t.epoll, EPOLL_CTL_ADD, c.fd, &event) != 0:
+        return                         # no memory: it stays a new one
+    epoll_ctl(t.newcomers, EPOLL_CTL_DEL, c.fd, NULL)
+    c.settled = True
 
 
 cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogil:
@@ -178,7 +193,7 @@ cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil:
     if c.begun:                        # who has the first parts of a frame is told
         connection_close(t, c, CLOSE_PEER, 0)
         return
-    epoll_ctl(t.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+    epoll_ctl(watcher(t, c), EPOLL_CTL_DEL, c.fd, NULL)
     if c.tls.in_line:                  # its turn comes; what it sent is behind the handshake's end
         c.tls.hung_up = True
         return

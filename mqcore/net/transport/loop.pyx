@@ -3,15 +3,17 @@ from libc.errno cimport EMFILE, ENFILE, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
-from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.clock cimport steady_ms, steady_us, wall_ms
 from mqcore.epoll cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
     EPOLL_CTL_DEL,
+    EPOLL_CTL_MOD,
     EPOLLERR,
     EPOLLET,
     EPOLLHUP,
     EPOLLIN,
+    EPOLLONESHOT,
     EPOLLOUT,
     epoll_create1,
     epoll_ctl,
@@ -23,6 +25,7 @@ from mqcore.net.transport.connections cimport (
     connection_add,
     connection_close,
     connection_hang_up,
+    connection_settle,
     connection_watch,
 )
 from mqcore.net.transport.handshakes cimport (
@@ -46,7 +49,17 @@ from mqcore.net.transport.transport cimport (
     Connection,
     connection_find,
 )
-from mqcore.net.transport.work cimport LATE_SLICE_WORK, LATE_WORK, TAKE_UP_WORK, work_begin_turn
+from mqcore.net.transport.work cimport (
+    ACCEPT_WORK,
+    EVENT_WORK,
+    LATE_SLICE_WORK,
+    LATE_WORK,
+    NEW_REST_US,
+    NEW_WORK,
+    SETTLED_MS,
+    TAKE_UP_WORK,
+    work_begin_turn,
+)
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -61,19 +74,25 @@ cdef extern from *:
     #include <sys/socket.h>
     int accept4(int, struct sockaddr *, socklen_t *, int);
     static int mq_accept(int listener) {
-      int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-      return fd;
+      return accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    }
+    /* Its connections inherit it. */
+    static void mq_without_delay(int listener) {
+      int one = 1;
+      setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     }
     """
     int mq_accept(int listener) noexcept nogil
+    void mq_without_delay(int listener) noexcept nogil
 
 cdef enum:
-    ACCEPTS_AT_ONCE = 64
+    ACCEPTS_AT_ONCE = 16
+    NEWCOMERS_AT_ONCE = 8
     RETRIES_AT_ONCE = 256
     IDLE_LOOK_MS = 10000
     SLOW_BYTES_A_S = 1024              # of a frame that takes longer than a connection may be idle
     BELL_KEY = 0xFFFFFFFFFFFFFFFF
+    NEWCOMERS_KEY = 0xFFFFFFFFFFFFFFFE
     LISTENER_KEY = 0xFFFFFFFFFFFFFF00  # + index of the listener
 
 
@@ -97,11 +116,16 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
     t.steady_ms = t.idle_look_ms = steady_ms()
     t.now_ms = wall_ms()
     t.epoll = epoll_create1(EPOLL_CLOEXEC)
-    if t.epoll < 0:
+    t.newcomers = epoll_create1(EPOLL_CLOEXEC)
+    if t.epoll < 0 or t.newcomers < 0:
         return False
     event.events = EPOLLIN | EPOLLET
     event.data.u64 = <uint64_t>BELL_KEY
-    return epoll_ctl(t.epoll, EPOLL_CTL_ADD, bell, &event) == 0
+    if epoll_ctl(t.epoll, EPOLL_CTL_ADD, bell, &event) != 0:
+        return False
+    event.events = EPOLLIN | EPOLLONESHOT
+    event.data.u64 = <uint64_t>NEWCOMERS_KEY
+    return epoll_ctl(t.epoll, EPOLL_CTL_ADD, t.newcomers, &event) == 0
 
 
 cdef bint transport_listen(Transport* t, int fd, int kind) noexcept nogil:
@@ -113,14 +137,15 @@ cdef bint transport_listen(Transport* t, int fd, int kind) noexcept nogil:
     t.listeners[t.listener_count].fd = fd
     t.listeners[t.listener_count].kind = kind
     t.listener_count += 1
-    return epoll_ctl(t.epoll, EPOLL_CTL_ADD, fd, &event) == 0
+    mq_without_delay(fd)
+    return epoll_ctl(t.newcomers, EPOLL_CTL_ADD, fd, &event) == 0
 
 
 cdef void transport_stop_listening(Transport* t) noexcept nogil:
     cdef int i
     t.stopping = True
     for i in range(t.listener_count):
-        epoll_ctl(t.epoll, EPOLL_CTL_DEL, t.listeners[i].fd, NULL)
+        epoll_ctl(t.newcomers, EPOLL_CTL_DEL, t.listeners[i].fd, NULL)
 
 
 cdef void accept_some(Transport* t, int listener) noexcept nogil:
@@ -131,6 +156,7 @@ cdef void accept_some(Transport* t, int listener) noexcept nogil:
             if errno == EMFILE or errno == ENFILE:
                 t.events_lost += 1     # level-triggered: it is tried again when one closes
             return
+        t.work += ACCEPT_WORK
         if connection_add(t, fd, t.listeners[listener].kind) == NULL:
             close(fd)
             t.events_lost += 1
@@ -139,6 +165,9 @@ cdef void accept_some(Transport* t, int listener) noexcept nogil:
 cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept nogil:
     cdef Connection* c
     if key == <uint64_t>BELL_KEY:
+        return
+    if key == <uint64_t>NEWCOMERS_KEY:
+        t.newcomers_came = True
         return
     if key >= <uint64_t>LISTENER_KEY:
         if not t.stopping:
@@ -168,7 +197,45 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
         connection_hang_up(t, c)
 
 
+cdef bint serve_newcomers(Transport* t) noexcept nogil:
+    """N20; whether that was all for now."""
+    cdef epoll_event* ready = <epoll_event*>t.ready
+    cdef Connection* c
+    cdef int64_t end = t.work + NEW_WORK
+    cdef int i, count
+    while t.work < end:
+        count = epoll_wait(t.newcomers, ready, NEWCOMERS_AT_ONCE, 0)
+        for i in range(count):
+            t.work += EVENT_WORK
+            one_event(t, ready[i].data.u64, ready[i].events)
+            if ready[i].data.u64 >= <uint64_t>LISTENER_KEY or not ready[i].events & EPOLLIN:
+                continue
+            c = connection_find(t, ready[i].data.u64)
+            if c != NULL and t.steady_ms - c.born_ms >= SETTLED_MS:
+                connection_settle(t, c)
+        if count < NEWCOMERS_AT_ONCE:
+            return True
+    return False
+
+
+cdef void look_at_newcomers(Transport* t) noexcept nogil:
+    """N20: their part of the turn, unless they had one that was too short for them just now."""
+    cdef epoll_event event
+    cdef int64_t now_us = steady_us()
+    if now_us < t.newcomers_rest_us:
+        return
+    if not serve_newcomers(t):
+        t.newcomers_rest_us = steady_us() + NEW_REST_US
+        return
+    t.newcomers_came = False
+    event.events = EPOLLIN | EPOLLONESHOT
+    event.data.u64 = <uint64_t>NEWCOMERS_KEY
+    epoll_ctl(t.epoll, EPOLL_CTL_MOD, t.newcomers, &event)
+
+
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil:
+    if t.newcomers_came:
+        timeout_ms = min(timeout_ms, <int>(NEW_REST_US // 1000))
     if t.wakeful or t.late.count > 0 or handshakes_wait(t):
         timeout_ms = 0
     t.wakeful = False
@@ -183,6 +250,8 @@ cdef void transport_read(Transport* t, int count) noexcept nogil:
     work_begin_turn(t)
     for i in range(count):
         one_event(t, ready[i].data.u64, ready[i].events)
+    if t.newcomers_came:
+        look_at_newcomers(t)
 
 
 cdef void retry_stalled(Transport* t) noexcept nogil:

@@ -49,6 +49,7 @@ from mqcore.net.transport.transport cimport (
     WIRE_SHAKES,
     WIRE_TLS,
     TlsCrowd,
+    watcher,
 )
 from mqcore.shm.tables cimport name_hash
 
@@ -326,7 +327,7 @@ cdef bint tls_close(Transport* t, Connection* c) noexcept nogil:
     else:
         t.slot.figures[FIGURE_TLS_FAILURES] += 1
     if c.tls.away:
-        epoll_ctl(t.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+        epoll_ctl(watcher(t, c), EPOLL_CTL_DEL, c.fd, NULL)
         shake_thread_leave(pipe)
     else:
         if c.wire == WIRE_TLS and c.life != LIFE_DOOMED and not (pipe.ended or c.tls.failed):

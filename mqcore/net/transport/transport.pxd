@@ -13,8 +13,8 @@
 #   N8  What a peer sent one-way before it went is handled, whatever is full and however it went:
 #       clients commit their offsets and close at once.
 #
-# N9 is in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14 and N15 are in serving. TL1 to TL7,
-# of TLS, are in tls.pxd.
+# N9 and N20 are in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14, N15 and N19 are in
+# serving. TL1 to TL7, of TLS, are in tls.pxd.
 #
 # What becomes of a connection's input is one state, `input_state`:
 #
@@ -66,6 +66,7 @@ cdef enum:
     VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
     LISTENERS_MAX = 4
     EVENTS_AT_ONCE = 256
+    CLOSE_WORK = 15_000                # N20: of the end of a connection
 
 cdef enum InputState:
     INPUT_OPEN = 0
@@ -125,6 +126,8 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t output_end
     int64_t output_capacity
     uint32_t interest                  # what epoll watches now
+    bint settled                       # N20: it is not a new one any more
+    int64_t born_ms                    # steady
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
     int64_t sent                       # bytes, ever
     int64_t tell_below                 # `drained` when fewer bytes of output wait; 0: not asked for
@@ -194,7 +197,10 @@ cdef struct Transport:
     WorkerSlot* slot                   # for figures
     uint64_t id_base                   # N4
     int epoll
-    void* ready                        # its events
+    int newcomers                      # N20: epoll of new connections and listeners, in `epoll`
+    bint newcomers_came                # `epoll` says so, and will not again before it is asked to
+    int64_t newcomers_rest_us          # steady: until then they wait
+    void* ready                        # events of either
     Listener[LISTENERS_MAX] listeners
     int listener_count
     bint stopping                      # nobody is accepted any more
@@ -251,6 +257,11 @@ cdef inline Connection* connection_find(Transport* t, uint64_t id) noexcept nogi
 cdef inline int64_t unread(const Connection* c) noexcept nogil:
     """Bytes of answers that wait to be sent."""
     return c.output_end - c.output_start
+
+
+cdef inline int watcher(const Transport* t, const Connection* c) noexcept nogil:
+    """The epoll that it is in (N20)."""
+    return t.epoll if c.settled else t.newcomers
 
 
 cdef inline bint takes_output(const Transport* t, const Connection* c) noexcept nogil:

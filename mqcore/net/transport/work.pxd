@@ -8,6 +8,11 @@
 #        read (`late`). Late connections go on one after the other, LATE_WORK in all a turn, when
 #        everybody else's new input was handled. Once a turn has lasted TURN_WORK, the slices of the
 #        others are as small as they can be.
+#   N20  Connections that begin and end cost more than those that stay: a connection is new until it
+#        sends something when it is SETTLED_MS old. New ones and those that nobody has accepted yet get
+#        NEW_WORK of a turn together, behind everybody else's input; when that was not enough they wait
+#        for NEW_REST_US, so that other processes have the processor, too. The kernel's backlog holds
+#        the rest, or refuses it.
 from libc.stdint cimport int64_t
 
 from mqcore.net.transport.transport cimport Connection, Transport
@@ -17,6 +22,11 @@ cdef enum:
     TURN_WORK = 2_000_000
     LATE_WORK = 300_000
     TAKE_UP_WORK = 60                  # of looking at who is late
+    NEW_WORK = 500_000
+    NEW_REST_US = 1_000
+    SETTLED_MS = 500
+    EVENT_WORK = 2_000                 # of a read or send, beside what it brings
+    ACCEPT_WORK = 15_000
 
 cdef void work_begin_turn(Transport* t) noexcept nogil
 cdef int64_t work_left(Transport* t, const Connection* c) noexcept nogil  # of its slice
