@@ -261,11 +261,15 @@ def test_a_killed_coordinator_of_a_slave_finds_its_master_again(both: Pair) -> N
                "its successor follows")
 
 
+def runtime(address: str) -> dict[str, str]:
+    with State(address) as peer:
+        return fastjson.loads(peer.ask(28).body)["table"]
+
+
 def test_status_shows_a_set_of_brokers(both: Pair) -> None:
-    with State(both.master.broker_addr) as peer:
-        master = fastjson.loads(peer.ask(28).body)["table"]
-    with State(both.slave.broker_addr) as peer:
-        slave = fastjson.loads(peer.ask(28).body)["table"]
+    wait_until(lambda: int(runtime(both.slave.broker_addr)["replicationTablesAgeMillis"]) >= 0,
+               "the slave has taken over all tables once")
+    master, slave = runtime(both.master.broker_addr), runtime(both.slave.broker_addr)
     done = subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "status", "--json"],
                           capture_output=True, text=True, check=True)
     shown = {name.rpartition("-")[2]: run["replication"]
