@@ -109,7 +109,7 @@ class HaSlave:
         self._loop = SlaveLoop(
             self._segment, heartbeat_ms=replication.heartbeat_interval_ms,
             housekeeping_ms=replication.housekeeping_interval_ms,
-            member=self._settings.broker.id if self._settings.failover.enable else 0)
+            member=self._settings.broker.id)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings

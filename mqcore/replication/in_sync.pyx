@@ -1,6 +1,6 @@
 """How far slaves have the log, for acknowledgements and for who elects (in_sync.pxd)."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
+from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport (
     acquire_fence,
@@ -20,17 +20,43 @@ from mqcore.replication.links cimport LINKS_MAX, Link, Master
 from mqcore.shm.segment cimport doorbell_ring
 
 
+cdef bint is_same_slave(const Link* l, const Link* other) noexcept nogil:
+    """HM3."""
+    if l.member or other.member:
+        return l.member == other.member
+    return l.host_length == other.host_length and memcmp(l.peer, other.peer, l.host_length) == 0
+
+
+cdef void number_slave(Master* m, Link* l) noexcept nogil:
+    cdef uint32_t used = 0
+    cdef int i
+    for i in range(LINKS_MAX):
+        if not m.links[i].reported or &m.links[i] == l:
+            continue
+        if is_same_slave(&m.links[i], l):
+            l.slave = m.links[i].slave
+            return
+        used |= <uint32_t>1 << m.links[i].slave
+    l.slave = 0
+    while used & <uint32_t>1 << l.slave:
+        l.slave += 1
+
+
 cdef int64_t of_links(Master* m) noexcept nogil:
-    """The min_in_sync-th largest report, -1: there are not so many."""
+    """HM3: the position that min_in_sync slaves have, -1: there are not so many."""
     cdef int64_t least, best = INT64_MAX
+    cdef uint32_t slaves
     cdef int i, k, count
     for k in range(LINKS_MAX):
         if not m.links[k].reported:
             continue
+        slaves = 0
         count = 0
         least = m.links[k].acked
         for i in range(LINKS_MAX):
-            count += m.links[i].reported and m.links[i].acked >= least
+            if m.links[i].reported and m.links[i].acked >= least:
+                count += not slaves >> m.links[i].slave & 1
+                slaves |= <uint32_t>1 << m.links[i].slave
         if count >= m.min_in_sync and (best == INT64_MAX or least > best):
             best = least
     return -1 if best == INT64_MAX else best

@@ -11,7 +11,8 @@ from mqcore.store.log.view cimport LogView
 cdef enum:
     BELL_KEY = 1 << 20                # of epoll; a link's is its place
     LISTENER_KEY = 1 << 16            # + its number
-    LINKS_MAX = 32
+    LINKS_MAX = 32                    # HM3: a bit for each
+    MEMBER_MAX = 0x7fffffff           # broker.id
     ADDRESS_LINKS_MAX = 16
     ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
     ACCEPTS_A_TURN = 8
@@ -28,7 +29,8 @@ cdef struct Link:
     int64_t heard_ms                  # its last report, or since it is there
     int64_t sent_ms                   # the last byte that it took
     bint ours
-    int64_t member                    # HM9; 0: it is none
+    int64_t member                    # its broker.id, 0: it has not said it (HM3, HM9)
+    int slave                         # HM3: the same number for all links of one; while it has reported
     Greet greet                       # HM8: what is to be said before the log
     bint greeted
     bint reported                     # it is a slave now

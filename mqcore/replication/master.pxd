@@ -4,8 +4,9 @@
 #        slave gets what is on our disk, unless sync_show_unflushed; else what is in the file.
 #   HM2  A report is believed up to what its link was sent, a link's first one up to our end. One beyond
 #        that, or a number that is no position, closes the link and moves nothing.
-#   HM3  `replicated` is the min_in_sync-th largest of the links' reports, and never goes back; others are
-#        present when so many links have reported.
+#   HM3  `replicated` is what min_in_sync slaves have reported, each by any of its links, and never goes
+#        back; others are present when so many have reported. A link has begun with ANNOUNCE less its
+#        slave's id, and all links of one id are one slave's; without an id, as of stock, those of one host.
 #   HM4  A frame lies in one segment and has at most batch_bytes. A link that has begun with ANNOUNCE is one
 #        of ours: its frames are longer, and report 0 means our first byte. To others it means the start
 #        of our last segment, as in stock.
@@ -20,8 +21,8 @@
 #   HM8  One of ours is told whose log it is, with the bytes below its end (greet.pxd), when it has said where
 #        that is; it is sent the log from where it then says again.
 #   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
-#        others are present when all of them have a link, at least min_in_sync. A link is a member's when it
-#        has begun with ANNOUNCE less that member's id; a later link of the same member closes the first.
+#        others are present when all of them have a link, at least min_in_sync. A later link of the same
+#        member closes the first.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master

@@ -1,6 +1,6 @@
 """Sends the log to slaves (master.pxd has the rules)."""
 from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
@@ -38,7 +38,7 @@ from mqcore.replication.greet cimport (
     greet_make,
     greet_send,
 )
-from mqcore.replication.in_sync cimport in_sync_judge, in_sync_report, link_of
+from mqcore.replication.in_sync cimport in_sync_judge, in_sync_report, link_of, number_slave
 from mqcore.replication.links cimport (
     ACCEPTS_A_SECOND,
     ACCEPTS_A_TURN,
@@ -46,6 +46,7 @@ from mqcore.replication.links cimport (
     BELL_KEY,
     LINKS_MAX,
     LISTENER_KEY,
+    MEMBER_MAX,
     NOTES_MAX,
     OUR_BATCH_BYTES,
     TURN_BYTES,
@@ -127,8 +128,9 @@ cdef bint begin(Master* m, Link* l, int64_t asked, int64_t published, int64_t no
     elif asked < first:
         link_close(m, l, NOTE_BEFORE, asked)
         return False
-    if l.member and link_of(m, l.member) != NULL:
+    if m.elected and l.member and link_of(m, l.member) != NULL:
         link_close(m, link_of(m, l.member), NOTE_LEFT, 0)
+    number_slave(m, l)
     l.reported = True
     l.acked = asked
     l.even_ms = l.goal_ms = now_ms
@@ -158,7 +160,7 @@ cdef void push_greeting(Master* m, Link* l) noexcept nogil:
 cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcept nogil:
     """One number; False: the link is closed (HM2)."""
     cdef int64_t published = load_i64_acquire(&m.shm.log.published)
-    if not l.reported and not l.ours and (value == ANNOUNCE or (m.elected and value < ANNOUNCE)):
+    if not l.reported and not l.ours and ANNOUNCE - MEMBER_MAX <= value <= ANNOUNCE:
         l.ours = True
         l.member = ANNOUNCE - value
         return True
@@ -397,13 +399,15 @@ cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
 
 cdef void report(Master* m, int64_t published, int64_t now_ms) noexcept nogil:
     cdef int64_t slaves = 0, behind = 0, late = 0
+    cdef uint32_t known = 0
     cdef Link* l
     cdef int i
     for i in range(LINKS_MAX):
         l = &m.links[i]
         if not l.reported:
             continue
-        slaves += 1
+        slaves += not known >> l.slave & 1
+        known |= <uint32_t>1 << l.slave
         behind = max(behind, published - l.acked)
         if l.acked < published:
             late = max(late, now_ms - l.even_ms)

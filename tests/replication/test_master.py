@@ -231,12 +231,12 @@ def test_more_slaves_than_one_may_be_asked_for(make: Make) -> None:
     end = master.end
     with master.turning():
         one, two, three = (Peer.of(master.address) for _ in range(3))
-        one.report(end)
+        one.report(ANNOUNCE - 1, end)
         wait_until(lambda: len(master.loop.slaves()) == 1, "a slave")
         assert gate(master) == (False, 0)
-        two.report(50)
+        two.report(ANNOUNCE - 2, 50)
         wait_until(lambda: gate(master) == (True, 50), "two of them")
-        three.report(80)
+        three.report(80)                         # a stock one, which says nothing of itself
         wait_until(lambda: gate(master) == (True, 80), "the second best")
         one.close()
         wait_until(lambda: len(master.loop.slaves()) == 2, "its end")
@@ -246,8 +246,35 @@ def test_more_slaves_than_one_may_be_asked_for(make: Make) -> None:
         two.close()
 
 
+@pytest.mark.parametrize("first_word", [(), (ANNOUNCE,), (ANNOUNCE - 7,)])
+def test_two_links_of_one_slave_count_once(make: Make, first_word: tuple[int, ...]) -> None:
+    """HM3: an id is one slave; without one a host is."""
+    master = make(min_in_sync=2)
+    master.send(20)
+    end = master.end
+    with master.turning():
+        old, again, other = (Peer.of(master.address) for _ in range(3))
+        old.report(*first_word, 80)
+        again.report(*first_word, end)
+        wait_until(lambda: len(master.loop.slaves()) == 2, "both links")
+        assert gate(master) == (False, 0)
+        wait_until(lambda: FigureSlots(master.run.segment).total("slaves") == 1, "one slave")
+        other.report(ANNOUNCE - 2, 50)
+        wait_until(lambda: gate(master) == (True, 50), "two slaves")
+        other.bytes_up_to(end)
+        other.report(end)
+        wait_until(lambda: gate(master) == (True, end), "both have all")
+        old.close()
+        wait_until(lambda: len(master.loop.slaves()) == 2, "the old link's end")
+        assert gate(master) == (True, end)
+        again.close()
+        wait_until(lambda: gate(master) == (False, end), "one is left")
+        other.close()
+
+
 @pytest.mark.parametrize(("reports", "why"), [
-    ((1 << 40,), MasterNote.NOTE_BEYOND), ((-2,), MasterNote.NOTE_NONSENSE),
+    ((1 << 40,), MasterNote.NOTE_BEYOND), ((-(1 << 31) - 1,), MasterNote.NOTE_NONSENSE),
+    ((ANNOUNCE - 1, ANNOUNCE - 1), MasterNote.NOTE_NONSENSE),
     ((ANNOUNCE, ANNOUNCE), MasterNote.NOTE_NONSENSE), ((100, ANNOUNCE), MasterNote.NOTE_NONSENSE),
     ((100, 1 << 40), MasterNote.NOTE_BEYOND),
     ((int.from_bytes(b"GET / HT", "big"),), MasterNote.NOTE_BEYOND)])

@@ -106,12 +106,17 @@ def test_the_later_link_of_a_member_counts(elected: Elected) -> None:
     again.close()
 
 
-def test_where_nobody_is_elected_an_id_is_nonsense(tmp_path: Path) -> None:
-    master = MasterEnd(tmp_path)
+def test_where_nobody_is_elected_no_link_ends_for_its_id(tmp_path: Path) -> None:
+    master = MasterEnd(tmp_path, heartbeat_ms=20)
+    master.send(4)
     with master.turning():
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE - 1, 0)
-        assert peer.is_closed()
+        peers = [Peer.of(master.address) for _ in range(2)]
+        for peer in peers:
+            peer.report(ANNOUNCE - 1, master.end)
+            wait_until(lambda: ReplicaPen(master.run.segment).present, "a slave is there")
+        for peer in peers:
+            assert peer.frame() == (master.end, b"")
+            peer.close()
     master.close()
 
 
