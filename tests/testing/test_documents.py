@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stock import have_stock, stock_classpath
+from tests.support.stock import SHORT_LIVED, have_stock, stock_classpath
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -45,9 +45,10 @@ def test_the_java_recipe_runs(tmp_path: Path) -> None:
     (tmp_path / "MqcoreBroker.java").write_text(extension)
     (tmp_path / "OrdersTest.java").write_text(IMPORTS + test)
     path = f"{stock_classpath(JARS)}:{tmp_path}"
-    run("javac", "-cp", path, "MqcoreBroker.java", "OrdersTest.java", cwd=tmp_path)
-    said = run("java", "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute",
-               "--select-class", "OrdersTest", "--disable-banner", cwd=tmp_path)
+    run("javac", *(f"-J{option}" for option in SHORT_LIVED), "-proc:none", "-cp", path,
+        "MqcoreBroker.java", "OrdersTest.java", cwd=tmp_path)
+    said = run("java", *SHORT_LIVED, "-cp", path, "org.junit.platform.console.ConsoleLauncher",
+               "execute", "--select-class", "OrdersTest", "--disable-banner", cwd=tmp_path)
     assert "1 tests successful" in said
 
 

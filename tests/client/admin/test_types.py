@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mqcore
+from tests.client.test_types import CACHE
 
 ROOT = Path(mqcore.__file__).parent.parent
 PROGRAM = """
@@ -49,7 +50,8 @@ def test_a_type_checker_sees_both_faces(tmp_path):
     program.write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\n")
     run = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", program.name], cwd=tmp_path,
+        [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir",
+         CACHE / "administration", program.name], cwd=tmp_path,
         env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=110,
         check=False)
 

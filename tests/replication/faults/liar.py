@@ -35,7 +35,7 @@ async def lie(master: str, end: Callable[[], int], dice: random.Random) -> bool:
         return True
     except ConnectionError:
         return True
-    except TimeoutError:
+    except (TimeoutError, asyncio.IncompleteReadError):       # it went before it was lied to
         return False
     finally:
         writer.transport.abort()
