@@ -88,10 +88,13 @@ cdef struct LogState "mq_log_state":
     uint8_t coordinator_pad[120]
 
 # -- The third gate of acknowledgements: how far others have the log (store/log/replica_gate.pxd) ------
-cdef struct ReplicaGate "mq_replica_gate":     # all of it: who replicates
-    int64_t replicated                   # others have every byte below it
-    int32_t present                      # 1: there are others
+cdef struct ReplicaGate "mq_replica_gate":
+    int64_t replicated                   # others have every byte below it; who replicates
+    int32_t present                      # 1: there are others; who replicates
     uint8_t pad[116]
+    int64_t told                         # a master has said so of every byte below it; ha-slave
+    int32_t untold                       # 1: the master does not say it; ha-slave
+    uint8_t ha_slave_pad[116]
 
 # -- Where a slave finds its master (mqcore/shm/master_place.pyx) ---------------------------------------
 cdef struct MasterPlace "mq_master_place":

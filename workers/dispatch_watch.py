@@ -47,7 +47,7 @@ class DispatchWatch:
         state = self._segment.log_state()
         end = state["published"]
         if self._replicas is not None:
-            end = min(end, self._replicas.replicated)
+            end = self._replicas.shown_end(end)
         behind = end - state["dispatched"]
         self._watches = self._watches or behind <= CAUGHT_UP_BYTES
         if behind <= 0 or self._moves(state["dispatched"]):

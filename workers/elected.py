@@ -31,6 +31,7 @@ from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.rejoin import RejoinError, rejoin_at
 from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.workers.ha_slave import address_of
@@ -164,4 +165,5 @@ class Elections:
         if not self._segment.appends_taken(HA_SLAVE.producer):
             return False
         state = self._segment.log_state()
+        ReplicaPen(self._segment).keep(state["published"])           # its epoch begins there
         return state["dispatched"] >= state["published"]

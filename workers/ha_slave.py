@@ -25,6 +25,7 @@ from mqcore.replication.rejoin import room_for
 from mqcore.replication.slave import SlaveLoop, SlaveNote
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.wire.printable import printable
@@ -200,7 +201,8 @@ class HaSlave:
         if self._refused:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
-        self._loop.go_on()
+        ReplicaPen(self._segment).keep(theirs.history.last.start)
+        self._loop.go_on(asks=theirs.tells and settings.shows_replicated_only)
 
     def _why_not_cut(self, theirs: Greeting, error: PartedError) -> str:
         """

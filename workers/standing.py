@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
@@ -25,6 +24,8 @@ from mqcore.replication.epochs import EpochsError, State
 from mqcore.replication.identity import identity
 from mqcore.replication.peers import AnsweredError, PeerState, states
 from mqcore.replication.role import Role
+from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.tls.contexts import client_context
 from mqcore.workers.accounts import own_account
@@ -80,12 +81,12 @@ async def _others(settings: Settings) -> dict[str, PeerState | AnsweredError]:
                     settings.broker.name, settings.broker.cluster)))}
 
 
-def taken(settings: Settings, log_state: Mapping[str, int]) -> bool:
+def taken(settings: Settings, segment: Segment) -> bool:
     """
-    Who leads has its epoch before the first message of the run; log_state: the segment's. False: it
-    could not be written, which is logged.
+    Who leads has its epoch before the first message of the run, and consumers see what it begins
+    with. False: it could not be written, which is logged.
     """
-    root = settings.store_root
+    root, log_state = settings.store_root, segment.log_state()
     try:
         with epochs.held(root):
             before = epochs.read(root)
@@ -98,6 +99,8 @@ def taken(settings: Settings, log_state: Mapping[str, int]) -> bool:
     except (EpochsError, OSError) as error:
         log.error("%s", error)
         return False
+    if standing is not None:
+        ReplicaPen(segment).keep(standing.history.last.start)
     if before is not None and standing is not None and before.history != standing.history:
         log.warning("epoch %d begins at log position %d: this broker is the master now",
                     standing.history.last.number, standing.history.last.start)

@@ -399,7 +399,7 @@ class Supervisor:
             self._mark_unclean()
         # nobody looks at a queue before it has its entries again: a pull would be told to move
         return step is not Start.QUEUES or (
-            self._wait_dispatched() and standing.taken(self._settings, self._segment.log_state()))
+            standing.taken(self._settings, self._segment) and self._wait_dispatched())
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""
@@ -509,14 +509,15 @@ class Supervisor:
     def _wait_dispatched(self) -> bool:
         """
         Until consumers see all that was stored before this start (store.md 9.7), or as much of it
-        as slaves have said that they have.
+        as they may (D5).
         """
-        if self._settings.shows_replicated_only:
-            return True
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline, pen = time.monotonic() + START_TIMEOUT_S, ReplicaPen(self._segment)
         while True:
             state = self._segment.log_state()
-            if state["dispatched"] >= state["published"]:
+            end = state["published"]
+            if self._settings.shows_replicated_only:
+                end = pen.shown_end(end)
+            if state["dispatched"] >= end:
                 return True
             if self._stop_signal or time.monotonic() > deadline:
                 return False

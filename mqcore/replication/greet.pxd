@@ -5,8 +5,10 @@ from mqcore.store.log.view cimport LogView
 
 cpdef enum:                           # what both ends know of the stream (ha.md 2)
     ANNOUNCE = -1                     # a report that stock masters take for none, the place of a greeting
+    TELL = -2                         # a report that asks what others have; the place of a frame that says it
     FRAME_HEAD_SIZE = 12
     REPORT_SIZE = 8
+    TELL_SIZE = 8                     # a log position
     GREETING_FIXED_SIZE = 28
     GREETING_CHECKED_BYTES_MAX = 16 << 10
     GREETING_WORDS_MAX = 1 << 20

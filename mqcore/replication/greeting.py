@@ -7,7 +7,8 @@ and what its last bytes below the slave's end are, so that the slave can tell wh
     16   8 bytes  ... up to here: the slave's end, or the master's when that is less; where the
                   master's log begins, twice, when that is more
     24   4 bytes  CRC-32C of those bytes of the master's log
-    28            JSON: broker, cluster, segmentBytes, and the epochs (epochs.py)
+    28            JSON: broker, cluster, segmentBytes, the epochs (epochs.py), and tells: true
+                  when the master says what others have to a slave that asks
 
 A slave goes on where the two histories are one up to its end; else nothing is written.
 """
@@ -54,12 +55,13 @@ class Greeting:
     cluster: str
     segment_bytes: int
     history: History
+    tells: bool = False
 
 
 def words(broker: str, cluster: str, segment_bytes: int, history: History) -> bytes:
     """The part that stays the same for a run."""
     return json.dumps({"broker": broker, "cluster": cluster, "segmentBytes": segment_bytes,
-                       **epochs.as_json(history)}, ensure_ascii=False).encode()
+                       "tells": True, **epochs.as_json(history)}, ensure_ascii=False).encode()
 
 
 def decode(body: bytes) -> Greeting:
@@ -80,7 +82,8 @@ def decode(body: bytes) -> Greeting:
     segment_bytes = value.get("segmentBytes")
     if not isinstance(segment_bytes, int) or isinstance(segment_bytes, bool):
         raise OtherLogError("a greeting without segmentBytes")
-    return Greeting(end, checked_from, checked_to, crc, *names, segment_bytes, history)
+    return Greeting(end, checked_from, checked_to, crc, *names, segment_bytes, history,
+                    value.get("tells") is True)
 
 
 def _name(value: dict[str, Any], member: str) -> str:

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
 from mqcore.net.serving.cold cimport ColdReader
-from mqcore.replication.greet cimport FRAME_HEAD_SIZE, REPORT_SIZE, Greet
+from mqcore.replication.greet cimport FRAME_HEAD_SIZE, REPORT_SIZE, TELL_SIZE, Greet
 from mqcore.replication.sockets cimport MQ_PEER_SIZE
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.view cimport LogView
@@ -33,6 +33,10 @@ cdef struct Link:
     int slave                         # HM3: the same number for all links of one; while it has reported
     Greet greet                       # HM8: what is to be said before the log
     bint greeted
+    bint asks                         # HM10
+    int64_t told                      # the last position that it was told
+    uint8_t word[FRAME_HEAD_SIZE + TELL_SIZE]
+    int word_left                     # bytes of it that it has not taken
     bint reported                     # it is a slave now
     bint readable                     # there may be more to be read
     bint blocked                      # its socket has no room

@@ -23,6 +23,8 @@
 #   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
 #        others are present when all of them have a link, at least min_in_sync. A later link of the same
 #        member closes the first.
+#   HM10  One of ours that has asked with TELL, once, behind its greeting, is told `replicated` when it has grown: a
+#        frame at the place TELL, of those 8 bytes. Nobody else ever is.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master

@@ -34,6 +34,8 @@ from mqcore.replication.greet cimport (
     ANNOUNCE,
     FRAME_HEAD_SIZE,
     REPORT_SIZE,
+    TELL,
+    TELL_SIZE,
     greet_drop,
     greet_make,
     greet_send,
@@ -164,6 +166,9 @@ cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcep
         l.ours = True
         l.member = ANNOUNCE - value
         return True
+    if value == TELL and l.greeted and not l.reported and not l.asks:    # HM10
+        l.asks = True
+        return True
     if value < 0:
         link_close(m, l, NOTE_NONSENSE, value)
         return False
@@ -268,6 +273,28 @@ cdef bint begin_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noe
     return True
 
 
+cdef bint is_untold(Master* m, const Link* l) noexcept nogil:
+    """HM10: whether there is a word to it, or the rest of one."""
+    return l.word_left > 0 or (
+        l.asks and l.reported and l.told < load_i64_acquire(&m.shm.replica_gate.replicated))
+
+
+cdef int64_t send_word(Master* m, Link* l, int64_t published) noexcept nogil:
+    """What others have, between two frames; as link_write."""
+    cdef int64_t put
+    if l.word_left == 0:
+        l.told = load_i64_acquire(&m.shm.replica_gate.replicated)
+        store_i64(l.word, TELL)
+        store_i32(l.word + 8, TELL_SIZE)
+        store_i64(l.word + FRAME_HEAD_SIZE, l.told)
+        l.word_left = sizeof(l.word)
+    put = link_write(l.fd, l.word + sizeof(l.word) - l.word_left, l.word_left,
+                     l.position < published)
+    if put > 0:
+        l.word_left -= <int>put
+    return put
+
+
 cdef int64_t send_small(Link* l) noexcept nogil:
     """A frame that has not begun, with one call: as link_write; 0: it is not to be read."""
     cdef uint8_t[FRAME_HEAD_SIZE + SMALL_FRAME_BYTES] bytes
@@ -286,13 +313,17 @@ cdef int64_t send_small(Link* l) noexcept nogil:
 cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
     """Bytes that it took in this turn."""
     cdef int64_t done = 0, put, before
+    cdef bint word
     while done < TURN_BYTES:
-        if l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and not begin_frame(
+        word = l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and is_untold(m, l)
+        if not word and l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and not begin_frame(
                 m, l, published, now_ms):
             return done
         before = l.position
         put = send_small(l) if l.head_sent == 0 and 0 < l.left <= SMALL_FRAME_BYTES else 0
-        if put == 0 and l.head_sent < FRAME_HEAD_SIZE:
+        if word:
+            put = send_word(m, l, published)
+        elif put == 0 and l.head_sent < FRAME_HEAD_SIZE:
             put = link_write(l.fd, l.head + l.head_sent, FRAME_HEAD_SIZE - l.head_sent, l.left > 0)
             if put > 0:
                 l.head_sent += <int>put
@@ -444,6 +475,9 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
             link_close(m, l, NOTE_SILENT, 0)
         more[0] = more[0] or (l.fd >= 0 and l.readable)
     in_sync_judge(m)
+    for i in range(LINKS_MAX):
+        l = &m.links[i]
+        more[0] = more[0] or (l.reported and not l.blocked and is_untold(m, l))
     report(m, published, now_ms)
     if m.elected:
         in_sync_report(m, published, now_ms)
@@ -486,7 +520,8 @@ cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil:
 cdef bint master_is_even(Master* m) noexcept nogil:
     cdef int i
     for i in range(LINKS_MAX):
-        if m.links[i].reported and m.links[i].acked < load_i64_acquire(&m.shm.log.published):
+        if m.links[i].reported and (m.links[i].acked < load_i64_acquire(&m.shm.log.published)
+                                    or is_untold(m, &m.links[i])):
             return False
     return True
 

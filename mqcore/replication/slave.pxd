@@ -17,9 +17,12 @@
 #   HS7  One of ours answers with a greeting, one on a link: whose log it has (greeting.py). Nothing is read
 #        before the caller has believed it, and the end is reported again.
 #   HS8  A slave says its id with its first word: ANNOUNCE less the id (HM3, FO3).
+#   HS9  Who reads of what others have alone (G9) asks for it behind a greeting that offers it, with TELL before the
+#        report. Frames at the place TELL then say it, wherever frames may stand; they are no part of the log.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
+from mqcore.replication.greet cimport TELL_SIZE
 from mqcore.shm.segment cimport Segment, Shm
 from mqcore.store.log.append_end cimport AppendEnd
 
@@ -68,6 +71,10 @@ cdef struct Slave:
     bint greeted                      # HS7: `greeting` bytes are in `kept`
     int64_t greeting
     bint was_greeted
+    bint asks                         # HS9 ...
+    bint asked
+    uint8_t word[TELL_SIZE]           # ... of a frame that says it
+    int word_left                     # bytes of it that are to come
     int64_t skip                      # of the bytes that come next: the rest of a blank
     int64_t outstanding               # requests without a result
     bint failed                       # HS5

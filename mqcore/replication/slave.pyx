@@ -6,7 +6,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memmove
 
-from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
+from mqcore.atomics cimport (
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+)
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.endian cimport load_i32, load_i64, store_i64
 from mqcore.epoll cimport (
@@ -34,6 +39,7 @@ from mqcore.layout cimport (
     RECORD_FIXED_SIZE,
     RECORD_MAGIC,
     RECORD_SIZE,
+    SLOT_DISPATCHER,
     SLOT_HA_SLAVE,
     SLOT_WRITER,
     AppendHead,
@@ -45,6 +51,8 @@ from mqcore.replication.greet cimport (
     GREETING_FIXED_SIZE,
     GREETING_WORDS_MAX,
     REPORT_SIZE,
+    TELL,
+    TELL_SIZE,
 )
 from mqcore.replication.sockets cimport link_error, link_read, link_read_parts, link_write
 from mqcore.shm.ring cimport ring_commit, ring_is_empty, ring_next, ring_release
@@ -105,7 +113,8 @@ cdef void link_begin(Slave* s, int fd) noexcept nogil:
     s.left = s.have = s.greeting = s.skip = 0
     s.outstanding = 0
     s.failed = False
-    s.greeted = s.was_greeted = False
+    s.greeted = s.was_greeted = s.asks = s.asked = False
+    s.word_left = 0
 
 
 # -- reports (HS1) ---------------------------------------------------------------------------------
@@ -139,6 +148,10 @@ cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
     if s.reported < 0:                                                   # HS6
         store_i64(s.out, ANNOUNCE - s.member)                            # HS8
         s.out_size = REPORT_SIZE
+    if s.asks and not s.asked:                                           # HS9
+        store_i64(s.out, TELL)
+        s.out_size = REPORT_SIZE
+        s.asked = True
     store_i64(s.out + s.out_size, end)
     s.out_size += REPORT_SIZE
     s.reported = end
@@ -161,15 +174,20 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
         s.greeted = s.was_greeted = True
         s.left = size
         return True
-    if not 0 <= size <= FRAME_BYTES_MAX:
+    if not 0 <= size <= FRAME_BYTES_MAX or (
+            position == TELL and s.asked and size != TELL_SIZE):
         link_end(s, NOTE_BAD_FRAME, size)
         return False
+    if position == TELL and s.asked:                                     # HS9
+        s.left = s.word_left = TELL_SIZE
+        return True
     if s.next < 0:
         if position >> POSITION_BITS or (s.reported != position and (
                 s.reported != 0 or position % s.shm.head.segment_size != 0)):
             link_end(s, NOTE_OTHER_PLACE, position)
             return False
         s.next = s.taken = position
+        store_i32_release(&s.shm.replica_gate.untold, not s.asked)       # G10
     if position != s.next:
         link_end(s, NOTE_OTHER_PLACE, position)
         return False
@@ -226,6 +244,24 @@ cdef bint feed_greeting(Slave* s, const uint8_t* data, int64_t size) noexcept no
     return True
 
 
+cdef int64_t feed_word(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
+    """HS9: bytes of it that were taken, -1: the link is ended."""
+    cdef int64_t part = min(<int64_t>s.word_left, size), told
+    memcpy(s.word + TELL_SIZE - s.word_left, data, part)
+    s.word_left -= <int>part
+    s.left -= part
+    if s.word_left:
+        return part
+    told = load_i64(s.word)
+    if told < 0 or told >> POSITION_BITS:
+        link_end(s, NOTE_OTHER_PLACE, told)
+        return -1
+    if told > load_i64_acquire(&s.shm.replica_gate.told):
+        store_i64_release(&s.shm.replica_gate.told, told)
+        doorbell_ring(&s.shm.slots[SLOT_DISPATCHER])
+    return part
+
+
 cdef inline void came(Slave* s, int64_t size) noexcept nogil:
     """Bytes of the log, where they belong."""
     s.have += size
@@ -254,6 +290,10 @@ cdef bint feed(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
             part = min(<int64_t>(FRAME_HEAD_SIZE - s.head_got), size - at)
             memcpy(s.head + s.head_got, data + at, part)
             if not feed_head(s, part):
+                return False
+        elif s.word_left:
+            part = feed_word(s, data + at, size - at)
+            if part < 0:
                 return False
         else:
             part = min(s.left, size - at)
@@ -355,6 +395,9 @@ cdef int64_t link_fill(Slave* s) noexcept nogil:
     cdef int64_t room = s.room - s.have, now, part, got
     if s.greeted:
         got = link_read(s.fd, bytes, min(s.left + 1, room))
+        return got if got <= 0 or feed(s, bytes, got) else 0
+    if s.word_left:
+        got = link_read(s.fd, bytes, room)
         return got if got <= 0 or feed(s, bytes, got) else 0
     now = min(s.left, room)
     got = link_read_parts(s.fd, bytes, now, s.head + s.head_got,
@@ -503,8 +546,12 @@ cdef class SlaveLoop:
         """What a master of ours said of its log, after NOTE_GREETED (HS7)."""
         return self.s.kept[:self.s.greeting] if self.s.greeted else b""
 
-    def go_on(self) -> None:
-        """The log that a greeting spoke of is the one here: it may be sent."""
+    def go_on(self, bint asks=False) -> None:
+        """
+        The log that a greeting spoke of is the one here: it may be sent. asks: and so what others
+        have of it, which the greeting has offered (HS9).
+        """
+        self.s.asks = asks
         believe(self.s)
 
     def unlink(self) -> None:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
-from mqcore.layout cimport SLOT_WRITER
+from mqcore.layout cimport SLOT_DISPATCHER, SLOT_WRITER
 from mqcore.shm.segment cimport Segment, doorbell_ring
 
 
@@ -31,6 +31,25 @@ cdef class ReplicaPen:
         store_i64_release(&self.segment.shm.replica_gate.replicated, position)
         store_i32_release(&self.segment.shm.replica_gate.present, 1)
         doorbell_ring(&self.segment.shm.slots[SLOT_WRITER])
+
+    @property
+    def told(self) -> int:
+        """A master has said that others have every byte of the log below this position (G9)."""
+        return load_i64_acquire(&self.segment.shm.replica_gate.told)
+
+    def shown_end(self, int64_t published) -> int:
+        """Up to where consumers may see a log that ends at `published` (G9, G10)."""
+        return shown_end(&self.segment.shm, published)
+
+    def keep(self, int64_t position) -> None:
+        """
+        The log below `position` is what a master began an epoch with: it may be seen. Only while no
+        ha-slave takes frames, or by it.
+        """
+        if position > self.told:
+            store_i64_release(&self.segment.shm.replica_gate.told, position)
+        store_i32_release(&self.segment.shm.replica_gate.untold, 0)
+        doorbell_ring(&self.segment.shm.slots[SLOT_DISPATCHER])
 
     def leave(self) -> None:
         """Nobody is there any more."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqcore.backup.manifest import Entry, Manifest, Part, encode
 from mqcore.replication import epochs, greeting
-from mqcore.replication.greet import ANNOUNCE
+from mqcore.replication.greet import ANNOUNCE, TELL
 from mqcore.store.record import parse
 from tests.filter.generate import SOUP, VALUES
 from tests.support import recorded
@@ -92,7 +92,8 @@ def of_a_record(record: bytes) -> Iterator[tuple[str, bytes]]:
         yield target, record
     # a log of it and a blank, in frames of 100 bytes
     for log in (record, record + BLANK, record + WRONG_BLANK, 2 * record):
-        yield "master_frames", log + bytes([84, 40, 1, 4])
+        yield "master_frames", log + bytes([84, 40, 1, 8])
+        yield "master_frames", log + bytes([84, 40, 1, 12])          # and what others have of it
     properties = parse(record)["properties"]
     yield "properties", properties + b"\0\0\0\0\0\0\0"
     yield "send", b"body" + properties + bytes([min(len(properties) // 4, 255), 0])
@@ -109,7 +110,8 @@ def of_filters() -> Iterator[tuple[str, bytes]]:
 
 
 def of_replication() -> Iterator[tuple[str, bytes]]:
-    for reports in ((0, 0, 100), (ANNOUNCE, 0, 4096, 5000), (4096, 4200), (ANNOUNCE, 4300, 4300)):
+    for reports in ((0, 0, 100), (ANNOUNCE, 0, 4096, 5000), (4096, 4200), (ANNOUNCE, 4300, 4300),
+                    (ANNOUNCE, 4096, TELL, 4096, 4200, 5000)):
         yield "slave_reports", struct.pack(f">{len(reports)}q", *reports) + b"\x10\0\2"
     greeted = struct.pack(">qi28xqi", ANNOUNCE, 28, 512, 0)
     yield "master_frames", greeted + b"\1\7\0\1"

@@ -122,6 +122,82 @@ def test_a_successor_that_believes_a_lesser_report_moves_the_mark_back():
     assert "HM3" in said_of_it or "G5" in said_of_it
 
 
+# -- replica_gate.pxd G9, slave.pxd HS9, dispatch.pxd D5: what a follower shows --------------------
+
+SHOWN_UP_TO = 1
+
+
+def rung(without: str = "") -> Steps:
+    if without != "ring":
+        yield ("fence",)                                       # doorbell_ring
+    if (yield ("load", "asleep")) and (yield ("exchange", "asleep", 0)):
+        yield ("ring", "dispatcher's bell")
+
+
+def appended() -> Steps:
+    """The writer of a follower: two records, of which the second is its and the master's alone."""
+    for end in (1, 2):
+        yield ("release", "published", end)
+        yield from rung()
+
+
+def tells(positions: tuple[int, ...], without: str = "") -> Steps:
+    """slave.pyx, feed_word; a master that was elected later has counted less at first."""
+    for position in positions:
+        if without == "never back" or position > (yield ("load", "told")):
+            yield ("release", "told", position)
+            yield from rung(without)
+
+
+def shows(without: str = "") -> Steps:
+    """dispatch.pyx: up to readable_end, until that is all that others have."""
+    shown = before = 0
+    while shown < SHOWN_UP_TO:
+        told = yield ("load", "told")
+        assert told >= before, "G9: it only grows"
+        before = told
+        end = min((yield ("load", "published")), told)
+        if without == "D5":
+            end = yield ("load", "published")
+        if end > shown:
+            shown = end
+            assert shown <= SHOWN_UP_TO, "D5: others do not have the second record"
+            yield ("store", "shown", shown)
+            continue
+        yield ("release", "asleep", 1)                         # doorbell_arm
+        if without != "arm":
+            yield ("fence",)
+        if min((yield ("load", "published")), (yield ("load", "told"))) <= shown:
+            yield ("sleep", "dispatcher's bell")
+        yield ("release", "asleep", 0)
+
+
+def told(without: str = "", positions: tuple[int, ...] = (SHOWN_UP_TO,)) -> tuple[Thread, ...]:
+    return appended, lambda: tells(positions, without), lambda: shows(without)
+
+
+def shown_in_the_end(memory: dict[str, int], _: list[Any]) -> None:
+    assert memory["shown"] == SHOWN_UP_TO
+
+
+@pytest.mark.parametrize("positions", [(SHOWN_UP_TO,), (SHOWN_UP_TO, 0)])
+def test_a_follower_shows_what_others_have_and_no_more(positions: tuple[int, ...]):
+    assert holds(*told(positions=positions), at_end=shown_in_the_end) > 100
+
+
+def test_a_follower_without_its_rule_shows_what_its_master_may_lose():
+    assert "D5" in str(breaks(*told("D5")))
+
+
+def test_a_lesser_word_of_a_new_master_takes_nothing_back():
+    assert "G9" in str(breaks(*told("never back", (SHOWN_UP_TO, 0))))
+
+
+@pytest.mark.parametrize("without", ["ring", "arm"])
+def test_without_a_fence_what_others_have_is_slept_through(without: str):
+    assert isinstance(breaks(*told(without)), Stuck)
+
+
 # -- raw.pxd A7, slave.pxd HS5, replica_gate.pxd G7: raw bytes on their way to the writer ----------
 
 RECORDS = 1

@@ -140,6 +140,28 @@ def test_what_an_operator_said_before_there_was_an_election_keeps_nobody_from_fo
             assert last_epoch(again) == (1, State.FOLLOWS)
 
 
+def test_nobody_of_a_set_shows_what_its_leader_alone_has(tmp_path: Path) -> None:
+    """A leader, and who led, before it cuts; who is elected with it shows all of its log."""
+
+    def shown(member: Member, beginning: bytes) -> int:
+        return sum(body.startswith(beginning) for body in bodies(member.address))
+
+    with two(tmp_path, {"replication.read_replicated_only": True}) as (_, one, other):
+        assert send(one.address, *(b"all %d" % number for number in range(5))) == [0] * 5
+        wait_until(lambda: shown(one, b"all") == shown(other, b"all") == 5, "what both have")
+        stopped = by_role(other.broker)["ha-slave"]
+        os.kill(stopped, signal.SIGSTOP)
+        assert set(send(one.address, *(b"alone %d" % number for number in range(7)))) <= {11, 12}
+        assert (shown(one, b"all"), shown(one, b"alone")) == (5, 0)
+        one.lose()
+        assert (shown(one, b"all"), shown(one, b"alone")) == (5, 0)
+        os.kill(stopped, signal.SIGCONT)
+        one.lead(2)
+        wait_until(lambda: shown(one, b"alone") == 7, "all of its log")
+        other.hear_of(one, 2)
+        wait_until(lambda: shown(other, b"alone") == 7, "what both have by then")
+
+
 def ask(address: str, code: int, fields: dict[str, str | None]) -> Command:
     with Peer(address) as peer:
         return peer.ask(code, fields)

@@ -45,7 +45,9 @@ def greeted(end: int, history: History, *, checked: tuple[int, int] = (0, 0), cr
 
 def test_words_come_back() -> None:
     found = decode(HEAD.pack(100, 40, 60, 7) + WORDS)
-    assert found == Greeting(100, 40, 60, 7, "a", "c", SEGMENT_SIZE, FIRST)
+    assert found == Greeting(100, 40, 60, 7, "a", "c", SEGMENT_SIZE, FIRST, tells=True)
+    earlier = WORDS.replace(b'"tells": true, ', b"")         # of a version that does not
+    assert not decode(HEAD.pack(100, 40, 60, 7) + earlier).tells
 
 
 @pytest.mark.parametrize(("body", "says"), [

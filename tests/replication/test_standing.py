@@ -26,7 +26,6 @@ from tests.replication.test_slave_rules import SLAVE
 from tests.store.harness import new_segment
 
 HISTORY = epochs.first("a/0", 0, 1)
-LOG = {"first": 0, "published": 500}
 MASTER = ("replication.role=async-master", "replication.listen=true",
           "broker.namesrv_addrs=127.0.0.1:1")
 
@@ -35,7 +34,7 @@ def told(settings: Settings, what: Standing) -> Standing | None:
     """What the store says after the start of a broker to which `what` was said meanwhile."""
     settings.store_root.mkdir(parents=True, exist_ok=True)
     epochs.write(settings.store_root, what)
-    assert standing.taken(settings, LOG)
+    assert standing.taken(settings, new_segment())
     return epochs.read(settings.store_root)
 
 

@@ -294,8 +294,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def shows_replicated_only(self) -> bool:
-        """Whether consumers wait for slaves; of a slave's own there may be none."""
-        return self.replication.read_replicated_only and self.replication.role is not Role.SLAVE
+        """Whether consumers see only what slaves have: at a slave, what its master says of that."""
+        return self.replication.read_replicated_only
 
     @property
     def ha_port(self) -> int:

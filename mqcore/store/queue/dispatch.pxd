@@ -10,8 +10,8 @@
 #   D4  A record below its queue's restart_position is of a life that was ended: it gets no entry. The
 #       writer sets that word, then removals_begun, then publishes further records; we look at
 #       `published` first, so the files of the old life are gone before an entry of the new one.
-#   D5  With `replicated_only` a record of who leads has no entry before others have it
-#       (ReplicaGate.replicated): who reads by queues never sees what the loss of this host would take back.
+#   D5  With `replicated_only` a record has no entry before others have it (shm/replica_gate.pxd), at who leads and
+#       at who follows: who reads by queues never sees what the loss of a host would take back.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LISTENER_COUNT

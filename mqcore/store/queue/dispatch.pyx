@@ -27,7 +27,7 @@ from mqcore.layout cimport (
     Arrival,
 )
 from mqcore.names cimport is_queue_place
-from mqcore.shm.leadership cimport leadership_follows
+from mqcore.shm.replica_gate cimport shown_end
 from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
@@ -242,9 +242,7 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
 cdef int64_t readable_end(Dispatcher* d) noexcept nogil:
     """Up to where records may have entries."""
     cdef int64_t published = load_i64_acquire(&d.shm.log.published)
-    if d.replicated_only and not leadership_follows(d.shm, False):       # D5
-        return min(published, load_i64_acquire(&d.shm.replica_gate.replicated))
-    return published
+    return shown_end(d.shm, published) if d.replicated_only else published                   # D5
 
 
 cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:

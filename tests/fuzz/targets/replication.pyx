@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from mqcore.endian cimport load_i32, load_i64, store_i32
+from mqcore.endian cimport load_i32, load_i64, store_i32, store_i64
 from mqcore.layout cimport (
     APPEND_RAW,
     BLANK_SIZE_MIN,
@@ -24,7 +24,14 @@ from mqcore.layout cimport (
     RECORD_SIZE,
     AppendHead,
 )
-from mqcore.replication.greet cimport ANNOUNCE, FRAME_HEAD_SIZE, GREETING_FIXED_SIZE, REPORT_SIZE
+from mqcore.replication.greet cimport (
+    ANNOUNCE,
+    FRAME_HEAD_SIZE,
+    GREETING_FIXED_SIZE,
+    REPORT_SIZE,
+    TELL,
+    TELL_SIZE,
+)
 from mqcore.replication.links cimport OUR_BATCH_BYTES, Link, Master
 from mqcore.replication.master cimport master_turn
 from mqcore.replication.master_loop cimport MasterLoop
@@ -135,10 +142,19 @@ cdef int64_t mended(uint8_t* log, int64_t size, int64_t start) noexcept nogil:
     return size
 
 
-cdef int64_t framed(const uint8_t* log, int64_t size, int64_t start, int64_t each) noexcept nogil:
-    """The log as a master sends it, in frames of `each` bytes that end with a segment, in `stream`."""
+cdef int64_t framed(const uint8_t* log, int64_t size, int64_t start, int64_t each,
+                    bint tells) noexcept nogil:
+    """
+    The log as a master sends it, in frames of `each` bytes that end with a segment, in `stream`. tells:
+    before each of them, that others have what came before.
+    """
     cdef int64_t at = 0, out = 0, part
     while at < size:
+        if tells and out + FRAME_HEAD_SIZE + TELL_SIZE <= STREAM_MAX:
+            store_i64(stream + out, TELL)
+            store_i32(stream + out + 8, TELL_SIZE)
+            store_i64(stream + out + FRAME_HEAD_SIZE, start + at)
+            out += FRAME_HEAD_SIZE + TELL_SIZE
         part = min(min(each, size - at), SEGMENT_SIZE - (start + at) % SEGMENT_SIZE)
         if out + FRAME_HEAD_SIZE + part > STREAM_MAX:
             break
@@ -189,8 +205,9 @@ cdef inline const uint8_t* append_bytes(const AppendHead* head) noexcept nogil:
     return <const uint8_t*>head + sizeof(AppendHead)
 
 
-cdef void follow(Taken* taken, const uint8_t* data, int64_t size, int64_t each, int64_t start) noexcept nogil:
-    """The stream in pieces of `each` bytes, by a slave whose log ends at `start`."""
+cdef void follow(Taken* taken, const uint8_t* data, int64_t size, int64_t each, int64_t start,
+                 bint asked) noexcept nogil:
+    """The stream in pieces of `each` bytes, by a slave whose log ends at `start`, and that has asked (HS9)."""
     cdef int64_t at = 0, part
     cdef int[2] ends
     taken.start = taken.size = taken.refused = taken.blank = 0
@@ -198,6 +215,8 @@ cdef void follow(Taken* taken, const uint8_t* data, int64_t size, int64_t each, 
     link_begin(slave, ends[0])
     slave.connecting = False
     slave.reported = start
+    slave.asked = asked
+    slave.shm.replica_gate.told = 0
     while at < size and slave.fd >= 0:
         part = min(each, size - at)
         hold(c_send(ends[1], data + at, part, MSG_NOSIGNAL) == part, "the socket takes a piece")
@@ -288,7 +307,7 @@ cdef int master_frames(const uint8_t* data, size_t size) noexcept nogil:
     cdef Input left = input_of(data, size)
     cdef uint8_t word = take_byte(&left)
     cdef int64_t start = (take_byte(&left) & 1) * SEGMENT_SIZE
-    cdef int64_t each = 1 + take_byte(&left), frame = 16 + take_byte(&left), length
+    cdef int64_t each = 1 + take_byte(&left), frame = 16 + take_byte(&left), length, told
     cdef uint8_t* log
     if word & 1:
         length = min(left.left, <int64_t>STREAM_MAX)
@@ -297,11 +316,14 @@ cdef int master_frames(const uint8_t* data, size_t size) noexcept nogil:
         length = min(left.left, <int64_t>LOG_SIZE)
         log = at_once.bytes
         memcpy(log, data, length)
-        length = framed(log, mended(log, length, start), start, frame)
+        length = framed(log, mended(log, length, start), start, frame, word & 4)
         if word & 2 and length:                             # one byte of it is another
             stream[(word * 37 + each * 251 + frame) % length] ^= <uint8_t>(1 << (word >> 5))
-    follow(at_once, stream, length, STREAM_MAX, start)
-    follow(in_pieces, stream, length, each, start)
+    follow(at_once, stream, length, STREAM_MAX, start, word & 4)
+    told = slave.shm.replica_gate.told
+    hold(told >= 0 and (word & 4 or told == 0), "what is told is a position, and to who asked")
+    follow(in_pieces, stream, length, each, start, word & 4)
+    hold(told <= slave.shm.replica_gate.told, "and in pieces no less of it")
     hold(at_once.size <= in_pieces.size, "the link's end comes no earlier in pieces")
     if at_once.size:
         hold(at_once.start == in_pieces.start
@@ -348,6 +370,7 @@ cdef struct Heard:                    # by the slave's end of the socket
     bint begun                        # with a frame of the log
     int64_t next                      # where the next frame has to begin
     bint ours
+    int64_t told
 
 cdef void listen(int fd, Heard* heard) noexcept nogil:
     """All that is there: frames that follow each other, and the log in them."""
@@ -363,6 +386,14 @@ cdef void listen(int fd, Heard* heard) noexcept nogil:
         if position == ANNOUNCE:
             hold(not heard.begun and size >= GREETING_FIXED_SIZE, "a greeting comes first")
             heard.ours = True
+            at += size
+            continue
+        if position == TELL:
+            hold(heard.ours and master.links[0].asks and size == TELL_SIZE,
+                 "who has asked is told")
+            hold(heard.told < load_i64(bytes + at) <= master.shm.replica_gate.replicated,
+                 "what is told grows, and is so")
+            heard.told = load_i64(bytes + at)
             at += size
             continue
         hold(not heard.begun or position == heard.next, "frames follow each other")
