@@ -28,7 +28,7 @@ from mqcore.failover.election import (
     Words,
 )
 from mqcore.failover.etcd import Etcd, EtcdError
-from mqcore.failover.keys import KeysError, Names, view_of
+from mqcore.failover.keys import ADDRESS_BYTES_MAX, KeysError, Names, view_of
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
 from mqcore.participants import FAILOVER
 from mqcore.replication import epochs
@@ -50,7 +50,7 @@ log = logging.getLogger("mqcore.failover")
 
 
 class EtcdFileError(ValueError):
-    """A file that the settings name cannot be used; the text says which, and why."""
+    """What the settings say for etcd cannot be used; the text says what, and why."""
 
 
 def rules(settings: Settings) -> Rules:
@@ -78,6 +78,14 @@ def client(settings: FailoverSettings) -> Etcd:
     return Etcd(settings.etcd, settings.request_timeout_ms / 1000, context, account)
 
 
+def check_addresses(settings: Settings) -> None:
+    """Raises EtcdFileError when others cannot be told where this broker is."""
+    for address in (settings.advertised_addr, settings.ha_addr):
+        if len(address.encode()) > ADDRESS_BYTES_MAX:
+            raise EtcdFileError(f"the address {address:.40}... has {len(address.encode())} bytes: "
+                                f"expected at most {ADDRESS_BYTES_MAX} with failover.enable")
+
+
 class Failover:
     name = "failover"
     slot = FAILOVER.slot
@@ -89,7 +97,7 @@ class Failover:
         self._gate = ReplicaPen(segment)
         self._words = Words()
         self._said_leader: tuple[object, ...] = ()
-        self._trouble = ""
+        self._trouble = self._strange = ""
         self._silent_since = 0.0
         self._silent_said = 0.0
 
@@ -101,7 +109,8 @@ class Failover:
             self._names,
             Me(settings.broker.id, settings.advertised_addr, settings.ha_addr,
                identity(settings.store_root)),
-            rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0)
+            rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0,
+            waited_for=self._pen.members)
         self._etcd = client(settings.failover)
         self._epoch, self._epochs_stamp = 0, (0, 0)
         if not leads:
@@ -141,7 +150,9 @@ class Failover:
             if isinstance(asked, Grant):
                 election.granted(etcd.grant(self._settings.failover.lease_seconds), now_ns)
             elif isinstance(asked, Look):
-                election.seen(view_of(self._names, etcd.below(self._names.prefix)), now_ns)
+                view = view_of(self._names, etcd.below(self._names.prefix))
+                election.seen(view, now_ns)
+                self._pass_over(view.strange)
             else:
                 self._transact(asked)
         except (EtcdError, KeysError) as error:
@@ -166,21 +177,22 @@ class Failover:
         self._silent_since = self._silent_since or now
         if not self._silent_said or now - self._silent_said > SAY_AGAIN_S:
             self._silent_said = now
-            log.warning("etcd does not answer: %s; %s", error,
+            log.warning("%s: %s; %s", "what etcd holds cannot be used"
+                        if isinstance(error, KeysError) else "etcd does not answer", error,
                         "nothing is acknowledged when the lease has run out" if self._election.leads
                         else "nobody is elected meanwhile")
 
     # -- this broker -------------------------------------------------------------------------------
 
     def _here(self) -> Here:
-        role = self._pen.role
+        role, taken = self._pen.role, self._pen.taken        # first, so that the rest is no older
         return Here(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns() // 1_000_000,
             role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),
             self._segment.log_state()["published"], self._gate.replicated,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
-            self._pen.taken)
+            taken)
 
     def _last_epoch(self) -> int:
         """Of the table of epochs, which others write; one that cannot be read is as it was."""
@@ -234,6 +246,12 @@ class Failover:
                      words.leader.address, words.leader.epoch)
         if words.in_sync != before.in_sync:
             log.warning("the set is %s", ", ".join(map(str, words.in_sync)) or "empty")
+
+    def _pass_over(self, strange: str) -> None:
+        """A key that some other program has put there, said once."""
+        if strange and strange != self._strange:
+            log.warning("a key in etcd is passed over: %s", strange)
+        self._strange = strange
 
     def _complain(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:

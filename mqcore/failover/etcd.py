@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
+import select
+import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from http.client import HTTPConnection, HTTPResponse
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 ANSWER_BYTES_MAX = 4 << 20
 PIECE_BYTES = 64 << 10
 UNAUTHENTICATED = 401
+DIGITS_MAX = 20                   # of a number of 64 bits
 
 
 class EtcdError(RuntimeError):
@@ -60,7 +68,8 @@ class Etcd:
         self._account = account
         self._token = ""
         self._place = 0
-        self._link: http.client.HTTPConnection | None = None
+        self._link: HTTPConnection | None = None
+        self._until = 0.0                # the present question may take; time.monotonic
 
     @property
     def address(self) -> str:
@@ -77,8 +86,9 @@ class Etcd:
         answer = self._ask("/v3/kv/range", {
             "key": _text(start), "range_end": _text(start[:-1] + bytes((start[-1] + 1,)))})
         keys = answer.get("kvs", [])
-        if not isinstance(keys, list):
-            raise EtcdError(f"{self.address}: an answer with kvs {keys!r:.60}")
+        if not isinstance(keys, list) or "header" not in answer or (
+                len(keys) != _number(answer, "count")):
+            raise EtcdError(f"{self.address}: no answer about keys: {answer!r:.80}")
         return [self._key(one) for one in keys]
 
     def transact(self, compared: Sequence[tuple[str, int]], changes: Sequence[Put]) -> bool:
@@ -103,22 +113,21 @@ class Etcd:
     # -- one question ------------------------------------------------------------------------------
 
     def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        deadline = time.monotonic() + self._timeout_s
+        self._until = time.monotonic() + self._timeout_s
         if self._account is not None and not self._token:
             user, password = self._account
-            answer = self._post("/v3/auth/authenticate", {"name": user, "password": password},
-                                deadline)
+            answer = self._post("/v3/auth/authenticate", {"name": user, "password": password})
             token = answer.get("token")
             if not isinstance(token, str) or not token or not token.isprintable():
                 raise EtcdError(f"{self.address}: no token for user {user}")
             self._token = token
-        return self._post(path, body, deadline)
+        return self._post(path, body)
 
-    def _post(self, path: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What fails before the question has left goes on at the next address, once around."""
         for _ in self._addresses:
             try:
-                link = self._connected(deadline)
+                link = self._connected()
                 break
             except OSError as error:
                 failure = EtcdError(f"{self.address}: {error or type(error).__name__}")
@@ -126,8 +135,8 @@ class Etcd:
         else:
             raise failure
         try:
-            return self._answer(link, path, body, deadline)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            return self._answer(link, path, body)
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             failed = EtcdError(f"{self.address}: {error or type(error).__name__}")
             self._next()
             raise failed from None
@@ -135,36 +144,42 @@ class Etcd:
             self._next()
             raise
 
-    def _connected(self, deadline: float) -> http.client.HTTPConnection:
-        left_s = deadline - time.monotonic()
+    def _left_s(self) -> float:
+        """Of the present question. Raises TimeoutError."""
+        left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
+        return left_s
+
+    def _connected(self) -> HTTPConnection:
+        """A link on which nothing has come that was not asked for."""
         link = self._link
-        if link is None:
-            place = urlsplit(self.address)
-            if place.scheme == "https":
-                link = http.client.HTTPSConnection(place.hostname or "", place.port,
-                                                   timeout=left_s, context=self._context)
-            else:
-                link = http.client.HTTPConnection(place.hostname or "", place.port, timeout=left_s)
-            link.connect()
-            self._link = link
+        if link is not None and link.sock is not None and not _has_more(link.sock):
+            link.sock.settimeout(self._left_s())
+            return link
+        self.close()
+        place, left_s = urlsplit(self.address), self._left_s()
+        if place.scheme == "https":
+            link = http.client.HTTPSConnection(place.hostname or "", place.port, timeout=left_s,
+                                               context=self._context)
+        else:
+            link = HTTPConnection(place.hostname or "", place.port, timeout=left_s)
+        link.response_class = _answers(self._left_s)
+        link.connect()
+        self._link = link
         return link
 
-    def _answer(self, link: http.client.HTTPConnection, path: str, body: dict[str, Any],
-                deadline: float) -> dict[str, Any]:
+    def _answer(self, link: HTTPConnection, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = self._token
-        _limit(link, deadline)
         link.request("POST", path, json.dumps(body), headers)
         response = link.getresponse()
-        text = b""
+        text = bytearray()
         while piece := response.read1(PIECE_BYTES):
             text += piece
             if len(text) > ANSWER_BYTES_MAX:
                 raise EtcdError(f"{self.address}: more than {ANSWER_BYTES_MAX} bytes of an answer")
-            _limit(link, deadline)
         response.close()                 # the link is free for the next question
         if response.status == UNAUTHENTICATED:
             self._token = ""
@@ -192,13 +207,38 @@ class Etcd:
         return Key(name, value, _number(one, "mod_revision", least=1), _number(one, "lease"))
 
 
-def _limit(link: http.client.HTTPConnection, deadline: float) -> None:
-    """The time that is left, for what is next on its socket. Raises TimeoutError."""
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    if link.sock is not None:
-        link.sock.settimeout(left_s)
+class _Timely(io.RawIOBase):
+    """The bytes of a socket; each read has the time that is left of the question."""
+
+    def __init__(self, link: socket.socket, left_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._link = link
+        self._left_s = left_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._link.settimeout(self._left_s())
+        return self._link.recv_into(buffer)
+
+
+def _answers(left_s: Callable[[], float]) -> type[HTTPResponse]:
+    """Answers of which every part, also a line of the head, comes within the time that is left."""
+    class Answer(HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+            super().__init__(sock, *arguments, **named)
+            self.fp.close()
+            self.fp = io.BufferedReader(_Timely(sock, left_s))
+
+    return Answer
+
+
+def _has_more(link: socket.socket) -> bool:
+    """Whether it has ended, or has what nobody asked for: a second answer to the last question."""
+    waiting = select.poll()
+    waiting.register(link, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def _operation(change: Put) -> dict[str, Any]:
@@ -215,6 +255,7 @@ def _text(data: bytes) -> str:
 def _number(answer: dict[str, Any], name: str, *, least: int = 0) -> int:
     """Of 64 bits: the gateway writes them as texts, and leaves out 0."""
     value = answer.get(name, "0")
-    if not isinstance(value, str) or not value.isdecimal() or int(value) < least:
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > DIGITS_MAX or (
+            int(value) < least):
         raise EtcdError(f"{name} {value!r:.60}: expected a number from {least} on")
     return int(value)

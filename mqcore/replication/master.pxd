@@ -21,7 +21,8 @@
 #        that is; it is sent the log from where it then says again.
 #   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
 #        others are present when all of them have a link, at least min_in_sync. A link is a member's when it
-#        has begun with ANNOUNCE less that member's id; a later link of the same member closes the first.
+#        has begun with ANNOUNCE less that member's number (shm/members.py); a later link of the same member
+#        closes the first.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master

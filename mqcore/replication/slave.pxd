@@ -16,7 +16,7 @@
 #        empty log wants everything, and that frames may be long.
 #   HS7  One of ours answers with a greeting, one on a link: whose log it has (greeting.py). Nothing is read
 #        before the caller has believed it, and the end is reported again.
-#   HS8  A member of an elected set (FO3) says its id with its first word: ANNOUNCE less the id.
+#   HS8  A member of an elected set (FO3) says its number with its first word: ANNOUNCE less the number.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
