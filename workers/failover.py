@@ -97,7 +97,7 @@ class Failover:
         self._gate = ReplicaPen(segment)
         self._words = Words()
         self._said_leader: tuple[object, ...] = ()
-        self._trouble = self._strange = ""
+        self._troubles: dict[str, str] = {}          # by what it is about: what was said last
         self._silent_since = 0.0
         self._silent_said = 0.0
 
@@ -152,7 +152,8 @@ class Failover:
             elif isinstance(asked, Look):
                 view = view_of(self._names, etcd.below(self._names.prefix))
                 election.seen(view, now_ns)
-                self._pass_over(view.strange)
+                self._complain("key", view.strange and (
+                    f"a key in etcd is passed over: {view.strange}"))
             else:
                 self._transact(asked)
         except (EtcdError, KeysError) as error:
@@ -207,7 +208,9 @@ class Failover:
         except FileNotFoundError:
             self._epoch, self._epochs_stamp = 0, (0, 0)
         except (EpochsError, OSError) as error:
-            self._complain(f"the epochs of the log cannot be read: {error}")
+            self._complain("epochs", f"the epochs of the log cannot be read: {error}")
+            return self._epoch
+        self._complain("epochs", "")
         return self._epoch
 
     # -- what follows ------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ class Failover:
         words, before = self._election.words(), self._words
         if words is None:
             return
-        self._complain(self._election.trouble)
+        self._complain("part", self._election.trouble)
         if words.waited_for != tuple(self._pen.members):
             self._pen.wait_for(words.waited_for)
         if words.deadline_ns != self._pen.deadline_ns:
@@ -247,16 +250,11 @@ class Failover:
         if words.in_sync != before.in_sync:
             log.warning("the set is %s", ", ".join(map(str, words.in_sync)) or "empty")
 
-    def _pass_over(self, strange: str) -> None:
-        """A key that some other program has put there, said once."""
-        if strange and strange != self._strange:
-            log.warning("a key in etcd is passed over: %s", strange)
-        self._strange = strange
-
-    def _complain(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
+    def _complain(self, about: str, trouble: str) -> None:
+        """Said once, and again when it was another one, or none, in between."""
+        if trouble and trouble != self._troubles.get(about):
             log.error("%s", trouble)
-        self._trouble = trouble
+        self._troubles[about] = trouble
 
 
 def wanted(inherited: Inherited) -> bool:

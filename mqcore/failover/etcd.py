@@ -78,7 +78,10 @@ class Etcd:
 
     def grant(self, seconds: int) -> int:
         """A new lease, which runs out so many seconds later, or later still. Raises EtcdError."""
-        return _number(self._ask("/v3/lease/grant", {"TTL": str(seconds)}), "ID", least=1)
+        answer = self._ask("/v3/lease/grant", {"TTL": str(seconds)})
+        if _number(answer, "TTL") < seconds:
+            raise EtcdError(f"{self.address}: no lease of {seconds} s: {answer!r:.80}")
+        return _number(answer, "ID", least=1)
 
     def below(self, prefix: str) -> list[Key]:
         """All keys that begin so, as they are now for all of etcd. Raises EtcdError."""
@@ -208,12 +211,21 @@ class Etcd:
 
 
 class _Timely(io.RawIOBase):
-    """The bytes of a socket; each read has the time that is left of the question."""
+    """
+    The bytes of a socket; each read has the time that is left of the question. file: of the socket,
+    which stays open with it, also when the link is one for this answer alone.
+    """
 
-    def __init__(self, link: socket.socket, left_s: Callable[[], float]) -> None:
+    def __init__(self, link: socket.socket, file: io.BufferedIOBase,
+                 left_s: Callable[[], float]) -> None:
         super().__init__()
         self._link = link
+        self._file = file
         self._left_s = left_s
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
     def readable(self) -> bool:
         return True
@@ -228,8 +240,7 @@ def _answers(left_s: Callable[[], float]) -> type[HTTPResponse]:
     class Answer(HTTPResponse):
         def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
             super().__init__(sock, *arguments, **named)
-            self.fp.close()
-            self.fp = io.BufferedReader(_Timely(sock, left_s))
+            self.fp = io.BufferedReader(_Timely(sock, self.fp, left_s))
 
     return Answer
 

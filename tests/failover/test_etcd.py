@@ -167,13 +167,37 @@ def speaking(said: Callable[[socket.socket, int], None]) -> Iterator[str]:
         thread.join()
 
 
+def test_an_answer_may_be_the_last_of_its_link() -> None:
+    """Its body comes when the client has read that, and waits."""
+    def last(link: socket.socket, number: int) -> None:
+        head, _, body = answer(number).partition(b"\r\n\r\n")
+        link.sendall(head + b"\r\nConnection: close\r\n\r\n")
+        assert not headed.wait(0.1)
+        link.sendall(body)
+        link.shutdown(socket.SHUT_WR)
+
+    headed = threading.Event()
+    with speaking(last) as address:
+        client = Etcd([address], 50 * TIMEOUT_S)
+        assert [client.grant(1) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_lease_that_runs_out_sooner_is_none() -> None:
+    """Its deadline would lie behind its end."""
+    with saying(200, b'{"header": {}, "ID": "7", "TTL": "2"}') as address:
+        client = Etcd([address], 50 * TIMEOUT_S)
+        assert client.grant(2) == 7
+        with pytest.raises(EtcdError, match="no lease of 3 s"):
+            client.grant(3)
+
+
 def test_an_answer_without_the_keys_that_it_counts_is_a_lost_one() -> None:
     with saying(200, b'{"header": {}, "count": "3"}') as address, pytest.raises(EtcdError):
         Etcd([address], 10 * TIMEOUT_S).below("/a")
 
 
 def answer(number: int) -> bytes:
-    body = b'{"header": {}, "ID": "%d"}' % number
+    body = b'{"header": {}, "ID": "%d", "TTL": "1"}' % number
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 

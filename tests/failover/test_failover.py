@@ -18,6 +18,7 @@ import pytest
 from mqcore.failover.etcd import Put
 from mqcore.failover.keys import Names, View, view_of
 from mqcore.layout import LEADERSHIP_LEADS
+from mqcore.replication import epochs
 from mqcore.wire.records import decode_records
 from mqcore.workers.failover import Failover
 from tests.replication.elected import TOPIC, send, settings_of
@@ -219,8 +220,21 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
     process = Failover.__new__(Failover)
     process._pen = process._gate = process._segment = Noted()        # type: ignore[assignment]
     process._settings = SimpleNamespace(store_root=Path("/nowhere"))     # type: ignore[assignment]
+    process._troubles = {}
     process._here()
     assert read.index("taken") < min(read.index("replicated"), read.index("reports"))
+
+
+def test_epochs_that_cannot_be_read_are_said_once(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / epochs.FILE_NAME).write_bytes(b"none")
+    process = Failover.__new__(Failover)
+    process._settings = SimpleNamespace(store_root=tmp_path)         # type: ignore[assignment]
+    process._epoch, process._epochs_stamp, process._troubles = 3, (0, 0), {}
+    for _ in range(5):
+        assert process._last_epoch() == 3
+        process._complain("part", "")
+    assert caplog.text.count("the epochs of the log cannot be read") == 1
 
 
 def test_an_orderly_stop_lets_the_other_one_lead_at_once(members: Members) -> None:
