@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "stamps": set(),
     "admin": {"acl", "backup", "broker", "client", "figures", "layout", "namesrv", "participants",
               "replication", "shm", "store", "wire", "workers"},
-    "failover": set(),
+    "failover": {"shm"},
     "backup": {"broker", "layout", "store", "wire"},
     "workers": {"acl", "broker", "client", "failover", "filter", "layout", "namesrv", "net",
                 "participants", "replication", "shm", "store", "tls", "turns", "wire"},

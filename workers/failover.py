@@ -28,7 +28,7 @@ from mqcore.failover.election import (
     Words,
 )
 from mqcore.failover.etcd import Etcd, EtcdError, EtcdRefusedError, Refusal
-from mqcore.failover.keys import KeysError, Names, view_of
+from mqcore.failover.keys import ADDRESS_BYTES_MAX, KeysError, Names, view_of
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
 from mqcore.participants import FAILOVER
 from mqcore.replication import epochs
@@ -58,7 +58,7 @@ log = logging.getLogger("mqcore.failover")
 
 
 class EtcdFileError(ValueError):
-    """A file that the settings name cannot be used; the text says which, and why."""
+    """What the settings say for etcd cannot be used; the text says what, and why."""
 
 
 def rules(settings: Settings) -> Rules:
@@ -86,6 +86,14 @@ def client(settings: FailoverSettings) -> Etcd:
     return Etcd(settings.etcd, settings.request_timeout_ms / 1000, context, account)
 
 
+def check_addresses(settings: Settings) -> None:
+    """Raises EtcdFileError when others cannot be told where this broker is."""
+    for address in (settings.advertised_addr, settings.ha_addr):
+        if len(address.encode()) > ADDRESS_BYTES_MAX:
+            raise EtcdFileError(f"the address {address:.40}... has {len(address.encode())} bytes: "
+                                f"expected at most {ADDRESS_BYTES_MAX} with failover.enable")
+
+
 class Failover:
     name = "failover"
     slot = FAILOVER.slot
@@ -97,7 +105,7 @@ class Failover:
         self._gate = ReplicaPen(segment)
         self._words = Words()
         self._said_leader: tuple[object, ...] = ()
-        self._trouble = ""
+        self._troubles: dict[str, str] = {}          # by what it is about: what was said last
         self._silent_since = 0.0
         self._silent_said: dict[str, float] = {}       # why: when
         self._refusals = 0                             # one after the other
@@ -110,7 +118,8 @@ class Failover:
             self._names,
             Me(settings.broker.id, settings.advertised_addr, settings.ha_addr,
                identity(settings.store_root)),
-            rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0)
+            rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0,
+            waited_for=self._pen.members)
         self._etcd = client(settings.failover)
         self._epoch, self._epochs_stamp = 0, (0, 0)
         if not leads:
@@ -150,7 +159,10 @@ class Failover:
             if isinstance(asked, Grant):
                 election.granted(etcd.grant(self._settings.failover.lease_seconds), now_ns)
             elif isinstance(asked, Look):
-                election.seen(view_of(self._names, etcd.below(self._names.prefix)), now_ns)
+                view = view_of(self._names, etcd.below(self._names.prefix))
+                election.seen(view, now_ns)
+                self._complain("key", view.strange and (
+                    f"a key in etcd is passed over: {view.strange}"))
             else:
                 self._transact(asked)
         except (EtcdError, KeysError) as error:
@@ -178,8 +190,9 @@ class Failover:
         if isinstance(error, EtcdRefusedError):
             if self._is_new(error.what):
                 log.error("etcd is not used: %s: %s; %s", error, EXPECTED[error.what], then)
-        elif self._is_new(""):
-            log.warning("etcd does not answer: %s; %s", error, then)
+        elif self._is_new(type(error).__name__):
+            log.warning("%s: %s; %s", "what etcd holds cannot be used"
+                        if isinstance(error, KeysError) else "etcd does not answer", error, then)
 
     def _is_new(self, reason: str) -> bool:
         """Whether it was not said a short while ago."""
@@ -208,14 +221,14 @@ class Failover:
     # -- this broker -------------------------------------------------------------------------------
 
     def _here(self) -> Here:
-        role = self._pen.role
+        role, taken = self._pen.role, self._pen.taken        # first, so that the rest is no older
         return Here(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns() // 1_000_000,
             role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),
             self._segment.log_state()["published"], self._gate.replicated,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
-            self._pen.taken)
+            taken)
 
     def _last_epoch(self) -> int:
         """Of the table of epochs, which others write; one that cannot be read is as it was."""
@@ -230,7 +243,9 @@ class Failover:
         except FileNotFoundError:
             self._epoch, self._epochs_stamp = 0, (0, 0)
         except (EpochsError, OSError) as error:
-            self._complain(f"the epochs of the log cannot be read: {error}")
+            self._complain("epochs", f"the epochs of the log cannot be read: {error}")
+            return self._epoch
+        self._complain("epochs", "")
         return self._epoch
 
     # -- what follows ------------------------------------------------------------------------------
@@ -240,7 +255,7 @@ class Failover:
         words, before = self._election.words(), self._words
         if words is None:
             return
-        self._complain(self._election.trouble)
+        self._complain("part", self._election.trouble)
         if words.waited_for != tuple(self._pen.members):
             self._pen.wait_for(words.waited_for)
         if words.deadline_ns != self._pen.deadline_ns:
@@ -270,10 +285,11 @@ class Failover:
         if words.in_sync != before.in_sync:
             log.warning("the set is %s", ", ".join(map(str, words.in_sync)) or "empty")
 
-    def _complain(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
+    def _complain(self, about: str, trouble: str) -> None:
+        """Said once, and again when it was another one, or none, in between."""
+        if trouble and trouble != self._troubles.get(about):
             log.error("%s", trouble)
-        self._trouble = trouble
+        self._troubles[about] = trouble
 
 
 def wanted(inherited: Inherited) -> bool:

@@ -20,11 +20,13 @@ from mqcore.participants import HA_SLAVE
 from mqcore.replication import epochs, greeting
 from mqcore.replication.epochs import EpochsError, Standing, State
 from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
+from mqcore.replication.identity import identity
 from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.rejoin import room_for
 from mqcore.replication.slave import SlaveLoop, SlaveNote
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
+from mqcore.shm.members import member_number
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
@@ -110,7 +112,13 @@ class HaSlave:
         self._loop = SlaveLoop(
             self._segment, heartbeat_ms=replication.heartbeat_interval_ms,
             housekeeping_ms=replication.housekeeping_interval_ms,
-            member=self._settings.broker.id)
+            member=self._number())
+
+    def _number(self) -> int:
+        """Who it is: a member of an elected set by its store, too."""
+        settings = self._settings
+        return (member_number(settings.broker.id, identity(settings.store_root))
+                if settings.failover.enable else settings.broker.id)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings

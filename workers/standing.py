@@ -29,7 +29,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.tls.contexts import client_context
 from mqcore.workers.accounts import own_account
-from mqcore.workers.failover import client
+from mqcore.workers.failover import check_addresses, client
 
 log = logging.getLogger("mqcore.supervisor")
 
@@ -44,6 +44,7 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     if settings.failover.enable:             # etcd says what it is to be, and no store
         identity(settings.store_root)
         client(settings.failover)
+        check_addresses(settings)
         return changes.turn(following)
     told = with_told(settings, found)
     if told is not settings:

@@ -8,11 +8,12 @@ what came of it; `words` says what follows from all that.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from mqcore.failover.etcd import Put
 from mqcore.failover.keys import (
+    OTHERS_MAX,
     Master,
     Member,
     Names,
@@ -22,6 +23,7 @@ from mqcore.failover.keys import (
     encode_member,
     encode_state,
 )
+from mqcore.shm.members import member_number
 
 MS = 1_000_000
 DRIFT_PERCENT = 10                # of a lease: by so much clocks of two hosts may differ in it
@@ -32,6 +34,7 @@ LOOK_LEADS_MS = 200
 OTHERS_WAIT_MS = 200              # those that do not have most of the log
 LEAD_WAIT_LEASES = 10             # for the supervisor, then another one may try ...
 RESIGNED_LEASES = 5               # ... for so long alone
+UNREAD = -1                       # a revision of `state` that is still to be read
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class Here:
     leads       the epoch that the supervisor says it leads in, 0: it follows
     epoch, end  the last epoch and the end of its log
     replicated  below it all has been acknowledged that ever was
-    taken       whether ha-master goes by the members of the last `words`
+    reports     by number of the member with its store (shm/members.py)
+    taken       whether ha-master went by the members of the last `words` before all that
     """
 
     now_ns: int
@@ -106,7 +110,7 @@ class Transact:
     compared: tuple[tuple[str, int], ...]
     changes: tuple[Put, ...]
     lease: int = 0                # the keys are to have it
-    adds: frozenset[int] = frozenset()          # members that the set may have then
+    adds: frozenset[int] = frozenset()          # numbers of members that the set may have then
 
 
 Ask = Grant | Look | Transact
@@ -119,7 +123,7 @@ class Words:
 
     leads        the epoch that it is to lead in; 0: it follows, in `epoch`
     deadline_ns  CLOCK_BOOTTIME: until then it may acknowledge; 0: it may not
-    waited_for   others that have to have what is acknowledged
+    waited_for   numbers of others that have to have what is acknowledged
     leader       who leads, as far as is known
     """
 
@@ -132,12 +136,18 @@ class Words:
 
 
 class Election:
-    """One broker's part in it. leads: the epoch that it led in when this process began, 0: none."""
+    """
+    One broker's part in it.
+
+    leads, deadline_ns, waited_for: as in the last `words` of the process before this one, of the
+    same run; leads: 0: there was none.
+    """
 
     def __init__(self, names: Names, me: Me, rules: Rules, *, leads: int = 0,
-                 deadline_ns: int = 0) -> None:
+                 deadline_ns: int = 0, waited_for: Collection[int] = ()) -> None:
         self._names = names
         self._me = me
+        self._number = member_number(me.member, me.store)
         self._rules = rules
         self._lease_ns = rules.lease_ms * MS
         self._leads = leads
@@ -153,8 +163,9 @@ class Election:
         self._alone_since_ns = -1        # since when nobody leads
         self._first_look_ns = -1
         self._resigned_until_ns = 0
-        self._entering: set[int] = set()
-        self._maybe: dict[int, int] = {}             # FO4: member, and the state's revision then
+        self._entering: set[int] = set()             # their numbers
+        # FO4: number, and the state's revision then. What was asked before this process is lost.
+        self._maybe = dict.fromkeys(waited_for if leads else (), UNREAD)
         self._led_ms = 0                 # when this broker led first, or this process ...
         self._led_end = 0                # ... and where its log ended then
         self.trouble = ""                # why this broker takes no part; "": it does
@@ -175,9 +186,10 @@ class Election:
         if view is None:
             return None
         in_sync = view.state.in_sync if view.state is not None else frozenset()
-        waited = (in_sync | self._entering | set(self._maybe)) - {self._me.member}
+        waited = (_numbers(view.state) | self._entering | set(self._maybe)) - {self._number}
         leader = view.master
-        if leader is not None and leader.member == self._me.member and not self._leads:
+        if self.trouble or (leader is not None and leader.member == self._me.member
+                            and not self._leads):
             leader = None                # of this broker's last run
         return Words(
             self._leads, view.state.epoch if view.state is not None else 0,
@@ -249,13 +261,17 @@ class Election:
 
     def _claim(self, view: View, here: Here) -> Transact | None:
         """FO7, FO8."""
-        stale = view.master is not None and view.master.member == self._me.member
+        me = self._me
+        stale = view.master is not None and (
+            (view.master.member, view.master.address) == (me.member, me.address))
         if (view.master is not None and not stale) or here.now_ns < self._resigned_until_ns or (
                 here.leads):
             return None
         if view.state is None:
             return self._found(view, here)
         if view.state.stores.get(self._me.member) != self._me.store:
+            return None
+        if stale and self._lacks(view, here):        # its host lost power, and others did not
             return None
         if not stale and not self._is_best(view, here) and (
                 here.now_ns - self._alone_since_ns < OTHERS_WAIT_MS * MS):
@@ -275,9 +291,18 @@ class Election:
         """Whether no other candidate has more of the log, or as much and a smaller id."""
         mine = (here.epoch, here.end, -self._me.member)
         return all(mine > (one.epoch, one.end, -member)
-                   for member, one in view.members.items()
-                   if member != self._me.member and (
-                       view.state is None or view.state.stores.get(member) == one.store))
+                   for member, one in self._candidates(view).items())
+
+    def _lacks(self, view: View, here: Here) -> bool:
+        """Whether another candidate has more of the log."""
+        return any((one.epoch, one.end) > (here.epoch, here.end)
+                   for one in self._candidates(view).values())
+
+    def _candidates(self, view: View) -> dict[int, Member]:
+        """The others."""
+        return {member: one for member, one in view.members.items()
+                if member != self._me.member and (
+                    view.state is None or view.state.stores.get(member) == one.store)}
 
     def _take(self, view: View, here: Here, state: State) -> Transact:
         lease = self._next_lease or -1
@@ -324,8 +349,7 @@ class Election:
         stores = self._without_late(state, here)
         if stores != state.stores:
             return self._write(view, state, stores)
-        came = {member: view.members[member].store
-                for member in self._ready(view, state, here)}
+        came = self._ready(view, state, here)
         if came:
             return self._write(view, state, {**state.stores, **came})
         if self._maybe:                                                  # FO4
@@ -337,44 +361,48 @@ class Election:
             "set", ((self._names.master, view.master_at.revision),
                     (self._names.state, view.state_at.revision)),
             (Put(self._names.state, encode_state(replace(state, stores=stores))),),
-            adds=frozenset(stores) - state.in_sync)
+            adds=frozenset(member_number(*one) for one in stores.items()) - _numbers(state))
 
     def _without_late(self, state: State, here: Here) -> dict[int, str]:
         """FO2: those who have not what was there for too long leave, the latest first."""
         others = [one for one in state.in_sync if one != self._me.member]
-        late = sorted((self._even_ms(one, here), one) for one in others
-                      if self._late_ms(one, here) > self._rules.in_sync_timeout_ms)
+        even = {one: self._even_ms(member_number(one, state.stores[one]), here) for one in others}
+        late = sorted((even_ms, one) for one, even_ms in even.items()
+                      if here.now_ms - even_ms > self._rules.in_sync_timeout_ms)
         gone = {one for _, one in late[:max(0, len(others) - self._rules.min_in_sync)]}
         return {one: store for one, store in state.stores.items() if one not in gone}
 
-    def _even_ms(self, member: int, here: Here) -> int:
-        report = here.reports.get(member)
+    def _even_ms(self, number: int, here: Here) -> int:
+        report = here.reports.get(number)
         if report is None:
             return self._led_ms
         if report.connected and report.acked >= here.end:
             return here.now_ms
         return max(report.even_ms, self._led_ms)
 
-    def _late_ms(self, member: int, here: Here) -> int:
-        return here.now_ms - self._even_ms(member, here)
-
-    def _ready(self, view: View, state: State, here: Here) -> Sequence[int]:
-        """FO3: who may come in now; on the way, who is waited for from now on."""
-        ready = []
-        for member, report in here.reports.items():
-            one = view.members.get(member)
-            inside = one is not None and state.stores.get(member) == one.store
-            near = report.connected and one is not None and (
-                report.acked >= here.end
-                or here.now_ms - report.even_ms <= self._rules.in_sync_timeout_ms // 2)
-            if inside or not near or member == self._me.member:
-                self._entering.discard(member)
-            elif member not in self._entering and member not in state.stores:
-                self._entering.add(member)
-            elif here.taken and report.acked >= max(here.replicated, self._led_end):
-                ready.append(member)
-        self._entering &= set(here.reports)
+    def _ready(self, view: View, state: State, here: Here) -> dict[int, str]:
+        """FO3: who may come in now, with its store; on the way, who is waited for from now on."""
+        ready: dict[int, str] = {}
+        near = {}
+        for member, one in view.members.items():
+            report = here.reports.get(member_number(member, one.store))
+            if (member != self._me.member and state.stores.get(member) != one.store
+                    and report is not None and self._is_near(report, here)):
+                near[member_number(member, one.store)] = member
+        self._entering &= set(near)
+        waited = (_numbers(state) | set(self._maybe)) - {self._number}
+        for number, member in near.items():
+            if number not in self._entering:
+                if len(waited | self._entering | {number}) <= OTHERS_MAX:
+                    self._entering.add(number)
+            elif here.taken and here.reports[number].acked >= max(here.replicated, self._led_end):
+                ready[member] = view.members[member].store
         return ready
+
+    def _is_near(self, report: Report, here: Here) -> bool:
+        return report.connected and (
+            report.acked >= here.end
+            or here.now_ms - report.even_ms <= self._rules.in_sync_timeout_ms // 2)
 
     # -- what came of it ---------------------------------------------------------------------------
 
@@ -400,20 +428,23 @@ class Election:
         self._know_myself(view)
         self._know_master(view, now_ns)
         if view.state is not None:
-            self._maybe = {member: revision for member, revision in self._maybe.items()
-                           if revision == view.state_at.revision}
-            self._entering -= view.state.in_sync
+            inside, now = _numbers(view.state), view.state_at.revision
+            self._maybe = {number: now for number, revision in self._maybe.items()
+                           if revision == now or (revision == UNREAD and number not in inside)}
+            self._entering -= inside
         if not self._leads:
             self._maybe.clear()
             self._entering.clear()
 
     def _know_myself(self, view: View) -> None:
-        mine = view.members.get(self._me.member)
+        me = self._me
+        mine = view.members.get(me.member)
         self.trouble = ""
-        if mine is not None and mine.store != self._me.store and (
-                view.leases.get(self._me.member) not in self._granted):
+        if mine is not None and (mine.store, mine.address) != (me.store, me.address) and (
+                view.leases.get(me.member) not in self._granted):
             self.trouble = (f"another broker at {mine.address} takes part as member "
-                            f"{self._me.member}: expected broker.id to be another one in each")
+                            f"{self._me.member}: expected broker.id to be another one in each, "
+                            "and no store to be a copy of another one's")
 
     def _know_master(self, view: View, now_ns: int) -> None:
         master, state = view.master, view.state
@@ -472,3 +503,8 @@ class Election:
         self._leads = self._deadline_ns = self._led_ms = 0
         self._entering.clear()
         self._maybe.clear()
+
+
+def _numbers(state: State | None) -> set[int]:
+    """Of the set, with the stores that it has."""
+    return set() if state is None else {member_number(*one) for one in state.stores.items()}

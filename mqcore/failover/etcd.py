@@ -25,6 +25,7 @@ WRONG_PASSWORD = "invalid user ID or password"
 NO_USER = "user name is empty"
 NAMED_CERTIFICATE = "CommonName of client"       # the gateway's, where etcd has users
 TEXT_LENGTH_MAX = 200
+DIGITS_MAX = 20                   # of a number of 64 bits
 
 Refusal = Literal["certificate", "own certificate", "password", "user", "right"]
 
@@ -97,7 +98,10 @@ class Etcd:
 
     def grant(self, seconds: int) -> int:
         """A new lease, which runs out so many seconds later, or later still. Raises EtcdError."""
-        return _number(self._ask("/v3/lease/grant", {"TTL": str(seconds)}), "ID", least=1)
+        answer = self._ask("/v3/lease/grant", {"TTL": str(seconds)})
+        if _number(answer, "TTL") < seconds:
+            raise EtcdError(f"{self.address}: no lease of {seconds} s: {answer!r:.80}")
+        return _number(answer, "ID", least=1)
 
     def below(self, prefix: str) -> list[Key]:
         """All keys that begin so, as they are now for all of etcd. Raises EtcdError."""
@@ -105,8 +109,9 @@ class Etcd:
         answer = self._ask("/v3/kv/range", {
             "key": _text(start), "range_end": _text(start[:-1] + bytes((start[-1] + 1,)))})
         keys = answer.get("kvs", [])
-        if not isinstance(keys, list):
-            raise EtcdError(f"{self.address}: an answer with kvs {keys!r:.60}")
+        if not isinstance(keys, list) or "header" not in answer or (
+                len(keys) != _number(answer, "count")):
+            raise EtcdError(f"{self.address}: no answer about keys: {answer!r:.80}")
         return [self._key(one) for one in keys]
 
     def transact(self, compared: Sequence[tuple[str, int]], changes: Sequence[Put]) -> bool:
@@ -167,7 +172,7 @@ class Etcd:
         except _TokenError:
             self._token = ""
             raise
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             failed = self._failure(error)
             self._next()
             raise failed from None
@@ -253,7 +258,7 @@ def _message(text: bytes) -> str:
     """What an answer says that is none: the gateway's word for it, or the text."""
     try:
         said = json.loads(text)["error"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         said = None
     return _visible(said.encode() if isinstance(said, str) else text)
 
@@ -276,6 +281,7 @@ def _text(data: bytes) -> str:
 def _number(answer: dict[str, Any], name: str, *, least: int = 0) -> int:
     """Of 64 bits: the gateway writes them as texts, and leaves out 0."""
     value = answer.get(name, "0")
-    if not isinstance(value, str) or not value.isdecimal() or int(value) < least:
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > DIGITS_MAX or (
+            int(value) < least):
         raise EtcdError(f"{name} {value!r:.60}: expected a number from {least} on")
     return int(value)

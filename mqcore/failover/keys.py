@@ -9,15 +9,20 @@ percent-encoded:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from mqcore.failover.etcd import Key
+from mqcore.shm.members import MEMBER_ID_MAX
 
 NUMBER_MAX = (1 << 53) - 1
 TEXT_LENGTH_MAX = 300
+ADDRESS_BYTES_MAX = 220           # two of them have room in Leadership.leader
+OTHERS_MAX = 16                   # of a set (LEADERSHIP_MEMBERS_MAX)
+MEMBER_ID = re.compile(r"[1-9][0-9]{0,9}")
 Value = TypeVar("Value")
 
 
@@ -71,7 +76,10 @@ class At:
 
 @dataclass(frozen=True)
 class View:
-    """All keys at one moment; None and revision 0: there is none."""
+    """
+    All keys at one moment; None and revision 0: there is none. strange: why a member's key was
+    passed over, "": none was.
+    """
 
     master: Master | None = None
     master_at: At = At(0, 0)
@@ -79,6 +87,7 @@ class View:
     state_at: At = At(0, 0)
     members: dict[int, Member] = field(default_factory=dict)
     leases: dict[int, int] = field(default_factory=dict)
+    strange: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,9 +130,12 @@ def encode_member(member: Member) -> bytes:
 
 
 def view_of(names: Names, keys: list[Key]) -> View:
-    """What the keys of a set say. Raises KeysError."""
+    """
+    What the keys of a set say. A member whose key nobody can read takes no part; of the others
+    KeysError is raised.
+    """
     master, master_at, state, state_at = None, At(0, 0), None, At(0, 0)
-    members, leases = {}, {}
+    members, leases, strange = {}, {}, ""
     for key in keys:
         at = At(key.revision, key.lease)
         if key.name == names.master:
@@ -131,12 +143,21 @@ def view_of(names: Names, keys: list[Key]) -> View:
         elif key.name == names.state:
             state, state_at = _decoded(key, _state), at
         elif key.name.startswith(names.member(0)[:-1]):
-            member = key.name.rpartition("/")[2]
-            if not member.isdecimal() or not 0 < int(member) <= NUMBER_MAX:
-                raise KeysError(f"{key.name}: expected a member's id")
-            members[int(member)] = _decoded(key, _member)
-            leases[int(member)] = key.lease
-    return View(master, master_at, state, state_at, members, leases)
+            try:
+                member = _id(key)
+                members[member] = _decoded(key, _member)
+                leases[member] = key.lease
+            except KeysError as error:
+                strange = strange or str(error)
+    return View(master, master_at, state, state_at, members, leases, strange)
+
+
+def _id(key: Key) -> int:
+    """Of whom a key of `members` is. Raises KeysError."""
+    text = key.name.rpartition("/")[2]
+    if not MEMBER_ID.fullmatch(text) or int(text) > MEMBER_ID_MAX:
+        raise KeysError(f"{key.name!r:.200}: expected a member's id")
+    return int(text)
 
 
 def _decoded(key: Key, made: Callable[[dict[str, Any]], Value]) -> Value:
@@ -150,29 +171,29 @@ def _decoded(key: Key, made: Callable[[dict[str, Any]], Value]) -> Value:
 
 
 def _master(value: dict[str, Any]) -> Master:
-    return Master(_whole(value, "member", 1), _said(value, "address"), _said(value, "ha"),
-                  _whole(value, "epoch", 1))
+    return Master(_whole(value, "member", 1, MEMBER_ID_MAX), _address(value, "address"),
+                  _address(value, "ha"), _whole(value, "epoch", 1))
 
 
 def _state(value: dict[str, Any]) -> State:
     stores, ids = value.get("stores"), value.get("inSync")
     if not isinstance(stores, dict) or not isinstance(ids, list):
         raise KeysError("expected inSync and stores")
-    found = {_whole({"id": one}, "id", 1): _said(stores, str(one)) for one in ids}
-    if len(found) != len(stores) or not found:
-        raise KeysError("expected a store for each one of inSync")
-    return State(_whole(value, "epoch", 1), _whole(value, "master", 1), found)
+    found = {_whole({"id": one}, "id", 1, MEMBER_ID_MAX): _said(stores, str(one)) for one in ids}
+    if len(found) != len(stores) or not 0 < len(found) <= OTHERS_MAX + 1:
+        raise KeysError(f"expected 1 to {OTHERS_MAX + 1} of inSync, with a store for each")
+    return State(_whole(value, "epoch", 1), _whole(value, "master", 1, MEMBER_ID_MAX), found)
 
 
 def _member(value: dict[str, Any]) -> Member:
-    return Member(_said(value, "address"), _said(value, "ha"), _whole(value, "epoch", 0),
+    return Member(_address(value, "address"), _address(value, "ha"), _whole(value, "epoch", 0),
                   _whole(value, "end", 0), _said(value, "store"))
 
 
-def _whole(value: dict[str, Any], name: str, least: int) -> int:
+def _whole(value: dict[str, Any], name: str, least: int, most: int = NUMBER_MAX) -> int:
     found = value.get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= NUMBER_MAX:
-        raise KeysError(f"{name} {found!r:.40}: expected a whole number from {least} on")
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+        raise KeysError(f"{name} {found!r:.40}: expected a whole number, {least} to {most}")
     return found
 
 
@@ -181,4 +202,11 @@ def _said(value: dict[str, Any], name: str) -> str:
     if not isinstance(found, str) or not 0 < len(found) <= TEXT_LENGTH_MAX or (
             not found.isprintable()):
         raise KeysError(f"{name} {found!r:.40}: expected 1 to {TEXT_LENGTH_MAX} characters")
+    return found
+
+
+def _address(value: dict[str, Any], name: str) -> str:
+    found = _said(value, name)
+    if len(found.encode()) > ADDRESS_BYTES_MAX:
+        raise KeysError(f"{name}: expected at most {ADDRESS_BYTES_MAX} bytes")
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import select
 import socket
 import ssl
 import time
@@ -54,8 +55,8 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be asked once more."""
-        return self._http.sock is not None
+        """Whether it can be asked once more: nothing has come that was not asked for."""
+        return self._http.sock is not None and not self._timely.has_more
 
     def ask(self, method: str, path: str, body: str | None, headers: dict[str, str],
             deadline: float) -> Answer:
@@ -90,6 +91,15 @@ class _Timely:
     def __init__(self, link: socket.socket, deadline: float) -> None:
         self._link = link
         self.deadline = deadline
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has ended, or has what nobody asked for: a second answer to a question."""
+        if isinstance(self._link, ssl.SSLSocket) and self._link.pending():
+            return True
+        waiting = select.poll()
+        waiting.register(self._link, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def sendall(self, data: bytes) -> None:
         self._link.settimeout(left_s(self.deadline))

@@ -124,12 +124,14 @@ cdef void in_sync_report(Master* m, int64_t published, int64_t now_ms) noexcept 
             if m.shm.leadership.reports[k].member == l.member:
                 place = &m.shm.leadership.reports[k]
                 break
-            if unused == NULL and not m.shm.leadership.reports[k].member:
+            if not m.shm.leadership.reports[k].member or (                # or one that is gone
+                    unused == NULL and not m.shm.leadership.reports[k].heard_ms):
                 unused = &m.shm.leadership.reports[k]
         if place == NULL and unused == NULL:
             continue
         if place == NULL:
             place = unused
+            store_i64_release(&place.member, 0)      # who reads meanwhile finds that it was moved
         store_i64_release(&place.acked, l.acked)
         store_i64_release(&place.even_ms, now_ms if l.acked >= published else l.even_ms)
         store_i64_release(&place.heard_ms, l.heard_ms)

@@ -9,10 +9,12 @@ from mqcore.shm.segment cimport Shm
 from mqcore.store.log.view cimport LogView
 
 cdef enum:
+    MEMBER_MAX = 0x3fffffffffffffff   # a broker.id, or a number of shm/members.py
+
+cdef enum:
     BELL_KEY = 1 << 20                # of epoll; a link's is its place
     LISTENER_KEY = 1 << 16            # + its number
     LINKS_MAX = 32                    # HM3: a bit for each
-    MEMBER_MAX = 0x7fffffff           # broker.id
     ADDRESS_LINKS_MAX = 16
     ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
     ACCEPTS_A_TURN = 8

@@ -21,8 +21,8 @@
 #   HM8  One of ours is told whose log it is, with the bytes below its end (greet.pxd), when it has said where
 #        that is; it is sent the log from where it then says again.
 #   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
-#        others are present when all of them have a link, at least min_in_sync. A later link of the same
-#        member closes the first.
+#        others are present when all of them have a link, at least min_in_sync. A member is who has its number
+#        (shm/members.py); a later link of the same one closes the first.
 #   HM10  One of ours that has asked with TELL, once, behind its greeting, is told `replicated` when it has grown: a
 #        frame at the place TELL, of those 8 bytes. Nobody else ever is.
 from libc.stdint cimport int64_t

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_record
 
-CONNECT_S = 10.0
+GREETING_S = 10.0                # for all of it: a start waits for that
 KEPT: Final = "overtaken"            # folder of side files, in the store
 FRAME: Final = struct.Struct(">qi")
 POSITION: Final = struct.Struct(">q")
@@ -153,17 +154,23 @@ def greeted(address: tuple[str, int], position: int) -> Greeting:
     What the master at an HA port says to a slave whose log ends at `position`. Raises
     OtherLogError, OSError.
     """
-    with socket.create_connection(address, timeout=CONNECT_S) as link:
+    until = time.monotonic() + GREETING_S
+    with socket.create_connection(address, timeout=GREETING_S) as link:
         link.sendall(POSITION.pack(ANNOUNCE) + POSITION.pack(position))
-        kind, size = FRAME.unpack(_exactly(link, FRAME.size))
+        kind, size = FRAME.unpack(_exactly(link, FRAME.size, until))
         if kind != ANNOUNCE or not 0 <= size <= GREETING_FIXED_SIZE + GREETING_WORDS_MAX:
             raise OtherLogError(f"{address[0]}:{address[1]} is no master of mqcore")
-        return greeting.decode(_exactly(link, size))
+        return greeting.decode(_exactly(link, size, until))
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
+def _exactly(link: socket.socket, size: int, until: float) -> bytes:
+    """until: time.monotonic."""
     found = bytearray()
     while len(found) < size:
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the master has not said whose log it has in time")
+        link.settimeout(left_s)
         part = link.recv(min(size - len(found), COPY_BYTES))
         if not part:
             raise ConnectionResetError("the master has closed the connection")

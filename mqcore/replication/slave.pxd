@@ -16,7 +16,8 @@
 #        empty log wants everything, and that frames may be long.
 #   HS7  One of ours answers with a greeting, one on a link: whose log it has (greeting.py). Nothing is read
 #        before the caller has believed it, and the end is reported again.
-#   HS8  A slave says its id with its first word: ANNOUNCE less the id (HM3, FO3).
+#   HS8  A slave says who it is with its first word: ANNOUNCE less its broker.id (HM3), or, as a member of an
+#        elected set, less its number (FO3).
 #   HS9  Who reads of what others have alone (G9) asks for it behind a greeting that offers it, with TELL before the
 #        report. Frames at the place TELL then say it, wherever frames may stand; they are no part of the log.
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -5,6 +5,7 @@ import time
 
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, LEADERSHIP_NONE
 from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.members import member_id
 from mqcore.shm.segment import Segment
 
 ROLES = {LEADERSHIP_NONE: "none", LEADERSHIP_FOLLOWS: "follows", LEADERSHIP_LEADS: "leads"}
@@ -29,7 +30,7 @@ def election(segment: Segment) -> dict[str, str | int]:
     leader = pen.leader() or (0, 0, "", "", 0, [])
     return {
         "role": ROLES[pen.role[0]], "epoch": leader[4], "leader": leader[1],
-        "in_sync": _ids(leader[5]), "waited_for": _ids(pen.members),
+        "in_sync": _ids(leader[5]), "waited_for": _ids(sorted(map(member_id, pen.members))),
         "lease_left_ms": max(0, pen.deadline_ns - now_ns) // NS_A_MS,
         "etcd_silent_ms": (now_ns - pen.heard_ns) // NS_A_MS if pen.heard_ns else -1}
 

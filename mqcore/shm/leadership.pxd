@@ -10,10 +10,12 @@
 #       however late they are.
 #   FO3  A member comes in when it is near the end: it is waited for first, and when ha-master does so and it
 #       has reported what was acknowledged before, also by those who led before, a transaction puts it into
-#       the set, with its store.
+#       the set, with its store. A member is waited for, and reports, by its number (members.py), which
+#       another store or another broker with its id has not.
 #   FO4  An answer of etcd that is lost leaves open whether its transaction was made, or will be. Nothing
 #       follows from it before the keys were read again; and who may have come in by it is waited for until
-#       `state` has another revision, by which the lost transaction can be made no more.
+#       `state` has another revision, by which the lost transaction can be made no more. What a process asked
+#       before it died is lost: its successor waits for whom it has waited, until then.
 #   FO5  Past the deadline no result is published to a client as 0: it is 11.
 #   FO6  The deadline is CLOCK_BOOTTIME before the lease was asked for, and the lease's time less a tenth. A
 #       lease is never prolonged: a new one is granted, and a transaction gives it to the key. Both go through
@@ -22,7 +24,8 @@
 #       (epoch, end, least id) makes it, and is alone in the set.
 #   FO8  With `state`, only a member of the set, with the store that it came in with, claims `master`, where
 #       there is none or one of its own last run, and `state` is as it was read: its epoch grows by
-#       one, the set stays. Those that have not most of the log wait OTHERS_WAIT_MS longer.
+#       one, the set stays. Those that have not most of the log wait OTHERS_WAIT_MS longer, and take over
+#       from no run of their own.
 #   FO9  Who led, and finds that its lease ran out and `state` is as it left it, takes `master` again in the
 #       same epoch. Who finds that another one was elected follows, and begins its run anew.
 from libc.stdint cimport int64_t

@@ -78,7 +78,7 @@ cdef class LeadershipPen:
 
     def wait_for(self, members) -> None:
         """
-        The ids of the others that have to have what an acknowledgement waits for; wakes ha-master,
+        The numbers (members.py) of the others that have to have what an acknowledgement waits for; wakes ha-master,
         which says in `members_taken` when it goes by them. ValueError when there are too many.
         """
         cdef int32_t writing = self.words.members_sequence | 1
@@ -95,7 +95,7 @@ cdef class LeadershipPen:
 
     @property
     def members(self) -> list[int]:
-        """The ids of the others that are waited for, as failover said last."""
+        """The numbers of the others that are waited for, as failover said last."""
         return [self.words.members[i]
                 for i in range(min(max(self.words.members_count, 0), LEADERSHIP_MEMBERS_MAX))]
 
@@ -108,15 +108,21 @@ cdef class LeadershipPen:
     @property
     def reports(self) -> dict[int, tuple[int, int, int]]:
         """
-        By member's id, of those that ha-master has heard of: (log position below which it has every
+        By number (members.py), of those that ha-master has heard of: (log position below which it has every
         byte, when it last had all there was, when it was last heard; steady clock in ms, 0: it is
         not connected).
         """
-        return {self.words.reports[i].member: (
-                    load_i64_acquire(&self.words.reports[i].acked),
-                    load_i64_acquire(&self.words.reports[i].even_ms),
-                    load_i64_acquire(&self.words.reports[i].heard_ms))
-                for i in range(LEADERSHIP_MEMBERS_MAX) if load_i64_acquire(&self.words.reports[i].member)}
+        cdef dict found = {}
+        cdef int64_t member
+        cdef int i
+        for i in range(LEADERSHIP_MEMBERS_MAX):
+            member = load_i64_acquire(&self.words.reports[i].member)
+            report = (load_i64_acquire(&self.words.reports[i].acked),
+                      load_i64_acquire(&self.words.reports[i].even_ms),
+                      load_i64_acquire(&self.words.reports[i].heard_ms))
+            if member and load_i64_acquire(&self.words.reports[i].member) == member:
+                found[member] = report   # else its place has become another one's meanwhile
+        return found
 
     @property
     def heard_ns(self) -> int:
@@ -130,11 +136,16 @@ cdef class LeadershipPen:
     def say_leader(self, int64_t member, str address, str ha, int64_t epoch, in_sync) -> None:
         """
         Who leads, and where, for clients and for the log; 0 and nothing: nobody is known to. epoch,
-        in_sync: the last one, and the ids of the set. Wakes ha-slave. ValueError when it is longer than
-        there is room.
+        in_sync: the last one, and the ids of the set, of which there are as many as have room. Wakes
+        ha-slave. ValueError when the rest is longer than that.
         """
-        ids = ",".join(map(str, in_sync))
-        text = f"{member}\n{address}\n{ha}\n{epoch}\n{ids}".encode()
+        text = f"{member}\n{address}\n{ha}\n{epoch}\n".encode()
+        ids = b""
+        for one in in_sync:
+            if len(text) + len(ids) + len(b",%d" % one) > <int>sizeof(self.words.leader):
+                break
+            ids += b",%d" % one
+        text += ids[1:]
         cdef int32_t length = <int32_t>len(text)
         if length > <int32_t>sizeof(self.words.leader):
             raise ValueError(f"{length} bytes of who leads: expected at most "

@@ -13,7 +13,7 @@ from mqcore.failover.election import (
     Report,
     Transact,
 )
-from mqcore.failover.keys import View
+from mqcore.failover.keys import OTHERS_MAX, View
 from tests.failover.world import MS, NAMES, RULES, Broker, FakeEtcd
 
 LEASE = RULES.lease_ms
@@ -62,6 +62,14 @@ class Set:
         return self.etcd.view()
 
 
+def number(member: int, store: str = "") -> int:
+    return Broker(member, store).number
+
+
+def numbers(*members: int) -> tuple[int, ...]:
+    return tuple(sorted(map(number, members)))
+
+
 def follow(broker: Broker) -> None:
     """The supervisor and ha-master at once."""
     words = broker.words
@@ -75,7 +83,7 @@ def led(count: int = 2) -> Set:
     first = made.brokers[0]
     assert first.leads == 1
     for other in made.brokers[1:]:
-        first.reports[other.member] = Report(0, 0, True)
+        first.reports[other.number] = Report(0, 0, True)
     made.run(100)
     assert made.view.state.in_sync == frozenset(range(1, count + 1))
     return made
@@ -121,7 +129,7 @@ def test_a_member_of_the_set_leads_when_the_lease_has_run_out_and_the_set_stays(
     assert "2 claim" in made.run(LEASE + 1000, second)
     assert (made.view.master.member, made.view.master.epoch) == (2, 2)
     assert made.view.state.in_sync == {1, 2}
-    assert second.words.waited_for == (1,)
+    assert second.words.waited_for == numbers(1)
 
 
 def test_who_is_not_in_the_set_waits_for_ever() -> None:
@@ -169,6 +177,18 @@ def test_a_broker_that_comes_back_at_once_takes_over_from_its_last_run() -> None
     assert (made.view.master.epoch, first.leads) == (2, 2)
 
 
+def test_a_broker_that_lost_the_end_of_its_log_does_not_take_over_from_its_last_run() -> None:
+    made = led(3)
+    first, second, third = made.brokers
+    first.log = second.log = third.log = [(1, 1), (1, 2)]
+    made.run(LEASE, *made.brokers)
+    first.log = [(1, 1)]                             # its host lost power, and is there again
+    first.election, first.leads = first.begin(), 0
+    asked = made.run(LEASE + 1000, *made.brokers)
+    assert "1 claim" not in asked
+    assert made.view.master.member in {2, 3}
+
+
 # -- lost answers (FO4) ----------------------------------------------------------------------------
 
 
@@ -187,24 +207,24 @@ def test_a_claim_whose_answer_is_lost_is_read_again(outcome) -> None:
 def test_who_may_have_come_in_is_waited_for(outcome) -> None:
     made = led(2)
     first = made.brokers[0]
-    first.reports[3] = Report(0, 0, True)
+    first.reports[number(3)] = Report(0, 0, True)
     third = Broker(3)
     made.run(1000, first, third)
     assert made.view.state.in_sync == {1, 2, 3}      # so it goes when nothing is lost
 
     fourth = Broker(4)
     made.run(200, fourth)
-    first.reports[4] = Report(0, 0, True)
+    first.reports[number(4)] = Report(0, 0, True)
     asked = made.until(first, "set", outcome)
-    first.reports[4] = Report(0, 0, False)           # it has left
-    assert asked.adds == {4}
-    assert 4 in first.words.waited_for
+    first.reports[number(4)] = Report(0, 0, False)           # it has left
+    assert asked.adds == {number(4)}
+    assert number(4) in first.words.waited_for
     made.run(60, first)
     if outcome == "unasked":                         # written anew: it can be made no more
-        assert first.words.waited_for == (2, 3)
+        assert first.words.waited_for == numbers(2, 3)
         assert not made.etcd.transact(asked)
     else:
-        assert first.words.waited_for == (2, 3, 4)
+        assert first.words.waited_for == numbers(2, 3, 4)
 
 
 @pytest.mark.parametrize("outcome", ["unasked", "unanswered"])
@@ -278,6 +298,21 @@ def test_a_process_that_begins_anew_goes_on_leading() -> None:
     assert (first.election.leads, first.may_acknowledge(made.now)) == (1, True)
 
 
+def test_a_process_that_begins_anew_waits_for_whom_the_dead_one_may_have_let_in() -> None:
+    made = led(2)
+    first = made.brokers[0]
+    made.run(200, Broker(3))
+    first.reports[number(3)] = Report(0, 0, True)
+    asked = made.until(first, "set", "unasked")      # it is on its way still
+    first.begin_anew()
+    first.ask(made.etcd, made.now)
+    assert first.words.waited_for == numbers(2, 3)
+    first.reports[number(3)] = Report(0, 0, False)
+    made.run(60, first)
+    assert first.words.waited_for == numbers(2)
+    assert not made.etcd.transact(asked)             # by now it can be made no more
+
+
 def test_an_orderly_end_lets_another_one_lead_at_once() -> None:
     made = led()
     first, second = made.brokers
@@ -318,6 +353,31 @@ def test_another_broker_with_the_same_id_takes_no_part() -> None:
     assert twin.election.trouble == ""
 
 
+@pytest.mark.parametrize("member", [1, 2])
+def test_a_copy_of_a_members_store_elsewhere_takes_no_part(member: int) -> None:
+    """Of the one that leads, too: what the copy finds as its own last run goes on elsewhere."""
+    made = led()
+    copy = Broker(member, host="elsewhere")
+    asked = [one for _ in range(30) for one in made.run(50, *made.brokers, copy)]
+    assert set(asked) <= {"1 renew", "2 renew"}
+    assert f"takes part as member {member}" in copy.election.trouble
+    assert copy.words.leader is None                 # nor does it follow: its links would count
+    assert made.brokers[0].may_acknowledge(made.now)
+
+
+def test_a_set_has_no_more_members_than_there_are_places() -> None:
+    made = led(2)
+    first = made.brokers[0]
+    more = [Broker(member) for member in range(3, 25)]
+    made.run(300, *more)
+    for broker in more:
+        first.reports[broker.number] = Report(0, 0, True)
+    for _ in range(20):
+        made.run(50, first, *more)
+        assert len(first.words.waited_for) <= OTHERS_MAX
+    assert len(made.view.state.in_sync) == OTHERS_MAX + 1
+
+
 # -- the set (FO2, FO3) ----------------------------------------------------------------------------
 
 
@@ -326,16 +386,16 @@ def test_who_is_late_leaves_in_etcd_first_and_only_while_enough_stay() -> None:
     first = made.brokers[0]
     first.log = [(1, 1)]
     late = RULES.in_sync_timeout_ms
-    first.reports[2] = Report(0, 0, True)
-    first.reports[3] = Report(0, -1, False)
+    first.reports[number(2)] = Report(0, 0, True)
+    first.reports[number(3)] = Report(0, -1, False)
     made.run(late / 2, first)
-    first.reports[2] = Report(0, int(made.now), True)
+    first.reports[number(2)] = Report(0, int(made.now), True)
     assert made.view.state.in_sync == {1, 2, 3}
     asked = made.until(first, "set", "unasked")
-    assert 3 in first.words.waited_for    # etcd does not say so yet
+    assert number(3) in first.words.waited_for    # etcd does not say so yet
     assert made.etcd.transact(asked)
     made.run(50, first)
-    assert first.words.waited_for == (2,)
+    assert first.words.waited_for == numbers(2)
     made.run(3 * late, first)
     assert made.view.state.in_sync == {1, 2}         # min_in_sync
 
@@ -344,21 +404,21 @@ def test_who_comes_in_is_waited_for_first_and_has_what_was_acknowledged() -> Non
     made = led(2)
     first, third = made.brokers[0], Broker(3)
     first.log = [(1, 1), (1, 2), (1, 3)]
-    first.reports[2] = Report(3, 0, True)
+    first.reports[number(2)] = Report(3, 0, True)
     first.replicated = 3
     made.run(200, third)
 
     def turn(report: Report, taken: bool, ms: float = 400) -> None:
-        first.reports[3] = replace(report, even_ms=int(made.now))
-        first.taken = (2, 3) if taken else (2,)
+        first.reports[number(3)] = replace(report, even_ms=int(made.now))
+        first.taken = numbers(2, 3) if taken else numbers(2)
         for _ in range(int(ms / STEP)):
             made.now += STEP
             first.ask(made.etcd, made.now)
             words = first.words
-            first.taken = words.waited_for if taken else (2,)
+            first.taken = words.waited_for if taken else numbers(2)
 
     turn(Report(2, 0, True), taken=False)
-    assert first.words.waited_for == (2, 3)
+    assert first.words.waited_for == numbers(2, 3)
     assert made.view.state.in_sync == {1, 2}
     turn(Report(2, 0, True), taken=True)
     assert made.view.state.in_sync == {1, 2}
@@ -373,7 +433,10 @@ def test_a_member_with_a_new_store_is_put_down_anew_when_it_has_all() -> None:
     first, other = made.brokers[0], Broker(2, store="another")
     made.now += 2 * LEASE                            # the first store's key is gone
     made.run(600, first, other)
-    first.reports[2] = Report(0, int(made.now), True)
+    first.reports[number(2)] = Report(0, int(made.now), True)        # a link of the first store
+    made.run(300, first, other)
+    assert made.view.state.stores == {1: "store1", 2: "store2"}      # says nothing of the new one
+    first.reports[other.number] = Report(0, int(made.now), True)
     made.run(300, first, other)
     assert made.view.state.stores == {1: "store1", 2: "another"}
 
@@ -381,10 +444,10 @@ def test_a_member_with_a_new_store_is_put_down_anew_when_it_has_all() -> None:
 def test_a_member_that_no_key_speaks_of_does_not_come_in() -> None:
     made = led(2)
     first = made.brokers[0]
-    first.reports[9] = Report(0, 0, True)
+    first.reports[number(9)] = Report(0, 0, True)
     made.run(1000, first)
     assert made.view.state.in_sync == {1, 2}
-    assert first.words.waited_for == (2,)
+    assert first.words.waited_for == numbers(2)
 
 
 def test_words_of_one_who_follows_name_who_leads_and_nobody_is_waited_for() -> None:
@@ -404,7 +467,7 @@ def test_min_in_sync_may_change_while_it_runs() -> None:
     made = led(3)
     first = made.brokers[0]
     first.log = [(1, 1)]
-    first.reports = {2: Report(0, 0, False), 3: Report(1, 0, True)}
+    first.reports = {number(2): Report(0, 0, False), number(3): Report(1, 0, True)}
     first.election.configure(replace(RULES, min_in_sync=2))
     made.run(2 * RULES.in_sync_timeout_ms, first)
     assert made.view.state.in_sync == {1, 2, 3}

@@ -1,12 +1,14 @@
 """Questions to a real etcd, and to what is none."""
 from __future__ import annotations
 
+import contextlib
 import http.server
+import itertools
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,7 +128,8 @@ def saying(status: int, body: bytes) -> Iterator[str]:
     (200, b"no json"), (200, b"[]"), (200, b"{}"), (200, b'{"kvs": 7}'), (200, b'{"kvs": [7]}'),
     (200, b'{"kvs": [{"key": "a"}], "ID": "x", "succeeded": 1}'), (503, b"etcdserver: no leader"),
     (200, b'{"kvs": [{"key": "YQ==", "mod_revision": "0"}], "ID": "-5"}'),
-    (200, b" " * (5 << 20)), (400, b"\xff" * 10)])
+    (200, b" " * (5 << 20)), (400, b"\xff" * 10), (200, b"[" * 100_000),
+    (200, b'{"header": {}, "ID": "%s", "succeeded": 0, "kvs": 7}' % (b"9" * 5_000))])
 def test_an_answer_that_is_none_is_a_lost_one(status: int, body: bytes) -> None:
     with saying(status, body) as address:
         client = Etcd([address], 10 * TIMEOUT_S)
@@ -134,9 +137,105 @@ def test_an_answer_that_is_none_is_a_lost_one(status: int, body: bytes) -> None:
             client.grant(1)
         with pytest.raises(EtcdError):
             client.transact([], [Put("/a", b"")])
-        if body != b"{}":                                # no keys at all
-            with pytest.raises(EtcdError):
-                client.below("/a")
+        with pytest.raises(EtcdError):
+            client.below("/a")
+
+
+@contextmanager
+def speaking(said: Callable[[socket.socket, int], None]) -> Iterator[str]:
+    """Somebody who says what he likes to each question, which are counted from 1 on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        counts = itertools.count(1)
+
+        def one(link: socket.socket) -> None:
+            with link, contextlib.suppress(OSError):
+                while text := link.recv(1 << 16):
+                    if text.endswith(b"}"):              # of the question's body
+                        said(link, next(counts))
+
+        def live() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        yield "http://{}:{}".format(*listener.getsockname())
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_an_answer_may_be_the_last_of_its_link() -> None:
+    """Its body comes when the client has read that, and waits."""
+    def last(link: socket.socket, number: int) -> None:
+        head, _, body = answer(number).partition(b"\r\n\r\n")
+        link.sendall(head + b"\r\nConnection: close\r\n\r\n")
+        assert not headed.wait(0.1)
+        link.sendall(body)
+        link.shutdown(socket.SHUT_WR)
+
+    headed = threading.Event()
+    with speaking(last) as address:
+        client = Etcd([address], 50 * TIMEOUT_S)
+        assert [client.grant(1) for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_lease_that_runs_out_sooner_is_none() -> None:
+    """Its deadline would lie behind its end."""
+    with saying(200, b'{"header": {}, "ID": "7", "TTL": "2"}') as address:
+        client = Etcd([address], 50 * TIMEOUT_S)
+        assert client.grant(2) == 7
+        with pytest.raises(EtcdError, match="no lease of 3 s"):
+            client.grant(3)
+
+
+def test_an_answer_without_the_keys_that_it_counts_is_a_lost_one() -> None:
+    with saying(200, b'{"header": {}, "count": "3"}') as address, pytest.raises(EtcdError):
+        Etcd([address], 10 * TIMEOUT_S).below("/a")
+
+
+def answer(number: int) -> bytes:
+    body = b'{"header": {}, "ID": "%d", "TTL": "1"}' % number
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def test_an_answer_that_comes_twice_is_not_the_one_to_the_next_question() -> None:
+    read, sent = threading.Semaphore(0), threading.Semaphore(0)
+
+    def twice(link: socket.socket, number: int) -> None:
+        link.sendall(answer(number))
+        read.acquire(timeout=10)
+        link.sendall(answer(number))
+        sent.release()
+
+    with speaking(twice) as address:
+        client = Etcd([address], 50 * TIMEOUT_S)
+        for number in range(1, 6):
+            assert client.grant(1) == number
+            read.release()
+            assert sent.acquire(timeout=10)
+        client.close()
+
+
+@pytest.mark.parametrize("begun", [
+    b"HTTP/1.1 200 OK\r\nX: ", b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_an_answer_in_crumbs_costs_no_more_than_the_timeout(begun: bytes) -> None:
+    over = threading.Event()
+
+    def crumbs(link: socket.socket, _number: int) -> None:
+        link.sendall(begun)
+        while not over.wait(TIMEOUT_S / 10):
+            link.sendall(begun[-1:] if begun.endswith(b" ") else begun or b"H")
+
+    with speaking(crumbs) as address:
+        client = Etcd([address], TIMEOUT_S)
+        timer = threading.Timer(30, over.set)            # so that the test ends
+        timer.start()
+        with pytest.raises(EtcdError):
+            client.grant(1)
+        assert not over.is_set()
+        over.set()
+        timer.cancel()
 
 
 def test_an_etcd_that_stops_costs_no_more_than_the_timeout(tmp_path: Path) -> None:
@@ -196,11 +295,28 @@ def test_what_is_written_is_read_so(etcd: EtcdServer, names: Names) -> None:
     ("state", b'{"epoch": 1, "master": 1, "inSync": [], "stores": {}}'),
     ("state", b'{"epoch": 1, "master": 1, "inSync": [1], "stores": {"1": "a", "2": "b"}}'),
     ("state", b'{"epoch": 1, "master": 1, "inSync": [1, 2], "stores": {"1": "a"}}'),
-    ("members/x", b"{}"), ("members/0", b"{}"), ("members/1", b'{"address": ""}')])
+    ("state", json.dumps({"epoch": 1, "master": 1, "inSync": list(range(1, 19)),
+                          "stores": {str(one): "s" for one in range(1, 19)}}).encode()),
+    ("state", b'{"epoch": 1, "master": 1, "inSync": [2147483648], "stores": {"2147483648": "a"}}'),
+    ("master", json.dumps({"member": 1, "address": "h" * 221, "ha": "b", "epoch": 1}).encode())])
 def test_a_key_that_no_broker_has_written_is_named(
         etcd: EtcdServer, names: Names, name: str, value: bytes) -> None:
     client = etcd.client()
     assert client.transact([], [Put(names.prefix + name, value)])
     with pytest.raises(KeysError, match=name):
         view_of(names, client.below(names.prefix))
+    client.close()
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("x", b"{}"), ("0", b"{}"), ("\u0664", b"{}"), ("01", b"{}"), ("2147483648", b"{}"),
+    ("1", b'{"address": ""}'), ("9/9", b"of somebody")])
+def test_a_members_key_that_nobody_can_read_keeps_no_other_away(
+        etcd: EtcdServer, names: Names, name: str, value: bytes) -> None:
+    client, member = etcd.client(), Member("h:1", "h:2", 7, 4711, "s3")
+    assert client.transact([], [Put(f"{names.prefix}members/{name}", value),
+                                Put(names.member(3), encode_member(member))])
+    view = view_of(names, client.below(names.prefix))
+    assert view.members == {3: member}
+    assert "members/" in view.strange
     client.close()

@@ -11,17 +11,23 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mqcore.failover.etcd import Put
 from mqcore.failover.keys import Names, View, view_of
+from mqcore.layout import LEADERSHIP_LEADS
+from mqcore.replication import epochs
 from mqcore.wire.records import decode_records
+from mqcore.workers.failover import Failover
 from tests.replication.elected import TOPIC, send, settings_of
 from tests.replication.pairs import NAME, addresses
 from tests.support.etcd import EtcdMembers, EtcdServer, etcd_server
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
+from tests.workers.processes import by_role
 
 LEASE_S = 2
 WRITABLE_S_MAX = 3.0
@@ -75,8 +81,9 @@ def members_by(folder: Path, etcd: EtcdServer | EtcdMembers,
             for number in (1, 2):
                 made.start(number)
             wait_until(made.are_in_sync, "both are in the set")
-            wait_until(lambda: send(made.running[made.leader()].broker_addr, b"first") == [0],
-                       "the first message is acknowledged")
+            wait_until(lambda: (leader := made.leader()) > 0 and send(
+                made.running[leader].broker_addr, b"first") == [0],
+                "the first message is acknowledged")
             yield made
 
 
@@ -182,6 +189,61 @@ def test_without_etcd_nothing_is_acknowledged_behind_the_lease(members: Members)
           f"{producer.since(again, {0})[0]:.2f} s after it was back")
     leader = members.running[members.leader()].broker_addr
     assert producer.acknowledged <= bodies(leader)
+
+
+def test_nonsense_in_etcd_ends_no_process_and_is_named(members: Members) -> None:
+    number = members.leader()
+    leader = members.running[number]
+    wait_until(lambda: send(leader.broker_addr, b"both") == [0], "both have it")
+    pid, client = by_role(leader)["failover"], members.etcd.client()
+    state = next(key for key in client.below(KEYS.prefix) if key.name == KEYS.state)
+    assert client.transact([], [Put(f"{KEYS.prefix}members/notes", b"do not touch")])
+    wait_until(lambda: "a key in etcd is passed over" in leader.tail(), "it is named")
+    assert send(leader.broker_addr, b"passed over") == [0]
+    crowd = [*range(1, 40)]
+    for value in (json.dumps({"epoch": 1, "master": number, "inSync": crowd,
+                              "stores": {str(one): "s" for one in crowd}}).encode(), b"[" * 99_999):
+        assert client.transact([], [Put(KEYS.state, value)])
+        wait_until(lambda: send(leader.broker_addr, b"no longer") == [11], "the lease has run out")
+    assert "what etcd holds cannot be used" in leader.tail()
+    assert client.transact([], [Put(KEYS.state, state.value)])
+    wait_until(lambda: send(leader.broker_addr, b"again") == [0], "it leads again")
+    assert by_role(leader)["failover"] == pid
+    client.close()
+
+
+def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
+    """Who comes in is to have what was acknowledged before ha-master waited for it (FO3)."""
+    read: list[str] = []
+
+    class Noted:
+        role = (LEADERSHIP_LEADS, 1)
+
+        def __getattr__(self, name: str) -> object:
+            read.append(name)
+            return {"taken": True, "reports": {}, "replicated": 0}[name]
+
+        def log_state(self) -> dict[str, int]:
+            return {"published": 0}
+
+    process = Failover.__new__(Failover)
+    process._pen = process._gate = process._segment = Noted()        # type: ignore[assignment]
+    process._settings = SimpleNamespace(store_root=Path("/nowhere"))     # type: ignore[assignment]
+    process._troubles = {}
+    process._here()
+    assert read.index("taken") < min(read.index("replicated"), read.index("reports"))
+
+
+def test_epochs_that_cannot_be_read_are_said_once(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / epochs.FILE_NAME).write_bytes(b"none")
+    process = Failover.__new__(Failover)
+    process._settings = SimpleNamespace(store_root=tmp_path)         # type: ignore[assignment]
+    process._epoch, process._epochs_stamp, process._troubles = 3, (0, 0), {}
+    for _ in range(5):
+        assert process._last_epoch() == 3
+        process._complain("part", "")
+    assert caplog.text.count("the epochs of the log cannot be read") == 1
 
 
 def test_an_orderly_stop_lets_the_other_one_lead_at_once(members: Members) -> None:

@@ -23,6 +23,7 @@ from mqcore.failover.election import (
 )
 from mqcore.failover.etcd import Key
 from mqcore.failover.keys import Names, View, view_of
+from mqcore.shm.members import member_number
 
 NAMES = Names.of("c", "b")
 RULES = Rules(lease_ms=2000, in_sync_timeout_ms=3000, min_in_sync=1)
@@ -84,6 +85,7 @@ class Broker:
 
     member: int
     store: str = ""
+    host: str = ""
     drift: float = 1.0
     offset_ms: float = 0.0
     log: list[tuple[int, int]] = field(default_factory=list)
@@ -100,15 +102,27 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.store = self.store or f"store{self.member}"
+        self.host = self.host or f"h{self.member}"
         self.election = self.begin()
+
+    @property
+    def number(self) -> int:
+        return member_number(self.member, self.store)
 
     @property
     def words(self) -> Words:
         return self.election.words() or Words()
 
-    def begin(self, leads: int = 0) -> Election:
-        return Election(NAMES, Me(self.member, f"h{self.member}:1", f"h{self.member}:2",
-                                  self.store), RULES, leads=leads)
+    def begin(self, leads: int = 0, before: Words | None = None) -> Election:
+        """before: the last words of the process before, of the same run."""
+        before = before or Words()
+        return Election(NAMES, Me(self.member, f"{self.host}:1", f"{self.host}:2", self.store),
+                        RULES, leads=leads, deadline_ns=before.deadline_ns,
+                        waited_for=before.waited_for)
+
+    def begin_anew(self) -> None:
+        """The process of the election died, and its successor goes on."""
+        self.election = self.begin(self.leads, self.words)
 
     def clock(self, now: float) -> float:
         """This host's, in ms."""
@@ -252,16 +266,16 @@ class World:
             if other is leader:
                 continue
             linked = self._follows(other, leader)
-            before = leader.reports.get(other.member)
+            before = leader.reports.get(other.number)
             if linked and self.dice.random() < 0.7:
                 self._copy(leader, other)
             linked = linked and other.log == leader.log[:len(other.log)]     # HS7
             if linked:
                 end = len(other.log)
                 even = clock if end >= len(leader.log) or before is None else before.even_ms
-                leader.reports[other.member] = Report(end, even, True)
+                leader.reports[other.number] = Report(end, even, True)
             elif before is not None:
-                leader.reports[other.member] = Report(before.acked, before.even_ms, False)
+                leader.reports[other.number] = Report(before.acked, before.even_ms, False)
         self._acknowledge(leader)
 
     def _follows(self, other: Broker, leader: Broker) -> bool:
@@ -284,7 +298,7 @@ class World:
     def _acknowledge(self, leader: Broker) -> None:
         if len(leader.taken) < RULES.min_in_sync:
             return
-        reports = [leader.reports.get(member) for member in leader.taken]
+        reports = [leader.reports.get(number) for number in leader.taken]
         if any(one is None or not one.connected for one in reports):
             return
         leader.replicated = max(leader.replicated, min(

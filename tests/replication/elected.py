@@ -15,7 +15,9 @@ from pathlib import Path
 import posix_ipc
 
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
+from mqcore.replication.identity import identity
 from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.members import member_number
 from mqcore.shm.segment import LayoutError, Segment
 from tests.replication.pairs import NAME
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
@@ -26,6 +28,7 @@ from tests.workers.test_end import segment_of
 
 TOPIC = "BenchmarkTest"
 LEASE_NS = 600 * 10**9
+NUMBERS = {"one": 1, "two": 2}       # by folder
 NOBODY = "http://127.0.0.1:1"        # no etcd
 
 
@@ -77,7 +80,10 @@ class Member:
 
     def elect(self, epoch: int) -> None:
         """It is to lead in `epoch`."""
-        self.say(lambda pen: pen.wait_for([one for one in (1, 2) if one != self.number]),
+        others = [member_number(number, identity(store)) for name, number in NUMBERS.items()
+                  if number != self.number
+                  and (store := self.broker.store.parent.parent / name / "store").is_dir()]
+        self.say(lambda pen: pen.wait_for(others),
                  lambda pen: pen.hold_until(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LEASE_NS),
                  lambda pen: pen.want(LEADERSHIP_LEADS, epoch))
 

@@ -1,6 +1,9 @@
 """A store that rejoins is cut by what its own files are, whatever the master says of itself."""
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from mqcore.admin.store import records
 from mqcore.replication import epochs
 from mqcore.replication import rejoin as rejoins
 from mqcore.replication.epochs import Epoch, History, Standing, State
-from mqcore.replication.greet import GREETING_CHECKED_BYTES_MAX
+from mqcore.replication.greet import ANNOUNCE, GREETING_CHECKED_BYTES_MAX
 from mqcore.replication.greeting import Greeting
 from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.rejoin import RejoinError, rejoin
@@ -84,3 +87,26 @@ def test_a_master_that_shows_nothing_or_other_files_cuts_nothing(
         rejoin(overtaken.root, ("master", 1), 1)
 
     assert overtaken.content() == before
+
+
+def test_a_master_that_speaks_in_crumbs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejoins, "GREETING_S", 0.3)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def speak() -> None:
+            link, _ = listener.accept()
+            with link, contextlib.suppress(OSError):
+                link.sendall(rejoins.FRAME.pack(ANNOUNCE, 1 << 20))
+                while not over.wait(0.02):
+                    link.sendall(b"{")
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        timer = threading.Timer(30, over.set)                # so that the test ends
+        timer.start()
+        with pytest.raises(TimeoutError):
+            rejoins.greeted(listener.getsockname(), 0)
+        assert not over.is_set()
+        over.set()
+        timer.cancel()
+        speaker.join()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.layout import LEADERSHIP_MEMBERS_MAX
 from mqcore.replication.greet import ANNOUNCE
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.replica_gate import ReplicaPen
@@ -129,3 +130,13 @@ def test_a_slave_says_its_id_with_its_first_word(tmp_path: Path, member: int, wo
         peer = Peer(listener.accept()[0])
         assert [REPORT.unpack(peer.exactly(REPORT.size))[0] for _ in range(2)] == [word, 0]
         peer.close()
+
+
+def test_members_that_are_gone_keep_no_place_from_those_that_come(elected: Elected) -> None:
+    end = elected.master.end
+    for number in range(1, 2 * LEADERSHIP_MEMBERS_MAX + 2):
+        peer = elected.member(number, end)
+        wait_until(lambda number=number: elected.words.reports.get(number, (0, 0, 0))[2] > 0,
+                   "it is heard")
+        peer.close()
+        wait_until(lambda number=number: elected.words.reports[number][2] == 0, "it is gone")

@@ -71,3 +71,9 @@ def test_who_leads_is_said_with_both_addresses(pen) -> None:
     assert pen.leader() == (version + 2, 0, "", "", 7, [1, 3])
     with pytest.raises(ValueError, match="expected at most"):
         pen.say_leader(1, "h" * 480, "", 7, [])
+    ids = range(1 << 30, (1 << 30) + 17)
+    pen.say_leader((1 << 31) - 1, "h" * 220, "i" * 220, (1 << 53) - 1, ids)
+    found = pen.leader()
+    assert found is not None
+    assert found[1:5] == ((1 << 31) - 1, "h" * 220, "i" * 220, (1 << 53) - 1)
+    assert found[5] == [*ids[:len(found[5])]]        # as many as have room
