@@ -299,6 +299,13 @@ cdef void to_the_front(Taken* taken) noexcept nogil:
     taken.start -= first
 
 
+cdef void hold_told(uint8_t word, int64_t start) noexcept nogil:
+    """What the slave was told last, before its link ended or at the stream's end."""
+    cdef int64_t told = slave.shm.replica_gate.told
+    hold(told >= 0 and (word & 4 or told == 0), "what is told is a position, and to who asked")
+    hold(word & 3 or told == 0 or start <= told < start + LOG_SIZE, "it is what the master said")
+
+
 cdef int master_frames(const uint8_t* data, size_t size) noexcept nogil:
     """
     | a stream, or a log that becomes one | bytes of a frame, of a piece, segment that it begins with,
@@ -307,7 +314,7 @@ cdef int master_frames(const uint8_t* data, size_t size) noexcept nogil:
     cdef Input left = input_of(data, size)
     cdef uint8_t word = take_byte(&left)
     cdef int64_t start = (take_byte(&left) & 1) * SEGMENT_SIZE
-    cdef int64_t each = 1 + take_byte(&left), frame = 16 + take_byte(&left), length, told
+    cdef int64_t each = 1 + take_byte(&left), frame = 16 + take_byte(&left), length
     cdef uint8_t* log
     if word & 1:
         length = min(left.left, <int64_t>STREAM_MAX)
@@ -320,10 +327,9 @@ cdef int master_frames(const uint8_t* data, size_t size) noexcept nogil:
         if word & 2 and length:                             # one byte of it is another
             stream[(word * 37 + each * 251 + frame) % length] ^= <uint8_t>(1 << (word >> 5))
     follow(at_once, stream, length, STREAM_MAX, start, word & 4)
-    told = slave.shm.replica_gate.told
-    hold(told >= 0 and (word & 4 or told == 0), "what is told is a position, and to who asked")
+    hold_told(word, start)
     follow(in_pieces, stream, length, each, start, word & 4)
-    hold(told <= slave.shm.replica_gate.told, "and in pieces no less of it")
+    hold_told(word, start)
     hold(at_once.size <= in_pieces.size, "the link's end comes no earlier in pieces")
     if at_once.size:
         hold(at_once.start == in_pieces.start
