@@ -1,6 +1,6 @@
 """
-Threads at both ends of rings, and in the table of limits, under ThreadSanitizer: `make sanitize`,
-or `python -m tests.debug.threads`.
+Threads at both ends of rings, in the table of limits, and a loop beside its thread of handshakes,
+under ThreadSanitizer: `make sanitize`, or `python -m tests.debug.threads`.
 
 The functions are those that processes call; here they run in two threads of one process, without
 the interpreter's lock, so that the sanitizer sees whether each byte that one side reads was handed
@@ -12,10 +12,14 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import random
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
@@ -25,7 +29,12 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "threads"
-WATCHED = ("mqcore.shm.ring", "mqcore.shm.limits")
+WATCHED = (
+    "mqcore.shm.ring", "mqcore.shm.limits",
+    *(f"mqcore.net.transport.{module}" for module in (
+        "slots", "memory", "tls_pipe", "shake_thread", "tls", "connections", "wire_end", "input",
+        "handshakes", "loop")),        # each behind those that it calls
+)
 FOUND = 66                           # status of a process in which something was found
 RECORDS = 5_000
 SPINS_MAX = 1 << 40
@@ -33,6 +42,8 @@ ENTRIES = 5_000
 SEED = 20_261_123
 CAPACITIES = (1024, 1 << 16)
 ROOMY = 1 << 23
+HANDSHAKES, CROWD = 1_000, 16
+WHOLE_EACH, RENEWED_EACH = 50, 100
 
 
 def watched(name: str) -> ModuleType:
@@ -103,8 +114,73 @@ def limits() -> None:
     assert all(now == 0 for now, _ in table.places().values())
 
 
+def handshakes() -> None:
+    """
+    A loop and its thread; whoever begins a handshake ends it, goes in the middle of it, or waits
+    until others push him out, while certificates are replaced. OpenSSL is not watched.
+    """
+    for name in WATCHED:
+        watched(name)
+    from mqcore.net.serving.loop import ServingLoop
+    from mqcore.net.transport.tls import TlsMode
+    from mqcore.net.transport.tls_context import TlsContext, self_signed
+    from mqcore.participants import SERVING
+    from tests.store.harness import Run
+    from tests.tls.certificates import careless
+    from tests.tls.floods import client_hello
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Run(Path(folder, "store"))
+        store.recover(clean=True)
+        store.segment.begin_incarnation(SERVING.slot)
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        loop = ServingLoop(
+            store.segment, 0, [(listener, False)], os.fsencode(store.log_folder),
+            os.fsencode(store.queue_folder), store_address=("127.0.0.1", 10911), cluster="C",
+            file_entries=store.file_entries, connection_max=64, held_max=8, body_bytes_max=4096,
+            seed=1, region="R", trace_on=True, idle_ms_max=60_000, memory_bytes=1 << 30,
+            memory_count_max=32, memory_bytes_max=1 << 18, disk_count_max=32,
+            disk_bytes_max=1 << 18, replay_count_max=32, replay_bytes_max=1 << 18,
+            long_polling=True, short_polling_ms=1000)
+        certificate = Path(folder, "certificate.pem")
+
+        def renew() -> None:
+            certificate.write_bytes(self_signed("threads"))
+            loop.secure(TlsMode.TLS_PERMISSIVE, TlsContext(
+                certificate=str(certificate), key=str(certificate)), 10_000, CROWD)
+
+        ended = threading.Event()
+
+        def serve() -> None:
+            turns = 0
+            while not ended.is_set():
+                turns += 1
+                if turns % RENEWED_EACH == 0:
+                    renew()
+                loop.run(1)
+            loop.drain()
+
+        def begin() -> None:
+            dice, hello, held = random.Random(SEED), client_hello(), []
+            for number in range(HANDSHAKES):
+                one = socket.create_connection(listener.getsockname(), 60)
+                if number % WHOLE_EACH == 0:
+                    with suppress(OSError):              # others may push it out
+                        one = careless().wrap_socket(one)
+                else:
+                    one.sendall(hello[:dice.choice((len(hello), 100))])
+                held.append(one)
+                if len(held) > dice.randrange(2 * CROWD):
+                    held.pop(dice.randrange(len(held))).close()
+            ended.set()
+
+        renew()
+        together(serve, begin)
+
+
 PARTS: dict[str, Callable[[], None]] = {
-    "rings": rings, "limits": limits, "two producers": two_producers}
+    "rings": rings, "limits": limits, "handshakes": handshakes, "two producers": two_producers}
 REPORTED = {"two producers"}         # what is wrong by itself
 
 
@@ -122,7 +198,7 @@ def run(part: str) -> subprocess.CompletedProcess[str]:
         [*fixed_layout(), sys.executable, "-m", "tests.debug.threads", part],
         cwd=ROOT, capture_output=True, text=True, check=False, env={
             **os.environ, "LD_PRELOAD": library, "PYTHONPATH": str(ROOT),
-            "TSAN_OPTIONS": f"exitcode={FOUND}:halt_on_error=1"})
+            "TSAN_OPTIONS": f"exitcode={FOUND}:halt_on_error=1:ignore_noninstrumented_modules=1"})
 
 
 def fixed_layout() -> list[str]:

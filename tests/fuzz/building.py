@@ -40,7 +40,8 @@ WATCHED = (
         "remoting": "frames headers reply say",
         "serving": "answers appends asked commits dispatch forward held held_lists limits loop"
                    " parked properties pull scan send transaction wanted",
-        "transport": "connections memory output slots tls wire_end work",
+        "transport": "connections handshakes memory output shake_thread slots tls tls_pipe wire_end"
+                     " work",
     }.items() for module in modules.split()),
     "mqcore.filter.sql92", "mqcore.filter.sql92_number", "mqcore.filter.sql92_program",
     "mqcore.store.record", "mqcore.store.log.checksums", "mqcore.store.schedule.record",

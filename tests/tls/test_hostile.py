@@ -41,7 +41,7 @@ def broker(authority: Authority, served: dict[str, object],
     """Clients may show a certificate, which is verified."""
     with mqcore_up(tmp_path_factory.mktemp("broker"), {
             **served, "tls.client_auth": "optional", "tls.trust": authority.certificate,
-            "tls.handshake_ms_max": 5_000, "processes.serving_count": 1}) as running:
+            "tls.handshake_ms_max": 15_000, "processes.serving_count": 1}) as running:
         yield running
 
 

@@ -97,12 +97,13 @@ cdef long bio_ctrl(void* bio, int what, long number, void* pointer) noexcept nog
 
 cdef void pipe_use(const TlsLibrary* library) noexcept nogil:
     global ssl, socket_method
+    if ssl != NULL:
+        return                         # a thread may read it: with a new certificate nothing changes
+    socket_method = library.BIO_meth_new(BIO_KIND, "connection")
+    library.BIO_meth_set_read(socket_method, <void*>bio_read)
+    library.BIO_meth_set_write(socket_method, <void*>bio_write)
+    library.BIO_meth_set_ctrl(socket_method, <void*>bio_ctrl)
     ssl = library
-    if socket_method == NULL:
-        socket_method = library.BIO_meth_new(BIO_KIND, "connection")
-        library.BIO_meth_set_read(socket_method, <void*>bio_read)
-        library.BIO_meth_set_write(socket_method, <void*>bio_write)
-        library.BIO_meth_set_ctrl(socket_method, <void*>bio_ctrl)
 
 
 # -- a pipe's way ------------------------------------------------------------------------------------
