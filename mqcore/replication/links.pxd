@@ -31,7 +31,7 @@ cdef struct Link:
     int64_t heard_ms                  # its last report, or since it is there
     int64_t sent_ms                   # the last byte that it took
     bint ours
-    int64_t member                    # its broker.id, 0: it has not said it (HM3, HM9)
+    int64_t member                    # who it is, 0: it has not said it (HM3, HM9)
     int slave                         # HM3: the same number for all links of one; while it has reported
     Greet greet                       # HM8: what is to be said before the log
     bint greeted

@@ -273,7 +273,7 @@ def test_two_links_of_one_slave_count_once(make: Make, first_word: tuple[int, ..
 
 
 @pytest.mark.parametrize(("reports", "why"), [
-    ((1 << 40,), MasterNote.NOTE_BEYOND), ((-(1 << 31) - 1,), MasterNote.NOTE_NONSENSE),
+    ((1 << 40,), MasterNote.NOTE_BEYOND), ((-(1 << 62) - 1,), MasterNote.NOTE_NONSENSE),
     ((ANNOUNCE - 1, ANNOUNCE - 1), MasterNote.NOTE_NONSENSE),
     ((ANNOUNCE, ANNOUNCE), MasterNote.NOTE_NONSENSE), ((100, ANNOUNCE), MasterNote.NOTE_NONSENSE),
     ((100, 1 << 40), MasterNote.NOTE_BEYOND),
