@@ -162,7 +162,7 @@ cdef void push_greeting(Master* m, Link* l) noexcept nogil:
 cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcept nogil:
     """One number; False: the link is closed (HM2)."""
     cdef int64_t published = load_i64_acquire(&m.shm.log.published)
-    if not l.reported and not l.ours and ANNOUNCE - MEMBER_MAX <= value <= ANNOUNCE:
+    if not l.reported and not l.ours and ANNOUNCE - <int64_t>MEMBER_MAX <= value <= ANNOUNCE:
         l.ours = True
         l.member = ANNOUNCE - value
         return True
