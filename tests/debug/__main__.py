@@ -4,8 +4,9 @@ Runs native tests over the debug build: `make debug`, or `python -m tests.debug 
 The debug build (MQCORE_DEBUG of setup.py) lies in build/debug, beside the fast one, and has
 AddressSanitizer, UndefinedBehaviorSanitizer, Cython's checks of bounds, and the invariants of
 mqcore/invariants.pxd. Every process of the tests, a broker's too, writes a report when one of them
-finds something, and ends. A report fails the run, whatever the tests say. Leaks are not looked for:
-the interpreter has many of its own.
+finds something, and ends. A report fails the run, whatever the tests say; what fails without one is
+run once more, alone, as in `make test`. Leaks are not looked for: the interpreter has many of its
+own.
 """
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ TESTS = (
     # AddressSanitizer's mlock does nothing, and says that all is well
     "--deselect=tests/store/test_flush_pool.py::test_the_memory_limit_is_only_a_warning",
 )
-OPTIONS = ("-q", "-n", "2", "-m", "not slow", "-p", "no:cacheprovider",
+FAILED = 1                           # pytest's status when tests failed
+OPTIONS = ("-q", "-m", "not slow", "-o", f"cache_dir={BUILT / 'pytest_cache'}",
            # what a native function cannot raise, an index out of bounds, say
            "-W", "error::pytest.PytestUnraisableExceptionWarning")
 
@@ -53,6 +55,11 @@ def environment(reports: Path) -> dict[str, str]:
     }
 
 
+def pytest(*arguments: str) -> int:
+    return subprocess.run([sys.executable, "-m", "pytest", *OPTIONS, *arguments], cwd=BUILT,
+                          env=environment(REPORTS), check=False).returncode
+
+
 def main(arguments: list[str]) -> int:
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)
@@ -60,9 +67,11 @@ def main(arguments: list[str]) -> int:
         if not (BUILT / name).is_symlink():
             (BUILT / name).symlink_to(ROOT / name)
     named = any(not one.startswith("-") for one in arguments)
-    code = subprocess.run(
-        [sys.executable, "-m", "pytest", *OPTIONS, *arguments, *(() if named else TESTS)],
-        cwd=BUILT, env=environment(REPORTS), check=False).returncode
+    asked = (*arguments, *(() if named else TESTS))
+    code = pytest("-n", "2", *asked)
+    if code == FAILED and not any(REPORTS.iterdir()):
+        print("debug: what failed is run once more, alone")
+        code = pytest("-v", "--last-failed", "--last-failed-no-failures", "none", *asked)
     found = sorted(REPORTS.iterdir())
     for report in found:
         print(f"\n== {report}\n{report.read_text(errors='replace')}")
