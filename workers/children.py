@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.participants import Participant
 
-STARVED_S_MAX = 10.0             # that a deadline is put off for want of a processor
+STARVED_S_MAX = 10.0             # that a deadline is put off for want of a processor or a disk
+BLOCKED = "D"                    # a process's state while it waits for a disk
 
 
 @dataclass
@@ -34,15 +36,50 @@ class Child:
 
 
 class Starved:
-    """How long processes have stood in line for a processor, and could not do what they are to."""
+    """
+    How long processes could not do what they are to: they stood in line for a processor, or waited
+    for a disk, for a page of their own program too.
+    """
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._before = {pid: _queued_s(pid) for pid in pids if pid}
+        self._blocked = dict.fromkeys(self._before, 0.0)
+        self._looked = time.monotonic()
 
     def seconds(self) -> float:
-        """Since the beginning, of the one that stood longest; STARVED_S_MAX at most."""
-        waits = (_queued_s(pid) - before for pid, before in self._before.items())
+        """
+        Since the beginning, of the one that waited longest; STARVED_S_MAX at most. Who waits for a
+        disk now is taken to have done so since the last call.
+        """
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        for pid in self._blocked:
+            if _state(pid) == BLOCKED:
+                self._blocked[pid] += passed
+        waits = (_queued_s(pid) - before + self._blocked[pid]
+                 for pid, before in self._before.items())
         return min(max(0.0, *waits), STARVED_S_MAX) if self._before else 0.0
+
+
+def doing(pid: int) -> str:
+    """What a process does, as the kernel says it: "S in ep_poll", "gone"."""
+    state = _state(pid)
+    if not state:
+        return "gone"
+    try:
+        place = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii", errors="replace")
+    except OSError:                    # not to be seen here
+        place = ""
+    return f"{state} in {place}" if place.strip("0") else state
+
+
+def _state(pid: int) -> str:
+    """R, S, D, T, Z ...; empty: it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
 
 
 def _queued_s(pid: int) -> float:

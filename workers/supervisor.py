@@ -54,7 +54,7 @@ from mqcore.store.log import owner
 from mqcore.tls.contexts import client_context
 from mqcore.workers import descriptors, limits, loop, secured, standing
 from mqcore.workers.accounts import own_account, run_account
-from mqcore.workers.children import Child, Starved, spoken
+from mqcore.workers.children import Child, Starved, doing, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.elected import LOOK_MS, Elections, Rejoining
 from mqcore.workers.inherited import Inherited, Listeners
@@ -69,7 +69,7 @@ AGAIN = signal.SIGUSR1            # from `mqcore replication`: the store says so
 EXIT_AGAIN = 75                   # the run is over, and the next one is to begin at once
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
-STOP_STEP_S = 2.5                 # for one kind of process to end, before it is killed ...
+STOP_STEP_S = 4.0                 # for one kind of process to end, before it is killed ...
 STOP_GRACE_S = 5.0                # ... if it holds nothing; for the others to say what is lost
 SECOND_SIGNAL_S = 0.5             # after the first: one key press may send two
 WORD_INTERVAL_S = 10.0
@@ -574,7 +574,7 @@ class Supervisor:
             now = time.monotonic()
         killed = [child for child in children if child.pid]
         for child in killed:
-            log.error("%s does not stop: it is killed%s", child.name,
+            log.error("%s does not stop (%s): it is killed%s", child.name, doing(child.pid),
                       ", what it held is lost" if child.row.holds is not Holds.NOTHING else "")
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)

@@ -324,6 +324,8 @@ def test_closing_gives_up_what_no_broker_answers(tmp_path):
         producer = AsyncProducer("PG", namesrv=address)
         await producer.start()
         future = producer.send_soon(Message("T", "x"))
+        await wait_until_async(lambda: any(one.code == SEND for one in brokers[0].requests),
+                               "it was sent")
         await producer.close(timeout=0.1)
         with pytest.raises(ConnectError) as error:
             await future

@@ -21,7 +21,14 @@ from mqcore.wire.codes import RequestCode
 from tests.store.harness import log_records
 from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.support.waiting import wait_until
-from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, kill, load
+from tests.verify.stores import (
+    OWN_SETTINGS,
+    SEGMENT_BYTES,
+    TOPIC,
+    kill,
+    load,
+    wait_for_dispatch,
+)
 from tests.wire_live.peer import Peer, pull_fields
 
 MESSAGES = 800
@@ -269,6 +276,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     with mqcore_up(folder, OWN_SETTINGS) as broker:
         load(broker, MESSAGES)
+        wait_for_dispatch(broker, MESSAGES)
         kill(broker)
     return broker.store
 

@@ -229,7 +229,8 @@ def test_a_leader_that_is_cut_off_does_not_hide_the_next_one(pair: Set) -> None:
         peer.ask(17, topic_fields("Late", 1))
     assert addresses(names)["0"] == other.address
     one.lose()
-    assert addresses(names) == {"0": other.address, "1": one.address}
+    wait_until(lambda: addresses(names) == {"0": other.address, "1": one.address},
+               "name servers know it as one that follows")
 
 
 class Sender:

@@ -40,7 +40,7 @@ class EtcdServer:
         self.process.kill()
         self.process.wait()
 
-    def client(self, timeout_s: float = 2.0) -> Etcd:
+    def client(self, timeout_s: float = 10.0) -> Etcd:
         return Etcd([self.address], timeout_s, self.context)
 
     def leads(self, account: tuple[str, str] | None = None) -> bool:
@@ -64,7 +64,7 @@ class EtcdMembers:
     def addresses(self) -> list[str]:
         return [server.address for server in self.servers]
 
-    def client(self, timeout_s: float = 2.0) -> Etcd:
+    def client(self, timeout_s: float = 10.0) -> Etcd:
         return Etcd(self.addresses, timeout_s, self.servers[0].context, self.account)
 
     def leader(self) -> EtcdServer:

@@ -1,12 +1,16 @@
-"""A process that stands in line for a processor is not one that hangs (workers/children.py)."""
+"""A process that waits for a processor or a disk is not one that hangs (workers/children.py)."""
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
 
-from mqcore.workers.children import STARVED_S_MAX, Starved
+from mqcore.workers.children import STARVED_S_MAX, Starved, doing
 from tests.support.waiting import wait_until
 
 ENOUGH_S = 0.2
@@ -57,3 +61,29 @@ def test_who_has_ended_puts_nothing_off() -> None:
         starved = Starved(pids)
     assert starved.seconds() == 0.0
     assert Starved([0]).seconds() == 0.0
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in
+            Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def test_time_of_a_wait_that_no_signal_ends_is_counted() -> None:
+    """vfork makes one: its caller waits so, as for a disk, until the child has ended."""
+    blocked = subprocess.Popen([sys.executable, "-c", dedent("""
+        import ctypes, time
+        ctypes.PyDLL(None).vfork()
+        time.sleep(600)
+    """)])
+    try:
+        wait_until(lambda: children_of(blocked.pid), "its child")
+        starved = Starved([blocked.pid])
+        wait_until(lambda: starved.seconds() > ENOUGH_S, "it has waited", 30)
+        assert doing(blocked.pid).startswith("D")
+    finally:
+        kids = children_of(blocked.pid)
+        blocked.kill()
+        for pid in kids:
+            os.kill(pid, signal.SIGKILL)
+        blocked.wait()
+    assert doing(blocked.pid) == "gone"
