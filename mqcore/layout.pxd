@@ -91,7 +91,9 @@ cdef struct LogState "mq_log_state":
 cdef struct ReplicaGate "mq_replica_gate":
     int64_t replicated                   # others have every byte below it; who replicates
     int32_t present                      # 1: there are others; who replicates
-    uint8_t pad[116]
+    int32_t pad
+    int64_t greeting                     # a mark of the words that those who come are greeted with; ha-master
+    uint8_t rest[104]
     int64_t told                         # a master has said so of every byte below it; ha-slave
     int32_t untold                       # 1: the master does not say it; ha-slave
     uint8_t ha_slave_pad[116]

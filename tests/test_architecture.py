@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "failover": {"shm"},
     "backup": {"broker", "layout", "store", "wire"},
     "workers": {"acl", "broker", "client", "failover", "filter", "layout", "namesrv", "net",
-                "participants", "replication", "shm", "store", "tls", "turns", "wire"},
+                "participants", "replication", "shm", "stamps", "store", "tls", "turns", "wire"},
     "replication": {"atomics", "client", "clock", "endian", "epoll", "layout", "net", "shm",
                     "store", "wire"},
     "bench": {"admin", "client", "epoll", "hmac_sha1", "wire", "layout", "endian", "text", "tls"},

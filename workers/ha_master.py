@@ -1,8 +1,10 @@
 """
-The ha-master process: sends the commit log to slaves, of this broker's name, stock ones too.
+The ha-master process: sends the commit log to slaves, of this broker's name, stock ones too. A
+slave has one, too, when others follow the log there (a chain).
 
-Reads     the commit log below the published position; what slaves report
-Owns      its connections; how far slaves have the log, and whether there are any (shared memory)
+Reads     the commit log below the published position, its epochs; what slaves report
+Owns      its connections; how far slaves have the log, whether there are any, and which epochs they
+          were told (shared memory)
 Wakes     writer, when slaves have more and acknowledgements wait for that
 Restarts  with nothing: slaves come again and say where they are
 """
@@ -16,11 +18,13 @@ from mqcore.broker.settings.model import ReplicationSettings, Settings
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
-from mqcore.replication.greeting import words
+from mqcore.replication.greeting import mark, words
 from mqcore.replication.master import MasterNote
 from mqcore.replication.master_loop import MasterLoop
 from mqcore.replication.role import Role
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
+from mqcore.stamps import Stamp, stamp
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 
@@ -73,13 +77,34 @@ class HaMaster:
         self._loop = MasterLoop(
             self._segment, self._settings.log_folders.text(), self._listeners,
             gated=self._settings.replication.role is Role.SYNC_MASTER,
-            shows=self._settings.replication.read_replicated_only, greeting=self._greeting(),
-            elected=self._settings.failover.enable,
+            shows=self._settings.shows_replicated_only,
+            elected=self._settings.failover.enable, hands_on=self._settings.is_slave,
             **limits(self._settings.replication))
+        self._greeted = b""
+        self._stamp: Stamp | None = None
+        self._pen = ReplicaPen(self._segment)
+        self._greet()
+
+    def _greet(self) -> None:
+        """
+        Whose log it is, to all who come. A slave's table of epochs grows with its master's, before
+        the first byte of an epoch: who follows here hears of it first, too (ha_slave.py waits).
+        """
+        found = stamp(self._settings.store_root / epochs.FILE_NAME)
+        if self._stamp == found:
+            return
+        self._stamp = found
+        greeting = self._greeting()
+        if greeting != self._greeted:
+            self._loop.greet(greeting)
+            self._greeted = greeting
+        self._pen.greets(mark(greeting))
 
     def _greeting(self) -> bytes:
-        """Whose log it is; the supervisor has seen to it that there are epochs."""
+        """Of a master the supervisor has seen to it that there are epochs; of stock none come."""
         standing = epochs.read(self._settings.store_root)
+        if standing is None and self._settings.is_slave:
+            return b""
         if standing is None:
             raise EpochsError(f"{self._settings.store_root / epochs.FILE_NAME} is gone")
         return words(self._settings.broker.name, self._settings.broker.cluster,
@@ -89,6 +114,8 @@ class HaMaster:
         self._loop.configure(**limits(settings.replication))
 
     def work(self, turn_ms: int) -> None:
+        if self._settings.is_slave:
+            self._greet()
         self._loop.run(turn_ms)
         self._say()
 
@@ -111,7 +138,7 @@ class HaMaster:
 
 
 def wanted(inherited: Inherited) -> bool:
-    return inherited.settings.replication.listen and not inherited.settings.is_slave
+    return inherited.settings.hands_log_on
 
 
 def live(inherited: Inherited, _index: int) -> None:

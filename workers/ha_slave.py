@@ -196,6 +196,10 @@ class HaSlave:
                 if standing != mine:
                     epochs.write(root, standing)
                 restored.forget(root)
+            if not self._is_told(theirs):
+                self._loop.unlink()
+                self._later()
+                return
         except (OtherLogError, EpochsError, OSError) as error:
             self._loop.unlink()
             reason = str(error)
@@ -210,7 +214,17 @@ class HaSlave:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
         ReplicaPen(self._segment).keep(theirs.history.last.start)
-        self._loop.go_on(asks=theirs.tells and settings.shows_replicated_only)
+        self._loop.go_on(asks=theirs.tells and (
+            settings.shows_replicated_only or settings.hands_log_on))
+
+    def _is_told(self, theirs: Greeting) -> bool:
+        """Whether who follows here hears of the same epochs: soon, when they are new."""
+        settings = self._settings
+        if not settings.hands_log_on:
+            return True
+        return ReplicaPen(self._segment).greeting == greeting.mark(greeting.words(
+            settings.broker.name, settings.broker.cluster, settings.store.segment_size_bytes,
+            theirs.history))
 
     def _why_not_cut(self, theirs: Greeting, error: PartedError) -> str:
         """

@@ -37,7 +37,7 @@ def _open(result: Listeners, settings: Settings, *, embedded: bool) -> None:
             sockets.append((listen(broker.listen_host, port, "broker.listen_port", share=several),
                             fast))
     follows = settings.follows     # its port is taken, and opened when it leads
-    if settings.replication.listen and (follows or not settings.is_slave):
+    if settings.replication.listen:
         result.replication.append(listen(broker.listen_host, settings.ha_port, "replication.port",
                                          opened=not follows))
     if embedded:

@@ -20,12 +20,14 @@ from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.elected import election
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
 
 PREFIX = "mqcore-"
-ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR)}     # who counts what they do
+ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR),     # who counts what they do
+         "middle": (HA_SLAVE, COORDINATOR, HA_MASTER)}
 UNREADABLE, QUEUES_FAILED = "dispatcher behind", "queues failed"
 
 
@@ -60,11 +62,14 @@ def describe(name: str) -> dict[str, object] | None:
 
 
 def role_of(segment: Segment) -> str:
-    """Of a broker that has others of its name; empty: it is alone."""
-    for role, (row, *_) in ROLES.items():
-        if segment.slot(row.slot)["incarnation"]:
-            return role
-    return ""
+    """
+    Of a broker that has others of its name; empty: it is alone. middle: a slave that hands its log
+    on. One that was elected began as a slave.
+    """
+    hears, sends = (segment.slot(row.slot)["incarnation"] > 0 for row in (HA_SLAVE, HA_MASTER))
+    if hears and sends and not LeadershipPen(segment).leads:
+        return "middle"
+    return "master" if sends else "slave" if hears else ""
 
 
 def of_role(values: dict[str, Any]) -> dict[str, Any]:

@@ -140,9 +140,14 @@ cdef void in_sync_report(Master* m, int64_t published, int64_t now_ms) noexcept 
 
 
 cdef void in_sync_judge(Master* m) noexcept nogil:
-    cdef int64_t position = of_set(m) if m.elected else of_links(m)
-    cdef int32_t present = position >= 0
-    cdef bint changed = present != load_i32_acquire(&m.shm.replica_gate.present)
+    cdef int64_t position
+    cdef int32_t present
+    cdef bint changed
+    if m.hands_on:                     # HM11
+        return
+    position = of_set(m) if m.elected else of_links(m)
+    present = position >= 0
+    changed = present != load_i32_acquire(&m.shm.replica_gate.present)
     if position > load_i64_acquire(&m.shm.replica_gate.replicated):
         store_i64_release(&m.shm.replica_gate.replicated, position)
         changed = True

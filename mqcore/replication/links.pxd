@@ -79,6 +79,7 @@ cdef struct Master:
     bint shows                        # ... or the dispatcher (dispatch.pxd, D5)
     int min_in_sync
     bint elected                      # HM9
+    bint hands_on                     # HM11
     int32_t members_taken             # sequence of what `members` has; 0: nothing yet
     int members_count
     int64_t members[LEADERSHIP_MEMBERS_MAX]

@@ -25,6 +25,8 @@
 #        (shm/members.py); a later link of the same one closes the first.
 #   HM10  One of ours that has asked with TELL, once, behind its greeting, is told `replicated` when it has grown: a
 #        frame at the place TELL, of those 8 bytes. Nobody else ever is.
+#   HM11  A slave that hands its log on counts nothing: its slaves have what their master may yet take back. It tells
+#        them what it shows itself (G9, G10).
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master
@@ -40,6 +42,8 @@ cpdef enum MasterNote:
     NOTE_NO_PLACE = 8                 # too many links
     NOTE_UNREADABLE = 9               # the log cannot be read; errno
 
+# Ends all links: who comes again is greeted anew.
+cdef void master_part(Master* m) noexcept nogil
 # All that can be done now; bytes sent. more: it goes on without an event.
 cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil
 # Whether a link could be sent more, or waits no longer for the reading thread.

@@ -61,6 +61,7 @@ from mqcore.replication.sockets cimport (
     link_send_file,
     link_write,
 )
+from mqcore.shm.replica_gate cimport shown_end
 from mqcore.store.io cimport store_io
 from mqcore.store.log.log_folders cimport log_open
 from mqcore.store.log.view cimport log_next_use, log_segment
@@ -273,17 +274,23 @@ cdef bint begin_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noe
     return True
 
 
+cdef int64_t known_end(Master* m) noexcept nogil:
+    """Below it others have the log, as far as is known here (HM11)."""
+    if m.hands_on:
+        return shown_end(m.shm, load_i64_acquire(&m.shm.log.published))
+    return load_i64_acquire(&m.shm.replica_gate.replicated)
+
+
 cdef bint is_untold(Master* m, const Link* l) noexcept nogil:
     """HM10: whether there is a word to it, or the rest of one."""
-    return l.word_left > 0 or (
-        l.asks and l.reported and l.told < load_i64_acquire(&m.shm.replica_gate.replicated))
+    return l.word_left > 0 or (l.asks and l.reported and l.told < known_end(m))
 
 
 cdef int64_t send_word(Master* m, Link* l, int64_t published) noexcept nogil:
     """What others have, between two frames; as link_write."""
     cdef int64_t put
     if l.word_left == 0:
-        l.told = load_i64_acquire(&m.shm.replica_gate.replicated)
+        l.told = known_end(m)
         store_i64(l.word, TELL)
         store_i32(l.word + 8, TELL_SIZE)
         store_i64(l.word + FRAME_HEAD_SIZE, l.told)
@@ -423,6 +430,13 @@ cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
             link_close(m, l, NOTE_NO_PLACE, errno)
     if m.accepted >= ACCEPTS_A_SECOND:
         listen_again(m, False)
+
+
+cdef void master_part(Master* m) noexcept nogil:
+    cdef int i
+    for i in range(LINKS_MAX):
+        if m.links[i].fd >= 0:
+            link_close(m, &m.links[i], NOTE_LEFT, 0)
 
 
 # -- turns -----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from mqcore.replication.links cimport BELL_KEY, LINKS_MAX, LISTENER_KEY, LISTENE
 from mqcore.replication.master cimport (
     master_has_work,
     master_is_even,
+    master_part,
     master_turn,
     master_wait,
     master_wait_ms,
@@ -46,17 +47,15 @@ cdef class MasterLoop:
     log_folders: where the segments are (log_folders.pxd); listeners: descriptors of listening sockets
     that do not block; gated: the writer waits for slaves, shows: the dispatcher does; greeting: what slaves
     of ours are told of the log first (greeting.py), empty: nothing; elected: who is waited for is said in
-    shared memory (HM9). Raises OSError, ValueError.
+    shared memory (HM9); hands_on: the log is a master's (HM11). Raises OSError, ValueError.
     """
 
     def __cinit__(self, Segment segment not None, bytes log_folders, listeners, *, bint gated=False,
                   bint shows=False, int min_in_sync=1, int64_t batch_bytes=32768,
                   int64_t heartbeat_ms=5000, int64_t housekeeping_ms=20000, bytes greeting=b"",
-                  bint elected=False):
+                  bint elected=False, bint hands_on=False):
         cdef epoll_event event
         cdef int i
-        if len(greeting) > GREETING_WORDS_MAX:
-            raise ValueError(f"a greeting of {len(greeting)} bytes, at most {GREETING_WORDS_MAX}")
         if len(listeners) > LISTENERS_MAX:
             raise ValueError(f"{len(listeners)} listeners, at most {LISTENERS_MAX}")
         self.segment = segment
@@ -73,10 +72,8 @@ cdef class MasterLoop:
         self.m.gated = gated
         self.m.shows = shows
         self.m.elected = elected
-        self.greeting = greeting
-        if greeting:
-            self.m.greeting = <const uint8_t*><const char*>self.greeting
-            self.m.greeting_size = len(greeting)
+        self.m.hands_on = hands_on
+        self._say(greeting)
         self.configure(min_in_sync=min_in_sync, batch_bytes=batch_bytes, heartbeat_ms=heartbeat_ms,
                        housekeeping_ms=housekeeping_ms)
         self.m.reader = cold_open(self.m.slot.bell)
@@ -112,6 +109,18 @@ cdef class MasterLoop:
         if self.m.epoll >= 0:
             close(self.m.epoll)
         free(self.m)
+
+    def _say(self, bytes greeting):
+        if len(greeting) > GREETING_WORDS_MAX:
+            raise ValueError(f"a greeting of {len(greeting)} bytes, at most {GREETING_WORDS_MAX}")
+        self.greeting = greeting
+        self.m.greeting = <const uint8_t*><const char*>self.greeting if greeting else NULL
+        self.m.greeting_size = len(greeting)
+
+    def greet(self, bytes greeting not None) -> None:
+        """The log has other epochs now: all links end, and who comes hears this. Raises ValueError."""
+        master_part(self.m)
+        self._say(greeting)
 
     def configure(self, *, int min_in_sync, int64_t batch_bytes, int64_t heartbeat_ms,
                   int64_t housekeeping_ms) -> None:

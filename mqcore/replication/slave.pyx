@@ -40,6 +40,7 @@ from mqcore.layout cimport (
     RECORD_MAGIC,
     RECORD_SIZE,
     SLOT_DISPATCHER,
+    SLOT_HA_MASTER,
     SLOT_HA_SLAVE,
     SLOT_WRITER,
     AppendHead,
@@ -259,6 +260,7 @@ cdef int64_t feed_word(Slave* s, const uint8_t* data, int64_t size) noexcept nog
     if told > load_i64_acquire(&s.shm.replica_gate.told):
         store_i64_release(&s.shm.replica_gate.told, told)
         doorbell_ring(&s.shm.slots[SLOT_DISPATCHER])
+        doorbell_ring(&s.shm.slots[SLOT_HA_MASTER])          # HM11
     return part
 
 

@@ -26,6 +26,15 @@ cdef class ReplicaPen:
     def present(self) -> bool:
         return load_i32_acquire(&self.segment.shm.replica_gate.present) != 0
 
+    @property
+    def greeting(self) -> int:
+        """The mark of the words that those who come are greeted with; 0: nothing was said yet."""
+        return load_i64_acquire(&self.segment.shm.replica_gate.greeting)
+
+    def greets(self, int64_t mark) -> None:
+        """Who comes from now on hears the words of this mark; no link of other words is open."""
+        store_i64_release(&self.segment.shm.replica_gate.greeting, mark)
+
     def move(self, int64_t position) -> None:
         """Others are there, and have every byte below `position`; never back while they are."""
         store_i64_release(&self.segment.shm.replica_gate.replicated, position)

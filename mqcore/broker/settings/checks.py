@@ -130,7 +130,7 @@ def replication_trouble(settings: Settings) -> tuple[str, str] | None:
                     "a name server that knows the master, or replication.master_address")
         if settings.store.flush == "transient-pool":
             return "store.flush", '"async" or "sync" in a slave'
-        return None
+        return _port_trouble(settings) if replication.listen else None
     if broker.id != 0:
         return "broker.id", f'0 with replication.role = "{replication.role}"'
     if not replication.listen:

@@ -32,8 +32,7 @@ def is_open(settings: Settings, *, embedded: bool) -> bool:
 
 def is_open_to_slaves(settings: Settings) -> bool:
     """Whether other hosts may take the whole log: its port asks nobody, accounts and TLS or not."""
-    return (settings.replication.listen and (settings.follows or not settings.is_slave)
-            and not is_loopback(settings.broker.listen_host))
+    return settings.replication.listen and not is_loopback(settings.broker.listen_host)
 
 
 def asks_for_certificates(tls: TlsServerSettings) -> bool:

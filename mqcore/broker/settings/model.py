@@ -298,6 +298,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.replication.read_replicated_only
 
     @property
+    def hands_log_on(self) -> bool:
+        """
+        Whether it sends its log to others: a slave does, too, what it has itself; where it is
+        elected who leads, that one alone.
+        """
+        return self.replication.listen and not self.follows
+
+    @property
     def ha_port(self) -> int:
         """The port at which slaves ask for the log."""
         return self.replication.port or self.broker.listen_port + 1
