@@ -292,7 +292,8 @@ def _files(source: Source, sink: Sink, log: Log, pace: Pace, id_: str,
             if before is not None and _is_as_before(before, entry, fd, pace, settled=settled):
                 yield before
                 continue
-            part = Part(id_, 0, data_size(fd), [])
+            # it may have grown since `status`: no part is longer than its file
+            part = Part(id_, 0, min(data_size(fd), status.st_size), [])
             if part.size:
                 sink.file(name, fd, part)
                 entry.parts.append(part)

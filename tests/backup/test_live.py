@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mqcore.admin.store import records
-from mqcore.backup import source
+from mqcore.backup import make, source
 from mqcore.backup.make import Made, to_folder
-from mqcore.backup.pieces import Pace
+from mqcore.backup.pieces import Pace, data_size
 from mqcore.backup.restore import restore
 from mqcore.backup.source import Log, Source
 from mqcore.store.log.folders import LogFolders
@@ -94,6 +94,33 @@ def test_a_segment_that_is_deleted_meanwhile_is_in_the_backup(
     assert made.manifest.first == 0
     assert (tmp_path / "restored" / "commitlog" / oldest.name).read_bytes() == content
     assert restored.report.status == 0
+
+
+def test_a_file_that_grows_while_it_is_read_is_in_the_backup_as_it_was(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Checksums of records are appended while a broker runs."""
+    running = copied(store, tmp_path / "store")
+    folders = LogFolders((running / "commitlog",), store=running)
+    newest = folders.checksums_of(folders.segments()[-1][0])
+    before = newest.read_bytes()
+
+    def grown_size(fd: int) -> int:
+        if os.path.samestat(os.fstat(fd), newest.stat()):
+            with newest.open("ab") as file:
+                file.write(b"appended")
+        return data_size(fd)
+
+    monkeypatch.setattr(make, "data_size", grown_size)
+    made = to_folder(running, tmp_path / "backups")
+
+    restored = restore(tmp_path / "backups", tmp_path / "restored")
+    assert newest.stat().st_size > len(before)
+    assert restored.end == made.manifest.end
+    assert restored.report.status == 0
+    parts = [part for entry in made.manifest.files if entry.name.endswith(newest.name)
+             for part in entry.parts if entry.name.startswith("checksums/")]
+    assert [part.size for part in parts] == [len(before)]
 
 
 def test_a_chain_goes_on_when_retention_has_deleted_the_oldest_segments(
