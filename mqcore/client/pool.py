@@ -134,16 +134,17 @@ class ConnectionPool:
         self, address: str, command: Command, *, timeout: float = 3.0,
         close_on_timeout: bool = True,
     ) -> Command:
-        """Call `address`. A late answer closes the connection, so that the next call starts afresh
-        (as Java's clientCloseSocketIfTimeout); long polls switch that off. Raises
-        RemotingError."""
+        """Call `address`. A late answer closes the connection if nothing else came on it meanwhile,
+        so that the next call starts afresh (Java's clientCloseSocketIfTimeout closes one that
+        answers others, too); long polls switch that off. Raises RemotingError."""
         connection = await self.connection(address)
         if self.prepare is not None:
             self.prepare(command)
+        began = asyncio.get_running_loop().time()
         try:
             return await connection.invoke(command, timeout=timeout)
         except RequestTimeout:
-            if close_on_timeout:
+            if close_on_timeout and connection.heard_at < began:
                 await connection.close()
             raise
 

@@ -166,6 +166,37 @@ def test_the_pool_shares_one_connection_and_replaces_a_closed_one():
     asyncio.run(scenario())
 
 
+def test_a_late_answer_closes_a_connection_that_is_silent_and_no_other():
+    """Who waits for a heartbeat that takes long costs others no answer."""
+    accepted = []
+
+    async def answer_some(reader, writer):
+        accepted.append(1)
+        while True:
+            command = await read(reader)
+            if command.code == 1:
+                writer.write(encode(response(command, 0)))
+
+    async def scenario():
+        async with peer(answer_some) as port:
+            pool = ConnectionPool()
+            address = f"127.0.0.1:{port}"
+            await pool.invoke(address, request(1))
+            late = asyncio.create_task(pool.invoke(address, request(2), timeout=1.0))
+            await asyncio.sleep(0)                     # it is asked
+            await pool.invoke(address, request(1))
+            with pytest.raises(RequestTimeout):
+                await late
+            await pool.invoke(address, request(1))
+            assert len(accepted) == 1
+            with pytest.raises(RequestTimeout):
+                await pool.invoke(address, request(2), timeout=0.1)
+            await pool.invoke(address, request(1))
+            assert len(accepted) == 2
+            await pool.close()
+    asyncio.run(scenario())
+
+
 def test_another_name_server_is_asked_when_one_does_not_answer(tmp_path):
     async def scenario():
         async with peer(silent) as mute, name_server(settings_in(tmp_path), Clock()) as port:
