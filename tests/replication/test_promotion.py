@@ -26,7 +26,7 @@ from tests.replication.pairs import NAME, Pair, addresses, pair, slave_up
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 TOPIC = "BenchmarkTest"
 SLAVE_AWAY = (11, 12)                    # SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
@@ -86,12 +86,12 @@ def test_a_master_that_was_overtaken_comes_back_as_a_slave(both: Pair) -> None:
     assert send(old.broker_addr, *(b"both %d" % number for number in range(20))) == [0] * 20
     wait_until(lambda: b"both 19" in bodies(old.broker_addr), "all in the queue")
     start = bodies(old.broker_addr).index(b"both 0")
-    os.kill(by_role(new)["ha-slave"], signal.SIGSTOP)
+    os.kill(pid_of(new, "ha-slave"), signal.SIGSTOP)
     alone = send(old.broker_addr, *(b"alone %d" % number for number in range(7)))
     assert set(alone) <= set(SLAVE_AWAY)
     port = old.broker_addr.rpartition(":")[2]
     old.kill()
-    os.kill(by_role(new)["ha-slave"], signal.SIGKILL)      # what its socket has is gone with it
+    os.kill(pid_of(new, "ha-slave"), signal.SIGKILL)      # what its socket has is gone with it
 
     done = mqcore("replication", "promote", new.store, "--sync")
     assert (done.returncode, "begins anew as a master" in done.stdout) == (0, True), done
@@ -134,11 +134,11 @@ def test_a_slave_with_more_than_the_master_does_not_follow_and_says_how_much(bot
     """Demoted without rejoin: nothing is cut silently."""
     old, new = both.master, both.slave
     wait_until(lambda: same_log(old, new), "the same log")
-    os.kill(by_role(new)["ha-slave"], signal.SIGSTOP)
+    os.kill(pid_of(new, "ha-slave"), signal.SIGSTOP)
     assert set(send(old.broker_addr, b"alone")) <= set(SLAVE_AWAY)
     before = log_of(old)
     assert mqcore("replication", "promote", new.store).returncode == 0
-    os.kill(by_role(new)["ha-slave"], signal.SIGCONT)
+    os.kill(pid_of(new, "ha-slave"), signal.SIGCONT)
     done = mqcore("replication", "demote", old.store, "--broker-id", "2")
     assert "begins anew as a slave" in done.stdout, done
     wait_until(lambda: "mqcore replication rejoin" in old.tail(), "its word about what it has more")
