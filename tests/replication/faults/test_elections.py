@@ -35,7 +35,7 @@ RETURN_S = 30.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SOAK_S + 240)
+@pytest.mark.timeout(SOAK_S + 600)
 def test_elections_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     for torment, folder in runs("elections", tmp_path):
         with etcd_server(folder) as etcd:
