@@ -47,7 +47,7 @@ from mqcore.wire.topics import TopicConfig
 
 TICK_S = 0.1
 REQUEST_COUNT_MAX = 65_536          # of one connection, held pulls among them
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 60.0
 OWN_CONNECTION = 0
 
 log = logging.getLogger("mqcore.testing")

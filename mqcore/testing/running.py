@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0            # more than the guard's own
+STOP_TIMEOUT_S = 60.0
 
 
 class TestingError(RuntimeError):

@@ -20,8 +20,8 @@ from mqcore.broker.settings.model import Settings
 from tests.support.mqcore_process import MQCORE, start
 from tests.support.stock import free_broker_port, free_port
 
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
 LOOK_MS = 100
 ROLES = ("supervisor", "writer", "dispatcher", "coordinator", "namesrv", "pull-serving-0")
 READY = re.compile(

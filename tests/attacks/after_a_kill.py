@@ -12,7 +12,7 @@ from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
 HONEST = 200
 FOUND = 0
-WAIT_S = 30.0
+WAIT_S = 60.0
 Promised = dict[int, bytes]                # queue offset -> body
 
 

@@ -90,7 +90,7 @@ class Delayed:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_delayed_messages_keep_their_time_through_steps_both_ways(
     tmp_path: Path, clock: SteppingClock,
 ) -> None:
@@ -114,7 +114,7 @@ def test_delayed_messages_keep_their_time_through_steps_both_ways(
         honest.check()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ahead_s", [-HOUR_S, 0.0])
 def test_what_waits_over_a_restart_with_the_clock_set_back_is_not_early_and_not_lost(
     tmp_path: Path, clock: SteppingClock, ahead_s: float,
@@ -141,7 +141,7 @@ def passed(when: float) -> bool:
     return time.monotonic() >= when
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S])
 def test_an_open_transaction_is_asked_about_in_its_time(
     tmp_path: Path, clock: SteppingClock, ahead_s: float,
@@ -178,7 +178,7 @@ def test_an_open_transaction_is_asked_about_in_its_time(
             assert TIMEOUT_MS / 1000 - EARLY_S <= waited <= TIMEOUT_MS / 1000 + LATE_S, waited
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(300)
 def test_locks_and_members_outlive_a_step_of_the_clock(
     tmp_path: Path, clock: SteppingClock,
 ) -> None:

@@ -13,7 +13,7 @@ from mqcore.wire.command import Command, encode
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.peer import Peer, topic_fields
 from tests.wire_live.test_as_stock import heartbeat
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 TOPIC, QUEUES = "of-many-queues", 4_000
 PEERS, REQUESTS = 4, 24          # a tenth of a second each
@@ -36,7 +36,7 @@ def frame(code: int, opaque: int, body: bytes = b"") -> bytes:
 
 
 def test_requests_that_it_had_are_answered_once(broker: MqcoreProcess) -> None:
-    pid = by_role(broker)["coordinator"]
+    pid = pid_of(broker, "coordinator")
     slow = b"".join(frame(Code.QUERY_CONSUME_TIME_SPAN, number) for number in range(REQUESTS))
     with ExitStack() as stack:
         peers = [stack.enter_context(Peer(broker.broker_addr)) for _ in range(PEERS)]
@@ -57,7 +57,7 @@ def test_requests_that_it_had_are_answered_once(broker: MqcoreProcess) -> None:
 
 
 def test_a_frame_that_was_half_on_its_way_goes_to_the_next_one(broker: MqcoreProcess) -> None:
-    pid = by_role(broker)["coordinator"]
+    pid = pid_of(broker, "coordinator")
     body = heartbeat("Wide", 20_000)
     assert len(body) > 2 << 20                 # more than the ring holds
     os.kill(pid, signal.SIGSTOP)

@@ -21,7 +21,7 @@ from tests.attacks.test_looks_of_those_who_left import descriptors, worked_ns
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields, topic_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import by_role, pid_of
 
 CROWD = 600
 BEFORE_MAX = CROWD // 10
@@ -97,7 +97,7 @@ def test_a_heartbeat_does_not_wait_until_a_crowds_requests_were_read(           
     target: MqcoreProcess
 ) -> None:
     """The processor time of the coordinator until it has answered it, and that for all."""
-    coordinator = by_role(target)["coordinator"]
+    coordinator = pid_of(target, "coordinator")
     look = encode(request(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"}))
     with one_who_stays(target) as stays, crowd(target) as new_ones:
         before = worked_ns(coordinator)

@@ -12,7 +12,7 @@ from mqcore.wire.codes import ResponseCode
 from tests.attacks.honest import Honest, Span
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
-from tests.workers.processes import by_role, kill
+from tests.workers.processes import kill, pid_of
 from tests.workers.test_end import segment_of
 
 QUICK = {"store.dispatch_stall_ms": 1000}
@@ -38,7 +38,7 @@ def test_a_dispatcher_that_stands_still_stops_sends_until_it_has_caught_up(
     with mqcore_up(tmp_path, QUICK) as broker:
         with Honest(broker.broker_addr) as honest:
             honest.measure(20)
-            dispatcher = by_role(broker)["dispatcher"]
+            dispatcher = pid_of(broker, "dispatcher")
             os.kill(dispatcher, signal.SIGSTOP)
             with honest.span() as attacked:
                 wait_until(lambda: refused(attacked), "a refusal", WAIT_S)

@@ -15,7 +15,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
 from tests.wire_live.state import State
-from tests.workers.processes import by_role
+from tests.workers.processes import by_role, pid_of
 
 RING_BYTES = 1 << 20
 FRAME_BYTES = 300_000
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
 @contextmanager
 def full_ring(broker: MqcoreProcess) -> Iterator[None]:
     """The coordinator does nothing, and the way to it is full of others' frames."""
-    pid = by_role(broker)["coordinator"]
+    pid = pid_of(broker, "coordinator")
     frame = encode(request(Code.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}, b"x" * FRAME_BYTES))
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -74,7 +74,7 @@ def test_the_consumers_of_a_serving_process_that_died_are_gone_when_it_is_back(
         goes.consumer("G", "T", client_id="goes")
         assert members(broker.broker_addr, "G") == ["goes"]
         with full_ring(broker):
-            pid = by_role(broker)[SERVING]
+            pid = pid_of(broker, SERVING)
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: by_role(broker).get(SERVING) not in (None, pid), "another process")
 

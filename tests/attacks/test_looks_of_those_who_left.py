@@ -10,7 +10,7 @@ from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
-from tests.workers.processes import by_role
+from tests.workers.processes import by_role, pid_of
 
 ASKERS = 300
 
@@ -21,7 +21,7 @@ def worked_ns(pid: int) -> int:
 
 def test_what_somebody_asked_who_left_is_not_looked_up(target: MqcoreProcess) -> None:
     """The CPU of the coordinator that they cost, and that of as many who stay."""
-    pid, costs = by_role(target)["coordinator"], []
+    pid, costs = pid_of(target, "coordinator"), []
     for stays in (True, False):
         before_them = descriptors(target)
         peers = [Peer(target.broker_addr) for _ in range(ASKERS)]

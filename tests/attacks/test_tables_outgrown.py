@@ -15,7 +15,6 @@ from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 from tests.attacks.honest import Honest
 from tests.attacks.offset_flood import connect, flood, group_of, topic_of
-from tests.support import mqcore_process
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
@@ -54,9 +53,8 @@ def config(broker: MqcoreProcess, name: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_table_larger_than_a_frame_costs_an_honest_group_neither_its_offset_nor_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(mqcore_process, "START_TIMEOUT_S", 120)    # others may use this machine
     with mqcore_up(tmp_path) as broker:
         with Honest(broker.broker_addr) as honest:
             calm = honest.measure()

@@ -15,7 +15,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.tls.certificates import careless
 from tests.tls.pieces import Pieces
 from tests.wire_live.peer import Peer, send_fields, topic_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 PEERS, FRAME_BYTES = 12, 2_500            # 57 kB of records each: what a socket takes unread
 TOPIC = "crumbs"
@@ -60,7 +60,7 @@ def test_who_sends_a_byte_in_a_record_waits_behind_those_who_send_frames(
             peer.shake(data=encode(made(1)))
             assert peer.read()                          # behind what else the server says
         sent = [crumbs(peer, made(FRAME_BYTES)) for peer in peers]
-        pid = by_role(broker)[process]
+        pid = pid_of(broker, process)
         os.kill(pid, signal.SIGSTOP)
         try:
             for peer, records in zip(peers, sent, strict=True):

@@ -31,7 +31,7 @@ from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.stock import free_broker_port
 from tests.support.waiting import wait_until, wait_until_async
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -52,6 +52,12 @@ def address(request, tmp_path_factory):
         yield cluster.namesrv_addr
 
 
+def of(address: str) -> dict[str, object]:
+    """Options of a client that waits for a broker without a processor: a late answer to one call
+    ends the connection, and with it all others."""
+    return {"namesrv": address, "connect_timeout": 60.0, "call_timeout": 60.0}
+
+
 def message(topic: str, number: int) -> Message:
     """Every seventh is compressed, has properties that are not ASCII."""
     odd = number % 7 == 0
@@ -65,7 +71,7 @@ def message(topic: str, number: int) -> Message:
 async def filled(address: str, count: int = COUNT) -> str:
     """A new topic with `count` messages in four queues."""
     topic = f"read{next(_topics)}"
-    async with AsyncProducer("PG", namesrv=address) as producer:
+    async with AsyncProducer("PG", **of(address)) as producer:
         await producer.send(message(topic, 0))
         for first in range(1, count, 50):
             await asyncio.gather(*(producer.send(message(topic, number))
@@ -76,7 +82,7 @@ async def filled(address: str, count: int = COUNT) -> str:
 
 async def readable(address: str, topic: str, count: int) -> None:
     """Wait until the broker's queues have all messages: the stock one is a moment behind."""
-    async with AsyncReader(topic, namesrv=address) as reader:
+    async with AsyncReader(topic, **of(address)) as reader:
         await some(reader, count)
 
 
@@ -89,7 +95,7 @@ async def some(reader: AsyncReader, count: int) -> list:
     """Exactly `count` messages."""
     got = []
     while len(got) < count:
-        more = await reader.read(count - len(got), timeout=10)
+        more = await reader.read(count - len(got), timeout=60)
         assert more
         got += more
     return got
@@ -100,7 +106,7 @@ def places(messages):
 
 
 async def all_of(topic, address, **options):
-    async with AsyncReader(topic, namesrv=address, stop="end", **options) as reader:
+    async with AsyncReader(topic, **of(address), stop="end", **options) as reader:
         return [one async for one in reader]
 
 
@@ -118,7 +124,7 @@ def test_every_message_comes_once_in_the_order_of_store_times(address, topic):
 def test_several_topics_are_read_together(address, topic):
     async def scenario():
         other = await filled(address, 20)
-        async with AsyncReader([topic, other, topic], namesrv=address, stop="end") as reader:
+        async with AsyncReader([topic, other, topic], **of(address), stop="end") as reader:
             got = [one async for one in reader]
         assert Counter(one.topic for one in got) == {topic: COUNT, other: 20}
     asyncio.run(scenario())
@@ -126,7 +132,7 @@ def test_several_topics_are_read_together(address, topic):
 
 def test_raw_batches_have_every_offset_once(address, topic):
     async def scenario():
-        async with AsyncReader(topic, namesrv=address, stop="latest", pull_count=10) as reader:
+        async with AsyncReader(topic, **of(address), stop="latest", pull_count=10) as reader:
             batches = [one async for one in reader.batches()]
             assert reader.positions() == {
                 queue: max(one.next for one in batches if one.queue == queue)
@@ -142,7 +148,7 @@ def test_raw_batches_have_every_offset_once(address, topic):
 
 def test_arrow_batches_say_what_messages_say(address, topic):
     async def scenario():
-        async with AsyncReader(topic, namesrv=address, stop="end") as reader:
+        async with AsyncReader(topic, **of(address), stop="end") as reader:
             batches = [one async for one in reader.batches(arrow=True, rows=100)]
         assert len(batches) > 1
         rows = []
@@ -179,7 +185,7 @@ def test_a_filter_leaves_out_the_others(address, topic, options, wanted, request
     async def scenario():
         got = await all_of(topic, address, **options)
         numbers = sorted(int(one.properties["n"]) for one in got)
-        async with AsyncReader(topic, namesrv=address, stop="end", **options) as reader:
+        async with AsyncReader(topic, **of(address), stop="end", **options) as reader:
             raw = [batch async for batch in reader.batches()]
             ends = await ends_of(address, topic)
             assert reader.positions() == ends
@@ -189,14 +195,14 @@ def test_a_filter_leaves_out_the_others(address, topic, options, wanted, request
 
 
 async def ends_of(address, topic):
-    async with AsyncReader(topic, namesrv=address, start="latest") as reader:
+    async with AsyncReader(topic, **of(address), start="latest") as reader:
         return reader.positions()
 
 
 def test_tags_with_an_equal_hash_are_told_apart(address):
     async def scenario():
         topic = f"read{next(_topics)}"
-        async with AsyncProducer("PG", namesrv=address) as producer:
+        async with AsyncProducer("PG", **of(address)) as producer:
             for tag in ("Aa", "BB", "Aa", "BB"):
                 await producer.send(Message(topic, tag, tags=tag))
         await readable(address, topic, 4)
@@ -211,7 +217,7 @@ def test_times_part_what_was_stored(address, topic):
         at_ms = everything[COUNT // 2].store_timestamp_ms
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         later = await all_of(topic, address, start=at)
-        async with AsyncReader(topic, namesrv=address, stop=at) as reader:
+        async with AsyncReader(topic, **of(address), stop=at) as reader:
             earlier = [one async for one in reader]
         assert places(later) == places(
             one for one in everything if one.store_timestamp_ms >= at_ms)
@@ -225,7 +231,7 @@ def test_times_part_what_was_stored(address, topic):
 def test_offsets_name_the_queues_and_ranges_to_read(address, topic):
     async def scenario():
         queue = min(await ends_of(address, topic))
-        async with AsyncReader(topic, namesrv=address, start={queue: 10},
+        async with AsyncReader(topic, **of(address), start={queue: 10},
                                stop={queue: 25}) as reader:
             got = [one async for one in reader]
             assert reader.queues == [queue]
@@ -236,7 +242,7 @@ def test_offsets_name_the_queues_and_ranges_to_read(address, topic):
 
 def test_a_reader_goes_on_where_another_one_was(address, topic):
     async def scenario():
-        async with AsyncReader(topic, namesrv=address, stop="end") as reader:
+        async with AsyncReader(topic, **of(address), stop="end") as reader:
             first = await some(reader, 150)
             positions = reader.positions()
         rest = await all_of(topic, address, start=positions)
@@ -246,7 +252,7 @@ def test_a_reader_goes_on_where_another_one_was(address, topic):
 
 def test_seek_goes_back_and_forth(address, topic):
     async def scenario():
-        async with AsyncReader(topic, namesrv=address, stop="end") as reader:
+        async with AsyncReader(topic, **of(address), stop="end") as reader:
             first = await some(reader, COUNT)
             assert await reader.read() == []
             queue = reader.queues[0]
@@ -267,10 +273,10 @@ def test_seek_goes_back_and_forth(address, topic):
 def test_messages_and_batches_may_take_turns(address, topic):
     async def scenario():
         got = []
-        async with AsyncReader(topic, namesrv=address, stop="end", pull_count=10) as reader:
+        async with AsyncReader(topic, **of(address), stop="end", pull_count=10) as reader:
             async for batch in reader.batches():
                 got += batch.messages()
-                got += await reader.read(7, timeout=10)
+                got += await reader.read(7, timeout=60)
         assert places(got) == places(await all_of(topic, address))
     asyncio.run(scenario())
 
@@ -278,9 +284,9 @@ def test_messages_and_batches_may_take_turns(address, topic):
 def test_without_a_stop_it_waits_for_new_messages(address):
     async def scenario():
         topic = await filled(address, 10)
-        producer = AsyncProducer("PG", namesrv=address)
-        whole = AsyncReader(topic, namesrv=address)
-        live = AsyncReader(topic, namesrv=address, start="latest")
+        producer = AsyncProducer("PG", **of(address))
+        whole = AsyncReader(topic, **of(address))
+        live = AsyncReader(topic, **of(address), start="latest")
         async with producer, whole:
             await some(whole, 10)               # they are there for readers, too
             await live.start()
@@ -288,7 +294,7 @@ def test_without_a_stop_it_waits_for_new_messages(address):
             for number in range(10, 14):
                 sent = await producer.send(message(topic, number))
                 for reader in (live, whole):
-                    (one,) = await reader.read(timeout=10)
+                    (one,) = await reader.read(timeout=60)
                     assert one.message_id == sent.message_id
             await live.close()
     asyncio.run(scenario())
@@ -297,7 +303,7 @@ def test_without_a_stop_it_waits_for_new_messages(address):
 def test_an_arrow_batch_of_the_live_end_does_not_wait_until_it_is_full(address):
     async def scenario():
         topic = await filled(address, 10)
-        async with AsyncReader(topic, namesrv=address) as reader:
+        async with AsyncReader(topic, **of(address)) as reader:
             batches = reader.batches(arrow=True, linger=0.05)
             async with asyncio.timeout(20):
                 rows = 0
@@ -327,7 +333,7 @@ def test_bodies_that_inflate_much_come_in_batches_that_do_not():
 
 def test_nothing_is_committed(address, topic):
     async def scenario():
-        async with AsyncReader(topic, namesrv=address, stop="end") as reader:
+        async with AsyncReader(topic, **of(address), stop="end") as reader:
             await some(reader, COUNT)
             instance = reader._instance
             assert isinstance(instance, ClientInstance)
@@ -339,7 +345,7 @@ def test_nothing_is_committed(address, topic):
 def test_a_lost_connection_costs_nothing(address, topic):
     async def scenario():
         got = []
-        async with AsyncReader(topic, namesrv=address, stop="end", pull_count=5,
+        async with AsyncReader(topic, **of(address), stop="end", pull_count=5,
                                buffer_bytes=1) as reader:
             async for one in reader:
                 got.append(one)
@@ -355,31 +361,31 @@ def test_an_offset_beyond_the_end_is_an_error_that_seek_goes_past(address, topic
     async def scenario():
         ends = await ends_of(address, topic)
         queue, end = min(ends.items())
-        async with AsyncReader(topic, namesrv=address, start={queue: end + 7}) as reader:
+        async with AsyncReader(topic, **of(address), start={queue: end + 7}) as reader:
             with pytest.raises(ReadGap, match="ends at") as error:
-                await reader.read(timeout=10)
+                await reader.read(timeout=60)
             assert (error.value.queue, error.value.begin, error.value.end) == (queue, end, end + 7)
             reader.seek({queue: end - 1})
-            assert len(await reader.read(timeout=10)) == 1
+            assert len(await reader.read(timeout=60)) == 1
     asyncio.run(scenario())
 
 
 def test_a_topic_that_is_not_there_is_an_error(address):
     async def scenario():
         with pytest.raises(NoRouteError, match="no_such"):
-            await AsyncReader("no_such", namesrv=address).start()
+            await AsyncReader("no_such", **of(address)).start()
     asyncio.run(scenario())
 
 
 def test_the_blocking_reader_reads_the_same(address, topic):
-    with Reader(topic, namesrv=address, stop="end") as reader:
+    with Reader(topic, **of(address), stop="end") as reader:
         first = [next(iter(reader)) for _ in range(10)]
         positions = reader.positions()
         rest = list(reader)
-    with Reader(topic, namesrv=address, stop="end", start=positions) as reader:
+    with Reader(topic, **of(address), stop="end", start=positions) as reader:
         assert places(rest) == places(reader)
     assert len(first) + len(rest) == COUNT
-    with Reader(topic, namesrv=address, stop="end") as reader:
+    with Reader(topic, **of(address), stop="end") as reader:
         some = next(reader.batches())
         assert reader.positions()[some.queue] == some.next
         arrow = list(reader.batches(arrow=True))
@@ -398,7 +404,7 @@ def test_a_namespace_and_a_broker_that_makes_no_groups_are_no_hindrance():
             await producer.send(Message("T", "x"))
         at = datetime.now(UTC) - timedelta(minutes=1)
         async with AsyncReader("T", start=at, **options) as reader:
-            (one,) = await reader.read(timeout=10)
+            (one,) = await reader.read(timeout=60)
             assert (one.topic, one.queue.topic, one.body) == ("T", "T", b"x")
         assert len(await all_of("shop%T", address)) == 1
 
@@ -522,7 +528,7 @@ def test_an_answer_that_makes_no_sense_is_an_error(body):
 def test_a_reader_that_is_closed_while_it_waits_says_so():
     async def scenario(address):
         topic = await filled(address, 1)
-        reader = AsyncReader(topic, namesrv=address, start="latest")
+        reader = AsyncReader(topic, **of(address), start="latest")
         await reader.start()
         waiting = asyncio.create_task(reader.read())
         await wait_until_async(lambda: reader._engine._links, "a connection")

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.client.fake_broker import FakeBroker, fake_cluster
 from tests.namesrv.harness import settings_in
 
-READY_S = 20.0
+READY_S = 60.0
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from tests.support.etcd import EtcdMembers, EtcdServer, etcd_server
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 LEASE_S = 2
 WRITABLE_S_MAX = 3.0
@@ -195,7 +195,7 @@ def test_nonsense_in_etcd_ends_no_process_and_is_named(members: Members) -> None
     number = members.leader()
     leader = members.running[number]
     wait_until(lambda: send(leader.broker_addr, b"both") == [0], "both have it")
-    pid, client = by_role(leader)["failover"], members.etcd.client()
+    pid, client = pid_of(leader, "failover"), members.etcd.client()
     state = next(key for key in client.below(KEYS.prefix) if key.name == KEYS.state)
     assert client.transact([], [Put(f"{KEYS.prefix}members/notes", b"do not touch")])
     wait_until(lambda: "a key in etcd is passed over" in leader.tail(), "it is named")
@@ -208,7 +208,7 @@ def test_nonsense_in_etcd_ends_no_process_and_is_named(members: Members) -> None
     assert "what etcd holds cannot be used" in leader.tail()
     assert client.transact([], [Put(KEYS.state, state.value)])
     wait_until(lambda: send(leader.broker_addr, b"again") == [0], "it leads again")
-    assert by_role(leader)["failover"] == pid
+    assert pid_of(leader, "failover") == pid
     client.close()
 
 

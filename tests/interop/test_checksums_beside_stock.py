@@ -17,7 +17,7 @@ from tests.support import stock
 from tests.support.mqcore_process import mqcore_up
 from tests.wire_live.peer import Peer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 TOPIC = "moved"
 COUNT = 40
 

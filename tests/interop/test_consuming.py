@@ -21,7 +21,7 @@ from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import SetupError, command_of, require_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 QUEUES = 4
 ORDERLY = ("java", "go", "cpp")             # ali-ons has no orderly consumer
 BROADCAST = ("java", "go", "node")          # the C++ client starts at the end of each queue

@@ -10,7 +10,7 @@ from tests.interop.messages import Line, assert_same, message
 from tests.interop.runner import Programs
 from tests.interop.toolchain import require_client
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 SENDERS = ("java", "go")
 READERS = ("java", "go")
 LEVEL_MAX = 18

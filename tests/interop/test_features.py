@@ -22,7 +22,7 @@ from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import SetupError, command_of, require_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 DELAY_LEVEL, DELAY_MS = 2, 2_000                # of STOCK_PROPERTIES in conftest.py
 SELECTING = ("java", "go", "node")              # the C++ client knows tags alone
 

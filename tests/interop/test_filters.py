@@ -13,7 +13,7 @@ from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import require_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 COUNT = 160
 LINGER_MS = 3_000                # room for what must not come
 CHANGE_TIMEOUT_S = 60

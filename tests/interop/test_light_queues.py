@@ -19,7 +19,7 @@ from tests.interop.toolchain import require_client, unavailable
 from tests.support import stock
 from tests.support.mqcore_process import mqcore_up
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 PARENT = "light-parent"
 LIGHT_SETTINGS = {**MQCORE_SETTINGS, "store.multi_dispatch_enable": True,
                   "store.light_queues_enable": True}

@@ -20,7 +20,7 @@ from tests.interop.toolchain import require_client, unavailable
 from tests.support import stock
 from tests.support.mqcore_process import SMALL_STORE, MqcoreProcess, mqcore_namesrv, mqcore_up
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 QUEUES = 4
 
 

@@ -9,7 +9,7 @@ from tests.interop.members import QUEUES, Line, Members, first_commit, keys_of, 
 from tests.interop.worlds import Starter
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 EACH = 10                       # messages of each queue
 POLL_MS = 500
 BROKER_NAMES = {"mqcore": "mqcore-a", "stock": "stock-a"}

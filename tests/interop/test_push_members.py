@@ -24,7 +24,7 @@ from tests.interop.members import (
 from tests.interop.worlds import Short, Starter
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 CLIENTS = ("java", "go")
 
 

@@ -12,7 +12,7 @@ from tests.interop.conftest import Cluster
 from tests.interop.consuming import QUEUES, fresh, names, run, send
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def committed(cluster: Cluster, group: str, topic: str) -> int:

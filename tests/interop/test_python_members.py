@@ -14,7 +14,7 @@ from tests.interop.members import Members, first_commit, keys_of
 from tests.interop.worlds import Starter
 from tests.support.waiting import wait_until_async
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 CLIENTS = pytest.mark.parametrize("client", ["java", "go"])
 
 

@@ -40,7 +40,7 @@ from tests.interop.consuming import (
 from tests.interop.members import first_commit
 from tests.support.waiting import wait_until, wait_until_async
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def dead_letter_count(cluster: Cluster, group: str) -> int:

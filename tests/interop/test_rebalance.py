@@ -11,7 +11,7 @@ from tests.interop.members import Line, Members, Place, keys_of, places_of
 from tests.interop.worlds import LOCK_EXPIRY_MS, Short, Starter
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 QUEUES = 6
 INTERVAL_MS = 3
 PERSIST_MS = 5_000              # how often consumers tell their offsets

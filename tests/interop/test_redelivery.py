@@ -12,7 +12,7 @@ from tests.interop.members import QUEUES, Line, Members, first_commit, keys_of, 
 from tests.interop.worlds import Starter
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 CLIENTS = ("java", "go")
 DELAYS_MS = [1_000 * int(level.rstrip("s")) for level in DELAY_LEVELS.split()]
 FIRST_LEVEL = 3                 # of a message that failed for the first time

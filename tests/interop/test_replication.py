@@ -17,7 +17,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_u
 from tests.support.relay import Relay
 from tests.support.stock import StockProcess, free_broker_port, require_stock, start_broker
 from tests.support.waiting import wait_until
-from tests.workers.processes import by_role, kill
+from tests.workers.processes import kill, pid_of
 
 pytestmark = pytest.mark.timeout(300)
 NAME = "replicated"
@@ -111,7 +111,7 @@ def test_a_slave_of_ours_has_the_log_and_the_queues_of_a_stock_master(
                                     "replication.master_address": relay.address},
                 namesrv_addr=names) as slave:
             settled(names, SendStatus.SEND_OK)
-            pid = by_role(slave)["ha-slave"]
+            pid = pid_of(slave, "ha-slave")
             os.kill(pid, signal.SIGSTOP)
             assert sent(names, 1) == [SendStatus.FLUSH_SLAVE_TIMEOUT]
             os.kill(pid, signal.SIGCONT)

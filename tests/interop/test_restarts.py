@@ -16,7 +16,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_u
 from tests.support.stock import free_broker_port
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 MANY = 3_000
 QUEUES = 4
 RUNTIME_INFO = 28

@@ -15,7 +15,7 @@ from tests.interop.test_neighbours import _java as _java
 from tests.interop.test_neighbours import _mqcore_store, _stock_broker
 from tests.support.mqcore_process import mqcore_up
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.slow

@@ -35,9 +35,9 @@ from tests.support.stock import (
     start_namesrv,
 )
 from tests.support.waiting import wait_until
-from tests.workers.processes import ROLES, by_role
+from tests.workers.processes import ROLES, by_role, pid_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 CLIENTS = ("java", "go")
 ROLES_THAT_SERVE = [role for role in ROLES if role != "namesrv"]
 EACH = 5                        # messages of each queue, before and after a time
@@ -205,7 +205,7 @@ def test_consumers_go_on_after_the_death_of_any_process_of_the_broker(
         reading = Reading(start_members, broker.namesrv_addr, "deaths", ("java", "java"))
         reading.await_news("the start")
         for role in ROLES_THAT_SERVE:
-            pid = by_role(broker)[role]
+            pid = pid_of(broker, role)
             os.kill(pid, signal.SIGKILL)
             wait_until(partial(_is_replaced, broker, role, pid), f"a new {role}")
             print(f"{role}: news after {reading.await_news(role):.1f} s")

@@ -13,7 +13,7 @@ from tests.interop.runner import Programs
 from tests.interop.toolchain import require_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 FIRST_RETRY_S = 1               # of delay level 3 in conftest.py
 ROUTE_REFRESH_S = 1             # of Consume.java: so late may it hear of the new retry topic
 LATE_S_MAX = 30                 # of a machine that does much else

@@ -10,7 +10,7 @@ from tests.support import stock
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 RULES = "accounts:\n- {accessKey: broker-a, secretKey: its-secret, admin: true}\n"
 
 

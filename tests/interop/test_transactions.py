@@ -15,7 +15,7 @@ from tests.interop.runner import Programs, Run
 from tests.interop.toolchain import require_client
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 SENDERS = ("java", "go")
 WAIT_CHECKS_MS = 30_000
 FINAL = 8                       # transaction bits of a committed message's sysFlag

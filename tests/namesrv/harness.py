@@ -13,7 +13,7 @@ from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, decode, encode, request
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable, encode_registration
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Clock:

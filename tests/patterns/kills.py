@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event
 from tests.patterns.databases import open_engine
 
 STEPS_MAX = 200
-RUN_S = 60.0
+RUN_S = 120.0
 _context = multiprocessing.get_context("forkserver")
 # -- what each program would else import for itself
 _context.set_forkserver_preload([

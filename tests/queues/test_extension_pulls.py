@@ -14,7 +14,7 @@ from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 SEND, PULL, CREATE_TOPIC, DELETE_TOPIC = 310, 11, 17, 215
 END_TRANSACTION, QUERY_OFFSET = 37, 14
 BLOOM = BloomFilter.for_rate()
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 TOPIC = "extended"
 FILE_BYTES = 1024
 COUNT = 200

@@ -23,7 +23,7 @@ from tests.replication.pairs import NAME
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import by_role, pid_of
 from tests.workers.test_end import segment_of
 
 TOPIC = "BenchmarkTest"
@@ -72,11 +72,11 @@ class Member:
     def sleep_election(self) -> None:
         """The process that asks etcd says nothing from now on."""
         wait_until(lambda: "failover" in by_role(self.broker), "the process of the election")
-        os.kill(by_role(self.broker)["failover"], signal.SIGSTOP)
+        os.kill(pid_of(self.broker, "failover"), signal.SIGSTOP)
 
     def wake_election(self) -> None:
         with contextlib.suppress(KeyError, ProcessLookupError):
-            os.kill(by_role(self.broker)["failover"], signal.SIGCONT)
+            os.kill(pid_of(self.broker, "failover"), signal.SIGCONT)
 
     def elect(self, epoch: int) -> None:
         """It is to lead in `epoch`."""

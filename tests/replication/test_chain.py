@@ -13,7 +13,15 @@ from mqcore.replication import epochs
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
 from tests.replication.pairs import addresses, pair, slave_up
-from tests.replication.test_promotion import SYNC, bodies, ha_port, mqcore, same_log, send
+from tests.replication.test_promotion import (
+    SYNC,
+    bodies,
+    ha_port,
+    has_acknowledged,
+    mqcore,
+    same_log,
+    send,
+)
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.relay import Relay
 from tests.support.waiting import wait_until
@@ -51,7 +59,7 @@ def chain(folder: Path, master: Mapping[str, object]) -> Iterator[Chain]:
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Chain]:
     with chain(tmp_path, SYNC) as made:
-        wait_until(lambda: send(made.master.broker_addr, b"first") == [0], "the middle has it")
+        wait_until(lambda: has_acknowledged(made.master.broker_addr, b"first"), "the middle has it")
         yield made
 
 
@@ -71,13 +79,13 @@ def test_the_middle_is_killed_whole_and_in_parts(three: Chain) -> None:
     for role in ("ha-master", "ha-slave", "writer"):
         wait_until(lambda role=role: role in by_role(three.middle), "it is there")
         kill(three.middle, role)
-        wait_until(lambda: send(three.master.broker_addr, b"behind it") == [0], "acknowledged")
+        wait_until(lambda: has_acknowledged(three.master.broker_addr, b"behind it"), "acknowledged")
         wait_until(three.is_even, "one log")
     three.middle.kill()
     assert set(send(three.master.broker_addr, b"alone 1", b"alone 2")) <= {11, 12}
     with slave_up(three.middle.store.parent, three.names.namesrv_addr, HANDS_ON) as three.middle:
         three.way.switch(ha_port(three.middle))
-        wait_until(lambda: send(three.master.broker_addr, b"all again") == [0], "acknowledged")
+        wait_until(lambda: has_acknowledged(three.master.broker_addr, b"all again"), "acknowledged")
         wait_until(three.is_even, "one log")
     three.last.stop()
     assert not [found for found in verify(three.last.store).findings if found.severity == DAMAGE]
@@ -89,7 +97,8 @@ def test_the_middle_is_promoted_and_the_last_one_follows_on(three: Chain) -> Non
     three.master.kill()
     assert mqcore("replication", "promote", three.middle.store, "--sync").returncode == 0
     wait_until(lambda: addresses(three.names).get("0") == three.middle.broker_addr, "it leads")
-    wait_until(lambda: send(three.middle.broker_addr, b"in epoch 2") == [0], "the last one has it")
+    wait_until(lambda: has_acknowledged(three.middle.broker_addr, b"in epoch 2"),
+               "the last one has it")
     wait_until(lambda: same_log(three.middle, three.last), "one log")
     table = epochs.read(three.last.store)
     assert table is not None
@@ -104,7 +113,7 @@ def test_a_new_epoch_reaches_the_last_one_before_its_first_byte(three: Chain) ->
         words = ("--broker-id", "3") if command == "demote" else ("--sync",)
         done = mqcore("replication", command, three.master.store, *words)
         assert done.returncode == 0, done.stderr
-    wait_until(lambda: send(three.master.broker_addr, b"in epoch 2") == [0], "acknowledged")
+    wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 2"), "acknowledged")
     wait_until(three.is_even, "one log")
     tables = [epochs.read(broker.store) for broker in (three.master, three.middle, three.last)]
     assert {table.history.last.number for table in tables if table is not None} == {2}

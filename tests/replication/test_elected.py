@@ -30,7 +30,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv
 from tests.support.waiting import wait_until
 from tests.transactions.producer import COMMIT, Producer
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields, topic_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import by_role, pid_of
 
 CHANGE_S_MAX = 2.0               # some 50 ms on a machine of one's own
 STORED = {0, 11, 12}
@@ -97,7 +97,7 @@ def test_a_follower_that_is_elected_leads_in_place(pair: Set) -> None:
 def test_who_lost_the_election_follows_and_cuts_what_it_alone_has(pair: Set) -> None:
     names, one, other = pair
     assert send(one.address, *(b"both %d" % number for number in range(5))) == [0] * 5
-    os.kill(by_role(other.broker)["ha-slave"], signal.SIGSTOP)
+    os.kill(pid_of(other.broker, "ha-slave"), signal.SIGSTOP)
     assert set(send(one.address, *(b"alone %d" % number for number in range(7)))) <= {11, 12}
     other.lead(2)                    # its ha-slave does not end: it is killed
     one.lose()
@@ -149,7 +149,7 @@ def test_nobody_of_a_set_shows_what_its_leader_alone_has(tmp_path: Path) -> None
     with two(tmp_path, {"replication.read_replicated_only": True}) as (_, one, other):
         assert send(one.address, *(b"all %d" % number for number in range(5))) == [0] * 5
         wait_until(lambda: shown(one, b"all") == shown(other, b"all") == 5, "what both have")
-        stopped = by_role(other.broker)["ha-slave"]
+        stopped = pid_of(other.broker, "ha-slave")
         os.kill(stopped, signal.SIGSTOP)
         assert set(send(one.address, *(b"alone %d" % number for number in range(7)))) <= {11, 12}
         assert (shown(one, b"all"), shown(one, b"alone")) == (5, 0)
@@ -273,7 +273,7 @@ def test_whoever_dies_at_the_change_it_leads_and_loses_nothing(
     with Sender(alone.address) as sender:
         wait_until(lambda: sender.codes, "somebody who is refused")
         if not late:
-            os.kill(by_role(alone.broker)[role], signal.SIGKILL)
+            os.kill(pid_of(alone.broker, role), signal.SIGKILL)
         alone.elect(epoch)
         if late:
             victims = by_role(alone.broker)

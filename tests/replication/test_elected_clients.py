@@ -16,7 +16,7 @@ from tests.replication.elected import Member, send, two
 from tests.replication.test_kills import NAMES, Load, log_of
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 QUEUES = 4
 FOUND_S_MAX = 10.0               # a second or two on a machine of one's own; routes come after 30 s
@@ -53,7 +53,7 @@ def test_our_clients_go_on_at_the_new_leader_with_all_that_was_acknowledged(
                 reading = asyncio.create_task(consume(consumer))
                 await load.more(200)
                 await asyncio.to_thread(one.broker.kill)
-                os.kill(by_role(other.broker)[victim], signal.SIGKILL)
+                os.kill(pid_of(other.broker, victim), signal.SIGKILL)
                 await asyncio.to_thread(other.elect, 2)
                 await until_acknowledged(load, ("SEND_OK", "SLAVE_NOT_AVAILABLE"))
                 load.stop()
@@ -69,7 +69,7 @@ def test_our_clients_go_on_at_the_new_leader_with_all_that_was_acknowledged(
 
 
 @pytest.mark.interop
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_java_consumers_find_the_new_leader(tmp_path: Path) -> None:
     require_client("java")
     first, second = ([f"{part}-{number}" for number in range(8)] for part in "ab")

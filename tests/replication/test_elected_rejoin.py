@@ -27,7 +27,7 @@ from mqcore.wire.properties import encode_properties
 from tests.replication.elected import TOPIC, Member, member_up, send, settings_of, two
 from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 SIZE = 40_000                    # of a body: three segments in all
 ALONE = [b"alone %02d " % number + bytes(SIZE) for number in range(40)]
@@ -54,7 +54,7 @@ class Parted:
 def parted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parted]:
     with two(tmp_path_factory.mktemp("parted")) as (_, one, other):
         assert send(one.address, *(b"both %d" % number for number in range(9))) == [0] * 9
-        os.kill(by_role(other.broker)["ha-slave"], signal.SIGSTOP)
+        os.kill(pid_of(other.broker, "ha-slave"), signal.SIGSTOP)
         for_nobody = encode_properties({"WAIT": "false"})
         assert send(one.address, *ALONE, properties=for_nobody) == [0] * len(ALONE)
         one.broker.kill()
@@ -165,7 +165,7 @@ def test_a_broker_says_that_it_does_not_follow_one_who_was_not_elected(
         again.hear_of(parted.leader, 3)
         said = "it leads in epoch 2, and epoch 3 is the one that was elected: nothing is cut"
         wait_until(lambda: said in again.broker.tail(), "its reason")
-        assert by_role(again.broker)["ha-slave"]
+        assert pid_of(again.broker, "ha-slave")
     assert log_of(store) == before
 
 

@@ -16,7 +16,7 @@ from tests.support.stock import require_stock, start_broker
 from tests.support.waiting import wait_until
 from tests.wire_live.state import State
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 QUEUES = 4
 HALF = 8
 

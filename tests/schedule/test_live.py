@@ -27,7 +27,7 @@ from tests.schedule.ledger import Ledger, read_ledger
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.workers.load import Asker
-from tests.workers.processes import by_role, kill
+from tests.workers.processes import kill, pid_of
 from tests.workers.test_end import segment_of
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
@@ -236,5 +236,5 @@ def test_messages_that_wait_cost_nothing_and_delivering_makes_no_python_objects(
 
 def cpu_ns(broker: MqcoreProcess) -> int:
     """Processor time of the scheduler so far."""
-    tasks = Path(f"/proc/{by_role(broker)['scheduler']}/task").iterdir()
+    tasks = Path(f"/proc/{pid_of(broker, 'scheduler')}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)

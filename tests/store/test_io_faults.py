@@ -27,7 +27,7 @@ from tests.support.failing_disk import FailingDisk, build, compiler
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 CHOICE = os.environ.get("MQCORE_TEST_FAULTS", "")
-SWEEP_S_MAX = 500
+SWEEP_S_MAX = 900
 CALLS_MIN = 250
 CALLS_IN_CI = {"async": 8, "sync": 8, "transient-pool": 4}
 SITES_MIN = {"async": 60, "sync": 60, "transient-pool": 7}

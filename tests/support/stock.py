@@ -25,6 +25,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,7 @@ STOP_TIMEOUT_S = 20
 PROBE_TIMEOUT_S = 2
 POLL_INTERVAL_S = 0.05
 PORT_RANGE = range(20_000, 32_000)      # below the ephemeral range: no client socket sits there
+CHOSEN_MAX = 48                         # ports of one process that others do not choose
 GET_BROKER_CLUSTER_INFO = 106
 PR_SET_PDEATHSIG = 1
 
@@ -193,12 +195,14 @@ def _pom(artifacts: Sequence[str]) -> str:
 
 # -- ports and probing -----------------------------------------------------------------------------
 
+_chosen: deque[int] = deque()           # descriptors of locks, the oldest first
+
 
 def free_broker_port() -> int:
     """A port that is free together with its fast port (-2) and its replication port (+1)."""
     for _ in range(200):
         port = random.choice(PORT_RANGE)
-        if all(_is_free(port + delta) for delta in (-2, 0, 1)):
+        if _take([port - 2, port, port + 1]):
             return port
     raise StockError(f"no three free ports in {PORT_RANGE}")
 
@@ -207,9 +211,34 @@ def free_port() -> int:
     """A free TCP port outside the ephemeral range."""
     for _ in range(200):
         port = random.choice(PORT_RANGE)
-        if _is_free(port):
+        if _take([port]):
             return port
     raise StockError(f"no free port in {PORT_RANGE}")
+
+
+def _take(ports: Sequence[int]) -> bool:
+    """
+    Whether all are free, and no test's process has chosen one of them that is not in use yet: each
+    locks a file for each of its last choices.
+    """
+    folder = Path(tempfile.gettempdir()) / f"mqcore-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    locks: list[int] = []
+    for port in ports:
+        locks.append(os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o600))
+        try:
+            fcntl.flock(locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = not _is_free(port)
+        except BlockingIOError:
+            taken = True
+        if taken:
+            for lock in locks:
+                os.close(lock)
+            return False
+    _chosen.extend(locks)
+    while len(_chosen) > CHOSEN_MAX:
+        os.close(_chosen.popleft())
+    return True
 
 
 def _is_free(port: int) -> bool:

@@ -5,7 +5,7 @@ import ssl
 import subprocess
 from pathlib import Path
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 def openssl(*arguments: str | Path, text: str = "") -> str:

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Pieces:

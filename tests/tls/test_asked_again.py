@@ -14,7 +14,7 @@ import pytest
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.test_hostile import ANSWERED, BOTH, SERVERS, address_of, ask, connect
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 AES_128, AES_256 = 0x1301, 0x1302
 X25519, P384 = 0x001D, 0x0018
@@ -146,7 +146,7 @@ def test_a_second_hello_that_does_not_follow_is_refused(
 def test_clients_that_are_asked_again_and_stay_silent_keep_nobody_waiting(
     broker: MqcoreProcess, client: ssl.SSLContext, server: str,
 ) -> None:
-    pid = by_role(broker)[SERVERS[server]]
+    pid = pid_of(broker, SERVERS[server])
     before = len(os.listdir(f"/proc/{pid}/fd"))
     with contextlib.ExitStack() as opened:
         for _ in range(SILENT):
@@ -161,7 +161,7 @@ def test_early_data_without_end_is_neither_kept_nor_read_for_long(
     broker: MqcoreProcess, client: ssl.SSLContext, server: str, again: bool,
 ) -> None:
     """Of a ticket that is none: the server passes over some of it, and then has had enough."""
-    pid = by_role(broker)[SERVERS[server]]
+    pid = pid_of(broker, SERVERS[server])
     assert ask(address_of(broker, server), client) in ANSWERED
     before = memory_kib(pid)
     data = b"\x17\x03\x03" + struct.pack(">H", RECORD_BYTES) + os.urandom(RECORD_BYTES)

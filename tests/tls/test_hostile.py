@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority, careless, openssl
 from tests.tls.pieces import Pieces
 from tests.wire_live.peer import Closed, Peer
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 Says = Callable[[MqcoreProcess, str], None]
 SERVERS = {"broker": "pull-serving-0", "name server": "namesrv"}
@@ -252,7 +252,7 @@ def test_ends_at_every_moment_leave_no_connection_behind(
     broker: MqcoreProcess, client: ssl.SSLContext, server: str,
 ) -> None:
     """close_notify, the end of one direction, and both, at each place of a connection's bytes."""
-    address, pid = address_of(broker, server), by_role(broker)[SERVERS[server]]
+    address, pid = address_of(broker, server), pid_of(broker, SERVERS[server])
     assert ask(address, client) in ANSWERED
     before = len(os.listdir(f"/proc/{pid}/fd"))
     notify = b"\x15\x03\x03\x00\x02\x01\x00"                    # in the clear

@@ -18,7 +18,7 @@ from tests.tls.certificates import careless
 from tests.tls.floods import client_hello, flood
 from tests.tls.pieces import Pieces
 from tests.wire_live.peer import Peer
-from tests.workers.processes import by_role, kill
+from tests.workers.processes import by_role, kill, pid_of
 
 ENDS = 3_000
 OPEN_AT_ONCE = 60                    # more than handshakes that may be under way
@@ -48,7 +48,7 @@ def test_connections_that_end_in_the_middle_of_a_step_leave_nothing_behind(
     broker: MqcoreProcess,
 ) -> None:
     """By a reset, in order, or because they were too many: thousands, at any moment of a step."""
-    pid, dice, hello = by_role(broker)[SERVING], random.Random(20_261_123), client_hello()
+    pid, dice, hello = pid_of(broker, SERVING), random.Random(20_261_123), client_hello()
     assert ask(broker) in (0, 3, 17)
     before = descriptors(pid)
     host, _, port = broker.broker_addr.rpartition(":")
@@ -68,7 +68,7 @@ def test_connections_that_end_in_the_middle_of_a_step_leave_nothing_behind(
         one.close()
     wait_until(lambda: descriptors(pid) <= before, "their sockets are closed")
     assert ask(broker) in (0, 3, 17)
-    assert by_role(broker)[SERVING] == pid
+    assert pid_of(broker, SERVING) == pid
 
 
 @pytest.mark.parametrize("server", ["broker", "name server"])
@@ -96,7 +96,7 @@ def test_who_has_many_handshakes_under_way_ends_his_own_for_more(
 
 
 def test_the_thread_stands_back_behind_the_loop(broker: MqcoreProcess) -> None:
-    pid = by_role(broker)[SERVING]
+    pid = pid_of(broker, SERVING)
     policies = {(os.getpriority(os.PRIO_PROCESS, int(task.name)),
                  os.sched_getscheduler(int(task.name)))
                 for task in Path(f"/proc/{pid}/task").iterdir()}

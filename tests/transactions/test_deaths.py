@@ -177,7 +177,7 @@ def bank(tmp_path: Path) -> Iterator[Bank]:
     made.life.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_what_was_decided_comes_true_whichever_process_is_killed_between_any_two_steps(
     bank: Bank,
 ) -> None:
@@ -189,7 +189,7 @@ def test_what_was_decided_comes_true_whichever_process_is_killed_between_any_two
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("who", ["all", "producer"])
 def test_what_was_decided_comes_true_when_all_processes_are_killed_or_the_producer_is(
     bank: Bank, who: str,

@@ -26,8 +26,8 @@ OWN_SETTINGS: dict[str, object] = {
 }
 TOPIC = "verified"
 LOAD_TIMEOUT_S = 60
-KILL_TIMEOUT_S = 5
-DISPATCH_TIMEOUT_S = 10
+KILL_TIMEOUT_S = 60
+DISPATCH_TIMEOUT_S = 60
 
 
 def load(broker: MqcoreProcess, count: int) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 
 from mqcore.wire.command import Codec, Command, decode, encode, request
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0                # long: others may use the machine
 LENGTH_SIZE = 4
 
 

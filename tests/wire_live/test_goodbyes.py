@@ -20,7 +20,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields
 from tests.wire_live.state import State
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 COMMITS = 500                        # more than wait for the coordinator at a time (N5)
 OFFSET = 7
@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
 @contextmanager
 def held_up(broker: MqcoreProcess) -> Iterator[None]:
     """The coordinator does nothing inside of the block."""
-    pid = by_role(broker)["coordinator"]
+    pid = pid_of(broker, "coordinator")
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

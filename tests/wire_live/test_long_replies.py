@@ -22,7 +22,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
 from tests.wire_live.state import State
-from tests.workers.processes import by_role
+from tests.workers.processes import pid_of
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"
 MIB = 1 << 20
@@ -151,7 +151,7 @@ def test_frames_that_end_in_the_middle_of_their_way_leave_nothing_behind(tmp_pat
             Peer(broker.broker_addr)) as requester:
         beat(requester, "asker")
         for end in (signal.SIGCONT, signal.SIGKILL):
-            pid = by_role(broker)["coordinator"]
+            pid = pid_of(broker, "coordinator")
             os.kill(pid, signal.SIGSTOP)
             half_sent(broker)
             os.kill(pid, end)

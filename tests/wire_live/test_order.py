@@ -14,7 +14,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
 from tests.wire_live.state import State
-from tests.workers.processes import by_role, kill
+from tests.workers.processes import by_role, kill, pid_of
 
 SENDS = 1_000
 ROUNDS = 25
@@ -102,7 +102,7 @@ def test_sends_to_topics_that_exist_go_on_beside_one_that_waits(tmp_path: Path) 
     with mqcore_up(tmp_path, {"broker.name": "broker-a"}) as broker, (
             State(broker.broker_addr)) as state, Peer(broker.broker_addr) as maker:
         state.topic("Known", 1)
-        pid = by_role(broker)["coordinator"]
+        pid = pid_of(broker, "coordinator")
         os.kill(pid, signal.SIGSTOP)
         try:
             first, known, second = send("Made", 0), send("Known", 7), send("Made", 1)

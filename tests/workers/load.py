@@ -29,8 +29,8 @@ PRODUCERS = 4
 DEPTH = 8                       # requests in flight of each producer
 PULL_COUNT = 32
 WORD = struct.Struct(">i")
-IO_TIMEOUT_S = 10.0
-WAIT_S = 20.0
+IO_TIMEOUT_S = 60.0
+WAIT_S = 60.0
 
 Name = tuple[int, int]          # producer, number
 

@@ -12,8 +12,6 @@ from tests.support.waiting import wait_until
 
 ROLES = ("writer", "dispatcher", "scheduler", "transaction-check", "coordinator", "namesrv",
          "pull-serving-0")
-WAIT_S = 10.0
-LOOK_S = 0.005
 
 
 def title(pid: int) -> str:
@@ -30,9 +28,21 @@ def by_role(broker: MqcoreProcess) -> dict[str, int]:
     return {**found, title(broker.pid).removeprefix("mqcore: "): broker.pid}
 
 
+def pid_of(broker: MqcoreProcess, role: str) -> int:
+    """The process id of a role that is to run; one that was just started has no title at first."""
+    found: dict[str, int] = {}
+
+    def has_title() -> bool:
+        found.update(by_role(broker))
+        return role in found
+
+    wait_until(has_title, f"a process with the title {role}")
+    return found[role]
+
+
 def kill(broker: MqcoreProcess, role: str) -> int:
     """Kill a process of the broker with -9, and wait until its parent has heard; its process id."""
-    pid = by_role(broker)[role]
+    pid = pid_of(broker, role)
     os.kill(pid, signal.SIGKILL)
     if pid != broker.pid:
         wait_until(lambda: parent_of(pid) != broker.pid, f"the end of the {role}")

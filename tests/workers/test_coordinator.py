@@ -17,7 +17,7 @@ from mqcore.workers.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
 from tests.shm.test_segment import SMALL
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Bug(Exception):

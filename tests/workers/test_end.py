@@ -18,7 +18,13 @@ import pytest
 from mqcore.shm.segment import Segment
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
-from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
+from tests.support.mqcore_process import (
+    MQCORE,
+    START_TIMEOUT_S,
+    MqcoreProcess,
+    mqcore_up,
+    start,
+)
 from tests.support.stock import free_broker_port, free_port
 from tests.support.waiting import wait_until, wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Name, audit, load
@@ -227,7 +233,7 @@ def refused(folder: Path, arguments: list[str]) -> tuple[int, str]:
     folder.mkdir(parents=True, exist_ok=True)
     process = start(arguments, folder)
     try:
-        code = process.process.wait(15)
+        code = process.process.wait(START_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"it runs: {process.tail()}") from None

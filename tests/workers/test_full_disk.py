@@ -20,7 +20,7 @@ from tests.support.mounted import mounted
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit, load
-from tests.workers.processes import by_role
+from tests.workers.processes import by_role, pid_of
 from tests.workers.test_end import own_settings, refused, segment_of, set_all, update_offset
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
@@ -148,7 +148,7 @@ def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Pat
     async def behind_and_full() -> Promises:
         async with load(broker.broker_addr, SEED) as running:
             await running.acknowledged(500)
-            dispatcher = by_role(broker)["dispatcher"]
+            dispatcher = pid_of(broker, "dispatcher")
             os.kill(dispatcher, signal.SIGSTOP)
             await running.acknowledged(4000)
             filler = fill(disk)
@@ -164,7 +164,7 @@ def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Pat
             await wait_until_async(has_tried_often, "the dispatcher tries again and again")
             filler.unlink()
             await running.acknowledged(200)
-            assert by_role(broker)["dispatcher"] == dispatcher
+            assert pid_of(broker, "dispatcher") == dispatcher
             promises = await running.stop()
             await wait_until_async(
                 lambda: segment.log_state()["dispatched"] == segment.log_state()["published"],

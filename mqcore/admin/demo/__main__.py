@@ -28,8 +28,8 @@ from mqcore.admin.demo.processes import Actor, Broker, DemoError, Writer, role, 
 TOPIC = "ORDERS"
 GROUP = "billing"
 RATE = 250                    # orders a second of each producer: slow enough to watch
-JOIN_TIMEOUT_S = 20.0
-CATCH_UP_TIMEOUT_S = 30.0
+JOIN_TIMEOUT_S = 120.0           # of a machine that does much else
+CATCH_UP_TIMEOUT_S = 120.0
 KILL_CONSUMER_AT = 0.3        # of the first client's orders acknowledged
 KILL_WRITER_AT = 0.6
 GO_CLIENTS = ("interop-go-*/finished",)      # below the test cache, where `make test` builds it

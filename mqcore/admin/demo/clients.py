@@ -37,7 +37,7 @@ from mqcore.wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
 from mqcore.wire.topics import decode_route
 
 IN_FLIGHT = 8                 # sends that one producer has on the way
-GIVE_UP_S = 30.0              # for one event, all its tries together
+GIVE_UP_S = 120.0             # for one event, all its tries together
 AGAIN_S = 0.02                # pause before a send is repeated
 LOOK_S = 0.02                 # how often a consumer looks at which queues it has
 SEND_TIMEOUT_S = 3.0

@@ -19,8 +19,8 @@ from mqcore.shm.segment import stale_segments
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.01
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
 
 # Small files: the demo's store costs megabytes.
 SMALL_STORE = (

@@ -21,7 +21,7 @@ STUCK_S_MAX = 20.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SOAK_S + 240)
+@pytest.mark.timeout(SOAK_S + 600)
 def test_a_slave_whose_disk_is_full_says_nothing_that_is_not_so(tmp_path: Path) -> None:
     for torment, folder in runs("disk", tmp_path):
         with mounted(folder / "slave" / "store", f"size={DISK_BYTES}") as disk:
