@@ -14,7 +14,7 @@ from mqcore.epoll cimport (
 )
 from mqcore.layout cimport FIGURE_BAD_FRAMES, FIGURE_CONNECTIONS
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER, CLOSE_SILENT
-from mqcore.net.transport.memory cimport memory_give
+from mqcore.net.transport.memory cimport memory_give, memory_return
 from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.tls cimport tls_close
 from mqcore.net.transport.transport cimport (
@@ -140,8 +140,8 @@ cdef void connection_close(Transport* t, Connection* c, int reason, int64_t deta
     t.slot.figures[FIGURE_CONNECTIONS] = t.connection_count
     if c.input_capacity + c.output_capacity > KEEP_BYTES:
         t.trim = True
-    free(c.input)
-    free(c.output)
+    memory_return(t, c.input, c.input_capacity)
+    memory_return(t, c.output, c.output_capacity)
     free(c)
 
 

@@ -34,7 +34,7 @@ from mqcore.net.transport.handshakes cimport (
     handshakes_wait,
 )
 from mqcore.net.transport.input cimport handle_again, read_some
-from mqcore.net.transport.memory cimport memory_look, memory_open
+from mqcore.net.transport.memory cimport memory_end_turn, memory_look, memory_open
 from mqcore.net.transport.output cimport output_flush
 from mqcore.net.transport.slots cimport slots_add, slots_open, slots_take
 from mqcore.net.transport.tls cimport tls_open
@@ -318,6 +318,7 @@ cdef void transport_end_turn(Transport* t) noexcept nogil:
         c = t.connections[slot]
         connection_close(t, c, c.doom, c.doom_detail)
         slot = slots_take(&t.doomed)
+    memory_end_turn(t)
 
 
 cdef void close_idle(Transport* t) noexcept nogil:
@@ -350,3 +351,5 @@ cdef void transport_close_all(Transport* t) noexcept nogil:
     for i in range(t.connection_max):
         if t.connections[i] != NULL:
             connection_close(t, t.connections[i], CLOSE_PEER, 0)
+    while t.returned.bytes:
+        memory_end_turn(t)

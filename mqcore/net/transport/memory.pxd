@@ -8,8 +8,12 @@
 #        unread answer. Who holds no more than a share is safe.
 #   N13  While more than `memory_high` is taken, N2 begins at OUT_SHORT_BYTES for everybody: who reads
 #        does not notice. Then one goes, too, that has not moved for STUCK_MS.
+#   N21  Buffers of LARGE_BYTES and more of a connection that ends are given back RETURN_BYTES a turn, and
+#        the rest of the last one: to give pages back takes the kernel some 100 us a MiB, and hundreds of
+#        connections end within a few turns. Until then they count (N11); whoever needs their room gets
+#        it at once, no more than is needed.
 #
-# Who has to go is marked (`doomed`); its buffers are free at once, and it is closed at the end of the
+# Who has to go is marked (`doomed`); its buffers count no more as its own, and it is closed at the end of the
 # turn: nobody's connection ends while a request of it is being handled.
 from libc.stdint cimport int32_t, int64_t
 
@@ -21,6 +25,9 @@ cdef bint memory_take(Transport* t, Connection* c, int64_t bytes) noexcept nogil
 cdef void memory_give(Transport* t, Connection* c, int64_t bytes) noexcept nogil
 # What the rooms above keep for connections beside their buffers, and give back (negative).
 cdef void memory_count(Transport* t, int64_t bytes) noexcept nogil
+# A buffer of a connection that ends or has to go; it was counted, and is not the connection's any more.
+cdef void memory_return(Transport* t, void* buffer, int64_t bytes) noexcept nogil
+cdef void memory_end_turn(Transport* t) noexcept nogil                   # N21
 cdef void memory_look(Transport* t) noexcept nogil                       # N13, with each tick
 # It is closed at the end of the turn; nothing more is done for it.
 cdef void connection_doom(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil

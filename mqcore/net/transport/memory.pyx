@@ -1,10 +1,10 @@
 """Counts what connections hold, and finds who has to go when it is too much."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
 from libc.string cimport memmove
 
 from mqcore.invariants cimport invariant
 from mqcore.net.transport.close_reasons cimport CLOSE_SHORT
+from mqcore.net.transport.returned cimport RETURN_BYTES, returned_add, returned_give
 from mqcore.net.transport.slots cimport slots_add
 from mqcore.net.transport.transport cimport (
     LIFE_DOOMED,
@@ -44,6 +44,18 @@ cdef inline void count(Transport* t, Connection* c, int64_t bytes) noexcept nogi
 
 cdef void memory_give(Transport* t, Connection* c, int64_t bytes) noexcept nogil:
     count(t, c, -bytes)
+
+
+cdef void memory_return(Transport* t, void* buffer, int64_t bytes) noexcept nogil:
+    if returned_add(&t.returned, buffer, bytes):
+        t.trim = True
+        memory_count(t, bytes)
+
+
+cdef void memory_end_turn(Transport* t) noexcept nogil:
+    if t.returned.bytes:
+        memory_count(t, -returned_give(&t.returned, RETURN_BYTES))
+        t.wakeful = t.wakeful or t.returned.bytes > 0
 
 
 cdef inline int64_t age_of(const Transport* t, const Connection* c) noexcept nogil:
@@ -119,10 +131,9 @@ cdef void connection_doom(Transport* t, Connection* c, int reason, int64_t detai
 
 cdef void let_go_of_buffers(Transport* t, Connection* c) noexcept nogil:
     """Of somebody who has to go, and whom nothing is being done for."""
-    t.trim = True
     count(t, c, -(<int64_t>c.input_capacity + c.output_capacity))
-    free(c.input)
-    free(c.output)
+    memory_return(t, c.input, c.input_capacity)
+    memory_return(t, c.output, c.output_capacity)
     c.input = c.output = NULL
     c.input_length = c.input_capacity = 0
     c.output_start = c.output_end = c.output_capacity = 0
@@ -133,6 +144,9 @@ cdef bint memory_take(Transport* t, Connection* c, int64_t bytes) noexcept nogil
     if c.life == LIFE_DOOMED:
         return False
     while t.memory_used + bytes > t.memory_max:
+        if t.returned.bytes:
+            memory_count(t, -returned_give(&t.returned, t.memory_used + bytes - t.memory_max))
+            continue
         victim = next_victim(t)
         if victim == NULL or victim == c:
             connection_doom(t, c, CLOSE_SHORT, c.memory)
@@ -146,7 +160,7 @@ cdef bint memory_take(Transport* t, Connection* c, int64_t bytes) noexcept nogil
 
 cdef void memory_look(Transport* t) noexcept nogil:
     cdef Connection* victim
-    if t.memory_used <= t.memory_high:
+    if t.memory_used - t.returned.bytes <= t.memory_high:
         return
     find_victims(t)
     victim = next_victim(t)

@@ -13,7 +13,7 @@
 #   N8  What a peer sent one-way before it went is handled, whatever is full and however it went:
 #       clients commit their offsets and close at once.
 #
-# N9 and N20 are in work.pxd, N11 to N13 are in memory.pxd; N5 to N7, N10, N14, N15 and N19 are in
+# N9 and N20 are in work.pxd, N11 to N13 and N21 are in memory.pxd; N5 to N7, N10, N14, N15 and N19 are in
 # serving. TL1 to TL7, of TLS, are in tls.pxd.
 #
 # What becomes of a connection's input is one state, `input_state`:
@@ -52,6 +52,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.layout cimport ADDRESS_V6_SIZE, WorkerSlot
+from mqcore.net.transport.returned cimport Returned
 from mqcore.net.transport.shake_thread cimport ShakeThread
 from mqcore.net.transport.slots cimport SlotList
 from mqcore.net.transport.tls_pipe cimport TlsPipe
@@ -231,6 +232,7 @@ cdef struct Transport:
     int64_t memory_max
     int64_t memory_high
     int64_t memory_share
+    Returned returned                  # N21
     int64_t out_high                   # N2: OUT_HIGH_BYTES, or less (N13)
     uint64_t handled                   # the connection whose input is being handled
     uint64_t[VICTIMS_MAX] victims
