@@ -76,7 +76,7 @@ class Member:
 
     def wake_election(self) -> None:
         with contextlib.suppress(KeyError, ProcessLookupError):
-            os.kill(pid_of(self.broker, "failover"), signal.SIGCONT)
+            os.kill(by_role(self.broker)["failover"], signal.SIGCONT)
 
     def elect(self, epoch: int) -> None:
         """It is to lead in `epoch`."""

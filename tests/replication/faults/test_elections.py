@@ -23,7 +23,7 @@ from tests.replication.faults.torment import SOAK_S, Torment, runs
 from tests.replication.faults.traffic import Traffic
 from tests.replication.pairs import NAME
 from tests.support.etcd import EtcdServer, etcd_server
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until
 
 MEMBERS = 3
 LEASE_S = 1
@@ -170,8 +170,9 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
             await load.acknowledged(1)
             await torment.all_of(load, faults(), *map(elected.ways_to_etcd, set_.all))
             try:
-                await wait_until_async(lambda: elected.are_whole(), "all are in the set again",
-                                       WHOLE_S)
+                # in a thread: the ways to etcd are in this loop, and may not wait for the looks
+                await asyncio.to_thread(
+                    wait_until, elected.are_whole, "all are in the set again", WHOLE_S)
             except AssertionError as error:
                 raise AssertionError("\n".join([str(error), f"{elected.view()}", *(
                     f"{one.name}: {one.process.tail()[-1500:]}" for one in set_.all)])) from None
