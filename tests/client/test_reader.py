@@ -53,8 +53,8 @@ def address(request, tmp_path_factory):
 
 
 def of(address: str) -> dict[str, object]:
-    """Options of a client that waits for a broker without a processor: a late answer to one call
-    ends the connection, and with it all others."""
+    """Options of a client that waits for a broker without a processor: a call that is late ends a
+    connection on which nothing came, and with it all others."""
     return {"namesrv": address, "connect_timeout": 60.0, "call_timeout": 60.0}
 
 
