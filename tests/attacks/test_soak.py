@@ -26,6 +26,7 @@ SEED = int(os.environ.get("MQCORE_ATTACK_SEED", str(random.SystemRandom().randra
 ROUND_S = 1.5 if SOAK_S == 0 else 5.0
 WAYS = (True,) if SOAK_S == 0 else (True, False)           # idle
 TIMES = 3.0                     # how much longer than in peace the honest may wait (p99)
+FLOOR_MS = 100.0 if SOAK_S < 600 else 0.0       # a short run says little about the machine
 LIMITS = {"limits.address_connection_count": 10_000}       # so that addresses have places
 KINDS = ("sends_ms", "deliveries_ms", "beats_ms")
 
@@ -76,8 +77,8 @@ def test_all_attacks_one_after_another_lose_nothing_and_delay_nobody(tmp_path: P
     story = f"seed {SEED}\n{table(spans, efforts)}"
     assert not war.refusals, f"{war.refusals[:5]}, {story}"
     before = max(p99(getattr(peace, kind)) for kind in KINDS)      # how busy the machine is
+    print(f"peace: {peace.line()}\nattacks: {war.line()}\n{story}")
     for kind in KINDS:
         during = p99(getattr(war, kind))
-        assert during <= max(TIMES * before, 100.0), (
+        assert during <= max(TIMES * before, FLOOR_MS), (
             f"{kind}: p99 {before:.1f} -> {during:.1f} ms, {story}")
-    print(f"peace: {peace.line()}\nattacks: {war.line()}\n{story}")
