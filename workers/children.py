@@ -24,6 +24,7 @@ class Child:
     started: float = 0.0
     deaths: int = 0
     restart_at: float = 0.0       # 0: it runs
+    cannot_start: bool = False    # it ended by itself, or again and again, or in its recovery
     rests: bool = False           # it belongs to the other role of a broker that is elected
 
     @property

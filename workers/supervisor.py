@@ -75,6 +75,7 @@ SECOND_SIGNAL_S = 0.5             # after the first: one key press may send two
 WORD_INTERVAL_S = 10.0
 LOOK_INTERVAL_MS = 1000
 QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
+START_DEATHS_MAX = 5              # one after the other, of one process before the broker is ready
 RESTART_PAUSES_S = (0.0, 0.1, 0.25, 0.5, 1.0)
 
 log = logging.getLogger("mqcore.supervisor")
@@ -248,7 +249,7 @@ class Supervisor:
     def _make_segment(self) -> Segment:
         digest = hashlib.sha256(os.fsencode(os.path.realpath(self._files.root))).hexdigest()[:12]
         prefix = f"mqcore-{digest}-"
-        remove_stale_segments(prefix)
+        memory.remove_stale(prefix, loop.alive)
         processes = self._settings.processes
         run_id = time.time_ns()
         try:
@@ -356,18 +357,22 @@ class Supervisor:
             self._sleep(LOOK_MS if changing else self._until_next_restart_ms())
             self._reap()
             self._restart_due()
-        if not self._stop_signal:
-            if self._segment.queues_changed:
-                log.error("stopping, to look at all queues' files in a new start")
-            elif self._overtaken:
-                log.warning("stopping, to cut what the log of who leads has not")
-            elif self._elections is not None and self._elections.is_over:
-                log.warning("stopping, to begin anew as one who follows: the election is lost")
-            else:
-                log.warning("stopping, to begin anew as the store says (SIGUSR1)")
-            return EXIT_AGAIN
-        log.info("stopping on %s", signal.Signals(self._stop_signal).name)
-        return 0
+        return self._over()
+
+    def _over(self) -> int:
+        """The exit status of a run that is to end, and the word that says why."""
+        if self._stop_signal:
+            log.info("stopping on %s", signal.Signals(self._stop_signal).name)
+            return 0
+        if self._segment.queues_changed:
+            log.error("stopping, to look at all queues' files in a new start")
+        elif self._overtaken:
+            log.warning("stopping, to cut what the log of who leads has not")
+        elif self._elections is not None and self._elections.is_over:
+            log.warning("stopping, to begin anew as one who follows: the election is lost")
+        else:
+            log.warning("stopping, to begin anew as the store says (SIGUSR1)")
+        return EXIT_AGAIN
 
     def _change(self, elections: Elections) -> bool:
         """Whether this broker is on its way from following to leading (workers/elected.py)."""
@@ -457,6 +462,7 @@ class Supervisor:
         child.pid = 0
         if code == 0 and self._segment.state(child.slot) == WORKER_STOPPED and self._stop_signal:
             return
+        was_running = self._segment.state(child.slot) == WORKER_RUNNING
         self._segment.set_state(child.slot, WORKER_ABSENT)
         if child.row is HA_MASTER:     # its slaves' links went with it
             ReplicaPen(self._segment).leave()
@@ -473,6 +479,8 @@ class Supervisor:
             return
         quick = time.monotonic() - child.started < QUICK_DEATH_S
         child.deaths = child.deaths + 1 if quick else 0
+        child.cannot_start = (code >= 0 or child.deaths >= START_DEATHS_MAX
+                              or (child.row is WRITER and not was_running))
         pause = RESTART_PAUSES_S[min(child.deaths, len(RESTART_PAUSES_S) - 1)]
         child.restart_at = time.monotonic() + pause
         if child.row is WRITER and code == EXIT_DAMAGED:
@@ -493,42 +501,44 @@ class Supervisor:
                 self._start(child)
 
     def _wait_running(self, children: list[Child]) -> bool:
-        """Until all are running; False: one died, or a stop came, or it takes for ever."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            self._segment.arm(SUPERVISOR.slot)           # who changes its state rings
-            if all(self._segment.state(child.slot) == WORKER_RUNNING for child in children):
-                return True
-            if self._stop_signal or time.monotonic() > deadline:
-                return False
-            self._sleep(50)
-            self._reap()
-            if any(child.restart_at for child in self._children):
-                return False
+        return self._wait_until(50, lambda: all(
+            self._segment.state(child.slot) == WORKER_RUNNING for child in children))
 
     def _wait_dispatched(self) -> bool:
         """
         Until consumers see all that was stored before this start (store.md 9.7), or as much of it
         as they may (D5).
         """
-        deadline, pen = time.monotonic() + START_TIMEOUT_S, ReplicaPen(self._segment)
-        while True:
+        pen = ReplicaPen(self._segment)
+
+        def is_dispatched() -> bool:
             state = self._segment.log_state()
             end = state["published"]
-            if self._settings.shows_replicated_only:
-                end = pen.shown_end(end)
-            if state["dispatched"] >= end:
+            return bool(state["dispatched"] >= (
+                pen.shown_end(end) if self._settings.shows_replicated_only else end))
+
+        return self._wait_until(5, is_dispatched)
+
+    def _wait_until(self, look_ms: int, reached: Callable[[], bool]) -> bool:
+        """
+        A step of the start. Who is killed meanwhile is started again, as later on; False: one of
+        them cannot go on, or a stop came, or it takes for ever.
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            self._segment.arm(SUPERVISOR.slot)           # who changes its state rings
+            if reached():
                 return True
-            if self._stop_signal or time.monotonic() > deadline:
+            if (self._stop_signal or self._overtaken or time.monotonic() > deadline
+                    or any(child.cannot_start for child in self._children)):
                 return False
-            self._sleep(5)
+            self._sleep(min(look_ms, self._until_next_restart_ms()))
             self._reap()
-            if any(child.restart_at for child in self._children):
-                return False
+            self._restart_due()
 
     def _start_failed(self) -> int:
-        if self._stop_signal:
-            return 0
+        if self._stop_signal or self._overtaken:
+            return self._over()
         log.error("the broker could not be started")
         return 1
 
@@ -586,15 +596,3 @@ class Supervisor:
 
 def ignore_signal(_number: int, _frame: object) -> None:
     """A signal that only has to wake the supervisor."""
-
-
-def remove_stale_segments(own_prefix: str) -> None:
-    """
-    Take away the names of segments that nobody needs: those of our store, which is ours alone, and
-    those whose supervisor is dead. What is still mapped somewhere stays until that process ends.
-    """
-    for name in memory.named("mqcore-"):
-        pid = name.rpartition("-")[2]
-        if name.startswith(f"/{own_prefix}") or (pid.isdigit() and not loop.alive(int(pid))):
-            with contextlib.suppress(PermissionError):
-                memory.unlink(name)

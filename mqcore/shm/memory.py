@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import posix_ipc
@@ -107,6 +107,19 @@ def named(prefix: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError, PermissionError):
         return sorted(f"/{name}" for name in os.listdir(FOLDER) if name.startswith(prefix))
     return []
+
+
+def remove_stale(own_prefix: str, is_alive: Callable[[int], bool]) -> None:
+    """
+    Take away the names of segments that nobody needs: those of our store (`own_prefix`), which is
+    ours alone, and those whose supervisor is dead (`is_alive` of its process id). What is still
+    mapped somewhere stays until that process ends.
+    """
+    for name in named("mqcore-"):
+        pid = name.rpartition("-")[2]
+        if name.startswith(f"/{own_prefix}") or (pid.isdigit() and not is_alive(int(pid))):
+            with contextlib.suppress(PermissionError):
+                unlink(name)
 
 
 def names(prefix: str) -> list[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import posix_ipc
 
-from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
+from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, WORKER_RUNNING
+from mqcore.participants import FAILOVER
 from mqcore.replication.identity import identity
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.members import member_number
@@ -117,9 +118,11 @@ class Member:
         self.hear_of(leader, epoch)
 
     def is_new_run(self, before: int) -> bool:
-        """Whether a run other than `before` is up."""
+        """Whether a run other than `before` is up, and its failover, which a test stops next."""
         try:
-            return self.segment().run_id != before and send(self.address, b"?") == [14]
+            segment = self.segment()
+            return (segment.run_id != before and segment.state(FAILOVER.slot) == WORKER_RUNNING
+                    and send(self.address, b"?") == [14])
         except (ValueError, OSError, LayoutError, posix_ipc.Error):      # between two runs
             return False
 

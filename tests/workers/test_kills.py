@@ -24,11 +24,13 @@ import pytest
 from mqcore.client import AsyncPushConsumer, ConsumeContext, ReceivedMessage
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
+from mqcore.wire.records import decode_records
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until, wait_until_async
+from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 from tests.workers.ledger import Ledger
 from tests.workers.load import TOPIC, Load, Name, Promises, audit, load, name_of
-from tests.workers.processes import ROLES, by_role, kill, slot_of, title
+from tests.workers.processes import ROLES, by_role, kill, pid_of, slot_of, title
 from tests.workers.test_end import segment_of
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
@@ -42,6 +44,7 @@ AGAIN = 0.15                      # how often a process dies once more while it 
 SUPERVISOR_ALONE = 0.25           # how often a life ends with the supervisor's death
 STORE_KILLS_MAX = 400             # then the soak takes a new store
 PRODUCERS_PER_LIFE = 100          # the names of a life's producers
+BEHIND_THE_LOG = tuple(role for role in ROLES if role != "writer")     # who starts behind it
 WHOLE_LIFE = ROUNDS * len(ROLES) + 1
 
 
@@ -197,3 +200,29 @@ def test_a_consumer_gets_all_that_was_acknowledged_whatever_dies_meanwhile(tmp_p
     with mqcore_up(tmp_path, {"store.flush": "async"}) as broker:
         promises, consumed = asyncio.run(consumed_under_kills(broker))
         assert consumed <= audit(broker.broker_addr, promises)
+
+
+def kill_in_the_next_start(broker: MqcoreProcess, role: str) -> None:
+    """Begin a new run of the same supervisor and kill a process of it; it gets ready."""
+    before, ready = pid_of(broker, role), broker.output.read_text().count("mqcore ready")
+    os.kill(broker.pid, signal.SIGUSR1)
+    wait_until(lambda: by_role(broker).get(role, before) != before, "its next process")
+    os.kill(pid_of(broker, role), signal.SIGKILL)
+    wait_until(lambda: broker.output.read_text().count("mqcore ready") > ready,
+               f"ready, though the {role} was killed")
+
+
+def test_who_is_killed_before_the_broker_is_ready_is_started_again(tmp_path: Path) -> None:
+    with mqcore_up(tmp_path) as broker:
+        with Peer(broker.broker_addr) as peer:
+            assert peer.ask(17, topic_fields("Kept", 1)).code == 0
+        for number, role in enumerate(BEHIND_THE_LOG):
+            with Peer(broker.broker_addr) as peer:
+                assert peer.ask(310, send_fields("Kept"), b"%d" % number).code == 0
+            kill_in_the_next_start(broker, role)
+        assert broker.output.read_text().count("ended with SIGKILL; it is started again") == len(
+            BEHIND_THE_LOG)
+        with Peer(broker.broker_addr) as peer:
+            found = decode_records(peer.ask(11, pull_fields("Kept")).body)
+        assert [record.body for record in found] == [
+            b"%d" % number for number in range(len(BEHIND_THE_LOG))]
