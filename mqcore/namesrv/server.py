@@ -1,10 +1,10 @@
 """The name server's sockets: frames in, responses out, brokers dropped when they fall silent.
 
 One asyncio loop, whose time the connections share (mqcore.turns): who asks for much waits for
-itself. Every connection has bounds: the frame it may send, the answers that may wait for it
-(reading stops until they are gone), the time it may be idle; all of them together have one
-(memory.py). A frame that cannot be read closes
-that connection alone, with one line in the log.
+itself, and what brokers say of themselves goes before what others ask. Every connection has
+bounds: the frame it may send, the answers that may wait for it (reading stops until they are
+gone), the time it may be idle; all of them together have one (memory.py). A frame that cannot be
+read closes that connection alone, with one line in the log.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mqcore.tls.contexts import server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings
 from mqcore.turns import Job, Turns
-from mqcore.wire.codes import LENGTH_WORD_SIZE, ResponseCode
+from mqcore.wire.codes import LENGTH_WORD_SIZE, RequestCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode, encode, response
 
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
@@ -41,6 +41,8 @@ _LISTEN_BACKLOG = 1024
 ANY_NUMBER = 1 << 31
 NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
 _STRETCH_S = 0.01               # of work, before the loop looks at its sockets again
+_EXPRESS = frozenset({          # of brokers: whose routes live by them
+    RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION})
 
 log = logging.getLogger("namesrv")
 
@@ -123,9 +125,9 @@ class NameServer:
         """Whether so many more with TLS have room: together they take half of the memory."""
         return 2 * (self.secure_count + more) * TLS_BYTES <= self.settings.connection_memory_bytes
 
-    def add(self, connection: int, job: Job) -> None:
-        """Work of a connection, which gets its turns."""
-        self._turns.add(connection, lambda: job)
+    def add(self, connection: int, job: Job, *, express: bool) -> None:
+        """Work of a connection, which gets its turns in one of the two lanes."""
+        self._turns.add(connection, lambda: job, express=express)
         self._work_soon()
 
     def _work_soon(self) -> None:
@@ -185,7 +187,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._input = bytearray()
         self._paused = False
-        self._working = False        # its frames wait for their turn
+        self._working = False        # its frames wait for their turn ...
+        self._express = False        # ... in the lane of the last one
         self._peer = "?"
         self._place = place
         self._secure = False
@@ -243,7 +246,7 @@ class Connection(asyncio.Protocol):
 
     def _work_soon(self) -> None:
         self._working = True
-        self._server.add(self.number, self._work())
+        self._server.add(self.number, self._work(), express=self._express)
 
     def close(self, reason: str) -> None:
         """End this connection alone."""
@@ -264,17 +267,24 @@ class Connection(asyncio.Protocol):
         self._server.memory.changed(self, self._server.connections.values(), self._server.now_ms())
 
     def _work(self) -> Job:
-        """Answer the whole frames in the input, as far as the peer takes the answers."""
+        """
+        Answer the whole frames in the input, as far as the peer takes the answers, and up to one
+        that belongs in the other lane.
+        """
         answers: list[bytes] = []
         answers_size = 0
         start = 0
+        other_lane = False
         while not self._paused or self._transport is None:
             end = self._frame_end(start)
             if end is None:
                 break
-            frame = bytes(self._input[start + LENGTH_WORD_SIZE:end])
+            request = self._request(bytes(self._input[start + LENGTH_WORD_SIZE:end]))
+            if request is not None and (request.code in _EXPRESS) is not self._express:
+                other_lane = True
+                break
             start = end
-            answer = yield from self._answer(frame)
+            answer = None if request is None else (yield from self._answer(request))
             if answer is not None:
                 answers.append(answer)
                 answers_size += len(answer)
@@ -288,6 +298,10 @@ class Connection(asyncio.Protocol):
             self.held_since_ms = self._server.now_ms()
         del self._input[:start]
         self._tell_memory()
+        if other_lane:
+            self._express = not self._express
+            self._work_soon()
+            return
         self._working = False
         if self._transport is None:
             self._drop_brokers()
@@ -309,14 +323,16 @@ class Connection(asyncio.Protocol):
         end = start + LENGTH_WORD_SIZE + length
         return end if end <= len(self._input) else None
 
-    def _answer(self, frame: bytes) -> Generator[None, None, bytes | None]:
+    def _request(self, frame: bytes) -> Command | None:
+        """None: it asks for nothing, or ends its connection."""
         try:
             request = decode(frame)
         except FrameError as error:
             self.close(f"bad frame: {error}")
             return None
-        if request.is_response:
-            return None
+        return None if request.is_response else request
+
+    def _answer(self, request: Command) -> Generator[None, None, bytes | None]:
         answer = yield from self._server.answer(request, self.number, self._peer)
         if request.is_oneway:
             return None
