@@ -186,7 +186,8 @@ class Coordinator:
 
     def _follower(self) -> Following:
         try:
-            return Following(self._broker.core, self._spawn)
+            return Following(self._broker.core, self._spawn,
+                             lambda: self._segment.log_state()["flushed"])
         except (TlsFileError, AccountFileError) as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
