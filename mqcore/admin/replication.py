@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import click
 from mqcore.admin.lines import say
 from mqcore.admin.signing import signed
 from mqcore.admin.store import json_option, log_option, store_argument
+from mqcore.backup.errors import BackupError
+from mqcore.backup.tables import settle_again
 from mqcore.client import Credentials
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import ClientError
@@ -187,10 +190,12 @@ def rejoin_command(store: Path, master: str, broker_id: int, log_folders: LogFol
     STORE has behind that goes to a side file in STORE/overtaken and is cut.
     """
     try:
-        found = rejoin(store, split_address(master), broker_id, log_folders)
+        found = rejoin(store, split_address(master), broker_id, log_folders,
+                       partial(settle_again, store))
     except StoreInUseError as error:
         raise click.ClickException(f"{error}; stop it first") from error
-    except (RejoinError, OtherLogError, EpochsError, ClientError, OSError) as error:
+    except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,
+            OSError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps({
