@@ -145,6 +145,11 @@ class Following:
         self._changed.set()
 
     @property
+    def looks(self) -> bool:
+        """Whether name servers may know better who leads: nobody is known, or it is in trouble."""
+        return not self.master or bool(self._trouble)
+
+    @property
     def age_ms(self) -> int:
         """Since the end of the last whole round; -1: there was none."""
         return int(1000 * (time.monotonic() - self._done_at)) if self._done_at else -1
