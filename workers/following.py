@@ -140,8 +140,9 @@ class Following:
         self.master, self._is_ours = address, False
         self._offsets_at = self._delays_at = 0.0
         self._offsets_version = ""
-        for waiting in (self._left, self._delays, self._transactions):
-            waiting.clear()
+        self._left.clear()
+        self._delays.clear()
+        self._transactions.clear()
         self._changed.set()
 
     @property

@@ -150,7 +150,7 @@ def _check_most(store: Path, pid: int, log_folders: LogFolders | None, namesrv: 
             f"the name servers {', '.join(namesrv)} have them (-n)", err=True)
         return
     # behind the answers: one of them may be this broker's own
-    here = mine.last.number, _log_end(store, pid, log_folders)
+    here = mine.last.number, log_end(store, pid, log_folders)
     address, most = max(others.items(), key=lambda one: one[1])
     if most > here:
         raise click.ClickException(
@@ -158,7 +158,7 @@ def _check_most(store: Path, pid: int, log_folders: LogFolders | None, namesrv: 
             f"to {here[1]} in epoch {here[0]}: promote that one, or this one with --force")
 
 
-def _log_end(store: Path, pid: int, log_folders: LogFolders | None) -> int:
+def log_end(store: Path, pid: int, log_folders: LogFolders | None) -> int:
     """Where the log ends, as the broker says that runs on the store, or its files at rest."""
     for run in stale_segments(RUN_PREFIX):
         if pid and run.rpartition("-")[2] == str(pid):

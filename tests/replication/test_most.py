@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.admin.replication import _log_end
+from mqcore.admin.replication import log_end
 from mqcore.replication import epochs
 from mqcore.replication.epochs import State
 from mqcore.store.log.folders import LogFolders
@@ -21,9 +21,9 @@ def test_the_end_of_a_log_at_rest_is_where_a_start_finds_it(name: str, tmp_path:
     root = golden.unpack(name, tmp_path)
     end = golden.manifest(name)["afterRecovery"]["maxPhyOffset"]
 
-    assert _log_end(root, 0, None) == end
+    assert log_end(root, 0, None) == end
     (root / "commitlog").rename(tmp_path / "elsewhere")
-    assert _log_end(root, 0, LogFolders((tmp_path / "elsewhere",))) == end
+    assert log_end(root, 0, LogFolders((tmp_path / "elsewhere",))) == end
 
 
 def test_who_lacks_what_another_one_has_is_promoted_only_by_force(tmp_path: Path) -> None:
