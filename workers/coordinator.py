@@ -80,7 +80,7 @@ SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
 OWN = -1                         # as whom the broker's own work waits for its turn
 GONE_MAX = 10_000                 # connections that have ended, of which that is remembered
 REGISTER_LOOK_S = 1.0             # whether it is time to register again
-MASTER_LOOK_S = 2.0               # a slave that does not know its master asks name servers ...
+MASTER_LOOK_S = 2.0               # a slave whose master is not there asks name servers ...
 MASTER_LOOK_GROWTH = 1.2          # ... less and less often
 
 malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", int)     # of glibc alone
@@ -186,7 +186,8 @@ class Coordinator:
 
     def _follower(self) -> Following:
         try:
-            return Following(self._broker.core, self._spawn)
+            return Following(self._broker.core, self._spawn,
+                             lambda: self._segment.log_state()["flushed"])
         except (TlsFileError, AccountFileError) as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
@@ -505,8 +506,10 @@ class Coordinator:
             interval_s = self._registrar.settings.broker.register_interval_ms / 1000
             if self._unheard:
                 interval_s = REGISTER_LOOK_S
-            elif self._following is not None and not self._following.master:
+            elif self._following is not None and self._following.looks:
                 interval_s = min(look_s, interval_s)
+            else:
+                look_s = MASTER_LOOK_S
             if time.monotonic() - last >= interval_s:
                 last = time.monotonic()
                 look_s *= MASTER_LOOK_GROWTH

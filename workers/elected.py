@@ -20,10 +20,12 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from functools import partial
 
+from mqcore.backup.errors import BackupError
+from mqcore.backup.tables import settle_again
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.standing import elected
-from mqcore.broker.tables.config_file import DELAY_FILE
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, WORKER_RUNNING
 from mqcore.participants import DISPATCHER, HA_SLAVE, WRITER
 from mqcore.replication import epochs
@@ -72,11 +74,10 @@ class Rejoining:
             return
         self.not_before = time.monotonic() + REJOIN_RETRY_S
         try:
-            for name in (DELAY_FILE, f"{DELAY_FILE}.bak"):     # what it calls delivered may be cut:
-                (settings.config_dir / name).unlink(missing_ok=True)        # the log says it then
             found = rejoin_at(settings.store_root, settings.log_folders, address_of(address),
-                              self.end, self.epoch)
-        except (RejoinError, OtherLogError, EpochsError, OSError, ValueError) as error:
+                              self.end, self.epoch, partial(settle_again, settings.store_root))
+        except (RejoinError, OtherLogError, EpochsError, BackupError, OSError,
+                ValueError) as error:
             log.error("the log here has what that of who leads has not, and stays as it is: %s",
                       error)
             return

@@ -128,14 +128,13 @@ class StoreFigures:
         }
 
     def _replication(self) -> dict[str, str]:
-        """Keys of our own; none for a broker that has no other of its name."""
-        if self._segment.slot(HA_MASTER.slot)["incarnation"]:
-            names = MASTER_KEYS
-        elif self._segment.slot(HA_SLAVE.slot)["incarnation"]:
-            names = SLAVE_KEYS
-        else:
-            return {}
-        return {key: str(self._slots.total(name)) for key, name in names.items()}
+        """
+        Keys of our own; none for a broker that has no other of its name. The middle of a chain has
+        those of either end.
+        """
+        ends = ((HA_MASTER, MASTER_KEYS), (HA_SLAVE, SLAVE_KEYS))
+        return {key: str(self._slots.total(name)) for end, names in ends
+                if self._segment.slot(end.slot)["incarnation"] for key, name in names.items()}
 
     def _election(self) -> dict[str, str]:
         """Likewise; none where nobody is elected."""

@@ -4,6 +4,10 @@ A slave's way to its master's tables: asks for them, and brings back what was co
 ha.md 4 (RocketMQ 4.9.8: SlaveSynchronize, which asks every ten seconds). What an answer
 means is said in mqcore/broker/following.py. A master of ours says in a word that nothing has
 changed, so it is asked every OURS_INTERVAL_S; its offsets, too, while they are few.
+
+The log comes by another way, and may be behind. What the master has delivered and which
+transactions it has ended is kept only when the log here is where the master's was behind that
+answer: who is promoted before delivers and asks again.
 """
 from __future__ import annotations
 
@@ -12,12 +16,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mqcore.broker.core import Core
 from mqcore.broker.following import (
     AnswerError,
-    take_delays,
+    begin_delays,
+    keep_delays,
+    keep_transactions,
+    log_end_of,
+    position_of,
+    read_delays,
     take_groups,
     take_offsets,
     take_topics,
@@ -34,6 +43,7 @@ from mqcore.turns import Job
 from mqcore.wire.codes import (
     GIVEN_BACK,
     KNOWN_VERSION,
+    LOG_END,
     TABLE_VERSION,
     VERSION_IS_KNOWN,
     RequestCode,
@@ -52,6 +62,7 @@ GIVEN_BACK_MAX = 1_000            # offsets that go back to the master in one ro
 ADDRESS_LENGTH_MAX = 300
 
 Result = TypeVar("Result")
+Said = TypeVar("Said")
 log = logging.getLogger("mqcore.following")
 
 
@@ -64,13 +75,44 @@ def is_address(text: str) -> bool:
     return len(text) <= ADDRESS_LENGTH_MAX and text.isascii() and text.isprintable()
 
 
+class Ahead(Generic[Said]):
+    """
+    What a master said, each with the log position from which on it is true here. Of what came
+    behind the oldest that waits only the newest does: a log that is late all the time gets there.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Said]] = []     # at most two
+
+    def put(self, end: int, said: Said) -> None:
+        """end: of the master's log, behind its answer. Less than before: that log was cut."""
+        if self._waiting and end < self._waiting[0][0]:
+            self._waiting.clear()
+        self._waiting[1:] = [(end, said)]
+
+    def take(self, here: int) -> Said | None:
+        """The newest that is true of a log that ends at `here`; None: there is none."""
+        found = None
+        while self._waiting and self._waiting[0][0] <= here:
+            found = self._waiting.pop(0)[1]
+        return found
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+
 class Following:
     """One slave's round of questions. `adopt` says who is the master; `keep` asks for ever."""
 
-    def __init__(self, core: Core, spawn: Callable[[Job], None]) -> None:
-        """spawn: takes work that has pauses. Raises TlsFileError, AccountFileError."""
+    def __init__(self, core: Core, spawn: Callable[[Job], None],
+                 flushed: Callable[[], int]) -> None:
+        """
+        spawn: takes work that has pauses; flushed: up to where the log here is on the disk, a
+        position. Raises TlsFileError, AccountFileError.
+        """
         self._core = core
         self._spawn = spawn
+        self._flushed = flushed
         self._signing = Signing(core.settings.acl, ("", None))
         self._pool = ConnectionPool(tls=client_context(core.settings.tls), prepare=self._sign)
         self._changed = asyncio.Event()
@@ -81,6 +123,8 @@ class Following:
         self._is_ours = False
         self._done_at = 0.0                      # the last whole round; time.monotonic
         self._left: deque[Commit] = deque()      # that the master lacked when it was asked
+        self._delays: Ahead[dict[str, Any]] = Ahead()
+        self._transactions: Ahead[list[Commit]] = Ahead()
         self.given_back = 0
         self.topics_to = 0                       # log position; topics of messages below are here
         self.master = ""                         # host:port, "" while nobody has said it
@@ -97,7 +141,14 @@ class Following:
         self._offsets_at = self._delays_at = 0.0
         self._offsets_version = ""
         self._left.clear()
+        self._delays.clear()
+        self._transactions.clear()
         self._changed.set()
+
+    @property
+    def looks(self) -> bool:
+        """Whether name servers may know better who leads: nobody is known, or it is in trouble."""
+        return not self.master or bool(self._trouble)
 
     @property
     def age_ms(self) -> int:
@@ -168,21 +219,49 @@ class Following:
             await self._take(take_groups(self._core, answer.body))
 
     async def _ask_offsets(self) -> None:
+        self._keep_transactions()
         often = self._is_ours and self._offsets_size <= SMALL_BYTES_MAX
         if not often and not self._is_due(self._offsets_at):
             if self._is_ours:                    # which holds each against what it has by then
                 await self._give_some_back()
             return
+        master = self.master
         known = "" if len(self._core.own_commits) else self._offsets_version
         answer = await self._call(
             RequestCode.GET_ALL_CONSUMER_OFFSET, {KNOWN_VERSION: known} if self._is_ours else {})
         said = answer.ext or {}
         if said.get(VERSION_IS_KNOWN) == "true":
             return
-        self._left = deque(await self._take(take_offsets(self._core, answer.body)))
+        found = await self._take(take_offsets(self._core, answer.body))
+        self._left = deque(found.left)
+        noted = not found.transactions or await self._note(
+            self._transactions, master, answer, found.transactions)
+        self._keep_transactions()
         self._offsets_at, self._offsets_size = time.monotonic(), len(answer.body)
-        self._offsets_version = said.get(TABLE_VERSION) or ""
+        self._offsets_version = (said.get(TABLE_VERSION) or "") if noted else ""
         await self._give_some_back()
+
+    def _keep_transactions(self) -> None:
+        found = self._transactions.take(self._core.ports.store.log_range()[1])
+        if found is not None:
+            keep_transactions(self._core, found)
+
+    async def _note(self, ahead: Ahead[Said], master: str, answer: Command, said: Said) -> bool:
+        """
+        What an answer says of the master's log waits for the log here; False: there is nothing to
+        wait for, that is another log, or another one is the master by now. A stock master is asked
+        where its log ended behind the answer.
+        """
+        end = (answer.ext or {}).get(LOG_END)
+        if end is None:
+            info = await self._call(RequestCode.GET_BROKER_RUNTIME_INFO)
+            position = log_end_of(info.body)
+        else:
+            position = position_of(end)
+        if (self._is_ours and not await self._is_one_log()) or self.master != master:
+            return False
+        ahead.put(position, said)
+        return True
 
     async def _give_some_back(self) -> None:
         """
@@ -233,13 +312,24 @@ class Following:
         return there is not None and there >= min(commit.offset, here[1] if here else 0)
 
     async def _ask_delays(self) -> None:
+        self._keep_delays()
         if not self._is_due(self._delays_at):
             return
+        begin_delays(self._core)
+        master, since = self.master, self._core.ports.store.log_range()[1]
         ext: dict[str, str | None] = {KNOWN_VERSION: ""} if self._is_ours else {}
         answer = await self._call(RequestCode.GET_ALL_DELAY_OFFSET, ext, may_have_none=True)
         if answer.body:
-            await self._take(take_delays(self._core, answer.body))
+            found = await self._take(read_delays(answer.body, since))
+            await self._note(self._delays, master, answer, found)
+            self._keep_delays()
         self._delays_at = time.monotonic()
+
+    def _keep_delays(self) -> None:
+        """As the scheduler does: what the file calls delivered is on the disk before the file."""
+        found = self._delays.take(self._flushed())
+        if found is not None:
+            keep_delays(self._core, found)
 
     def _is_due(self, last: float) -> bool:
         return not last or time.monotonic() - last >= self._interval_s

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,39 @@ import click
 from mqcore.admin.lines import say
 from mqcore.admin.signing import signed
 from mqcore.admin.store import json_option, log_option, store_argument
+from mqcore.backup.errors import BackupError
+from mqcore.backup.tables import settle_again
 from mqcore.client import Credentials
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import ClientError
 from mqcore.replication import epochs
-from mqcore.replication.epochs import EpochsError, RoleError, Standing, demoted, promoted
+from mqcore.replication.epochs import (
+    EpochsError,
+    RoleError,
+    Standing,
+    State,
+    demoted,
+    promoted,
+)
 from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.identity import IDENTITY_FILE
 from mqcore.replication.peers import PeerError, PeerState, states
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
+from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.store import files
-from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import StoreInUseError, lock_holder
+from mqcore.store.log.folders import LOG, LogFolders
+from mqcore.store.verify.files import StoreInUseError, lock_holder, usual
+from mqcore.store.verify.scan import LogScan
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.printable import printable
 
+RUN_PREFIX = "mqcore-"            # of the shared memory of a run
 SILENT_MS = 1000                  # of etcd, that is worth a word
 SUPERVISOR_TITLE = b"mqcore: supervisor"
 BROKER_IDS = click.IntRange(1, (1 << 63) - 1)
+namesrv_option = click.option(
+    "-n", "--namesrv", multiple=True, default=("127.0.0.1:9876",), show_default=True,
+    metavar="HOST:PORT", help="A name server; may be repeated.")
 
 
 @click.group("replication")
@@ -40,8 +56,7 @@ def replication_group() -> None:
 
 
 @replication_group.command("status")
-@click.option("-n", "--namesrv", multiple=True, default=("127.0.0.1:9876",), show_default=True,
-              metavar="HOST:PORT", help="A name server; may be repeated.")
+@namesrv_option
 @click.argument("broker")
 @json_option
 @signed
@@ -97,14 +112,73 @@ def _rows(found: dict[str, PeerState | PeerError]) -> list[dict[str, Any]]:
 @store_argument
 @click.option("--sync", "synchronous", is_flag=True,
               help="Acknowledge what a slave has, too (sync-master).")
-def promote_command(store: Path, *, synchronous: bool) -> None:
+@click.option("--force", is_flag=True, help="Also when another broker has more of the log.")
+@namesrv_option
+@log_option
+@signed
+def promote_command(store: Path, namesrv: tuple[str, ...], log_folders: LogFolders | None, *,
+                    synchronous: bool, force: bool, credentials: Credentials | None) -> None:
     """
     Make a master of the slave with STORE, which begins an epoch at the end of its log.
 
     What the master had beyond that is not in it. A broker that runs on STORE begins anew at once;
-    else its next start is that of a master, whatever its settings say.
+    else its next start is that of a master, whatever its settings say. The other brokers of its
+    name, as name servers have them, are asked before how much of the log they have.
     """
-    _change(store, lambda standing: promoted(standing, synchronous=synchronous), "master")
+    def check(pid: int) -> None:
+        if not force:
+            _check_most(store, pid, log_folders, namesrv, credentials)
+
+    _change(store, lambda standing: promoted(standing, synchronous=synchronous), "master", check)
+
+
+def _check_most(store: Path, pid: int, log_folders: LogFolders | None, namesrv: tuple[str, ...],
+                credentials: Credentials | None) -> None:
+    """pid: of the broker that runs on the store, 0: none. Raises ClickException, EpochsError."""
+    standing = epochs.read(store)
+    if standing is None or standing.state is State.LEADS:
+        return
+    mine = standing.history
+    name = mine.last.master.rpartition("/")[0]
+    found = asyncio.run(states(namesrv, name, credentials))
+    others = {
+        address: (state.history.last.number, state.end) for address, state in found.items()
+        if isinstance(state, PeerState) and state.history is not None
+        and state.history.log_id == mine.log_id}
+    if not others:
+        say(f"whether another broker {name} has more of the log is not known: none answers, as "
+            f"the name servers {', '.join(namesrv)} have them (-n)", err=True)
+        return
+    # behind the answers: one of them may be this broker's own
+    here = mine.last.number, log_end(store, pid, log_folders)
+    address, most = max(others.items(), key=lambda one: one[1])
+    if most > here:
+        raise click.ClickException(
+            f"the broker at {address} has the log up to {most[1]} in epoch {most[0]}, {store} up "
+            f"to {here[1]} in epoch {here[0]}: promote that one, or this one with --force")
+
+
+def log_end(store: Path, pid: int, log_folders: LogFolders | None) -> int:
+    """Where the log ends, as the broker says that runs on the store, or its files at rest."""
+    for run in stale_segments(RUN_PREFIX):
+        if pid and run.rpartition("-")[2] == str(pid):
+            try:
+                return Segment.attach(run).log_state()["published"]
+            except (LayoutError, PermissionError) as error:
+                raise click.ClickException(f"process {pid}, which runs on {store}, cannot be "
+                                           f"looked into: {error}") from error
+    if log_folders is None and not (store / LOG).is_dir():
+        raise click.ClickException(f"{store}: there is no {LOG} in this store: --commit-log says "
+                                   "where it is")
+    folders = log_folders or LogFolders((store / LOG,), store=store)
+    newest = folders.segments()[-2:]             # the last one may have been made ahead
+    size = usual(path.stat().st_size for _, path in newest)
+    if not newest or not size:
+        return 0
+    scan = LogScan(folders.text(), [(start, size) for start, _ in newest], start=newest[0][0])
+    while scan.next() is not None:
+        continue
+    return scan.position
 
 
 @replication_group.command("demote")
@@ -121,7 +195,9 @@ def demote_command(store: Path, broker_id: int) -> None:
     _change(store, lambda standing: demoted(standing, broker_id), "slave")
 
 
-def _change(store: Path, change: Callable[[Standing], Standing], role: str) -> None:
+def _change(store: Path, change: Callable[[Standing], Standing], role: str,
+            check: Callable[[int], None] | None = None) -> None:
+    """check: what has to be so before; of the process that runs on the store, 0: none does."""
     if (store / IDENTITY_FILE).exists():
         raise click.ClickException(
             f"{store} takes part in elections (failover.enable), which alone say who leads: stop "
@@ -129,6 +205,8 @@ def _change(store: Path, change: Callable[[Standing], Standing], role: str) -> N
             f"failover.enable = false and remove {store / IDENTITY_FILE}")
     try:
         pid = _supervisor(store)
+        if check is not None:
+            check(pid)
         with epochs.held(store):
             standing = epochs.read(store)
             if standing is None:
@@ -187,10 +265,12 @@ def rejoin_command(store: Path, master: str, broker_id: int, log_folders: LogFol
     STORE has behind that goes to a side file in STORE/overtaken and is cut.
     """
     try:
-        found = rejoin(store, split_address(master), broker_id, log_folders)
+        found = rejoin(store, split_address(master), broker_id, log_folders,
+                       partial(settle_again, store))
     except StoreInUseError as error:
         raise click.ClickException(f"{error}; stop it first") from error
-    except (RejoinError, OtherLogError, EpochsError, ClientError, OSError) as error:
+    except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,
+            OSError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps({

@@ -1,10 +1,12 @@
 """
-Where a restored store is cut: at a log position or a store time, always a record boundary.
+Where a log at rest is cut: at a log position or a store time, always a record boundary; and what is
+known of the deliveries on either side.
 """
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,68 +28,87 @@ TIME_MIN_MS: Final = -(2**63 - 1)
 WINDOW_BYTES: Final = 1 << 20            # of the log, looked at first for where a record ends
 
 
-def scan(root: Path, manifest: Manifest, *, start: int, stop: int, from_ms: int = TIME_MIN_MS,
+@dataclass(frozen=True)
+class RestingLog:
+    """
+    A log that nobody appends to.
+
+    first, end      positions, bytes
+    segment_bytes   length of its files
+    """
+
+    folders: LogFolders
+    segment_bytes: int
+    first: int
+    end: int
+
+    @classmethod
+    def restored(cls, root: Path, manifest: Manifest) -> RestingLog:
+        return cls(LogFolders((root / LOG,)), manifest.segment_bytes, manifest.first, manifest.end)
+
+
+def scan(log: RestingLog, *, start: int, stop: int, from_ms: int = TIME_MIN_MS,
          topic: bytes | None = None) -> LogScan:
-    """The records of the restored log in [start, stop), as LogScan has them."""
-    log = LogFolders((root / LOG,))
-    segments = [(at, manifest.segment_bytes) for at, _ in log.segments()]
-    return LogScan(log.text(), segments, start=start, stop=stop, topic=topic, from_ms=from_ms)
+    """The records in [start, stop), as LogScan has them."""
+    segments = [(at, log.segment_bytes) for at, _ in log.folders.segments()]
+    return LogScan(log.folders.text(), segments, start=start, stop=stop, topic=topic,
+                   from_ms=from_ms)
 
 
-def at_position(root: Path, manifest: Manifest, position: int) -> int:
+def at_position(log: RestingLog, position: int) -> int:
     """The last record boundary at or before a log position. Raises BackupError."""
-    if position >= manifest.end:
-        return manifest.end
+    if position >= log.end:
+        return log.end
     window = WINDOW_BYTES
     while True:
-        start = max(manifest.first, position - window)
+        start = max(log.first, position - window)
         found = -1
-        records = scan(root, manifest, start=start, stop=position)
+        records = scan(log, start=start, stop=position)
         while (raw := records.next()) is not None:
             begins = records.position - len(raw)
             found = records.position if records.position <= position else begins
-        if found > manifest.first:
+        if found > log.first:
             return found
-        if start == manifest.first:
+        if start == log.first:
             raise BackupError(f"no record ends at or before log position {position}: the log "
-                              f"begins at {manifest.first}")
+                              f"begins at {log.first}")
         window *= 8
 
 
-def at_time(root: Path, manifest: Manifest, until_ms: int) -> int:
+def at_time(log: RestingLog, until_ms: int) -> int:
     """Where the first record lies that was stored after a time. Raises BackupError."""
-    records = scan(root, manifest, start=manifest.first, stop=manifest.end, from_ms=until_ms + 1)
+    records = scan(log, start=log.first, stop=log.end, from_ms=until_ms + 1)
     raw = records.next()
     if raw is None:
-        return manifest.end
+        return log.end
     position = records.position - len(raw)
-    first = manifest.first
+    first = log.first
     if position == first:
         raise BackupError(f"all records were stored after that time: the first at "
                           f"{decode_record(raw).store_timestamp_ms}")
-    return at_position(root, manifest, position)
+    return at_position(log, position)
 
 
-def last_time(root: Path, manifest: Manifest, cut: int) -> int:
+def last_time(log: RestingLog, cut: int) -> int:
     """Store time of the youngest record before a cut, ms; 0: there is none."""
     youngest, window = 0, WINDOW_BYTES
-    while not youngest and cut > manifest.first:
-        start = max(manifest.first, cut - window)
-        records = scan(root, manifest, start=start, stop=cut)
+    while not youngest and cut > log.first:
+        start = max(log.first, cut - window)
+        records = scan(log, start=start, stop=cut)
         while (raw := records.next()) is not None:
             youngest = max(youngest, decode_record(raw).store_timestamp_ms)
-        if start == manifest.first:
+        if start == log.first:
             break
         window *= 8
     return youngest
 
 
-def deliveries(root: Path, manifest: Manifest, cut: int) -> Counter[int]:
+def deliveries(root: Path, log: RestingLog, cut: int) -> Counter[int]:
     """How many delayed messages were delivered behind a cut, by level."""
     found: Counter[int] = Counter()
-    if cut == manifest.end or not (root / QUEUES / SCHEDULE_TOPIC).is_dir():
+    if cut == log.end or not (root / QUEUES / SCHEDULE_TOPIC).is_dir():
         return found
-    records = scan(root, manifest, start=cut, stop=manifest.end)
+    records = scan(log, start=cut, stop=log.end)
     while (raw := records.next()) is not None:
         try:
             record = decode_record(raw)
@@ -99,8 +120,11 @@ def deliveries(root: Path, manifest: Manifest, cut: int) -> Counter[int]:
     return found
 
 
-def delivery_entries(root: Path, topic: str) -> Iterator[tuple[int, int, int, int]]:
-    """(queue id, queue offset, log position, delivery time in ms) of a topic's queues, in order."""
+def delivery_entries(root: Path, topic: str, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """
+    (queue id, queue offset, log position, delivery time in ms) of a topic's queues, in order, of
+    the records before `stop`.
+    """
     for name, queue_id, folder in queue_folders(root / QUEUES):
         if name != topic:
             continue
@@ -109,6 +133,23 @@ def delivery_entries(root: Path, topic: str) -> Iterator[tuple[int, int, int, in
             entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
             base = int(path.name) // ENTRY.itemsize
             for number in np.flatnonzero((entries["size"] > 0)
-                                         & (entries["size"] != CQ_FILLER_RECORD_SIZE)):
+                                         & (entries["size"] != CQ_FILLER_RECORD_SIZE)
+                                         & (entries["position"] < stop)):
                 one = entries[number]
                 yield (queue_id, base + int(number), int(one["position"]), int(one["tag"]))
+
+
+def queue_ends(root: Path, topic: str, stop: int) -> dict[tuple[str, int], int]:
+    """Where each queue of a topic ends that had no record from log position `stop` on."""
+    found: dict[tuple[str, int], int] = {}
+    for name, queue_id, folder in queue_folders(root / QUEUES):
+        if name != topic:
+            continue
+        for path in sorted(folder.iterdir()):
+            raw = files.read(path)
+            entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
+            kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop))
+            base = int(path.name) // ENTRY.itemsize
+            found[name, queue_id] = max(found.get((name, queue_id), 0),
+                                        base + (int(kept[-1]) + 1 if len(kept) else 0))
+    return found

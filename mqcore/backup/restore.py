@@ -19,6 +19,7 @@ from typing import BinaryIO, Final
 from mqcore.backup import cut as places
 from mqcore.backup import tables
 from mqcore.backup.chain import Backups
+from mqcore.backup.cut import RestingLog
 from mqcore.backup.errors import BackupError, BadBackupError
 from mqcore.backup.manifest import (
     CONFIG,
@@ -76,12 +77,12 @@ class Until:
     time_ms: int | None = None
     position: int | None = None
 
-    def cut(self, root: Path, manifest: Manifest) -> int:
+    def cut(self, log: RestingLog) -> int:
         if self.time_ms is not None:
-            return places.at_time(root, manifest, self.time_ms)
+            return places.at_time(log, self.time_ms)
         if self.position is not None:
-            return places.at_position(root, manifest, self.position)
-        return manifest.end
+            return places.at_position(log, self.position)
+        return log.end
 
 
 def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *,
@@ -182,8 +183,9 @@ def _finish(root: Path, manifest: Manifest, until: Until,
         raise BackupError("the backup is of a damaged log, which is restored as a whole and not up "
                           f"to somewhere: {manifest.damage}")
     _times_as_they_were(root, manifest)
-    cut = until.cut(root, manifest)
-    undone = places.deliveries(root, manifest, cut)
+    log = RestingLog.restored(root, manifest)
+    cut = until.cut(log)
+    undone = places.deliveries(root, log, cut)
     cutting.cut_log(LogFolders((root / LOG,), store=root), manifest.segment_bytes, cut)
     entries = cutting.cut_queues(root, cut)
     cutting.cut_index(root, cut)
@@ -191,10 +193,10 @@ def _finish(root: Path, manifest: Manifest, until: Until,
         files.make_folders(root / CHECKSUMS)
         owner.mark_alone(root / "lock")
     restored_mark.mark(root)
-    last_ms = places.last_time(root, manifest, cut)
+    last_ms = places.last_time(log, cut)
     checkpoint.write(root / "checkpoint", Checkpoint(log_time_ms=last_ms))
     report, rebuilt = _verified(root, manifest, cut, delay_levels_ms)
-    offsets = tables.trim(root, manifest, tables.ends_of(report.queues), tables.Cut(
+    offsets = tables.trim(root, log, tables.ends_of(report.queues), tables.Cut(
         cut, last_ms, undone))
     return Restored(manifest, cut, last_ms, report, entries_cut=entries, offsets_cut=offsets,
                     rebuilt=rebuilt)

@@ -1,20 +1,28 @@
 """
-The tables of a restored store: no offset is beyond its queue's end, and what was settled behind the
-cut, a delivery or a transaction, is to be settled again.
+The tables of a store whose log is cut: no offset is beyond its queue's end, and what was settled
+behind the cut, a delivery or a transaction, is to be settled again.
 """
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from mqcore.backup.cut import delivery_entries, scan
+from mqcore.backup.cut import (
+    RestingLog,
+    deliveries,
+    delivery_entries,
+    last_time,
+    queue_ends,
+    scan,
+)
 from mqcore.backup.errors import BadBackupError
-from mqcore.backup.manifest import CONFIG, Manifest
+from mqcore.backup.manifest import CONFIG
 from mqcore.broker.requests.transaction_checks import GROUP as TRANSACTION_GROUP
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE, ConfigFileError
@@ -22,6 +30,7 @@ from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE, LightOffse
 from mqcore.broker.tables.offsets import OffsetTable, is_light
 from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from mqcore.store import files
+from mqcore.store.log.folders import LogFolders
 from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record, RecordError, decode_record
 
@@ -33,8 +42,8 @@ Ends = Mapping[tuple[str, int], int]     # topic, queue id -> the queue's end
 @dataclass(frozen=True)
 class Cut:
     """
-    Where a restored log ends: its position, the store time of its youngest record in ms; undone: of
-    each delay level, how many deliveries lay behind.
+    Where a log ends that is cut: its position, the store time of its youngest record in ms; undone:
+    of each delay level, how many deliveries lay behind.
     """
 
     position: int
@@ -42,27 +51,52 @@ class Cut:
     undone: Mapping[int, int]
 
 
-def trim(root: Path, manifest: Manifest, ends: Ends, cut: Cut) -> int:
+def trim(root: Path, log: RestingLog, ends: Ends, cut: Cut) -> int:
     """
     Bring the offsets of a restored store back to what it holds; how many were beyond.
 
-    ends: of every queue. Raises BadBackupError, OSError.
+    log: as it was backed up; ends: of every queue. Raises BadBackupError, OSError.
     """
-    settled_back = cut.position < manifest.end
-    try:
-        changes = {}
-        if settled_back:
-            changes = _transactions(root, manifest, ends, cut.position)
+    settled_back = cut.position < log.end
+    with _readable(root):
+        changes = _transactions(log, ends, cut.position) if settled_back else {}
         count = _consumers(root / CONFIG, ends, changes)
         return count + _delays(root, ends, cut if settled_back else None)
+
+
+def settle_again(store: Path, log: LogFolders, segment_bytes: int, end: int, cut: int) -> None:
+    """
+    Before a log that ends at `end` is cut: the deliveries and transactions that were settled
+    behind the cut are open. Whoever is interrupted does it again. Consumers' offsets stay as they
+    are: a start as a master takes them back to what is there. Raises BadBackupError, OSError.
+    """
+    first = next((start for start, _ in log.segments()), 0)
+    whole = RestingLog(log, segment_bytes, first, end)
+    ends = {place: at for topic in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC)
+            for place, at in queue_ends(store, topic, cut).items()}
+    with _readable(store):
+        if (HALF_TOPIC, 0) in ends:
+            least = {topic: ends.get((topic, 0), 0) for topic in (HALF_TOPIC, OP_TOPIC)}
+            _consumers(store / CONFIG, None, least | _transactions(whole, ends, cut))
+        _delays(store, ends, Cut(cut, last_time(whole, cut), deliveries(store, whole, cut)))
+
+
+@contextmanager
+def _readable(root: Path) -> Iterator[None]:
+    """Tables that are not end in one kind of error."""
+    try:
+        yield
     except ConfigFileError as error:
         raise BadBackupError(str(error)) from None
     except (ValueError, msgspec.MsgspecError) as error:
         raise BadBackupError(f"{root / CONFIG}: a table that cannot be read: {error}") from None
 
 
-def _consumers(config: Path, ends: Ends, least: Mapping[str, int]) -> int:
-    """least: by topic, where the transactions' own group goes back to."""
+def _consumers(config: Path, ends: Ends | None, least: Mapping[str, int]) -> int:
+    """
+    ends: of every queue, None: only transactions are looked at; least: by topic, where the
+    transactions' own group goes back to.
+    """
     present = [(config / name, kind) for name, kind in
                ((PLAIN_FILE, OffsetTable), (LIGHT_FILE, LightOffsetTable))
                if (config / name).exists() or (config / name).with_suffix(".journal").exists()]
@@ -75,10 +109,12 @@ def _consumers(config: Path, ends: Ends, least: Mapping[str, int]) -> int:
             if queues:
                 back = {queue: min(offset, least[topic]) for queue, offset in queues.items()}
                 table.put(f"{topic}@{TRANSACTION_GROUP}", back)
-        named = {(key.partition("@")[0], queue) for member in OffsetTable.as_json(table).values()
-                 for key, queues in member.items() for queue in queues}
-        count += table.cut([(*queue, ends.get(queue, 0)) for queue in named
-                            if queue in ends or not is_light(queue[0])])
+        if ends is not None:
+            named = {(key.partition("@")[0], queue)
+                     for member in OffsetTable.as_json(table).values()
+                     for key, queues in member.items() for queue in queues}
+            count += table.cut([(*queue, ends.get(queue, 0)) for queue in named
+                                if queue in ends or not is_light(queue[0])])
         written_ns = _written_ns(path)
         table.persist()
         files.beside(path, ".bak").unlink(missing_ok=True)     # it has offsets that are beyond
@@ -112,7 +148,8 @@ def _delays(root: Path, ends: Ends, cut: Cut | None) -> int:
         due: dict[int, tuple[int, int]] = {}
         first = {_queue_of(level): offset - cut.undone.get(int(level), 0)
                  for level, offset in before.items() if level.isdecimal()}
-        for queue_id, offset, position, time_ms in delivery_entries(root, SCHEDULE_TOPIC):
+        for queue_id, offset, position, time_ms in delivery_entries(
+                root, SCHEDULE_TOPIC, cut.position):
             if time_ms > cut.time_ms - LATE_MS or offset >= first.get(queue_id, 0):
                 due.setdefault(queue_id, (offset, position))
         positions = [position for _, position in due.values()]
@@ -125,6 +162,7 @@ def _delays(root: Path, ends: Ends, cut: Cut | None) -> int:
             value.pop("logPosition", None)
     value["offsetTable"] = {int(level): offset for level, offset in offsets.items()}
     config_file.save(path, value)
+    files.beside(path, ".bak").unlink(missing_ok=True)
     return count
 
 
@@ -134,16 +172,16 @@ def _queue_of(level: str) -> int:
 
 # -- transactions ----------------------------------------------------------------------------------
 
-def _transactions(root: Path, manifest: Manifest, ends: Ends, cut: int) -> dict[str, int]:
+def _transactions(log: RestingLog, ends: Ends, cut: int) -> dict[str, int]:
     """
     Where the half and the op queue's reader goes back to: the first half message that nothing
     before the cut settles, and the first op record behind it. A half message that was put back is
     settled with its copy: both have one unique key.
     """
-    named = {offset for record in _records(root, manifest, cut, OP_TOPIC)
+    named = {offset for record in _records(log, cut, OP_TOPIC)
              for word in record.body.split(b",") if (offset := _number(word)) is not None}
     halves: dict[str, list[tuple[int, int]]] = {}
-    for record in _records(root, manifest, cut, HALF_TOPIC):
+    for record in _records(log, cut, HALF_TOPIC):
         key = record.properties.get(UNIQ_KEY) or f"@{record.queue_offset}"
         halves.setdefault(key, []).append((record.queue_offset, record.physical_offset))
     undecided = [max(copies) for copies in halves.values()
@@ -151,14 +189,12 @@ def _transactions(root: Path, manifest: Manifest, ends: Ends, cut: int) -> dict[
     if not undecided:
         return {}
     offset, position = min(undecided)
-    ops = [record.queue_offset for record in _records(root, manifest, cut, OP_TOPIC, position)]
+    ops = [record.queue_offset for record in _records(log, cut, OP_TOPIC, position)]
     return {HALF_TOPIC: offset, OP_TOPIC: min(ops, default=ends.get((OP_TOPIC, 0), 0))}
 
 
-def _records(root: Path, manifest: Manifest, cut: int, topic: str, start: int = 0,
-             ) -> Iterator[Record]:
-    records = scan(root, manifest, start=max(start, manifest.first), stop=cut,
-                   topic=topic.encode())
+def _records(log: RestingLog, cut: int, topic: str, start: int = 0) -> Iterator[Record]:
+    records = scan(log, start=max(start, log.first), stop=cut, topic=topic.encode())
     while (raw := records.next()) is not None:
         try:
             yield decode_record(raw)

@@ -6,16 +6,19 @@ end before anything of it is taken; one that cannot be read, or names what no ta
 changes nothing. Topics and groups that the master has no more go; offsets never do.
 
 Beyond stock: an offset that was committed here, while the master was away, stays until the master
-has it or a later one; the caller brings it there.
+has it or a later one; the caller brings it there. And what counts as settled because the log says
+so, deliveries of delayed messages and ends of transactions, is read apart and kept by the caller's
+word: the log comes by another way, and what was settled behind its end is settled by nobody here.
 """
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mqcore.broker.core import Core
+from mqcore.broker.requests.transaction_checks import GROUP as TRANSACTION_GROUP
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.broker.tables.groups import GroupConfig
@@ -24,9 +27,8 @@ from mqcore.broker.tables.own_commits import Commit
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, stored_topic
 from mqcore.layout import DELAY_LEVEL_MAX, GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
 from mqcore.store.paths import folder_name_trouble
-from mqcore.turns import Job
 from mqcore.wire import fastjson
-from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN
+from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 from mqcore.wire.topics import DataVersion, TopicConfig
 
 ROWS_A_TURN = 200
@@ -41,6 +43,16 @@ class AnswerError(ValueError):
     """A master's answer cannot be used; the text says what is wrong with it."""
 
 
+class TakenOffsets(NamedTuple):
+    """
+    left          what was committed here and is later than the master's: it lacks them
+    transactions  how far the master has settled transactions: for `keep_transactions`
+    """
+
+    left: list[Commit]
+    transactions: list[Commit]
+
+
 def take_topics(core: Core, body: bytes) -> Generator[None, None, bool]:
     """The topics of an answer to 21; whether they were others. With pauses. Raises AnswerError."""
     return _take(core.topics, body, core.settings.processes.topic_count_max, _topic)
@@ -51,16 +63,20 @@ def take_groups(core: Core, body: bytes) -> Generator[None, None, bool]:
     return _take(core.groups, body, core.settings.processes.group_count_max, _group)
 
 
-def take_offsets(core: Core, body: bytes) -> Generator[None, None, list[Commit]]:
+def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]:
     """
-    The consumer offsets of an answer to 43 over those here. With pauses; returns those that were
-    committed here and are later than the master's: it lacks them. Raises AnswerError.
+    The consumer offsets of an answer to 43 over those here, but for those of transactions. With
+    pauses. Raises AnswerError.
     """
     document = yield from _object(body)
     table = yield from _entries(document.get(MEMBER, {}), _queues)
     light = yield from _entries(document.get(LIGHT_MEMBER) or {}, _light)
+    transactions: list[Commit] = []
     for number, (key, queues) in enumerate([*table.items(), *light.items()], 1):
         topic, _, group = key.partition(_SEPARATOR)
+        if group == TRANSACTION_GROUP:
+            transactions += [Commit(group, topic, *one) for one in queues.items()]
+            continue
         for queue_id, offset in queues.items():
             if core.own_commits.is_ahead(group, topic, queue_id, offset):
                 continue
@@ -70,7 +86,17 @@ def take_offsets(core: Core, body: bytes) -> Generator[None, None, list[Commit]]
             yield
     left = yield from _left_over(core, {**table, **light})
     yield from fastjson.dismantled([document, table])          # tens of thousands of objects
-    return left
+    return TakenOffsets(left, transactions)
+
+
+def keep_transactions(core: Core, transactions: Iterable[Commit]) -> None:
+    """
+    What `take_offsets` found of them: the log here has all that these offsets count. Raises
+    AnswerError.
+    """
+    for group, topic, queue_id, offset in transactions:
+        if not core.offsets.commit(group, topic, queue_id, offset):
+            raise AnswerError(core.offsets.full)
 
 
 def _left_over(
@@ -89,27 +115,64 @@ def _left_over(
     return left
 
 
-def take_delays(core: Core, body: bytes) -> Job:
+def read_delays(body: bytes, since: int) -> Generator[None, None, dict[str, Any]]:
     """
-    How far the master has delivered each delay level, an answer to 45: into delayOffset.json, for
-    who delivers when this broker is a master. With pauses. Raises AnswerError, and OSError.
+    How far the master has delivered each delay level, an answer to 45, for `keep_delays`. since:
+    log position below which it counts every delivery, where the answer names none; with a later
+    one than is true a message is delivered again, and none is lost. With pauses. Raises
+    AnswerError.
     """
     document = yield from _object(body)
-    value: dict[str, Any] = {"offsetTable": dict(
-        (yield from _entries(document.get("offsetTable", {}), _delay)).values())}
     position = document.get("logPosition")
-    if position is not None:
-        if not isinstance(position, int) or not -1 <= position <= I64_MAX:
-            raise AnswerError(f"logPosition: {position!r:.40}, expected a position")
-        value["logPosition"] = position
-        value["delivered"] = {
+    if position is not None and (
+            not isinstance(position, int) or not -1 <= position <= I64_MAX):
+        raise AnswerError(f"logPosition: {position!r:.40}, expected a position")
+    return {
+        "offsetTable": dict(
+            (yield from _entries(document.get("offsetTable", {}), _delay)).values()),
+        "logPosition": since if position is None else position,
+        "delivered": {
             str(level): offsets for level, offsets in (yield from _entries(
-                document.get("delivered") or {}, _delivered)).values()}
+                document.get("delivered") or {}, _delivered)).values()}}
+
+
+def begin_delays(core: Core) -> None:
+    """
+    Where nothing is known of deliveries yet, all of the log is to be asked by who leads: without
+    the file it would deliver everything again. Raises ConfigFileError, OSError.
+    """
+    path = core.settings.config_dir / config_file.DELAY_FILE
+    if config_file.load(path) is None:
+        config_file.save(path, {"offsetTable": {}, "logPosition": 0})
+
+
+def keep_delays(core: Core, value: dict[str, Any]) -> None:
+    """
+    What `read_delays` found into delayOffset.json, for who delivers when this broker is a master:
+    the log here has all deliveries that it counts. Raises ConfigFileError, OSError.
+    """
     path = core.settings.config_dir / config_file.DELAY_FILE
     known = config_file.load(path) or {}
     if {name: known.get(name) for name in value} != _as_read(value):
         kept = config_file.unknown_members(path, known, DELAY_MEMBERS)
         config_file.save(path, config_file.merged(value, kept))
+
+
+def log_end_of(body: bytes) -> int:
+    """Where a broker's log ends, by its runtime info, an answer to 28. Raises AnswerError."""
+    try:
+        return position_of(str(fastjson.loads(body)["table"]["commitLogMaxOffset"]))
+    except (fastjson.JsonError, KeyError, TypeError) as error:
+        raise AnswerError(f"its runtime info does not say where its log ends: {error!r:.80}"
+                          ) from error
+
+
+def position_of(text: str) -> int:
+    """A log position in an answer. Raises AnswerError."""
+    position = whole_number(text, 0)
+    if position is None:
+        raise AnswerError(f"its log ends at {text!r:.40}, expected a position")
+    return position
 
 
 def _as_read(value: dict[str, Any]) -> Any:

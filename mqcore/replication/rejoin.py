@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,13 @@ POSITION: Final = struct.Struct(">q")
 COPY_BYTES: Final = 1 << 20
 ROOM_LEFT_BYTES: Final = 16 << 20    # on the disk, beside a side file
 
+# Before a cut: the log, the length of its segments, where it ends, where it is cut; bytes.
+BeforeCut = Callable[[LogFolders, int, int, int], None]
+
+
+def _nothing(*_: object) -> None:
+    """Before the cut of a store without tables."""
+
 
 class RejoinError(RuntimeError):
     """The store cannot follow that master; nothing was changed. The text says why."""
@@ -68,21 +75,22 @@ class Overtaken:
 
 
 def rejoin(store: Path, address: tuple[str, int], broker_id: int,
-           log: LogFolders | None = None) -> Overtaken:
+           log: LogFolders | None = None, before_cut: BeforeCut = _nothing) -> Overtaken:
     """
     Make the store at rest one that follows the master whose HA port is at `address` (host, port),
-    as slave `broker_id`; log: where the commit log lies, None: in STORE/commitlog. Raises
-    RejoinError, StoreInUseError (a broker runs on it), OtherLogError, EpochsError, OSError.
+    as slave `broker_id`; log: where the commit log lies, None: in STORE/commitlog; before_cut: what
+    is to be done with the store's tables, once more after an interruption. Raises RejoinError,
+    StoreInUseError (a broker runs on it), OtherLogError, EpochsError, OSError.
     """
     lock = RepairLock(store)
     try:
-        return _verified(store, log, address, broker_id)
+        return _verified(store, log, address, broker_id, before_cut)
     finally:
         lock.release()
 
 
 def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
-              broker_id: int) -> Overtaken:
+              broker_id: int, before_cut: BeforeCut) -> Overtaken:
     if log is None and not (store / LOG).is_dir():
         raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
                           "is")
@@ -93,18 +101,19 @@ def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
     damage = next((one for one in report.findings if one.severity == DAMAGE), None)
     if damage is not None:
         raise RejoinError(f"the store is damaged, mqcore repair first: {damage.line()}")
-    return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"], 0)
+    return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"], 0,
+                   before_cut)
 
 
-def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int,
-              epoch: int) -> Overtaken:
+def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, epoch: int,
+              before_cut: BeforeCut = _nothing) -> Overtaken:
     """
     The same for who holds the store's lock and knows that its log is whole up to `end`. Nothing is
     done unless who answers at `address` leads in `epoch`. Raises RejoinError, OtherLogError,
     EpochsError, OSError.
     """
     follower = replace(_standing(store), state=State.FOLLOWS)
-    return _cut_to(store, log, follower, address, end, epoch)
+    return _cut_to(store, log, follower, address, end, epoch, before_cut)
 
 
 def _standing(store: Path) -> Standing:
@@ -115,7 +124,7 @@ def _standing(store: Path) -> Standing:
 
 
 def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str, int], end: int,
-            epoch: int) -> Overtaken:
+            epoch: int, before_cut: BeforeCut) -> Overtaken:
     """follower: what the store is then; epoch: of the other one, 0: whichever it is."""
     theirs = _of_epoch(greeted(address, end), epoch)
     position = common_end(follower.history, end, theirs.history, theirs.end)
@@ -129,6 +138,7 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     if position < end:
         _check_cut(log, theirs.segment_bytes, position)
         found = _keep(store, log, theirs, found)
+        before_cut(log, theirs.segment_bytes, end, position)
     with epochs.held(store):             # first: a log that is cut in part leads no more
         epochs.write(store, follower)
     if position < end:

@@ -23,6 +23,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"      # where delayed messages wait
 # Header fields of 21, 43, 45 and 201 between brokers of ours: the version that a slave has of the
 # table, whether it is the master's (then there is no body), and that one where no body says it.
 KNOWN_VERSION, VERSION_IS_KNOWN, TABLE_VERSION = "knownVersion", "versionIsKnown", "tableVersion"
+# Of 43 and 45, likewise: where the master's log ended when the body was made, bytes.
+LOG_END = "logEnd"
 # Of 15 between brokers of ours: an offset that was committed to a slave while its master was away.
 GIVEN_BACK = "givenBack"
 RETRY_PREFIX = "%RETRY%"

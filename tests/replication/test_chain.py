@@ -12,7 +12,9 @@ from mqcore.admin.status import role_of
 from mqcore.replication import epochs
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
+from mqcore.workers.figures import MASTER_KEYS, SLAVE_KEYS
 from tests.replication.pairs import addresses, pair, slave_up
+from tests.replication.test_pair import runtime
 from tests.replication.test_promotion import (
     SYNC,
     bodies,
@@ -71,6 +73,10 @@ def test_the_last_of_a_chain_has_the_log_and_the_epochs_of_the_first(three: Chai
     tables = [epochs.read(broker.store) for broker in (three.master, three.middle, three.last)]
     assert len({table.history for table in tables if table is not None}) == 1
     assert send(three.last.broker_addr, b"not here") == [14]
+    of_master, of_slave = (set(keys) & set(runtime(three.middle.broker_addr))
+                           for keys in (MASTER_KEYS, SLAVE_KEYS))
+    assert (of_master, of_slave) == (set(MASTER_KEYS), set(SLAVE_KEYS))
+    assert not set(SLAVE_KEYS) & set(runtime(three.master.broker_addr))
     roles = [role_of(segment_of(one)) for one in (three.master, three.middle, three.last)]
     assert roles == ["master", "middle", "slave"]
 

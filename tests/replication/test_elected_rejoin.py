@@ -12,11 +12,13 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqcore.backup.tables import settle_again
 from mqcore.replication import rejoin as rejoining
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin_at
 from mqcore.store import files
@@ -76,7 +78,8 @@ def log_of(store: Path) -> bytes:
 
 
 def cut(parted: Parted, store: Path, epoch: int = 2) -> Overtaken:
-    return rejoin_at(store, at(store), parted.address, log_end(store), epoch)
+    return rejoin_at(store, at(store), parted.address, log_end(store), epoch,
+                     partial(settle_again, store))
 
 
 def dies_at(number: int) -> dict[str, Callable[..., Any]]:

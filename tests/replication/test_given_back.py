@@ -29,7 +29,7 @@ class Link(Following):
     """A slave's questions to a master in the same process."""
 
     def __init__(self, slave: Bench, master: Bench) -> None:
-        super().__init__(slave.broker.core, finished)
+        super().__init__(slave.broker.core, finished, lambda: slave.store.log_range()[1])
         self.asked: list[int] = []
         self._bench = master
         self.adopt(MASTER)

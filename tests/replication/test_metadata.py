@@ -9,7 +9,9 @@ import pytest
 
 from mqcore.broker.following import (
     AnswerError,
-    take_delays,
+    keep_delays,
+    keep_transactions,
+    read_delays,
     take_groups,
     take_offsets,
     take_topics,
@@ -53,7 +55,7 @@ def take(slave: Bench, master: Bench) -> list[Commit]:
     core = slave.broker.core
     finished(take_topics(core, text_of(master.ask(21))))
     finished(take_groups(core, text_of(master.ask(201))))
-    return finished(take_offsets(core, text_of(master.ask(43))))
+    return finished(take_offsets(core, text_of(master.ask(43)))).left
 
 
 def tables(bench: Bench) -> tuple[Any, ...]:
@@ -275,16 +277,24 @@ def delays(bench: Bench) -> Any:
     return config_file.load(bench.broker.core.settings.config_dir / "delayOffset.json")
 
 
+SINCE = 700                      # a position of the slave's log, before it asked
+
+
+def take_delays(slave: Bench, body: bytes) -> None:
+    keep_delays(slave.broker.core, finished(read_delays(body, SINCE)))
+
+
 def test_delay_offsets_are_kept_for_the_day_that_it_is_a_master(slave: Bench) -> None:
-    finished(take_delays(slave.broker.core, b'{"offsetTable":{1:5,18:7}}'))
-    assert delays(slave) == {"offsetTable": {1: 5, 18: 7}}
+    take_delays(slave, b'{"offsetTable":{1:5,18:7}}')
+    known = {"offsetTable": {1: 5, 18: 7}, "logPosition": SINCE, "delivered": {}}
+    assert delays(slave) == known
 
     for body in (b"", b'{"offsetTable":{0:5}}', b'{"offsetTable":{1:-5}}',
                  b'{"offsetTable":{1:{}}}', b'{"offsetTable":{},"logPosition":"x"}',
                  b'{"offsetTable":{},"logPosition":1,"delivered":{"1":7}}'):
         with pytest.raises(AnswerError):
-            finished(take_delays(slave.broker.core, body))
-    assert delays(slave) == {"offsetTable": {1: 5, 18: 7}}
+            take_delays(slave, body)
+    assert delays(slave) == known
 
 
 def test_a_slave_of_ours_learns_from_where_on_the_log_knows_better(
@@ -296,21 +306,23 @@ def test_a_slave_of_ours_learns_from_where_on_the_log_knows_better(
     master.figures.delays = {1: 6}
 
     assert fastjson.loads(master.ask(45).body) == {"offsetTable": {1: 6}}        # for stock
-    finished(take_delays(slave.broker.core, master.ask(45, {"knownVersion": ""}).body))
+    take_delays(slave, master.ask(45, {"knownVersion": ""}).body)
     assert delays(slave) == {"offsetTable": {1: 5}, "logPosition": 900,
                              "delivered": {"1": [7, 8]}}
 
 
 def test_answers_of_a_stock_master_are_taken(slave: Bench) -> None:
     """As they were recorded of 4.9.8."""
-    taken = {21: take_topics, 201: take_groups, 43: take_offsets, 45: take_delays}
+    codes = (21, 201, 43, 45)
     bodies = {one.code: decode(one.response.payload).body for one in exchanges("slave-sync")
-              if one.code in taken and one.response is not None}
+              if one.code in codes and one.response is not None}
 
-    assert set(bodies) == set(taken)
-    for code, body in bodies.items():
-        finished(taken[code](slave.broker.core, body))        # type: ignore[operator]
+    assert set(bodies) == set(codes)
     core = slave.broker.core
+    finished(take_topics(core, bodies[21]))
+    finished(take_groups(core, bodies[201]))
+    keep_transactions(core, finished(take_offsets(core, bodies[43])).transactions)
+    take_delays(slave, bodies[45])
     for code, table in ((21, core.topics.as_json()), (201, core.groups.as_json()),
                         (43, fastjson.loads(fastjson.dumps(core.offsets.as_json())))):
         known = fastjson.loads(bodies[code])
@@ -324,7 +336,7 @@ def test_light_offsets_are_taken_where_there_are_light_queues(tmp_path: Path) ->
     slave = make_bench(settings_in(tmp_path / "s", *SLAVE, *light))
     commit(master, 7, topic="%LMQ%q", group="%LMQ%g")
 
-    assert finished(take_offsets(slave.broker.core, text_of(master.ask(43)))) == []
+    assert finished(take_offsets(slave.broker.core, text_of(master.ask(43)))).left == []
     assert slave.broker.core.offsets.committed("%LMQ%g", "%LMQ%q", 0) == 7
 
 

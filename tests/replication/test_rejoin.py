@@ -4,37 +4,52 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mqcore.admin.store import records
+from mqcore.backup import tables
+from mqcore.backup.errors import BackupError
+from mqcore.backup.tables import settle_again
 from mqcore.replication import epochs
 from mqcore.replication import rejoin as rejoins
 from mqcore.replication.epochs import Epoch, History, Standing, State
 from mqcore.replication.greet import ANNOUNCE, GREETING_CHECKED_BYTES_MAX
 from mqcore.replication.greeting import Greeting
 from mqcore.replication.log_bytes import log_crc
-from mqcore.replication.rejoin import RejoinError, rejoin
+from mqcore.replication.rejoin import RejoinError, rejoin, rejoin_at
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
+from mqcore.wire.records import Record
+from mqcore.workers.scheduler import DelayOffsets
+from tests.backup.stores import offsets
+from tests.schedule.desk import Desk, now_ms
+from tests.schedule.test_stock import DEFAULT_DELAYS_MS, GOLDEN_SIZES, names
 from tests.store import golden
 
 FIRST = Epoch(1, 0, "first", 1)
 
 
+def near_the_end(found: list[Record]) -> Record:
+    return next(one for one in found if one.physical_offset > found[-1].physical_offset - 4000)
+
+
 class Overtaken:
     """A store that led, and what its new master says of a log that parted from it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = golden.unpack("basic", folder)
+    def __init__(self, folder: Path, name: str = "basic",
+                 chosen: Callable[[list[Record]], Record] = near_the_end) -> None:
+        """name: of the store that a stock broker wrote; chosen: the first record that parts."""
+        self.root = golden.unpack(name, folder)
         log = LogFolders((self.root / "commitlog",))
         size = log.segments()[0][1].stat().st_size
-        end = golden.manifest("basic")["afterRecovery"]["maxPhyOffset"]
-        self.position = next(one.physical_offset for one in records(self.root)
-                             if one.physical_offset > end - 4000)
+        self.position = chosen(list(records(self.root))).physical_offset
         epochs.write(self.root, Standing(History("a" * 32, (FIRST,)), State.LEADS))
         start = max(self.position - GREETING_CHECKED_BYTES_MAX,
                     (self.position - 1) // size * size)
@@ -110,3 +125,83 @@ def test_a_master_that_speaks_in_crumbs_is_not_waited_for(monkeypatch: pytest.Mo
         over.set()
         timer.cancel()
         speaker.join()
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+def delivered(found: list[Record]) -> list[Record]:
+    return [one for one in found if one.topic == one.properties.get("REAL_TOPIC")]
+
+
+def rejoined(made: Overtaken) -> None:
+    found = rejoin(made.root, ("master", 1), 1, before_cut=partial(settle_again, made.root))
+    assert found.position == made.position < found.end
+
+
+@pytest.mark.parametrize("late_ms", [tables.LATE_MS, -(1 << 50)], ids=["in time", "hours late"])
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "interrupted"])
+def test_delayed_messages_whose_delivery_is_cut_are_delivered_again_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_ms: int, times: int,
+) -> None:
+    monkeypatch.setattr(tables, "LATE_MS", late_ms)
+    made = Overtaken(tmp_path, "delay_retry_dlq",
+                     lambda found: delivered(found)[len(delivered(found)) // 2])
+    monkeypatch.setattr(rejoins, "greeted", lambda *_: made.greeting)
+    config = made.root / "config"
+    (config / "delayOffset.json.bak").write_bytes((config / "delayOffset.json").read_bytes())
+    if times == 2:                   # what was done before the cut is done once more
+        monkeypatch.setattr(rejoins, "_cut", lambda *_: None)
+        rejoined(made)
+        monkeypatch.undo()
+        monkeypatch.setattr(rejoins, "greeted", lambda *_: made.greeting)
+
+    rejoined(made)
+
+    desk = Desk(made.root, delays_ms=DEFAULT_DELAYS_MS, load=False, **GOLDEN_SIZES)
+    wanted = names(desk, delayed=True)
+    assert Counter() < names(desk, delayed=False) < wanted
+    desk.scheduler.load(*DelayOffsets(config / "delayOffset.json").load())
+    desk.settle(now_ms())
+    assert names(desk, delayed=False) == wanted
+    assert not (config / "delayOffset.json.bak").exists()
+
+
+def test_transactions_that_were_ended_in_what_is_cut_are_open_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ops: list[Record] = []
+
+    def chosen(found: list[Record]) -> Record:
+        ops.extend(one for one in found if one.topic == "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+        return ops[len(ops) // 2]
+
+    made = Overtaken(tmp_path, "transactions", chosen)
+    monkeypatch.setattr(rejoins, "greeted", lambda *_: made.greeting)
+    before = offsets(made.root)
+    halves, ended = (f"RMQ_SYS_TRANS_{name}TOPIC@CID_RMQ_SYS_TRANS"
+                     for name in ("HALF_", "OP_HALF_"))
+
+    rejoined(made)
+
+    after = offsets(made.root)
+    assert after[halves]["0"] <= int(ops[len(ops) // 2].body) < before[halves]["0"]
+    assert after[ended]["0"] <= len(ops) // 2 < before[ended]["0"]
+    assert {key: value for key, value in after.items() if key not in (halves, ended)} == {
+        key: value for key, value in before.items() if key not in (halves, ended)}
+
+
+def test_a_table_that_cannot_be_read_is_said_before_anything_is_cut(overtaken: Overtaken) -> None:
+    (overtaken.root / "config" / "delayOffset.json").write_text("{")
+    (overtaken.root / "config" / "delayOffset.json.bak").unlink(missing_ok=True)
+
+    log = LogFolders((overtaken.root / "commitlog",), store=overtaken.root)
+    end = verify(overtaken.root).figures["end"]
+
+    with pytest.raises(BackupError, match=r"delayOffset\.json"):
+        rejoin_at(overtaken.root, log, ("master", 1), end, 0,
+                  partial(settle_again, overtaken.root))
+
+    standing = epochs.read(overtaken.root)
+    assert standing is not None
+    assert standing.state is State.LEADS
+    assert verify(overtaken.root).figures["end"] == end > overtaken.position

@@ -18,6 +18,8 @@ class Relay:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._flows = threading.Event()
+        self._flows.set()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -28,11 +30,16 @@ class Relay:
                  trace: TracebackType | None) -> None:
         self._listener.close()
         self._cut()
+        self._flows.set()
 
     def switch(self, target: str) -> None:
         """From now on to that server; connections to the other one are cut."""
         self._target = target
         self._cut()
+
+    def stall(self) -> None:
+        """Nothing more passes, either way; connections stay."""
+        self._flows.clear()
 
     def _cut(self) -> None:
         with self._lock:
@@ -61,6 +68,7 @@ class Relay:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(PIECE_BYTES):
+                self._flows.wait()
                 sink.sendall(piece)
         for one in (source, sink):
             with contextlib.suppress(OSError):

@@ -36,6 +36,7 @@ from mqcore.store.log.retention import used_percent
 from mqcore.wire import fastjson
 from mqcore.wire.codes import (
     KNOWN_VERSION,
+    LOG_END,
     TABLE_VERSION,
     VERSION_4_9_8,
     VERSION_IS_KNOWN,
@@ -127,7 +128,8 @@ def _unless_known(
 def all_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     GET_ALL_CONSUMER_OFFSET (43): ConsumerOffsetSerializeWrapper (remoting.md 5.4). A slave of ours
-    says which version it has; of what changes while the text is made it asks again.
+    says which version it has; of what changes while the text is made it asks again. It is told up
+    to where the log has all that the text counts.
     """
     said: dict[str, str | None] | None = None
     known = Fields.of(request.command).ext.get(KNOWN_VERSION)
@@ -157,23 +159,31 @@ def all_offsets(core: Core, request: Request) -> OutcomeJob:
             text.add(separator + ",".join(rows).encode())
         text.add(b"}")
     text.add(b"}")
+    if said is not None:
+        said |= _log_end(core)
     return long_answer(text.done(), ext=said)
+
+
+def _log_end(core: Core) -> dict[str, str | None]:
+    """To be asked for when the body is made: what it counts lies below."""
+    return {LOG_END: str(core.ports.store.log_range()[1])}
 
 
 def delay_offsets(core: Core, request: Request) -> Answer:
     """
     GET_ALL_DELAY_OFFSET (45): as the scheduler has them, else as its file has them. A slave of ours
-    gets the file, which says from where on the log knows better.
+    gets the file, which says from where on the log knows better, and where the log ends.
     """
     offsets = core.ports.figures.delay_offsets()
     ours = KNOWN_VERSION in Fields.of(request.command).ext
     if ours or offsets is None:
         stored = config_file.load(core.settings.config_dir / config_file.DELAY_FILE) or {}
         if ours and stored.get("offsetTable"):
-            return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(stored))
+            return Answer(ResponseCode.SUCCESS, ext=_log_end(core), body=fastjson.dumps(stored))
         offsets = offsets or {int(level): int(offset) for level, offset in (
             stored.get("offsetTable") or {}).items()}
-    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": dict(offsets)}))
+    return Answer(ResponseCode.SUCCESS, ext=_log_end(core) if ours else None,
+                  body=fastjson.dumps({"offsetTable": dict(offsets)}))
 
 
 def view_message(core: Core, request: Request) -> Answer:
