@@ -115,8 +115,10 @@ class Registrar:
     async def stop(self) -> None:
         for task in list(self._tasks):
             task.cancel()
-        if not self.leads_elected:      # a stock name server would forget whoever is 0 by now;
-            await self._registrations.unregister(             # that this one goes the close tells
+        if self.settings.is_slave or not self.settings.replication.listen:
+            await self._registrations.unregister(
                 self.settings.broker.namesrv_addrs, identity(self.settings),
                 timeout=UNREGISTER_TIMEOUT_S)
+        # of a master of slaves its close tells: a stock name server takes the id of a 104 away from
+        # whoever has it by now, one that was promoted, too
         await self._registrations.close()
