@@ -513,7 +513,8 @@ class Coordinator:
             if time.monotonic() - last >= interval_s:
                 last = time.monotonic()
                 look_s *= MASTER_LOOK_GROWTH
-                await self._register()
+                if await self._registrar.is_newest():
+                    await self._register()
 
     async def _register(self) -> None:
         """Tell the name servers everything; who was elected does so until one has heard."""

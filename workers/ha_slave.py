@@ -213,7 +213,7 @@ class HaSlave:
         if self._refused:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
-        ReplicaPen(self._segment).keep(theirs.history.last.start)
+        ReplicaPen(self._segment).keep(theirs.history.taken_over)
         self._loop.go_on(asks=theirs.tells and (
             settings.shows_replicated_only or settings.hands_log_on))
 

@@ -16,6 +16,7 @@ from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import CLIENT_FILES
 from mqcore.workers.accounts import Signing
 from mqcore.workers.following import is_address
+from mqcore.workers.standing import Watch
 
 UNREGISTER_TIMEOUT_S = 0.8
 
@@ -44,6 +45,7 @@ class Registrar:
             ConnectionPool(tls=self._context),
             Signing(settings.acl, (settings.own_namesrv_addr, account)).sign)
         self._on_ordered = on_ordered
+        self._watch = Watch()
         self._tasks: set[asyncio.Task[int]] = set()
 
     def _take_outgoing(self, context: ssl.SSLContext | None) -> None:
@@ -62,6 +64,10 @@ class Registrar:
         if self._embedded and address == self.settings.own_namesrv_addr:
             return self._own
         return self._outgoing
+
+    async def is_newest(self) -> bool:
+        """Before a registration that comes in its time: False: another one is the master."""
+        return await self._watch.look(self.settings)
 
     def register(
         self, registration: BrokerRegistration, *, one_way: bool,
@@ -109,8 +115,10 @@ class Registrar:
     async def stop(self) -> None:
         for task in list(self._tasks):
             task.cancel()
-        if not self.leads_elected:      # a stock name server would forget whoever is 0 by now;
-            await self._registrations.unregister(             # that this one goes the close tells
+        if self.settings.is_slave or not self.settings.replication.listen:
+            await self._registrations.unregister(
                 self.settings.broker.namesrv_addrs, identity(self.settings),
                 timeout=UNREGISTER_TIMEOUT_S)
+        # of a master of slaves its close tells: a stock name server takes the id of a 104 away from
+        # whoever has it by now, one that was promoted, too
         await self._registrations.close()

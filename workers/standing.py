@@ -6,30 +6,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
+from collections.abc import Mapping
 
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.standing import (
+    StandingError,
     check,
     check_alone,
     check_copy,
+    check_end,
     check_newest,
+    check_still_newest,
     following,
     of_run,
     with_told,
 )
 from mqcore.replication import epochs
-from mqcore.replication.epochs import EpochsError, State
+from mqcore.replication.epochs import History, State
 from mqcore.replication.identity import identity
 from mqcore.replication.peers import AnsweredError, PeerState, states
 from mqcore.replication.role import Role
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
+from mqcore.store.last_run import LastRun
 from mqcore.tls.contexts import client_context
 from mqcore.workers.accounts import own_account
 from mqcore.workers.failover import check_addresses, client
+from mqcore.workers.stopping import AGAIN
+
+LOOK_TIMEOUT_S = 5.0              # of a registration's interval of 10 s or more
 
 log = logging.getLogger("mqcore.supervisor")
 
@@ -58,12 +67,12 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     if (found is not None or is_restored) and not settings.is_slave and (
             settings.broker.namesrv_addrs):
         others = asyncio.run(_others(settings))
-        last = {address: state.history.last for address, state in others.items()
-                if isinstance(state, PeerState) and state.history is not None}
-        check_newest(settings, found, last)
+        ours = {address: state for address, state in others.items()
+                if isinstance(state, PeerState)}
+        check_newest(settings, found, _histories(ours))
         check_copy(settings, found, {
-            address: last[address] for address, state in others.items()
-            if isinstance(state, PeerState) and address in last and state.role != Role.SLAVE})
+            address: history.last for address, history in _histories(ours).items()
+            if ours[address].role != Role.SLAVE})
         if is_restored and (found is None or found.state is not State.PROMOTED):
             check_alone(settings, others)
     return settings
@@ -72,37 +81,97 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
 async def _others(settings: Settings) -> dict[str, PeerState | AnsweredError]:
     """
     The other brokers of this name that name servers know and that answer, by address; who says that
-    it has another name by now has only an address that one of them had.
+    it has another name by now has only an address that one of them had. Raises TlsFileError,
+    AccountFileError.
     """
     found = await states(settings.broker.namesrv_addrs, settings.broker.name,
-                         own_account(settings.acl), client_context(settings.tls))
+                         own_account(settings.acl), client_context(settings.tls),
+                         settings.advertised_addr)
     return {address: state for address, state in found.items()
             if address != settings.advertised_addr and (isinstance(state, AnsweredError) or (
                 isinstance(state, PeerState) and (state.broker, state.cluster) == (
                     settings.broker.name, settings.broker.cluster)))}
 
 
-def taken(settings: Settings, segment: Segment) -> bool:
+def _histories(peers: Mapping[str, PeerState]) -> dict[str, History]:
+    return {address: state.history for address, state in peers.items()
+            if state.history is not None}
+
+
+async def _peers(settings: Settings) -> dict[str, PeerState]:
+    """Those of them that are ours."""
+    return {address: state for address, state in (await _others(settings)).items()
+            if isinstance(state, PeerState)}
+
+
+def taken(settings: Settings, segment: Segment, last: LastRun) -> bool:
     """
     Who leads has its epoch before the first message of the run, and consumers see what it begins
-    with. False: it could not be written, which is logged.
+    with; last: how the run before ended. False: it may not lead, or that could not be written,
+    which is logged.
     """
     root, log_state = settings.store_root, segment.log_state()
     try:
+        found = epochs.read(root)
+        if found is not None and found.state is State.LEADS and not settings.is_slave and (
+                settings.broker.namesrv_addrs):
+            peers = asyncio.run(_peers(settings))        # others may have come meanwhile
+            check_newest(settings, found, _histories(peers))
+            check_end(settings, found, log_state["published"], peers)
         with epochs.held(root):
             before = epochs.read(root)
             standing = of_run(settings, before, log_state["first"], log_state["published"],
-                              time.time_ns() // 1_000_000)
+                              time.time_ns() // 1_000_000,
+                              lost_power=not (last.clean or last.same_boot))
             if standing is not None and standing != before:
                 epochs.write(root, standing)
             if before is not None or not settings.is_slave:
                 restored.forget(root)
-    except (EpochsError, OSError) as error:
+    except (StandingError, ValueError, OSError) as error:
         log.error("%s", error)
         return False
-    if standing is not None:
-        ReplicaPen(segment).keep(standing.history.last.start)
-    if before is not None and standing is not None and before.history != standing.history:
-        log.warning("epoch %d begins at log position %d: this broker is the master now",
-                    standing.history.last.number, standing.history.last.start)
+    if standing is None:
+        return True
+    begun = before is not None and before.history != standing.history
+    goes_on = before is not None and before.state is State.LEADS
+    ReplicaPen(segment).keep(standing.history.last.start if begun and not goes_on
+                             else standing.history.taken_over)
+    if begun:
+        log.warning("epoch %d begins at log position %d: %s", standing.history.last.number,
+                    standing.history.last.start,
+                    "the machine went down in the run before, and a slave may have what the log "
+                    "has lost" if goes_on else "this broker is the master now")
     return True
+
+
+class Watch:
+    """
+    Whether a master that runs is still the newest of its name: it may have started when nobody
+    else was there. If it is not, the run ends, and the next one is refused.
+    """
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    async def look(self, settings: Settings) -> bool:
+        """
+        Before a registration: name servers have one address for id 0, that of who registered last.
+        False: it is not to be this one's. Takes LOOK_TIMEOUT_S at most.
+        """
+        if settings.is_slave or settings.failover.enable or not settings.replication.listen:
+            return True
+        try:
+            peers = await asyncio.wait_for(_peers(settings), LOOK_TIMEOUT_S)
+            trouble = check_still_newest(settings, epochs.read(settings.store_root), peers)
+        except StandingError as error:
+            log.error("%s", error)
+            os.kill(os.getppid(), AGAIN)
+            return False
+        except TimeoutError:
+            return True                      # who does not answer is asked again
+        except (ValueError, OSError) as error:
+            trouble = f"whether another broker has taken over is not known: {error}"
+        if trouble and trouble != self._said:
+            log.error("%s", trouble)
+        self._said = trouble
+        return True

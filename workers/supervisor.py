@@ -52,7 +52,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import last_run
 from mqcore.store.log import owner
 from mqcore.tls.contexts import client_context
-from mqcore.workers import descriptors, limits, loop, secured, standing
+from mqcore.workers import descriptors, limits, loop, secured, standing, stopping
 from mqcore.workers.accounts import own_account, run_account
 from mqcore.workers.children import Child, Starved, doing, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
@@ -65,7 +65,6 @@ from mqcore.workers.live import LiveSettings, set_log_level
 from mqcore.workers.stopping import EXIT_OVERTAKEN, EXIT_UNFINISHED, OvertakenError, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
 
-AGAIN = signal.SIGUSR1            # from `mqcore replication`: the store says something else
 EXIT_AGAIN = 75                   # the run is over, and the next one is to begin at once
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 EARLIER_RUN_WAIT_S = 10.0
@@ -123,7 +122,7 @@ class Supervisor:
         started.
         """
         setproctitle("mqcore: supervisor")
-        signal.signal(AGAIN, self._on_again)
+        signal.signal(stopping.AGAIN, self._on_again)
         set_log_level(self._settings)
         self._prepare_secrets()
         self._prepare_store()
@@ -207,6 +206,7 @@ class Supervisor:
     def _prepare_standing(self) -> None:
         try:
             self._settings = standing.prepared(self._settings, self._changes)
+            self._last = last_run.read(self._files.abort)        # before it is this run's
         except (ValueError, StandingError, OSError) as error:
             raise StartError(str(error)) from error
         self._rejoining.begin(self._settings)
@@ -308,7 +308,7 @@ class Supervisor:
     def _let_go_of_signals(self) -> None:
         """Nothing is left that a signal could hurt: until the next run catches it, it ends all."""
         signal.set_wakeup_fd(-1)
-        signal.signal(AGAIN, signal.SIG_IGN)     # the next run reads what there is to know
+        signal.signal(stopping.AGAIN, signal.SIG_IGN)     # the next run reads what there is to know
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
 
@@ -404,7 +404,7 @@ class Supervisor:
             self._mark_unclean()
         # nobody looks at a queue before it has its entries again: a pull would be told to move
         return step is not Start.QUEUES or (
-            standing.taken(self._settings, self._segment) and self._wait_dispatched())
+            standing.taken(self._settings, self._segment, self._last) and self._wait_dispatched())
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""

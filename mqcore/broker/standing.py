@@ -7,7 +7,7 @@ have more.
 """
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace as changed
 
 from msgspec.structs import replace
@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from mqcore.broker.settings.checks import replication_trouble
 from mqcore.broker.settings.model import Settings
 from mqcore.replication import epochs
-from mqcore.replication.epochs import Epoch, Standing, State
+from mqcore.replication.epochs import Epoch, History, Standing, State
+from mqcore.replication.peers import PeerState
 from mqcore.replication.role import Role
 from mqcore.store import restored
 
@@ -84,20 +85,69 @@ def check(settings: Settings, standing: Standing | None) -> None:
         '(replication.role = "slave")')
 
 
-def check_newest(settings: Settings, standing: Standing | None, others: dict[str, Epoch]) -> None:
+def check_newest(settings: Settings, standing: Standing | None,
+                 others: Mapping[str, History]) -> None:
     """
-    others: the last epoch of each other broker of this name, by address. Raises StandingError when
-    one of them has an epoch that this one has not, and it is to lead.
+    others: the epochs of each other broker of this name, by address. Raises StandingError when one
+    of them has an epoch that this one has not, and is no older, and this one is to lead.
     """
     if settings.is_slave or standing is None or standing.state is State.PROMOTED:
         return
-    known = set(standing.history.epochs)
-    for address, epoch in others.items():
-        if epoch not in known and epoch.number >= standing.history.last.number:
+    for address, history in others.items():
+        apart = epochs.parted(standing.history, history)
+        if apart is not None and apart[1] >= apart[0]:
+            raise StandingError(_overtaken(address, history, standing))
+
+
+def _overtaken(address: str, history: History, standing: Standing) -> str:
+    return (f"the broker at {address} has epoch {history.last.number} of {history.last.master}, "
+            f"this one ends with epoch {standing.history.last.number}: it is no master any more. "
+            "mqcore replication rejoin makes a slave of it")
+
+
+def check_still_newest(settings: Settings, standing: Standing | None,
+                       others: Mapping[str, PeerState]) -> str:
+    """
+    The same while it leads; others: what each other broker of this name says, by address. Raises
+    StandingError when one has taken over, so that of two masters one stays. Returns what an
+    operator has to hear of one that leads beside it, where neither has; empty: there is none.
+    """
+    if settings.is_slave or standing is None or standing.state is not State.LEADS:
+        return ""
+    trouble = ""
+    for address, other in others.items():
+        if other.history is None:
+            continue
+        apart = epochs.parted(standing.history, other.history)
+        if apart is not None and apart[1] > apart[0] and apart[1].takeovers:
+            raise StandingError(_overtaken(address, other.history, standing))
+        is_older = apart is not None and apart[0] > apart[1] and apart[0].takeovers
+        if other.role != Role.SLAVE and not is_older:
+            last = other.history.last
+            trouble = (f"the broker at {address} leads, too, in epoch {last.number} of "
+                       f"{last.master}, and none of the two has taken over from the other: stop "
+                       "one of them, and mqcore replication rejoin makes a slave of it")
+    return trouble
+
+
+def check_end(settings: Settings, standing: Standing | None, log_end: int,
+              others: Mapping[str, PeerState]) -> None:
+    """
+    Before the first message of a run; log_end: where the log ends, bytes; others: what each other
+    broker of this name says, by address. Raises StandingError when one has more of the epoch that
+    this one is to go on with: a loss of power took the end of the log, or its disk is an old copy.
+    """
+    if settings.is_slave or standing is None or standing.state is not State.LEADS:
+        return
+    for address, other in others.items():
+        if other.history is not None and other.history.last == standing.history.last and (
+                other.end > log_end):
             raise StandingError(
-                f"the broker at {address} has epoch {epoch.number} of {epoch.master}, this one "
-                f"ends with epoch {standing.history.last.number}: it is no master any more. "
-                "mqcore replication rejoin makes a slave of it")
+                f"the broker at {address} has epoch {standing.history.last.number} up to log "
+                f"position {other.end}, this one up to {log_end}: the last {other.end - log_end} "
+                "bytes are lost here. mqcore replication promote there makes a master of it, and "
+                f"rejoin of {settings.store.path} a slave of this one; to lead without them: "
+                "demote this one, then promote --force")
 
 
 def check_copy(settings: Settings, standing: Standing | None, leaders: dict[str, Epoch]) -> None:
@@ -131,11 +181,15 @@ def check_alone(settings: Settings, living: Collection[str]) -> None:
 
 
 def of_run(settings: Settings, standing: Standing | None, log_first: int, log_end: int,
-           now_ms: int) -> Standing | None:
+           now_ms: int, *, lost_power: bool = False) -> Standing | None:
     """
     What the store has to say before a run's first message is stored; None: nothing. log_first,
     log_end: where the log begins and ends, bytes. A store that was told meanwhile to be something
     else keeps that word for the next run, which is due.
+
+    lost_power: the machine went down in the run before. A slave may have what the log has lost: the
+    epoch begins by which it is known where the two part. Raises EpochsError when the log
+    ends before its first epoch.
     """
     if settings.is_slave:
         if standing is None or standing.state is State.PROMOTED:
@@ -145,7 +199,7 @@ def of_run(settings: Settings, standing: Standing | None, log_first: int, log_en
         if not settings.replication.listen:
             return None
         return Standing(epochs.first(member_name(settings), log_first, now_ms), State.LEADS)
-    if standing.state is not State.PROMOTED:
+    if standing.state is not State.PROMOTED and not (lost_power and standing.state is State.LEADS):
         return standing
     history = standing.history.begun(log_end, member_name(settings), now_ms)
     return changed(standing, history=history, state=State.LEADS)

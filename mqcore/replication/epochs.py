@@ -11,6 +11,9 @@ given by one writer alone.
 - A table is on the disk before its epoch's first byte is in the log.
 - Epochs grow: a number is never used again in a log, a start never lies before the last. Two who
   were promoted behind the same epoch have the same number; master and time tell them apart.
+- A master that comes back from a loss of power begins one behind its own: what its log has lost
+  there a slave may have. So of two tables that have parted that one is newer in which others have
+  begun to lead more often; where that is even, the one with the greater number.
 
 The table is STORE/epochs, JSON, which a stock broker passes over. Beside it stands what this broker
 was in its last run, and what an operator has told it to be.
@@ -80,6 +83,16 @@ class History:
     def last(self) -> Epoch:
         return self.epochs[-1]
 
+    @property
+    def taken_over(self) -> int:
+        """
+        Where who leads last took over, bytes: it began with all of its log. What it began behind
+        its own epochs, after a loss of power, counts not.
+        """
+        own = itertools.takewhile(lambda one: one.master == self.last.master,
+                                  reversed(self.epochs))
+        return min(one.start for one in own)
+
     def begun(self, start: int, master: str, begun_ms: int, number: int = 0) -> History:
         """
         The same log after `master` began an epoch at `start`, the end of its log. Epochs of
@@ -130,6 +143,37 @@ def common_end(mine: History, my_end: int, theirs: History, their_end: int) -> i
         if other is not None:
             return min(mine.ends(place, my_end), theirs.ends(other, their_end))
     return None
+
+
+@dataclass(frozen=True, order=True)
+class Branch:
+    """
+    What a table has behind the last epoch that another one has, too; the greater is the newer.
+
+    takeovers   how often somebody else began to lead
+    number      of its last epoch
+    """
+
+    takeovers: int
+    number: int
+
+
+def parted(mine: History, theirs: History) -> tuple[Branch, Branch] | None:
+    """Both sides behind their last common epoch; None: all of theirs is mine."""
+    if theirs.last in mine.epochs:
+        return None
+    places = {one: place for place, one in enumerate(theirs.epochs)}
+    for place in reversed(range(len(mine.epochs))):
+        other = places.get(mine.epochs[place])
+        if other is not None:
+            return _branch(mine, place), _branch(theirs, other)
+    return Branch(0, mine.last.number), Branch(0, theirs.last.number)
+
+
+def _branch(history: History, common: int) -> Branch:
+    pairs = itertools.pairwise(history.epochs[common:])
+    return Branch(sum(before.master != after.master for before, after in pairs),
+                  history.last.number)
 
 
 class State(StrEnum):

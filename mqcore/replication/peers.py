@@ -57,22 +57,23 @@ class PeerState:
 
 async def states(
     name_servers: Sequence[str], broker: str, account: Credentials | None,
-    tls: ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | None = None, own: str = "",
 ) -> dict[str, PeerState | PeerError]:
     """
     What each broker of this name says, by address; name servers that do not answer count not.
 
-    account: that signs the questions; tls: what connections are made with, None: in the clear.
+    account: that signs the questions; tls: what connections are made with, None: in the clear; own:
+    the address of who asks, if that is one of them.
     """
     pool = ConnectionPool(tls=tls, connect_timeout=CALL_S, prepare=signer(account))
     try:
-        return await _states(pool, name_servers, broker)
+        return await _states(pool, name_servers, broker, own)
     finally:
         await pool.close()
 
 
 async def _states(
-    pool: ConnectionPool, name_servers: Sequence[str], broker: str,
+    pool: ConnectionPool, name_servers: Sequence[str], broker: str, own: str,
 ) -> dict[str, PeerState | PeerError]:
     addresses: dict[str, int] = {}
     for found in await asyncio.gather(
@@ -81,6 +82,7 @@ async def _states(
             addresses.update(found)
         elif not isinstance(found, PeerError):
             raise found
+    addresses.pop(own, None)
 
     async def one(address: str) -> PeerState | PeerError:
         try:

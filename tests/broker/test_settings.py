@@ -215,6 +215,21 @@ ELECTED = ["failover.enable=true", "replication.role=sync-master", "replication.
            "broker.id=2", "broker.namesrv_addrs=n:9876"]
 
 
+@pytest.mark.parametrize(("overrides", "only"), [
+    ([], False), (ELECTED, True), ([*ELECTED, "replication.read_replicated_only=false"], False),
+    (["replication.listen=true", "replication.read_replicated_only=true"], True)])
+def test_consumers_of_an_elected_set_see_what_is_replicated_unless_told_otherwise(
+    overrides: list[str], *, only: bool,
+) -> None:
+    assert load(None, {}, overrides).shows_replicated_only is only
+
+
+def test_what_consumers_see_is_true_false_or_auto() -> None:
+    assert load(None, {}, ["replication.read_replicated_only=auto"]) == load(None, {}, [])
+    with pytest.raises(SettingsError, match='expected true or false, or one of "auto"'):
+        load(None, {}, ["replication.read_replicated_only=often"])
+
+
 @pytest.mark.parametrize(("override", "text"), [
     ("replication.role=async-master", 'expected "sync-master" with failover.enable'),
     ("replication.role=slave", 'expected "sync-master" with failover.enable'),

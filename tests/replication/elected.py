@@ -135,11 +135,12 @@ def send(address: str, *bodies: bytes, properties: str = "") -> list[int]:
 
 
 def settings_of(number: int) -> dict[str, object]:
+    """Of a member that shows what it has, also while no other one is there."""
     return {
         "broker.name": NAME, "broker.id": number, "failover.enable": True,
         "failover.etcd": [NOBODY], "replication.role": "sync-master", "replication.listen": True,
-        "replication.slave_timeout_ms": 300, "store.segment_size_bytes": 1 << 20,
-        "store.message_size_max_bytes": 65_536}
+        "replication.read_replicated_only": False, "replication.slave_timeout_ms": 300,
+        "store.segment_size_bytes": 1 << 20, "store.message_size_max_bytes": 65_536}
 
 
 @contextlib.contextmanager

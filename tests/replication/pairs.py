@@ -58,7 +58,11 @@ def table(address: str, code: int) -> Any:
 
 def addresses(names: MqcoreProcess) -> dict[str, str]:
     """Broker id -> address of NAME, as a name server hands them out."""
-    with Peer(names.namesrv_addr) as peer:
+    return addresses_at(names.namesrv_addr)
+
+
+def addresses_at(namesrv_addr: str) -> dict[str, str]:
+    with Peer(namesrv_addr) as peer:
         known = fastjson.loads(peer.ask(106).body)["brokerAddrTable"]
     return {str(number): address
             for number, address in known.get(NAME, {}).get("brokerAddrs", {}).items()}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqcore.replication import epochs
 from mqcore.replication.epochs import (
+    Branch,
     Epoch,
     EpochsError,
     History,
@@ -17,6 +18,7 @@ from mqcore.replication.epochs import (
     State,
     Told,
     common_end,
+    parted,
 )
 from mqcore.replication.greet import GREETING_WORDS_MAX
 from mqcore.replication.greeting import words
@@ -179,3 +181,20 @@ def test_an_epoch_that_none_can_come_behind_is_refused() -> None:
 def test_what_is_no_table_is_refused(text: bytes) -> None:
     with pytest.raises(EpochsError):
         epochs.decode(text)
+
+
+def test_tables_part_behind_their_last_common_epoch() -> None:
+    mine = epochs.first("a/0", 0, 1)
+    theirs = mine.begun(100, "b/1", 2)
+    assert parted(theirs, mine) is None
+    assert parted(mine, theirs) == (Branch(0, 1), Branch(1, 2))
+    assert parted(mine.begun(90, "a/0", 3).begun(95, "a/0", 4), theirs.begun(120, "a/0", 5)) == (
+        Branch(0, 3), Branch(2, 3))
+    assert parted(mine, epochs.first("c/2", 0, 1, 7)) == (Branch(0, 1), Branch(0, 7))
+
+
+def test_a_master_has_taken_over_where_it_followed_another_one() -> None:
+    history = epochs.first("a/0", 0, 1).begun(100, "b/1", 2)
+    assert history.taken_over == 100
+    assert history.begun(150, "b/1", 3).begun(180, "b/1", 4).taken_over == 100
+    assert history.begun(150, "a/0", 3).taken_over == 150

@@ -9,12 +9,26 @@ import pytest
 from mqcore.acl.kept import KeptFiles
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
-from mqcore.broker.standing import StandingError, member_name
+from mqcore.broker.standing import (
+    StandingError,
+    check_end,
+    check_newest,
+    check_still_newest,
+    member_name,
+)
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs, greeting
-from mqcore.replication.epochs import NAME_LENGTH_MAX, Standing, State, demoted, promoted
+from mqcore.replication.epochs import (
+    NAME_LENGTH_MAX,
+    History,
+    Standing,
+    State,
+    demoted,
+    promoted,
+)
 from mqcore.replication.peers import PeerState
 from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.store.last_run import LastRun
 from mqcore.workers import standing
 from mqcore.workers.children import Child
 from mqcore.workers.elected import Rejoining
@@ -34,7 +48,7 @@ def told(settings: Settings, what: Standing) -> Standing | None:
     """What the store says after the start of a broker to which `what` was said meanwhile."""
     settings.store_root.mkdir(parents=True, exist_ok=True)
     epochs.write(settings.store_root, what)
-    assert standing.taken(settings, new_segment())
+    assert standing.taken(settings, new_segment(), LastRun(clean=True))
     return epochs.read(settings.store_root)
 
 
@@ -117,3 +131,85 @@ def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None
     supervisor._buried(Child(HA_MASTER, 0, lambda: None, pid=1), -9)
 
     assert (pen.present, pen.replicated) == (False, 100)
+
+
+def leads(history: History) -> Standing:
+    return Standing(history, State.LEADS)
+
+
+def says(history: History, end: int = 0, role: str = "slave") -> dict[str, PeerState]:
+    return {"10.0.0.9:10911": PeerState("mine", "c", 0, role, 0, end, history)}
+
+
+def test_who_has_more_of_the_same_epoch_keeps_a_master_from_leading(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, *MASTER)
+
+    with pytest.raises(StandingError, match="up to log position 1500, this one up to 1400: the "
+                                            "last 100 bytes are lost here"):
+        check_end(settings, leads(HISTORY), 1400, says(HISTORY, 1500))
+    check_end(settings, leads(HISTORY), 1500, says(HISTORY, 1500))
+    check_end(settings, leads(HISTORY.begun(1400, "a/0", 2)), 1400, says(HISTORY, 1500))
+    check_end(settings, promoted(Standing(HISTORY, State.FOLLOWS), synchronous=True), 1400,
+              says(HISTORY, 1500))
+
+
+def test_a_master_that_lost_power_is_not_newer_than_the_one_that_was_promoted(
+    tmp_path: Path,
+) -> None:
+    """However often it began an epoch behind its own: the one that took over stays."""
+    settings = settings_in(tmp_path, *MASTER)
+    again = HISTORY.begun(1400, "a/0", 5).begun(1600, "a/0", 6)
+    other = HISTORY.begun(1500, "b/1", 4)
+
+    with pytest.raises(StandingError, match="it is no master any more"):
+        check_still_newest(settings, leads(again), says(other, role="async-master"))
+    with pytest.raises(StandingError, match="it is no master any more"):
+        check_newest(settings, leads(again), {"10.0.0.9:10911": other})
+    assert check_still_newest(settings, leads(other), says(again, role="async-master")) == ""
+    check_newest(settings, leads(other), {"10.0.0.9:10911": again})
+
+
+def test_of_two_masters_of_which_none_took_over_none_ends_and_both_say_so(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, *MASTER)
+    one, other = HISTORY.begun(1400, "a/0", 5), HISTORY
+    two, three = HISTORY.begun(1400, "b/1", 5), HISTORY.begun(1500, "c/2", 5)
+
+    for mine, theirs in ((one, other), (other, one), (two, three), (three, two), (one, one)):
+        said = check_still_newest(settings, leads(mine), says(theirs, role="sync-master"))
+        assert "leads, too" in said
+        assert check_still_newest(settings, leads(mine), says(theirs)) == ""
+
+
+def test_a_slave_of_who_took_over_is_word_enough(tmp_path: Path) -> None:
+    with pytest.raises(StandingError, match="has epoch 2 of b/1, this one ends with epoch 1"):
+        check_still_newest(settings_in(tmp_path, *MASTER), leads(HISTORY),
+                           says(HISTORY.begun(1400, "b/1", 5)))
+
+
+@pytest.mark.parametrize(("last", "number"), [
+    (LastRun(clean=True), 1), (LastRun(clean=False, ours=True, same_boot=True), 1),
+    (LastRun(clean=False, ours=True), 2), (LastRun(clean=False), 2)])
+def test_a_master_whose_machine_went_down_begins_an_epoch(
+    tmp_path: Path, last: LastRun, number: int,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER)
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+    segment = new_segment()
+
+    assert standing.taken(settings, segment, last)
+
+    found = epochs.read(settings.store_root)
+    assert found is not None
+    assert (found.state, found.history.last.number) == (State.LEADS, number)
+
+
+@pytest.mark.parametrize("state", [State.FOLLOWS, State.PROMOTED])
+def test_a_slave_whose_machine_went_down_begins_none(tmp_path: Path, state: State) -> None:
+    settings = settings_in(tmp_path, *SLAVE)
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    word = Standing(HISTORY, state)
+    epochs.write(settings.store_root, word)
+
+    assert standing.taken(settings, new_segment(), LastRun(clean=False))
+    assert epochs.read(settings.store_root) == word

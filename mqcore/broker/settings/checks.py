@@ -134,7 +134,7 @@ def replication_trouble(settings: Settings) -> tuple[str, str] | None:
     if broker.id != 0:
         return "broker.id", f'0 with replication.role = "{replication.role}"'
     if not replication.listen:
-        if replication.role is Role.SYNC_MASTER or replication.read_replicated_only:
+        if replication.role is Role.SYNC_MASTER or settings.shows_replicated_only:
             return ("replication.listen",
                     "true, since nobody could have what this broker waits for")
         return None

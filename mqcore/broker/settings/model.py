@@ -198,7 +198,7 @@ class ReplicationSettings(Struct, frozen=True, kw_only=True):
     housekeeping_interval_ms: Annotated[int, Meta(ge=1_000, le=3_600_000)] = 20_000
     slave_timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 3_000
     min_in_sync: Annotated[int, Meta(ge=1, le=16)] = 1
-    read_replicated_only: bool = False
+    read_replicated_only: bool | Literal["auto"] = "auto"     # with failover.enable
     metadata_interval_ms: Annotated[int, Meta(ge=100, le=600_000)] = 10_000
 
 
@@ -295,7 +295,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def shows_replicated_only(self) -> bool:
         """Whether consumers see only what slaves have: at a slave, what its master says of that."""
-        return self.replication.read_replicated_only
+        only = self.replication.read_replicated_only
+        return only if isinstance(only, bool) else self.failover.enable
 
     @property
     def hands_log_on(self) -> bool:

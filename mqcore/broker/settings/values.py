@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert
 
@@ -99,6 +99,8 @@ def expected(kind: Any) -> str:
                     f" and at most {most} characters" if most else " characters"
                 )
         return expected(base)
+    if get_origin(kind) is Union:
+        return ", or ".join(map(expected, get_args(kind)))
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(f'"{choice}"' for choice in get_args(kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
