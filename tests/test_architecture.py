@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
                 "net", "participants", "replication", "shm", "stamps", "store", "tls", "turns",
                 "wire"},
     "replication": {"atomics", "client", "clock", "endian", "epoll", "layout", "net", "shm",
-                    "store", "wire"},
+                    "store", "threads", "wire"},
     "bench": {"admin", "client", "epoll", "hmac_sha1", "wire", "layout", "endian", "text", "tls"},
     "broker": {"acl", "store", "filter", "layout", "replication", "tls", "turns", "wire"},
     "acl": {"shm", "stamps", "store", "turns", "wire"},

@@ -25,6 +25,7 @@ from mqcore.replication.role import Role
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.stamps import Stamp, stamp
+from mqcore.wire.printable import printable
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 
@@ -44,6 +45,8 @@ REFUSED: dict[int, str] = {
     MasterNote.NOTE_NO_PLACE: "{peer} finds no place among the slaves; its connection is closed",
     MasterNote.NOTE_UNREADABLE:
         "the log cannot be read for slave {peer} (error {value}); its connection is closed"}
+DAMAGED = ("the log is damaged at position %d: slave %s gets nothing from there on; mqcore verify "
+           "%s says what is wrong, mqcore repair mends it while the broker is stopped")
 
 log = logging.getLogger("mqcore.ha-master")
 
@@ -81,6 +84,7 @@ class HaMaster:
             elected=self._settings.failover.enable, hands_on=self._settings.is_slave,
             **limits(self._settings.replication))
         self._greeted = b""
+        self._damaged: set[int] = set()      # log positions: slaves come again and again
         self._stamp: Stamp | None = None
         self._pen = ReplicaPen(self._segment)
         self._greet()
@@ -131,10 +135,19 @@ class HaMaster:
                 log.info("slave %s follows from log position %d on", peer, value)
             elif kind == MasterNote.NOTE_LEFT:
                 log.info(REFUSED[kind].format(peer=peer, value=value))
+            elif kind == MasterNote.NOTE_DAMAGED:
+                self._say_damaged(peer, value)
             else:
                 log.warning(REFUSED[kind].format(peer=peer, value=value))
         if more:
             log.warning("%d more lines about slaves are left out", more)
+
+    def _say_damaged(self, peer: str, position: int) -> None:
+        """Once in the life of the process."""
+        if position not in self._damaged:
+            self._damaged.add(position)
+            log.error(DAMAGED, position, printable(peer),
+                      printable(str(self._settings.store_root)))
 
 
 def wanted(inherited: Inherited) -> bool:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
-from mqcore.net.serving.cold cimport ColdReader
+from mqcore.replication.checked cimport CHECK_PLACES, Checker
 from mqcore.replication.greet cimport FRAME_HEAD_SIZE, REPORT_SIZE, TELL_SIZE, Greet
 from mqcore.replication.sockets cimport MQ_PEER_SIZE
 from mqcore.shm.segment cimport Shm
@@ -14,7 +14,7 @@ cdef enum:
 cdef enum:
     BELL_KEY = 1 << 20                # of epoll; a link's is its place
     LISTENER_KEY = 1 << 16            # + its number
-    LINKS_MAX = 32                    # HM3: a bit for each
+    LINKS_MAX = CHECK_PLACES          # HM3: a bit for each
     ADDRESS_LINKS_MAX = 16
     ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
     ACCEPTS_A_TURN = 8
@@ -51,8 +51,10 @@ cdef struct Link:
     int64_t left                      # bytes of this frame's body
     int file                          # of the segment of `position`, -1: none
     int64_t file_base
-    int64_t job                       # of the reading thread that it waits for, 0: none
-    int64_t warm_to                   # below it the bytes are in memory
+    bint checking                     # HM12: its place there is taken for it ...
+    bint waits                        # ... and without an answer it cannot go on
+    int64_t checked_to                # below it the bytes are right, and in memory
+    int64_t damage                    # where a record begins that is not, -1: none is known
     int64_t goal                      # our end at goal_ms; when it has that, ...
     int64_t goal_ms
     int64_t even_ms                   # ... it had all there was at this time
@@ -65,8 +67,8 @@ cdef struct Note:
 cdef struct Master:
     Shm* shm
     WorkerSlot* slot
-    LogView log                       # to see what is in memory
-    ColdReader* reader
+    LogView log                       # for greetings
+    Checker* checker
     int epoll
     int listeners[LISTENERS_MAX]
     int listener_count

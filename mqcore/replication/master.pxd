@@ -12,8 +12,8 @@
 #        of our last segment, as in stock.
 #   HM5  A link holds the segment that it is sent: what is deleted meanwhile is sent to its end. Where the
 #        next one is gone too, the link ends.
-#   HM6  What may be on the disk alone is brought into memory by a thread before it is sent: the loop, and
-#        so the reports of the other links, wait for no disk.
+#   HM6  What may be on the disk alone is brought into memory by a thread (that of HM12) before it is sent:
+#        the loop, and so the reports of the other links, wait for no disk.
 #   HM7  There are LINKS_MAX links, and ADDRESS_LINKS_MAX of one address; each has the memory of its struct
 #        and of its socket, whether it reads or not. When all are taken, the one of them that has waited
 #        longest without a report makes room. ACCEPTS_A_SECOND are taken in a second, ACCEPTS_A_TURN before
@@ -27,6 +27,8 @@
 #        frame at the place TELL, of those 8 bytes. Nobody else ever is.
 #   HM11  A slave that hands its log on counts nothing: its slaves have what their master may yet take back. It tells
 #        them what it shows itself (G9, G10).
+#   HM12  What was there before this run began, or may come from the disk, is held against its checksums
+#        before it is sent, as for a pull (checked.pxd). The first record that is wrong ends the link: nobody gets it.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master
@@ -41,12 +43,13 @@ cpdef enum MasterNote:
     NOTE_SILENT = 7                   # it has said nothing for housekeeping_interval_ms
     NOTE_NO_PLACE = 8                 # too many links
     NOTE_UNREADABLE = 9               # the log cannot be read; errno
+    NOTE_DAMAGED = 10                 # what is next for it is not what was written; where that record begins
 
 # Ends all links: who comes again is greeted anew.
 cdef void master_part(Master* m) noexcept nogil
 # All that can be done now; bytes sent. more: it goes on without an event.
 cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil
-# Whether a link could be sent more, or waits no longer for the reading thread.
+# Whether a link could be sent more, or waits no longer for the thread of HM12.
 cdef bint master_has_work(Master* m) noexcept nogil
 # Until a heartbeat, a silence or a new second; at most `most`.
 cdef int64_t master_wait_ms(Master* m, int64_t now_ms, int64_t most) noexcept nogil

@@ -23,12 +23,16 @@ from mqcore.layout cimport (
     FIGURE_SLAVE_LAG_MS,
     FIGURE_SLAVES,
 )
-from mqcore.net.serving.cold cimport (
-    COLD_BEHIND_BYTES,
-    COLD_READ_BYTES,
-    cold_ask,
-    cold_finished,
-    cold_resident,
+from mqcore.net.serving.cold cimport COLD_BEHIND_BYTES
+from mqcore.replication.checked cimport (
+    CHECK_BYTES,
+    CHECK_DAMAGED,
+    CHECK_RIGHT,
+    CHECK_UNREADABLE,
+    checker_ask,
+    checker_leave,
+    checker_ready,
+    checker_take,
 )
 from mqcore.replication.greet cimport (
     ANNOUNCE,
@@ -64,7 +68,6 @@ from mqcore.replication.sockets cimport (
 from mqcore.shm.replica_gate cimport shown_end
 from mqcore.store.io cimport store_io
 from mqcore.store.log.log_folders cimport log_open
-from mqcore.store.log.view cimport log_next_use, log_segment
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -93,6 +96,10 @@ cdef void note(Master* m, const Link* l, int kind, int64_t value) noexcept nogil
     m.notes_count += 1
 
 
+cdef inline int place_of(Master* m, const Link* l) noexcept nogil:
+    return <int>(l - m.links)
+
+
 cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil:
     """kind: why, as a MasterNote."""
     if kind not in (NOTE_LEFT, NOTE_SILENT):
@@ -100,6 +107,9 @@ cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil
     if l.reported or kind != NOTE_LEFT:
         note(m, l, kind, value)
     greet_drop(&l.greet)
+    if l.checking:
+        checker_leave(m.checker, place_of(m, l))
+    l.checking = False
     close(l.fd)
     if l.file >= 0:
         close(l.file)
@@ -215,26 +225,44 @@ cdef void link_take(Master* m, Link* l, int64_t now_ms) noexcept nogil:
 # -- frames ----------------------------------------------------------------------------------------
 
 
-cdef bint is_warm(Master* m, Link* l, int64_t size, int64_t published, int64_t now_ms) noexcept nogil:
-    """Whether `size` bytes from its position on can be sent without the disk (HM6)."""
-    cdef const uint8_t* at
-    if l.job:
-        if cold_finished(m.reader) < l.job:
-            return False
-        l.job = 0
-    if l.position + size <= l.warm_to or published - l.position < COLD_BEHIND_BYTES:
-        return True
-    log_next_use(&m.log)
-    at = log_segment(&m.log, l.position)
-    if at == NULL or cold_resident(m.reader, at, l.position, size, m.log.segment_size, now_ms):
-        return True
-    size = min(max(size, <int64_t>COLD_READ_BYTES),
-               l.file_base + m.log.segment_size - l.position)
-    l.job = cold_ask(m.reader, m.log.folders, l.file_base, l.position - l.file_base, size)
-    if l.job == 0:
-        return True
-    l.warm_to = l.position + size
-    return False
+cdef bint take_check(Master* m, Link* l) noexcept nogil:
+    """What the thread has found of its part of the log, if it has; False: the link is closed."""
+    cdef int64_t position = 0
+    cdef int state = checker_take(m.checker, place_of(m, l), &position)
+    if state >= CHECK_RIGHT:
+        l.checking = False
+    if state == CHECK_UNREADABLE:
+        link_close(m, l, NOTE_UNREADABLE, position)
+        return False
+    if state in (CHECK_RIGHT, CHECK_DAMAGED):
+        l.checked_to = position
+    if state == CHECK_DAMAGED:
+        l.damage = position
+    return True
+
+
+cdef inline bint is_of_the_moment(Master* m, int64_t position, int64_t published) noexcept nogil:
+    return (position >= load_i64_acquire(&m.shm.log.begun)
+            and published - position < COLD_BEHIND_BYTES)
+
+
+cdef int64_t sendable(Master* m, Link* l, int64_t published) noexcept nogil:
+    """Bytes from its position on that may be sent now (HM12); 0: none, -1: the link is closed."""
+    cdef int64_t ahead
+    if l.checking and not take_check(m, l):
+        return -1
+    if 0 <= l.damage <= l.position:
+        link_close(m, l, NOTE_DAMAGED, l.damage)
+        return -1
+    if l.damage >= 0:
+        return l.damage - l.position
+    if is_of_the_moment(m, l.position, published):
+        return published - l.position
+    ahead = max(l.checked_to, l.position)
+    if (not l.checking and ahead < min(published, l.file_base + m.log.segment_size)
+            and ahead < l.position + CHECK_BYTES and not is_of_the_moment(m, ahead, published)):
+        l.checking = checker_ask(m.checker, place_of(m, l), l.file, ahead, published)
+    return max(l.checked_to - l.position, <int64_t>0)
 
 
 cdef bint open_file(Master* m, Link* l) noexcept nogil:
@@ -258,13 +286,16 @@ cdef bint open_file(Master* m, Link* l) noexcept nogil:
 cdef bint begin_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
     """The next frame that there is to be sent; False: none now."""
     cdef int64_t size = 0
+    l.waits = False
     if l.position < published:
         if not open_file(m, l):
             return False
-        size = min(published, l.file_base + m.log.segment_size) - l.position
-        size = min(size, max(m.batch_bytes, <int64_t>OUR_BATCH_BYTES) if l.ours else m.batch_bytes)
-        if not is_warm(m, l, size, published, now_ms):
+        size = sendable(m, l, published)
+        if size <= 0:
+            l.waits = size == 0
             return False
+        size = min(size, l.file_base + m.log.segment_size - l.position)
+        size = min(size, max(m.batch_bytes, <int64_t>OUR_BATCH_BYTES) if l.ours else m.batch_bytes)
     elif now_ms - l.sent_ms < m.heartbeat_ms:
         return False
     store_i64(l.head, l.position)
@@ -417,6 +448,7 @@ cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
             return
         m.accepted += 1
         come.file = -1
+        come.damage = -1
         come.head_sent = FRAME_HEAD_SIZE
         come.opened_ms = come.heard_ms = come.sent_ms = now_ms
         l = place_for(m, &come)
@@ -425,7 +457,7 @@ cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
             continue
         l[0] = come
         event.events = EPOLLIN | EPOLLOUT | EPOLLET
-        event.data.u64 = <int64_t>(l - m.links)
+        event.data.u64 = place_of(m, l)
         if epoll_ctl(m.epoll, EPOLL_CTL_ADD, l.fd, &event) != 0:
             link_close(m, l, NOTE_NO_PLACE, errno)
     if m.accepted >= ACCEPTS_A_SECOND:
@@ -542,16 +574,14 @@ cdef bint master_is_even(Master* m) noexcept nogil:
 
 cdef bint master_has_work(Master* m) noexcept nogil:
     cdef int64_t published = load_i64_acquire(&m.shm.log.published)
-    cdef int64_t finished = 0
     cdef Link* l
     cdef int i
     for i in range(LINKS_MAX):
         l = &m.links[i]
         if not l.reported or l.blocked:
             continue
-        if l.job:
-            finished = finished or cold_finished(m.reader)
-            if finished >= l.job:
+        if l.waits:
+            if checker_ready(m.checker, place_of(m, l)):
                 return True
         elif l.position < published:
             return True

@@ -17,7 +17,7 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport SLOT_HA_MASTER
-from mqcore.net.serving.cold cimport cold_close, cold_open
+from mqcore.replication.checked cimport checker_close, checker_open
 from mqcore.replication.greet cimport GREETING_WORDS_MAX, greet_drop
 from mqcore.replication.links cimport BELL_KEY, LINKS_MAX, LISTENER_KEY, LISTENERS_MAX, Master
 from mqcore.replication.master cimport (
@@ -76,8 +76,9 @@ cdef class MasterLoop:
         self._say(greeting)
         self.configure(min_in_sync=min_in_sync, batch_bytes=batch_bytes, heartbeat_ms=heartbeat_ms,
                        housekeeping_ms=housekeeping_ms)
-        self.m.reader = cold_open(self.m.slot.bell)
-        if self.m.reader == NULL:
+        self.m.checker = checker_open(segment.shm.log, log_folders, self.m.log.segment_size,
+                                      self.m.slot.bell)
+        if self.m.checker == NULL:
             raise MemoryError
         self.m.epoll = epoll_create1(EPOLL_CLOEXEC)
         event.events = EPOLLIN | EPOLLET
@@ -104,7 +105,7 @@ cdef class MasterLoop:
                 close(self.m.links[i].fd)
             if self.m.links[i].file >= 0:
                 close(self.m.links[i].file)
-        cold_close(self.m.reader)
+        checker_close(self.m.checker)
         log_view_close(&self.m.log)
         if self.m.epoll >= 0:
             close(self.m.epoll)
@@ -161,9 +162,9 @@ cdef class MasterLoop:
                 doorbell_disarm(self.m.slot)
 
     @property
-    def disk_reads(self) -> int:
-        """How often the reading thread was asked for what may be on the disk alone (HM6)."""
-        return self.m.reader.asked
+    def checks(self) -> int:
+        """How often the thread was asked that reads and judges what is not of the moment (HM12)."""
+        return self.m.checker.asked
 
     def slaves(self) -> list[tuple[str, bool, int, int]]:
         """(host:port, is it one of ours, log position sent, log position reported) of each."""

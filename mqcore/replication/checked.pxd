@@ -1,0 +1,69 @@
+# Holds the log against its checksums before slaves get it, in a thread of its own: it reads the disk, too.
+#
+#   CK1  Each place has one job at a time: records from a position on, until CHECK_BYTES are known, the
+#        segment ends, or what was published when it was asked. What is found is believed up to where a record ends.
+#   CK2  A record is judged as a pull judges it that may read it from the disk: by its checksum, without
+#        one by place and body (log_record_check). A blank one by its checksum.
+#   CK3  Where no record begins at the position (slaves of stock brokers stop anywhere), the one that
+#        lies there is judged.
+#   CK4  It reads the descriptor that it was given, with read calls: what is deleted meanwhile is read to
+#        its end, and a disk that cannot read is an errno, never a signal.
+#   CK5  A place that is left while its job runs takes no other before that has ended. After each job
+#        the loop's bell is rung.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.layout cimport LogState
+from mqcore.net.serving.cold cimport pthread_cond_t, pthread_mutex_t
+from mqcore.store.log.view cimport LogView
+from mqcore.threads cimport pthread_t
+
+cdef enum:
+    CHECK_PLACES = 32
+    CHECK_BYTES = 2 << 20             # of one job, and the record that ends behind them
+    CHECK_READ_BYTES = 256 << 10      # at a time
+
+cdef enum CheckState:
+    CHECK_NONE = 0                    # nothing was asked, or the answer was taken
+    CHECK_ASKED = 1
+    CHECK_RUNS = 2
+    CHECK_LEFT = 3                    # it runs, and nobody waits for it
+    CHECK_RIGHT = 4                   # all below `position`
+    CHECK_DAMAGED = 5                 # all below `position`; what lies there is wrong
+    CHECK_UNREADABLE = 6              # errno is `position`
+
+cdef struct CheckJob:
+    int state                         # under the lock, as all of it while it does not run
+    int64_t number                    # they are done in this order
+    int file                          # a descriptor of its own
+    int64_t position
+    int64_t end                       # of what is published
+
+cdef struct Checker:
+    pthread_t thread
+    pthread_mutex_t lock
+    pthread_cond_t some
+    int bell
+    int32_t stop                      # the loop
+    int64_t asked
+    CheckJob jobs[CHECK_PLACES]
+    LogView log                       # the thread's, as all that follows
+    int file
+    int64_t end                       # of the job's part of the segment
+    int64_t start                     # position of bytes[0]
+    int64_t have
+    int64_t capacity
+    uint8_t* bytes
+    int failure                       # errno of a read
+
+cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment_size,
+                           int bell) noexcept nogil                     # NULL: no memory or no thread
+cdef void checker_close(Checker* c) noexcept nogil
+# Judge what lies from `position` on in the segment that `file` is, of what is published below `end`;
+# False: the place is not free (CK5).
+cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t end) noexcept nogil
+# What has become of it; a place whose job is done is free then.
+cdef int checker_take(Checker* c, int place, int64_t* position) noexcept nogil
+# Nobody waits for it any longer.
+cdef void checker_leave(Checker* c, int place) noexcept nogil
+# Whether there is an answer, or the place is free: who waits for it goes on.
+cdef bint checker_ready(Checker* c, int place) noexcept nogil
