@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqcore.failover.etcd import Etcd, EtcdError
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
 

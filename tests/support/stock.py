@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
+from tests.support.ci import unavailable
 
 STOCK_VERSION = "4.9.7"
 STOCK_ARTIFACTS = (
@@ -86,9 +86,9 @@ def have_stock() -> bool:
 
 
 def require_stock() -> None:
-    """Skip the calling test unless the stock broker can be run."""
+    """Skip the calling test unless the stock broker can be run; in CI, fail it."""
     if not have_stock():
-        pytest.skip("needs java, and mvn or an earlier download of the stock broker")
+        unavailable("needs java, and mvn or an earlier download of the stock broker")
 
 
 # -- jars ------------------------------------------------------------------------------------------
