@@ -39,9 +39,13 @@ class Hosts:
     def address(self, host: str) -> str:
         return f"10.77.0.{self.names.index(host) + 1}"
 
+    def within(self, host: str) -> tuple[str, ...]:
+        """What runs a command on a host."""
+        return ("ip", "netns", "exec", self.namespace(host))
+
     def program(self, host: str) -> tuple[str, ...]:
         """What runs `mqcore` on a host."""
-        return ("ip", "netns", "exec", self.namespace(host), *MQCORE)
+        return (*self.within(host), *MQCORE)
 
     def run_in(self, host: str, function: Callable[[], None]) -> None:
         """Run it in a thread that is on that host, as are those it starts; raises what it does."""
