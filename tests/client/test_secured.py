@@ -8,6 +8,7 @@ import pytest
 
 from mqcore.client import AsyncProducer, BrokerError, ConnectError, Message, Producer, SendStatus
 from tests.client.threads import READY_S
+from tests.support.ci import unavailable
 from tests.support.stock import require_stock, stock_cluster
 
 pytestmark = pytest.mark.interop
@@ -29,7 +30,7 @@ accounts:
 def certificate(tmp_path_factory):
     """A certificate for 127.0.0.1 that signs itself, and its key."""
     if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
+        unavailable("needs openssl")
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",

@@ -14,7 +14,7 @@ import pytest
 import mqcore.client
 import mqcore.client.patterns
 import mqcore.testing
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("typed_program.py")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.stock import CACHE
 
 DOWNLOAD_S = 60

@@ -15,6 +15,7 @@ import pytest
 
 from mqcore.failover.etcd import Etcd, EtcdError, EtcdRefusedError, Put
 from tests.failover.test_etcd import saying, silent
+from tests.support.ci import unavailable
 from tests.support.etcd import EtcdMembers, EtcdServer, etcd_members
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
@@ -186,7 +187,7 @@ def guarded_members(folder: Path) -> Iterator[Guarded]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
+        unavailable("needs the openssl command")
     with guarded_members(tmp_path_factory.mktemp("guarded")) as made:
         yield made
 

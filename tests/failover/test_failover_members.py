@@ -13,6 +13,7 @@ import pytest
 from tests.failover.test_etcd_members import Guarded, guarded_members
 from tests.failover.test_failover import LEASE_S, STORED, Members, Producer, bodies, members_by
 from tests.replication.elected import settings_of
+from tests.support.ci import unavailable
 from tests.support.etcd import EtcdMembers, EtcdServer
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -24,7 +25,7 @@ WRITABLE_S_MAX = 10.0             # with a lease of 2 s: 2 to 3 s on a machine o
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Guarded]:
     if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
+        unavailable("needs the openssl command")
     with guarded_members(tmp_path) as made:
         yield made
 

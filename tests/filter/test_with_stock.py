@@ -9,6 +9,7 @@ import pytest
 
 from tests.filter.stock import ask, random_cases
 from tests.filter.test_sql92_recorded import letter
+from tests.support.ci import unavailable
 from tests.support.stock import require_stock
 
 pytestmark = pytest.mark.interop
@@ -18,7 +19,7 @@ EXPRESSIONS = 2_000
 def test_mqcore_and_stock_give_the_same_answers() -> None:
     require_stock()
     if shutil.which("javac") is None:
-        pytest.skip("needs javac")
+        unavailable("needs javac")
     seed = secrets.randbits(32)
     cases = list(random_cases(Random(seed), EXPRESSIONS))
 

@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 
 from tests.fuzz.building import BUILT, HARNESS, PYTHON_LINES, ROOT, TARGETS, build, missing
 from tests.fuzz.seeds import seeds
+from tests.support.ci import in_ci
 
 CORPUS = Path(__file__).parent / "corpus"       # TARGET.gz: an input a line, in hexadecimal
 FINDINGS = BUILT / "findings"
@@ -144,8 +145,8 @@ def repeat(target: str, inputs: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     lacking = missing()
     if lacking:
-        print(f"fuzz: skipped, {lacking} is not installed")
-        return 0
+        print(f"fuzz: {'failed' if in_ci() else 'skipped'}, {lacking} is not installed")
+        return int(in_ci())
     build()
     # a target's files outlive its process, which ends without the interpreter's end
     where = SCRATCH if SCRATCH.exists() else None

@@ -16,8 +16,8 @@ import pytest
 
 from tests.interop.mqadmin_world import mqadmin_world
 from tests.interop.runner import Programs
-from tests.interop.toolchain import unavailable
 from tests.interop.worlds import members_of, short_cluster, start_members
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 

@@ -20,7 +20,7 @@ from tests.acl.test_broker import Signer
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.mqadmin_world import normal
 from tests.interop.runner import Programs
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 from tests.support.waiting import wait_until

@@ -12,13 +12,13 @@ from mqcore.store.verify.store import verify
 from tests.interop.test_replication import (
     OURS,
     SEGMENT_SIZE,
+    TOPIC,
     alike,
-    log_of,
-    queues_of,
     sent,
     settled,
     stock_broker,
 )
+from tests.replication.stores import log_of, queues_of
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.stock import StockProcess, free_broker_port, require_stock
 from tests.support.waiting import wait_until
@@ -69,7 +69,8 @@ def same_everywhere(stores: list[Path]) -> None:
     assert len(log_of(first)) > SEGMENT_SIZE
     for store in others:
         wait_until(lambda store=store: alike(first, store), f"{store} has the log")
-        wait_until(lambda store=store: queues_of(first) == queues_of(store), "and the queues")
+        wait_until(lambda store=store: queues_of(first, TOPIC) == queues_of(store, TOPIC),
+                   "and the queues")
 
 
 def test_behind_a_stock_master_ours_hands_on_to_stock_and_to_ours(

@@ -15,8 +15,9 @@ from tests.interop.ask import ask
 from tests.interop.conftest import BROKERS, MQCORE_SETTINGS, STOCK_PROPERTIES, Cluster
 from tests.interop.messages import Line, message
 from tests.interop.runner import Programs
-from tests.interop.toolchain import require_client, unavailable
+from tests.interop.toolchain import require_client
 from tests.support import stock
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
 
 pytestmark = pytest.mark.timeout(300)

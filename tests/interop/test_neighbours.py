@@ -16,8 +16,9 @@ from tests.interop.ask import ends_of, settled_offsets
 from tests.interop.conftest import MQCORE_SETTINGS, STOCK_PROPERTIES
 from tests.interop.messages import Message, assert_same, assorted, mids, plain
 from tests.interop.runner import Programs
-from tests.interop.toolchain import require_client, unavailable
+from tests.interop.toolchain import require_client
 from tests.support import stock
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import SMALL_STORE, MqcoreProcess, mqcore_namesrv, mqcore_up
 
 pytestmark = pytest.mark.timeout(300)

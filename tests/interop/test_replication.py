@@ -6,13 +6,14 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from mqcore.client import AsyncProducer, Message, RocketMQError, SendStatus
 from mqcore.store.verify.store import verify
+from tests.replication.stores import log_of, queues_of
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.relay import Relay
 from tests.support.stock import StockProcess, free_broker_port, require_stock, start_broker
@@ -20,7 +21,7 @@ from tests.support.waiting import wait_until
 from tests.workers.processes import kill, pid_of
 
 pytestmark = pytest.mark.timeout(300)
-NAME = "replicated"
+NAME = TOPIC = "replicated"
 SEGMENT_SIZE = 1 << 20
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "4"))
@@ -42,9 +43,10 @@ def names(tmp_path: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def stock_broker(
-    folder: Path, names: str, changes: dict[str, object], port: int | None = None,
+    folder: Path, names: str, changes: dict[str, object], port: int | None = None, *,
+    ip: str = "127.0.0.1", program: Sequence[str] = (),
 ) -> Iterator[StockProcess]:
-    broker = start_broker(folder, names, {**STOCK, **changes}, port)
+    broker = start_broker(folder, names, {**STOCK, **changes}, port, ip=ip, program=program)
     try:
         yield broker
     finally:
@@ -60,7 +62,7 @@ def sent(names: str, count: int, between: Callable[[int], object] = lambda _: No
             for number in range(count):
                 try:
                     result = await producer.send(Message(
-                        "replicated", b"%06d" % number + os.urandom(BODY_BYTES // 2).hex().encode(),
+                        TOPIC, b"%06d" % number + os.urandom(BODY_BYTES // 2).hex().encode(),
                         keys=f"k{number}"))
                     found.append(result.status)
                 except RocketMQError as error:                # a process was killed under it
@@ -69,12 +71,6 @@ def sent(names: str, count: int, between: Callable[[int], object] = lambda _: No
         return found
 
     return asyncio.run(run())
-
-
-def log_of(store: Path) -> bytes:
-    """All of the commit log; what follows its end is zeros."""
-    files = sorted((store / "commitlog").iterdir())
-    return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
 
 
 def alike(master: Path, slave: Path) -> bool:
@@ -125,14 +121,7 @@ def test_a_slave_of_ours_has_the_log_and_the_queues_of_a_stock_master(
             wait_until(lambda: alike(stock, slave.store), "the last message")
     assert alike(stock, slave.store)
     assert verify(slave.store).status == 0
-    assert queues_of(stock) == queues_of(slave.store)
-
-
-def queues_of(store: Path) -> dict[str, bytes]:
-    """What is in the files of the topic's queues."""
-    folder = store / "consumequeue" / "replicated"
-    return {str(path.relative_to(folder)): path.read_bytes().rstrip(b"\0")
-            for path in sorted(folder.rglob("*")) if path.is_file()}
+    assert queues_of(stock, TOPIC) == queues_of(slave.store, TOPIC)
 
 
 def test_a_stock_slave_has_the_log_and_the_queues_of_a_master_of_ours(
@@ -157,7 +146,8 @@ def test_a_stock_slave_has_the_log_and_the_queues_of_a_master_of_ours(
             stock = slave.home / "store"
             wait_until(lambda: alike(master.store, stock), "the same log")
             assert len(log_of(stock)) > SEGMENT_SIZE
-            wait_until(lambda: queues_of(stock) == queues_of(master.store), "the same queues")
+            wait_until(lambda: queues_of(stock, TOPIC) == queues_of(master.store, TOPIC),
+                       "the same queues")
     assert verify(stock).status == 0
 
 

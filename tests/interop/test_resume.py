@@ -24,8 +24,8 @@ from tests.interop.conftest import (
     Cluster,
 )
 from tests.interop.members import QUEUES, Line, Members, keys_of, places_of, queued
-from tests.interop.toolchain import unavailable
 from tests.interop.worlds import Starter
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.stock import (
     StockError,

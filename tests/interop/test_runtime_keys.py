@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, require_stock, stock_cluster
 from tests.support.waiting import wait_until

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.toolchain import unavailable
 from tests.support import stock
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 

@@ -16,11 +16,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
-
-import pytest
 
 from mqcore.testing import MemoryBroker
+from tests.support.ci import unavailable
 from tests.support.stock import CACHE, JAVA_OPENS, alone
 
 SOURCES = Path(__file__).parent / "clients"
@@ -32,18 +30,6 @@ JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfil
 
 class SetupError(RuntimeError):
     """A client program could not be built on this machine."""
-
-
-def in_ci() -> bool:
-    """Whether a missing tool is a failure (CI=true) instead of a skip."""
-    return os.environ.get("CI", "").lower() in ("1", "true")
-
-
-def unavailable(reason: str) -> NoReturn:
-    """Skip the calling test because `reason`; in CI, fail it."""
-    if in_ci():
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @functools.cache

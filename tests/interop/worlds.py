@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.members import Members
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import BROKER_JVM, StockError, have_stock, stock_cluster
 

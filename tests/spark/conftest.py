@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from mqcore.client.admin import Admin
-from tests.interop.toolchain import unavailable
 from tests.spark.world import World
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"

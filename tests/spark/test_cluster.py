@@ -20,9 +20,9 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from mqcore.client import Reader
-from tests.interop.toolchain import unavailable
 from tests.spark.standalone import standalone
 from tests.spark.world import World
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mqcore.spark.broker.idle import Idle
-from tests.interop.toolchain import unavailable
 from tests.spark.world import World, forget_commit
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.stock import StockError, free_broker_port, free_port, have_stock, stock_cluster
 from tests.support.waiting import wait_until

@@ -16,7 +16,7 @@ from mqcore.client.admin import Admin
 from mqcore.client.errors import NoRouteError, RocketMQError
 from mqcore.client.message import MessageQueue
 from tests.interop.members import Members, keys_of, places_of
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.relay import Relay
 from tests.support.stock import StockError, have_stock, stock_cluster

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqcore.failover.etcd import Etcd, EtcdError
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
 
@@ -90,25 +90,30 @@ def program() -> str:
 
 @contextmanager
 def etcd_server(folder: Path, settings: Sequence[str | Path] = (),
-                context: ssl.SSLContext | None = None) -> Iterator[EtcdServer]:
+                context: ssl.SSLContext | None = None, ip: str = "127.0.0.1",
+                within: Sequence[str] = ()) -> Iterator[EtcdServer]:
     """An etcd with its data below `folder`; leases run out after a second at the least."""
-    with etcd_members(folder, 1, settings, context) as members:
+    with etcd_members(folder, 1, settings, context, ip, within) as members:
         yield members.servers[0]
 
 
 @contextmanager
 def etcd_members(folder: Path, count: int, settings: Sequence[str | Path] = (),
-                 context: ssl.SSLContext | None = None) -> Iterator[EtcdMembers]:
-    """settings: arguments of each more; context: clients come by TLS, and tests with this one."""
+                 context: ssl.SSLContext | None = None, ip: str = "127.0.0.1",
+                 within: Sequence[str] = ()) -> Iterator[EtcdMembers]:
+    """
+    settings: arguments of each more; context: clients come by TLS, and tests with this one. ip:
+    where clients come. within: a command that runs another one: etcd goes behind it.
+    """
     scheme = "http" if context is None else "https"
-    clients = [f"{scheme}://127.0.0.1:{free_port()}" for _ in range(count)]
+    clients = [f"{scheme}://{ip}:{free_port()}" for _ in range(count)]
     peers = [f"http://127.0.0.1:{free_port()}" for _ in range(count)]
     members = EtcdMembers()
     try:
         for number in range(count):
             with (folder / f"etcd{number}.log").open("wb") as output:
                 members.servers.append(EtcdServer(subprocess.Popen(
-                    [program(), "--name", f"member{number}", "--data-dir",
+                    [*within, program(), "--name", f"member{number}", "--data-dir",
                      str(folder / f"etcd{number}"), "--listen-client-urls", clients[number],
                      "--advertise-client-urls", clients[number], "--listen-peer-urls",
                      peers[number], "--initial-advertise-peer-urls", peers[number],

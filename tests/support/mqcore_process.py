@@ -157,18 +157,22 @@ def mqcore_up(
 
 @contextlib.contextmanager
 def mqcore_namesrv(
-    folder: Path, settings: Mapping[str, object] | None = None,
+    folder: Path, settings: Mapping[str, object] | None = None, *, ip: str = "127.0.0.1",
+    program: Sequence[str] = (),
 ) -> Iterator[MqcoreProcess]:
-    """Run `mqcore namesrv` alone on a free port; settings: of its file, section.key."""
+    """
+    Run `mqcore namesrv` alone on a free port; settings: of its file, section.key. ip: where it
+    listens. program: as for `start`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     config = folder / "namesrv.toml"
     config.write_text(_toml({
-        "namesrv.listen_host": "127.0.0.1", "namesrv.listen_port": port,
+        "namesrv.listen_host": ip, "namesrv.listen_port": port,
         "namesrv.kv_config_path": folder / "kvConfig.json", **(settings or {}),
     }), encoding="utf-8")
-    started = start(["namesrv", "-c", str(config)], folder)
-    started.namesrv_addr = f"127.0.0.1:{port}"
+    started = start(["namesrv", "-c", str(config)], folder, program)
+    started.namesrv_addr = f"{ip}:{port}"
     with _running(started):
         yield started
 

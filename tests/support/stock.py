@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
+from tests.support.ci import unavailable
 
 STOCK_VERSION = "4.9.7"
 STOCK_ARTIFACTS = (
@@ -86,9 +86,9 @@ def have_stock() -> bool:
 
 
 def require_stock() -> None:
-    """Skip the calling test unless the stock broker can be run."""
+    """Skip the calling test unless the stock broker can be run; in CI, fail it."""
     if not have_stock():
-        pytest.skip("needs java, and mvn or an earlier download of the stock broker")
+        unavailable("needs java, and mvn or an earlier download of the stock broker")
 
 
 # -- jars ------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def start_broker(
     folder: Path, namesrv_addr: str, properties: Mapping[str, object] | None = None,
     port: int | None = None, jvm_options: Sequence[str] = BROKER_JVM,
     conf_files: Mapping[str, str] | None = None, system: Mapping[str, object] = WITHOUT_TLS,
-    names_tls: ssl.SSLContext | None = None,
+    names_tls: ssl.SSLContext | None = None, ip: str = "127.0.0.1", program: Sequence[str] = (),
 ) -> StockProcess:
     """
     Start a stock broker; returns once `namesrv_addr` knows it and it accepts connections.
@@ -346,21 +346,22 @@ def start_broker(
     store (`folder/store`). conf_files: further files below conf/, such as `plain_acl.yml`.
     system: Java's system properties; with none it starts as users start it, without an archive.
     names_tls: what the name server is asked with, when it speaks TLS alone.
+    ip: where it is reached. program: a command that runs another one: Java goes behind it.
     """
     port = port or free_broker_port()
     given = dict(properties or {})
     store = Path(str(given.setdefault("storePathRootDir", folder / "store")))
     settings = {
         "brokerName": "stock-a", "brokerClusterName": "DefaultCluster", "brokerId": 0,
-        "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": port,
+        "brokerIP1": ip, "brokerIP2": ip, "listenPort": port,
         "haListenPort": port + 1, "namesrvAddr": namesrv_addr,
         "storePathCommitLog": store / "commitlog", **given,
     }
     started = _start("broker", "org.apache.rocketmq.broker.BrokerStartup", folder, settings,
-                     f"127.0.0.1:{port}", jvm_options, system, conf_files or {})
+                     f"{ip}:{port}", jvm_options, system, conf_files or {}, program)
 
     def is_ready() -> bool:
-        with socket.create_connection(("127.0.0.1", port), timeout=PROBE_TIMEOUT_S):
+        with socket.create_connection((ip, port), timeout=PROBE_TIMEOUT_S):
             return str(settings["brokerName"]) in registered_brokers(namesrv_addr, names_tls)
 
     _wait_until(is_ready, started)
@@ -370,7 +371,7 @@ def start_broker(
 def _start(
     name: str, main_class: str, home: Path, properties: Mapping[str, object], addr: str,
     jvm_options: Sequence[str], system: Mapping[str, object],
-    conf_files: Mapping[str, str] | None = None,
+    conf_files: Mapping[str, str] | None = None, program: Sequence[str] = (),
 ) -> StockProcess:
     classpath = stock_classpath()
     home = home.absolute()
@@ -387,7 +388,7 @@ def _start(
     output = home / f"{name}.out"
     shared = _shared_classes(classpath) if system and not any(
         option.startswith((ARCHIVING, UNSHARED)) for option in jvm_options) else ()
-    command = ["java", *jvm_options, *shared, *JAVA_OPENS, f"-Duser.home={home}",
+    command = [*program, "java", *jvm_options, *shared, *JAVA_OPENS, f"-Duser.home={home}",
                *(f"-D{name}={value}" for name, value in system.items()), "-cp", classpath,
                main_class, "-c", str(conf)]
     with output.open("wb") as sink:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ci import unavailable
 from tests.support.stock import SHORT_LIVED, have_stock, stock_classpath
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 @pytest.mark.slow
 def test_the_java_recipe_runs(tmp_path: Path) -> None:
     if not have_stock() or shutil.which("javac") is None:
-        pytest.skip("needs a JDK, and mvn or an earlier download")
+        unavailable("needs a JDK, and mvn or an earlier download")
     extension, test = examples("testing.md", "java")
     (tmp_path / "MqcoreBroker.java").write_text(extension)
     (tmp_path / "OrdersTest.java").write_text(IMPORTS + test)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
@@ -16,7 +17,7 @@ from tests.tls.certificates import Authority
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
+        unavailable("needs the openssl command")
     return Authority(tmp_path_factory.mktemp("authority"))
 
 

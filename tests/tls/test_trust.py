@@ -27,6 +27,7 @@ from mqcore.tls.settings import CLIENT_FILES, TlsServerSettings, TlsSettings, tr
 from mqcore.wire.codes import RequestCode
 from mqcore.workers.secured import native_context
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
@@ -47,7 +48,7 @@ def in_one_file(folder: Path, name: str) -> Pair:
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
+        unavailable("needs the openssl command")
     return Authority(tmp_path_factory.mktemp("own"))
 
 

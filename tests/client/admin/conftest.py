@@ -16,7 +16,7 @@ from mqcore.client import MessageQueue, PushConsumer, ReceivedMessage, SendResul
 from mqcore.client.admin import Admin
 from mqcore.wire.codes import RequestCode
 from tests.interop.mqadmin import Mqadmin
-from tests.interop.toolchain import unavailable
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import StockError, have_stock, stock_cluster
 from tests.support.waiting import wait_until

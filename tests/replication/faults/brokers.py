@@ -16,6 +16,7 @@ from pathlib import Path
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
 from tests.replication.pairs import NAME
+from tests.replication.stores import hold_alike
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up, start
 from tests.support.waiting import wait_until
 from tests.workers.processes import by_role, slot_of, title
@@ -167,6 +168,11 @@ class Brokers:
         assert self.leader is not None
         return self.leader.address
 
+    def follows(self) -> str:
+        """The address of one who does not lead, if there is one."""
+        others = [one for one in self.all if one is not self.leader]
+        return others[-1].address if others else self.leads()
+
     def leads_ha(self) -> str:
         return ha_port(self.leads())
 
@@ -220,6 +226,13 @@ class Brokers:
             if broker.running is not None:
                 broker.kill()
 
+    async def stopped_alike(self) -> None:
+        """All end; AssertionError unless their stores have one log, and no finding."""
+        for broker in self.all:
+            if broker.running is not None:
+                await asyncio.to_thread(broker.stop)
+        await asyncio.to_thread(hold_alike, {one.name: one.store for one in self.all})
+
     async def settled(self) -> None:
         """Until all have the same log, and its queues; nobody may send meanwhile."""
         await asyncio.to_thread(self._settle)
@@ -242,10 +255,12 @@ class Brokers:
 
 
 @contextlib.asynccontextmanager
-async def brokers(folder: Path) -> AsyncIterator[Brokers]:
-    """An empty set beside a name server; stopped at the end of the block."""
+async def brokers(folder: Path, ip: str = "127.0.0.1",
+                  program: Sequence[str] = ()) -> AsyncIterator[Brokers]:
+    """An empty set beside a name server (mqcore_namesrv); stopped at the end of the block."""
     with contextlib.ExitStack() as life:
-        names = await asyncio.to_thread(life.enter_context, mqcore_namesrv(folder / "names"))
+        names = await asyncio.to_thread(
+            life.enter_context, mqcore_namesrv(folder / "names", ip=ip, program=program))
         made = Brokers(folder, names)
         try:
             yield made

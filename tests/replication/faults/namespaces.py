@@ -5,21 +5,21 @@ Hosts on one machine: network namespaces on a bridge, each with an address of it
         net.program("master")                  # for mqcore_up
         net.run_in("clients", function)        # in a thread whose sockets are that host's
 
-Needs root; skips elsewhere.
+Needs root; skips elsewhere, and fails in CI.
 """
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from tests.support.ci import unavailable
 from tests.support.mqcore_process import MQCORE
 
 CLONE_NEWNET = 0x40000000
@@ -39,9 +39,13 @@ class Hosts:
     def address(self, host: str) -> str:
         return f"10.77.0.{self.names.index(host) + 1}"
 
+    def within(self, host: str) -> tuple[str, ...]:
+        """What runs a command on a host."""
+        return ("ip", "netns", "exec", self.namespace(host))
+
     def program(self, host: str) -> tuple[str, ...]:
         """What runs `mqcore` on a host."""
-        return ("ip", "netns", "exec", self.namespace(host), *MQCORE)
+        return (*self.within(host), *MQCORE)
 
     def run_in(self, host: str, function: Callable[[], None]) -> None:
         """Run it in a thread that is on that host, as are those it starts; raises what it does."""
@@ -116,13 +120,15 @@ def enter(namespace: str) -> None:
 
 @contextlib.contextmanager
 def hosts(*names: str) -> Iterator[Hosts]:
-    """Hosts for the length of the block; skips the test where they cannot be made."""
+    """Hosts for the length of the block; no test where they cannot be made."""
+    if shutil.which("ip") is None:
+        unavailable("network namespaces are made with ip (Debian: iproute2)")
     made = Hosts(f"mq{os.getpid()}", names)
     try:
         try:
             made.make()
         except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', error)}")
+            unavailable(f"no network namespaces here: {getattr(error, 'stderr', error)}")
         yield made
     finally:
         made.remove()

@@ -45,7 +45,7 @@ async def full(torment: Torment, folder: Path, disk: Path) -> None:
                     return True
             return False
 
-        async with traffic(torment.history, pair.leads) as load:
+        async with traffic(torment.history, pair.leads, pair.follows) as load:
             await load.acknowledged(1)
             while torment.goes_on:
                 filler = fill(disk, leave=torment.dice.choice((0, 4096, 300_000)))

@@ -20,7 +20,7 @@ from mqcore.shm.leadership import LeadershipPen
 from tests.replication.faults.brokers import Broker, Brokers, brokers
 from tests.replication.faults.relay import FaultyRelay, relay
 from tests.replication.faults.torment import SOAK_S, Torment, runs
-from tests.replication.faults.traffic import Traffic
+from tests.replication.faults.traffic import FOLLOWER, Traffic
 from tests.replication.pairs import NAME
 from tests.support.etcd import EtcdServer, etcd_server
 from tests.support.waiting import wait_until
@@ -68,6 +68,16 @@ class Elected:
             return None
         pen = LeadershipPen(segment)
         return (leader.name, pen.role[1]) if pen.leads and pen.holds else None
+
+    def followers_time(self) -> tuple[str, int] | None:
+        """Whose run, while it follows: who was just elected shows all that it has."""
+        address = self.set.follows()
+        (broker,) = (one for one in self.set.all if one.address == address)
+        segment = broker.present
+        if segment is None:
+            return None
+        pen = LeadershipPen(segment)
+        return None if pen.leads else (broker.name, segment.run_id)
 
     async def some_leader(self) -> Broker:
         """Who leads, when somebody does."""
@@ -160,6 +170,7 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
             load.send_to(lambda broker=broker: broker.address)
         await elected.some_leader()
         load.read_from(set_.leads, elected.reign)
+        load.read_from(set_.follows, elected.followers_time, FOLLOWER)
 
         async def faults() -> None:
             while torment.goes_on:

@@ -43,7 +43,7 @@ async def failovers(torment: Torment, folder: Path) -> None:
                 await fail_over(torment, pair, link, load, order.pop())
                 done += 1
 
-        async with traffic(torment.history, pair.leads) as load:
+        async with traffic(torment.history, pair.leads, pair.follows) as load:
             await load.acknowledged(1)
             await torment.all_of(load, rounds(load), torment.lies(pair),
                                  torment.links(link, pause_s=LINK_PAUSE_S))

@@ -63,7 +63,7 @@ async def apart(torment: Torment, net: Hosts, folder: Path) -> None:
                     await asyncio.to_thread(net.hear, host, other)
                 torment.count(f"{host} {kind}", True)
 
-        async with traffic(torment.history, pair.leads) as load:
+        async with traffic(torment.history, pair.leads, pair.follows) as load:
             await load.acknowledged(1)
             await torment.all_of(load, cuts(load))
             await asyncio.to_thread(net.unplug, "master")

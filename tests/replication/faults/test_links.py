@@ -35,7 +35,7 @@ async def links(torment: Torment, folder: Path) -> None:
             await all_.add(f"slave-{number}", {
                 "replication.role": "slave", "broker.id": number,
                 "replication.master_address": link.address})
-        async with traffic(torment.history, all_.leads) as load:
+        async with traffic(torment.history, all_.leads, all_.follows) as load:
             await load.acknowledged(1)
             await torment.all_of(load, torment.lies(all_), *(
                 torment.links(link, str(number)) for number, link in enumerate(links)))

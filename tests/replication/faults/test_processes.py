@@ -65,7 +65,7 @@ async def processes(torment: Torment, folder: Path, monkeypatch: pytest.MonkeyPa
                 torment.count("clock step", one.ahead_s != ahead_s)
                 one.ahead_s = ahead_s
 
-        async with traffic(torment.history, pair.leads) as load:
+        async with traffic(torment.history, pair.leads, pair.follows) as load:
             await load.acknowledged(1)
             await torment.all_of(load, blows(load), steps(),
                                  torment.links(link, pause_s=LINK_PAUSE_S))

@@ -22,14 +22,14 @@ from tests.replication.faults.checker import check, summary
 from tests.replication.faults.history import History
 from tests.replication.faults.liar import lie
 from tests.replication.faults.relay import FaultyRelay
-from tests.replication.faults.traffic import Traffic, read_all
+from tests.replication.faults.traffic import FOLLOWER, Traffic, read_all
 from tests.support.waiting import wait_until_async
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 FAULTS_MIN = 2_000
 PLAN = {"links": 1_700, "processes": 250, "failovers": 60, "elections": 80}
-PLAN_OF_ROOT = {"hosts": 12, "disk": 4}
+PLAN_OF_ROOT = {"hosts": 12, "disk": 4, "partitions": 6}
 PROGRESS_MAX = 20                     # acknowledgements that are waited for between faults
 EARLY = 0.1                           # of a link's faults: they do not wait until it is up
 LinkFault = Callable[[FaultyRelay, random.Random], Awaitable[bool]]
@@ -147,7 +147,10 @@ class Torment:
     # -- the end -------------------------------------------------------------------------------
 
     async def verdict(self, set_: Brokers, traffic: Traffic) -> None:
-        """All links are as they should be, and no client sends: what there is is judged."""
+        """
+        All links are as they should be, and no client sends: what there is is judged, as brokers
+        show it, and, when they have ended, as it lies in their stores.
+        """
         await traffic.acknowledged(1)
         await traffic.stop()
         await set_.settled()
@@ -156,11 +159,14 @@ class Torment:
                 self.history.final[broker.name] = await asyncio.to_thread(
                     read_all, self.seed, broker.address)
         self.judge()
+        await set_.stopped_alike()
         sent, answers = len(self.history.sends), dict(sorted(traffic.answers.items()))
         print(f"{self.name}: {self.faults.total()} faults, {self.vain} in vain: "
               f"{dict(sorted(self.faults.items()))}\n{sent} sends, answers {answers}, "
-              f"{traffic.links_lost} connections lost, {len(self.history.deliveries)} deliveries")
+              f"{traffic.links_lost} connections lost, {len(self.history.deliveries)} deliveries, "
+              f"{traffic.read[FOLLOWER]} of followers")
         assert self.faults.total() >= self.least
+        assert traffic.read[FOLLOWER] > 0
 
     def judge(self) -> None:
         """AssertionError that says where the history is, unless it is good."""

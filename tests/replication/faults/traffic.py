@@ -1,12 +1,13 @@
 """
 Clients of a set of brokers that write down what they send, what they are told and what they read.
 
-    async with traffic(history, lambda: address_of_who_leads) as load:
+    async with traffic(history, lambda: address_of_who_leads, lambda: of_one_who_follows) as load:
         await load.acknowledged(100)
 
 A sender has many attempts in flight on one connection, for all queues, and makes a new connection
 when that one ends or falls silent: what was in flight has no answer then. Some messages whose
-answer leaves it open whether they are kept are sent again. The reader pulls from who leads.
+answer leaves it open whether they are kept are sent again. One reader pulls from who leads, another
+one from who follows: what either was shown is to last.
 """
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import struct
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
@@ -37,9 +39,23 @@ READ_PAUSE_S = 0.1
 READ_SILENCE_S = 2.0
 WAIT_S = 60.0
 LENGTH = struct.Struct(">i")
+LEADER, FOLLOWER = "leader", "follower"      # whom a reader reads from
 TOPIC_FIELDS = [send_fields(TOPIC, queue_id=queue) for queue in range(QUEUES)]
 
 Leader = Callable[[], str]
+
+
+@dataclass
+class Reading:
+    """
+    Whom a reader asks, and how far it is. reign: whose time it is; what is read while that changes,
+    or is nobody's (None), does not count, and is read again.
+    """
+
+    whom: Leader
+    reign: Callable[[], object]
+    place: str
+    offsets: list[int]
 
 
 class Sender:
@@ -134,6 +150,7 @@ class Traffic:
         self.answers: Counter[int] = Counter()
         self.remarks: dict[int, str] = {}
         self.links_lost = 0
+        self.read: Counter[str] = Counter()           # messages, of LEADER and FOLLOWER
         self._offsets = [0] * QUEUES
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -142,13 +159,14 @@ class Traffic:
         self._tasks.append(asyncio.create_task(Sender(self, leader).run()))
         return self._tasks[-1]
 
-    def read_from(self, leader: Leader,
-                  reign: Callable[[], object] = lambda: True) -> asyncio.Task[None]:
+    def read_from(self, broker: Leader, reign: Callable[[], object] = lambda: True,
+                  place: str = LEADER) -> asyncio.Task[None]:
         """
-        One more reader, from where the others are. reign: whose time it is; what is read while that
-        changes, or is nobody's (None), does not count, and is read again.
+        One more reader (see Reading), from where the others are; at a follower from the beginning.
         """
-        self._tasks.append(asyncio.create_task(self._read(leader, list(self._offsets), reign)))
+        offsets = list(self._offsets) if place == LEADER else [0] * QUEUES
+        self._tasks.append(asyncio.create_task(
+            self._read(Reading(broker, reign, place, offsets))))
         return self._tasks[-1]
 
     async def stop(self) -> None:
@@ -174,10 +192,9 @@ class Traffic:
                 f"remarks {self.remarks}")
             await asyncio.sleep(0.003)
 
-    async def _read(self, leader: Leader, offsets: list[int],
-                    reign: Callable[[], object]) -> None:
+    async def _read(self, reading: Reading) -> None:
         while True:
-            broker = leader()
+            broker = reading.whom()
             try:
                 async with asyncio.timeout(SILENCE_S):
                     host, _, port = broker.rpartition(":")
@@ -186,31 +203,33 @@ class Traffic:
                 await asyncio.sleep(LEADER_AWAY_S)
                 continue
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-                while leader() == broker:
+                while reading.whom() == broker:
                     for queue in range(QUEUES):
                         async with asyncio.timeout(READ_SILENCE_S):
-                            await self._pull(reader, writer, broker, queue, offsets, reign)
+                            await self._pull(reader, writer, broker, queue, reading)
                     await asyncio.sleep(READ_PAUSE_S)
             writer.transport.abort()
 
     async def _pull(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, broker: str,
-                    queue: int, offsets: list[int], reign: Callable[[], object]) -> None:
+                    queue: int, reading: Reading) -> None:
         """All that there is in a queue."""
-        code = OK
+        code, offsets = OK, reading.offsets
         while code == OK:
-            whose = reign()
+            whose = reading.reign()
             writer.write(wire.encode(wire.request(RequestCode.PULL_MESSAGE, pull_fields(
                 TOPIC, queue_id=queue, offset=offsets[queue]))))
             (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             answer = wire.decode(await reader.readexactly(length))
             code = answer.code
-            if whose is None or whose != reign():
+            if whose is None or whose != reading.reign():
                 return
             if code == OK:
                 found = deliveries(self.history.seed, answer.body, broker)
                 self.history.deliveries += found
                 offsets[queue] = found[-1].offset + 1
-                self._offsets[queue] = max(self._offsets[queue], offsets[queue])
+                self.read[reading.place] += len(found)
+                if reading.place == LEADER:
+                    self._offsets[queue] = max(self._offsets[queue], offsets[queue])
 
 
 def deliveries(seed: int, body: bytes, broker: str) -> list[Delivery]:
@@ -220,12 +239,14 @@ def deliveries(seed: int, body: bytes, broker: str) -> list[Delivery]:
 
 
 @contextlib.asynccontextmanager
-async def traffic(history: History, leader: Leader, senders: int = 2) -> AsyncIterator[Traffic]:
-    """Senders and a reader for the length of the block."""
+async def traffic(history: History, leader: Leader, follower: Leader,
+                  senders: int = 2) -> AsyncIterator[Traffic]:
+    """Senders and a reader at either place for the length of the block."""
     running = Traffic(history)
     for _ in range(senders):
         running.send_to(leader)
     running.read_from(leader)
+    running.read_from(follower, place=FOLLOWER)
     try:
         yield running
     finally:

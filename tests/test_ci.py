@@ -1,0 +1,74 @@
+"""In CI nothing that a machine lacks makes a test, a fuzzer or a sanitizer pass silently."""
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.debug import threads
+from tests.fuzz import __main__ as fuzz
+from tests.replication.faults.namespaces import hosts
+from tests.support.ci import unavailable
+from tests.support.mounted import mounted
+from tests.support.stock import require_stock
+
+Outcome = type[BaseException]
+
+
+@pytest.fixture(params=[("true", 1, pytest.fail.Exception), ("1", 1, pytest.fail.Exception),
+                        ("", 0, pytest.skip.Exception)], ids=["ci", "ci-1", "elsewhere"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
+          tmp_path: Path) -> tuple[int, Outcome]:
+    """
+    A machine without any program but a `mount` that refuses, in CI or not: what a command ends with
+    there, and a test.
+    """
+    ci, status, outcome = request.param
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refusing = tmp_path / "mount"
+    refusing.write_text("#!/bin/sh\nexit 32\n")
+    refusing.chmod(0o755)
+    return status, outcome
+
+
+def enter_hosts(_: Path) -> None:
+    with hosts("a", "b"):
+        pytest.fail("there is no ip here")
+
+
+def mount(folder: Path) -> None:
+    with mounted(folder / "mounted", "size=1m"):
+        pytest.fail("nothing can be mounted here")
+
+
+@pytest.mark.parametrize("need", [
+    lambda _: unavailable("why"), lambda _: require_stock(), enter_hosts, mount,
+], ids=["anything", "stock", "hosts", "mount"])
+def test_a_test_that_needs_more_fails_in_ci(
+        need: Callable[[Path], None], place: tuple[int, Outcome], tmp_path: Path) -> None:
+    with pytest.raises(place[1]) as ended:
+        need(tmp_path)
+    assert type(ended.value) is place[1]
+
+
+def test_fuzzers_without_a_compiler_fail_in_ci(
+        place: tuple[int, Outcome], capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main([]) == place[0]
+    assert "clang is not installed" in capsys.readouterr().out
+
+
+def test_threads_that_cannot_be_watched_fail_in_ci(
+        place: tuple[int, Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "build", lambda: None)
+    monkeypatch.setattr(threads, "run", lambda part: subprocess.CompletedProcess(
+        part, 1, "", "FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2"))
+    assert threads.main() == place[0]
+
+
+def test_all_that_tests_ask_for_is_installed_by_ci() -> None:
+    text = (Path(__file__).parents[1] / ".ci" / "run").read_text(encoding="utf-8")
+    for program in ("clang", "etcd", "ip", "java", "mvn", "openssl"):
+        assert f"have {program} " in text
