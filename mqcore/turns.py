@@ -11,6 +11,11 @@ least a slice in EXPRESS_STRETCH_S of that.
 A request that takes long is a *job*, a generator: it yields where it may be interrupted, every
 millisecond or so, and is gone on with when its turn comes again. Its last value is its result.
 Times in seconds, of whatever clock is given.
+
+What jobs hold between their slices has a sum (`Memory`). When a quarter of it is spent, those that
+have had a slice wait, but for one, which ends and gives its part back before another one goes on:
+in turn the one who has used the least time and the one who holds least. When all of it is spent new
+jobs have no first slice either. What is done at once, and express work, never waits for memory.
 """
 from __future__ import annotations
 
@@ -27,10 +32,40 @@ EXPRESS_STRETCH_S = 0.015        # of express work, while other work waits for a
 CREDIT_S = 2 * SLICE_S           # nobody who waits lags farther behind the average than this
 COST_PER_BYTE_S = 60e-9          # what a request is thought to take before it is begun
 KNOWN_MAX = 10_000               # who is remembered without waiting, before the rest is looked at
+FIRST_BYTES = 1 << 18            # as which the first part of a job's first slice counts ...
+UNWEIGHED_S = SLICE_S / 4        # ... which is not weighed: most jobs are no longer
+FREE, SCARCE, SPENT = range(3)   # memory ...
+SCARCE_PART = 0.25               # ... from this part of the sum on
+EASED_PART = 7 / 8               # a state ends below this part of where it begins
 
 Result = TypeVar("Result")
 Job = Generator[None, None, Any]
 Begin = Callable[[], Job | None]     # does a request, or returns what it left to do in slices
+
+
+@dataclass(slots=True)
+class Memory:
+    """
+    What jobs may hold together, bytes.
+
+    in_use: what this process has allocated now; beside: of that, what counts and is no job's.
+    """
+
+    bytes_max: int
+    in_use: Callable[[], int]
+    beside: Callable[[], int]
+    held: int = 0                    # by jobs of both lanes, between their slices
+    state: int = FREE
+
+    def look(self) -> int:
+        """FREE, SCARCE or SPENT."""
+        taken = self.held + self.beside()
+        for state, part in ((SPENT, 1.0), (SCARCE, SCARCE_PART)):
+            if taken >= self.bytes_max * part * (EASED_PART if self.state >= state else 1.0):
+                self.state = state
+                return state
+        self.state = FREE
+        return FREE
 
 
 @dataclass(slots=True)
@@ -41,20 +76,29 @@ class _Waiting:
     job: Job | None = None
     used_s: float = 0.0
     served: bool = False             # at this moment: what it adds itself comes after it
+    held: int = 0                    # bytes, by its job
 
 
 class _Lane:
-    """Those who wait, least time used first."""
+    """Those who wait, least time used first. waits_for_memory: whether they ever do."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory | None, *, waits_for_memory: bool) -> None:
         self.who: dict[int, _Waiting] = {}
         self._order: list[tuple[float, int, int]] = []
         self._numbers = itertools.count()
         self._forget_at = KNOWN_MAX
         self._average_s = 0.0        # time that each of those who wait has had
+        self._memory = memory
+        self._waits_for_memory = waits_for_memory
+        self._begun: set[int] = set()          # whose job is between two slices
+        self._favoured: int | None = None      # of them: who goes on while memory is short
+        self._by_size = False
+        self._ending: set[int] = set()         # of them: whom nobody waits for any more
+        self._aside: list[tuple[float, int, int]] = []     # of the order: who waits for memory
+        self._state = FREE                     # of that when they were looked at
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._order) + len(self._aside)
 
     def has(self, who: int) -> bool:
         waiting = self.who.get(who)
@@ -75,16 +119,74 @@ class _Lane:
         cost_s = waiting.todo[0][1] if waiting.job is None else 0.0
         heapq.heappush(self._order, (waiting.used_s + cost_s, next(self._numbers), who))
 
+    def _next(self) -> tuple[int, bool]:
+        """The first of those who wait, and need not wait for memory; whether its job goes on."""
+        memory = self._memory
+        if memory is None or not self._waits_for_memory:
+            return heapq.heappop(self._order)[2], True
+        state = memory.look()
+        ended = self._favoured not in self._begun
+        if ended:
+            self._favoured = self._favourite() if state != FREE and self._begun else None
+        if ended or state < self._state:
+            self._take_back()
+        self._state = state
+        while True:
+            one = heapq.heappop(self._order)
+            who = one[2]
+            if who not in self._begun:
+                return who, state != SPENT or not self._begun
+            if state == FREE or who == self._favoured or who in self._ending:
+                return who, True
+            self._aside.append(one)
+
+    def _take_back(self) -> None:
+        for one in self._aside:
+            heapq.heappush(self._order, one)
+        self._aside.clear()
+
+    def let_end(self, who: int) -> None:
+        """Nobody waits for what its job makes: it does not wait for memory, and can end."""
+        if who in self._begun:
+            self._ending.add(who)
+            self._take_back()
+
+    def _favourite(self) -> int:
+        """Who of those whose job is begun goes on, by time used and by what it holds in turn."""
+        self._by_size = not self._by_size
+        if self._by_size:
+            return min(self._begun, key=lambda who: self.who[who].held)
+        return min(self._begun, key=lambda who: self.who[who].used_s)
+
+    def _weigh(self, who: int, waiting: _Waiting, memory: Memory, before: int | None) -> None:
+        """What its job holds after a slice; before: what was in use, None: it was not weighed."""
+        held = 0
+        if waiting.job is not None:
+            held = waiting.held if who in self._begun else FIRST_BYTES
+            if before is not None:
+                held = max(held + memory.in_use() - before, 0)
+        memory.held += held - waiting.held
+        waiting.held = held
+        if waiting.job is not None:
+            self._begun.add(who)
+        else:
+            self._begun.discard(who)
+            self._ending.discard(who)
+
     def step(self, clock: Callable[[], float]) -> float:
         """Serve the first of those who wait for one slice; returns the time it took."""
-        _, _, who = heapq.heappop(self._order)
+        who, goes_on = self._next()
         waiting = self.who[who]
+        memory = self._memory
+        before = memory.in_use() if memory is not None and waiting.job is not None else None
         began_s = clock()
         waiting.served = True
         try:
             if waiting.job is None:
                 waiting.job = waiting.todo.popleft()[0]()
-            while waiting.job is not None and clock() - began_s < SLICE_S:
+            while goes_on and waiting.job is not None and (spent_s := clock() - began_s) < SLICE_S:
+                if before is None and memory is not None and spent_s >= UNWEIGHED_S:
+                    before = memory.in_use()
                 try:
                     next(waiting.job)
                 except StopIteration:
@@ -95,8 +197,10 @@ class _Lane:
         finally:
             took_s = clock() - began_s
             waiting.used_s += took_s
-            self._average_s += took_s / (len(self._order) + 1)
+            self._average_s += took_s / (len(self) + 1)
             waiting.served = False
+            if memory is not None and (waiting.job is not None or before is not None):
+                self._weigh(who, waiting, memory, before)
             if waiting.job is not None or waiting.todo:
                 self._enqueue(who, waiting)
             self._forget_idle()
@@ -104,7 +208,7 @@ class _Lane:
 
     def _forget_idle(self) -> None:
         """Who does not wait and has no more behind it than one who comes new is as such a one."""
-        if not self._order:
+        if not len(self):
             self.who.clear()
             self._average_s = 0.0
         elif len(self.who) > self._forget_at:
@@ -115,11 +219,17 @@ class _Lane:
 
 
 class Turns:
-    """The two lanes. Whoever adds work calls `step` until there is none (`waits`)."""
+    """
+    The two lanes. Whoever adds work calls `step` until there is none (`waits`).
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    memory: the sum for what jobs hold; None: there is none.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, *,
+                 memory: Memory | None = None) -> None:
         self._clock = clock
-        self._express, self._ordinary = _Lane(), _Lane()
+        self._express = _Lane(memory, waits_for_memory=False)
+        self._ordinary = _Lane(memory, waits_for_memory=True)
         self._stretch_s = 0.0        # of express work since other work had a slice
         self.longest_s = 0.0         # of a step, since the start
 
@@ -134,6 +244,10 @@ class Turns:
     def waits_for(self, who: int) -> bool:
         """Whether something of `who` waits, or is begun."""
         return self._express.has(who) or self._ordinary.has(who)
+
+    def let_end(self, who: int) -> None:
+        """Who asked is gone: a job that is begun for it gets its turn whatever memory there is."""
+        self._ordinary.let_end(who)
 
     def step(self) -> None:
         """One slice for whoever is next; only when somebody waits."""

@@ -5,7 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from mqcore.turns import EXPRESS_STRETCH_S, KNOWN_MAX, SLICE_S, Job, Turns, finished
+from mqcore.turns import (
+    EXPRESS_STRETCH_S,
+    FIRST_BYTES,
+    KNOWN_MAX,
+    SLICE_S,
+    Job,
+    Memory,
+    Turns,
+    finished,
+)
 
 STEP_S = 0.001
 HOG, OTHER, HONEST = 1, 2, 3
@@ -152,3 +161,135 @@ def test_a_job_can_be_done_in_one_go() -> None:
         return 7
 
     assert finished(job()) == 7
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+BYTES_MAX = 64 * MIB
+STEPS = 30                               # of a job that takes 30 MiB
+
+
+class Full(World):
+    """The same with a sum for memory; jobs hold what they made until they end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = self.beside = self.most = 0
+        self.turns = Turns(lambda: self.now_s, memory=Memory(
+            BYTES_MAX, lambda: self.used, lambda: self.beside))
+
+    def large(self, who: int, steps: int = STEPS, step_bytes: int = MIB) -> Callable[[], Job]:
+        def job() -> Job:
+            for _ in range(steps):
+                self.now_s += STEP_S
+                self.used += step_bytes
+                self.most = max(self.most, self.used)
+                yield
+            self.used -= steps * step_bytes
+            self.done.append((who, self.now_s))
+        return job
+
+
+@pytest.fixture
+def full() -> Full:
+    return Full()
+
+
+def test_jobs_of_many_hold_no_more_together_than_the_sum_and_one_of_them(full: Full) -> None:
+    for who in range(100, 120):
+        full.turns.add(who, full.large(who))
+    full.run()
+    assert sorted(full.order()) == list(range(100, 120))
+    assert full.used == 0
+    assert full.most <= BYTES_MAX + STEPS * MIB
+
+
+def test_who_is_new_is_served_while_a_quarter_of_the_memory_is_spent(full: Full) -> None:
+    for who in range(100, 110):
+        full.turns.add(who, full.large(who))
+    while full.used < BYTES_MAX * 3 // 8:
+        full.turns.step()
+    assert not full.done
+    full.turns.add(HONEST, full.short(HONEST))
+    for _ in range(3):                       # two of the others are new as well
+        full.turns.step()
+    assert full.order() == [HONEST]
+
+
+def test_who_is_new_and_takes_long_goes_on_behind_one_of_those_who_wait(full: Full) -> None:
+    for who in range(100, 110):
+        full.turns.add(who, full.large(who, 8 * STEPS, MIB // 8))
+    while full.used < BYTES_MAX * 3 // 8:
+        full.turns.step()
+    full.turns.add(HONEST, full.large(HONEST, 8, MIB // 8))
+    while HONEST not in full.order():
+        full.turns.step()
+    assert len(full.done) <= 3
+
+
+def test_no_other_job_goes_on_when_all_of_the_memory_is_spent(full: Full) -> None:
+    full.beside = BYTES_MAX
+    for who in range(100, 104):
+        full.turns.add(who, full.large(who))
+    full.turns.step()
+    full.turns.add(HONEST, full.large(HONEST, 3))
+    full.turns.add(OTHER, full.short(OTHER))
+    while len(full.done) < 2:
+        full.turns.step()
+    assert full.order()[0] == OTHER          # what is done at once holds nothing
+    assert full.most == STEPS * MIB
+    full.run()                               # one after the other, though it stays spent
+    assert sorted(full.order()) == [OTHER, HONEST, *range(100, 104)]
+    assert full.most == STEPS * MIB
+
+
+def test_answers_that_wait_hold_up_jobs_and_not_all_of_them(full: Full) -> None:
+    full.beside = 2 * BYTES_MAX
+    full.turns.add(HOG, full.large(HOG))
+    full.turns.add(OTHER, full.large(OTHER))
+    full.run()
+    assert full.most <= STEPS * MIB
+    assert full.order() == [HOG, OTHER]
+
+
+def test_express_work_never_waits_for_memory(full: Full) -> None:
+    full.beside = 2 * BYTES_MAX
+    full.turns.add(HOG, full.large(HOG))
+    full.turns.step()
+    full.turns.add(HONEST, full.large(HONEST, 5), express=True)
+    for _ in range(3):
+        full.turns.step()
+    assert full.order() == [HONEST]
+
+
+def test_a_job_that_fails_gives_back_what_it_held(full: Full) -> None:
+    def failing() -> Job:
+        yield from (full.large(HOG, 8)())
+        yield
+        raise ValueError("of this job")
+
+    memory = full.turns._ordinary._memory
+    assert memory is not None
+    full.turns.add(HOG, failing)
+    full.turns.step()
+    assert memory.held > FIRST_BYTES
+    with pytest.raises(ValueError, match="of this job"):
+        full.run()
+    assert memory.held == 0
+
+
+def test_a_job_that_nobody_waits_for_does_not_wait_for_memory(full: Full) -> None:
+    for who in range(100, 116):
+        full.turns.add(who, full.large(who))
+    while full.used < BYTES_MAX * 3 // 8:
+        full.turns.step()
+    full.beside = 2 * BYTES_MAX
+    for who in range(105, 110):
+        full.turns.let_end(who)
+    full.turns.let_end(HONEST)
+    while not set(full.order()) >= set(range(105, 110)):
+        full.turns.step()
+    assert len(full.done) <= 10              # and a few, one after the other, meanwhile
+    full.run()
+    assert not full.turns._ordinary._ending

@@ -49,7 +49,7 @@ from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
 from mqcore.tls.contexts import TlsFileError
-from mqcore.turns import Job, Turns
+from mqcore.turns import Job, Memory, Turns
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers import descriptors
@@ -58,6 +58,7 @@ from mqcore.workers.background import Background
 from mqcore.workers.collector import Collector
 from mqcore.workers.figures import StoreFigures
 from mqcore.workers.following import Following, is_address
+from mqcore.workers.in_use import in_use
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
 from mqcore.workers.live import as_elected, set_log_level
@@ -78,6 +79,7 @@ ITEMS_AT_ONCE = 256
 SAVE_TRY_S, SAVE_RETRY_S = 2.0, 0.2
 
 OWN = -1                         # as whom the broker's own work waits for its turn
+HELD_BYTES_MAX = 256 << 20        # by answers that are built, and those that wait (Memory of turns)
 GONE_MAX = 10_000                 # connections that have ended, of which that is remembered
 REGISTER_LOOK_S = 1.0             # whether it is time to register again
 MASTER_LOOK_S = 2.0               # a slave whose master is not there asks name servers ...
@@ -118,7 +120,8 @@ class Coordinator:
         self._settings = as_elected(inherited.settings, self._pen)
         self._leader_version = -1
         self._unheard = False            # by name servers: that this broker leads
-        self._turns = Turns()
+        self._turns = Turns(memory=Memory(
+            HELD_BYTES_MAX, in_use, lambda: self._rings.bytes_that_wait()))
         self._working = False
         self._urgent_said = False        # an answer is waited for by others
         self._changes = inherited.changes
@@ -363,6 +366,7 @@ class Coordinator:
         waits = self._turns.waits_for(connection)
         if waits:
             self._gone[connection] = None
+            self._turns.let_end(connection)
             if len(self._gone) > GONE_MAX:
                 del self._gone[next(iter(self._gone))]
         if waits or self._broker.knows(connection):
@@ -441,10 +445,23 @@ class Coordinator:
 
     def _go_on(self, item: Forwarded, request: Request, job: OutcomeJob) -> Job:
         try:
-            outcome = yield from job
+            outcome = yield from self._while_asked(item, request, job)
         except Exception as error:       # as above
             outcome = self._failed(request, error)
         self._finish(item, request, outcome)
+
+    def _while_asked(self, item: Forwarded, request: Request, job: OutcomeJob) -> OutcomeJob:
+        """A job to its end; a look ends when who asked is gone."""
+        while True:
+            try:
+                next(job)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            if item.connection in self._gone and request.command.code in LOOKS:
+                job.close()
+                return None
+            yield
 
     def _is_late(self, item: Forwarded, command: wire.Command) -> bool:
         """Whether it says that somebody is there whose serving process has ended since."""

@@ -210,6 +210,9 @@ cdef class CoordinatorRings:
         key = (serving, head.part >> PART_PLACE_SHIFT)
         cdef LongFrame frame
         if not head.part & PART_NEXT:
+            frame = self.begun.get(key)
+            if frame is not None:      # it goes on from its beginning (N16)
+                self.taken(frame.connection, 0, frame.size)
             self.begun[key] = LongFrame(
                 head.connection, FRAME_HEADER_WORD + (load_i32(part) & HEADER_LENGTH_MASK),
                 head.body_size)
@@ -345,11 +348,16 @@ cdef class CoordinatorRings:
             for start in range(0, max(len(part), 1), PART_BYTES_MAX):
                 piece = part[start:start + PART_BYTES_MAX]
                 done_bytes += len(piece)
-                self.waiting[serving].append(
-                    (connection, kind, parked, PART_MORE if done_bytes < size else 0, piece, 0))
+                self.waiting[serving].append((
+                    connection, kind, parked, (PART_MORE if done_bytes < size else 0)
+                    | (PART_NEXT if done_bytes > len(piece) else 0), piece, 0))
         self.waiting_bytes[serving] += size
         if not self.gathering:
             self.push(serving)
+
+    def bytes_that_wait(self) -> int:
+        """Of answers, for room in the rings."""
+        return sum(self.waiting_bytes)
 
     def gather(self, bint whether) -> None:
         """Whether answers wait for the next `push_waiting`: one bell for many."""

@@ -17,7 +17,10 @@ import pytest
 
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
+from tests.attacks.honest import Honest
+from tests.attacks.medians import hardly_slower
 from tests.attacks.test_looks_of_those_who_left import descriptors, worked_ns
+from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields, topic_fields
@@ -116,3 +119,14 @@ def test_a_heartbeat_does_not_wait_until_a_crowds_requests_were_read(           
         until_all = worked_ns(coordinator) - before
     print(f"{until_beat / 1e6:.1f} of {until_all / 1e6:.1f} ms")
     assert until_beat < until_all / 3, f"{until_beat / 1e6:.1f} of {until_all / 1e6:.1f} ms"
+
+
+def test_who_stays_is_served_while_a_crowd_comes_and_goes(
+    target: MqcoreProcess, honest: Honest, watch: Watch
+) -> None:
+    send = encode(request(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC)))
+    with hardly_slower(honest), crowd(target) as new_ones:
+        for peer in new_ones:
+            peer.send(send)
+        for peer in new_ones:
+            peer.receive_frame(60.0)

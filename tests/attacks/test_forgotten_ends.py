@@ -11,6 +11,8 @@ import pytest
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
+from tests.attacks.honest import Honest
+from tests.attacks.medians import honest_beside
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
@@ -60,7 +62,7 @@ def test_the_queues_of_a_consumer_that_went_are_free_when_the_ring_drains(
         stays.consumer("G", "T", client_id="stays")
         goes.consumer("G", "T", client_id="goes")
         assert members(broker.broker_addr, "G") == ["goes", "stays"]
-        with full_ring(broker):
+        with honest_beside(broker.broker_addr), full_ring(broker):
             goes.close()
 
         wait_until(lambda: members(broker.broker_addr, "G") == ["stays"], "the end of its member")
@@ -73,9 +75,14 @@ def test_the_consumers_of_a_serving_process_that_died_are_gone_when_it_is_back(
         goes.topic("T", 4)
         goes.consumer("G", "T", client_id="goes")
         assert members(broker.broker_addr, "G") == ["goes"]
-        with full_ring(broker):
-            pid = pid_of(broker, SERVING)
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: by_role(broker).get(SERVING) not in (None, pid), "another process")
+        with Honest(broker.broker_addr, reconnects=True) as honest:
+            with full_ring(broker):
+                pid = pid_of(broker, SERVING)
+                os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: by_role(broker).get(SERVING) not in (None, pid),
+                           "another process")
+            honest.measure(20)               # it goes on by the next one
+            honest.caught_up()
+        honest.check()
 
     wait_until(lambda: members(broker.broker_addr, "G") == [], "the end of all its members")

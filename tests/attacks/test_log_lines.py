@@ -10,6 +10,8 @@ import pytest
 
 from mqcore.wire.codes import RequestCode as Code
 from tests.attacks import names
+from tests.attacks.honest import Honest
+from tests.attacks.medians import hardly_slower
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
@@ -29,10 +31,11 @@ def target(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 
 def test_no_name_begins_a_log_line_or_moves_the_cursor(
-    target: MqcoreProcess, watch: Watch
+    target: MqcoreProcess, honest: Honest, watch: Watch
 ) -> None:
-    names.walk(target.broker_addr, FORGED)
-    names.walk(target.namesrv_addr, FORGED)
+    with hardly_slower(honest):
+        names.walk(target.broker_addr, FORGED)
+        names.walk(target.namesrv_addr, FORGED)
     with Peer(target.broker_addr) as peer:
         assert peer.ask(Code.UPDATE_AND_CREATE_TOPIC, topic_fields("logged", 1)).code == 0
         assert peer.ask(Code.SEND_MESSAGE_V2, send_fields("logged"), b"x").code == 0

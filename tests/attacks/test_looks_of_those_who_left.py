@@ -7,6 +7,10 @@ from pathlib import Path
 
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
+from tests.attacks.honest import Honest
+from tests.attacks.leavers import ask_and_go
+from tests.attacks.medians import hardly_slower
+from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
@@ -51,6 +55,14 @@ def test_what_somebody_asked_who_left_is_not_looked_up(target: MqcoreProcess) ->
     stayed, left = costs
     print(f"{left / 1e6:.1f} and {stayed / 1e6:.1f} ms")
     assert left < stayed / 2, f"{left / 1e6:.1f} and {stayed / 1e6:.1f} ms"
+
+
+def test_who_stays_is_served_beside_crowds_that_ask_and_go(
+    target: MqcoreProcess, honest: Honest, watch: Watch
+) -> None:
+    with hardly_slower(honest):
+        for _ in range(20):
+            ask_and_go(target.broker_addr)
 
 
 def descriptors(target: MqcoreProcess) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request
+from tests.attacks.medians import honest_beside
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.tls.certificates import careless
 from tests.tls.pieces import Pieces
@@ -73,3 +74,17 @@ def test_who_sends_a_byte_in_a_record_waits_behind_those_who_send_frames(
         answered, _, _ = select.select([peer.socket for peer in peers], [], [], 0)
         assert len(answered) <= PEERS // 2
         assert all(peer.read() for peer in peers)      # every request is taken in its turn
+
+
+def test_a_client_is_served_beside_them(broker: MqcoreProcess) -> None:
+    with contextlib.ExitStack() as ends:
+        peers = [Pieces(broker.broker_addr, careless()) for _ in range(PEERS)]
+        for peer in peers:
+            ends.callback(peer.socket.close)
+            peer.shake(data=encode(sending(1)))
+            assert peer.read()
+        sent = [crumbs(peer, sending(FRAME_BYTES)) for peer in peers]
+        with honest_beside(broker.broker_addr):
+            for peer, records in zip(peers, sent, strict=True):
+                peer.socket.sendall(records)
+            assert all(peer.read() for peer in peers)

@@ -17,11 +17,12 @@ from tests.attacks.after_a_kill import (
     send,
     send_honest,
 )
+from tests.attacks.forged_bytes import ZEROS
+from tests.attacks.medians import honest_beside
 from tests.support.mqcore_process import mqcore_up
 from tests.wire_live.peer import Peer
 
 TOPIC = "honest"
-ZEROS = "attack\x01" + "\0" * 2000 + "\x02"
 
 
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
@@ -34,8 +35,9 @@ def test_a_message_with_zeros_and_all_behind_it_outlive_a_kill(
 ) -> None:
     with mqcore_up(tmp_path, {"store.flush": flush}) as broker, Peer(broker.broker_addr) as peer:
         make_topic(peer, TOPIC)
-        promised = {send(peer, TOPIC, b"attack", properties): b"attack"}
-        promised |= send_honest(peer, TOPIC)
+        with honest_beside(broker.broker_addr):
+            promised = {send(peer, TOPIC, b"attack", properties): b"attack"}
+            promised |= send_honest(peer, TOPIC)
         committed(broker, TOPIC, len(promised))
         broker.kill()
     assert_all_there(tmp_path, flush, TOPIC, promised)

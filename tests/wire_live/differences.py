@@ -108,9 +108,8 @@ ADMIN = (
         "the question is answered for tags, too",
     ),
     Difference(
-        "runtime figures", "28 has latencies of puts and gets and what waits in thread pools",
-        "latencies are left out; 0 for thread pools, which there are none of; five figures of"
-        " transactions (transactionPending, ...)", "only what is known",
+        "runtime figures", "28 has no figures of transactions", "five of them besides"
+        " (transactionPending, ...)", "they tell how transactions get on",
     ),
 )
 TABLE = (

@@ -142,7 +142,7 @@ class ProcessSettings(Struct, frozen=True, kw_only=True):
     subscription_count_max: Annotated[int, Meta(ge=64, le=1_000_000)] = 65_536
     connection_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     connection_idle_ms: Positive = 120_000
-    held_pull_count_max: Positive = 100_000
+    held_pull_count_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 100_000
     stop_timeout_ms: Annotated[int, Meta(ge=1_000, le=86_400_000)] = 60_000
     connection_memory_bytes: Annotated[int, Meta(ge=64 * MIB, le=1 << 40)] = 256 * MIB
 

@@ -11,6 +11,7 @@ from mqcore.layout cimport (
     ANSWER_TAKEN,
     FRAME_HEADER_WORD,
     PART_MORE,
+    PART_NEXT,
     SLOT_COORDINATOR,
     ForwardHead,
 )
@@ -18,8 +19,9 @@ from mqcore.net.serving.asked cimport asked_answered
 from mqcore.net.serving.dispatch cimport redo_request
 from mqcore.net.serving.forward cimport count_taken, forward_unread
 from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
-from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_UNREAD
+from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_MEMORY, CLOSE_UNREAD
 from mqcore.net.transport.connections cimport connection_close
+from mqcore.net.transport.memory cimport connection_doom
 from mqcore.net.transport.output cimport output_flush, output_room, output_used
 from mqcore.net.transport.transport cimport OUT_HIGH_BYTES, Connection, connection_find, unread
 from mqcore.shm.ring cimport ring_next, ring_release
@@ -32,22 +34,33 @@ cdef enum:
     OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
 
 
-cdef bint gather(Answers* a, const uint8_t* part, int32_t length, bint more) noexcept nogil:
-    """Joins a frame that comes in parts; True when it is whole, in a.frame."""
+cdef bint gather(Answers* a, const ForwardHead* head, const uint8_t* part,
+                 int32_t length) noexcept nogil:
+    """Joins a frame that comes in parts; True when it is whole, in a.frame (N23)."""
     cdef int64_t capacity = max(a.capacity, 65536)
+    cdef Connection* c
     cdef uint8_t* bigger
+    if not head.part & PART_NEXT:
+        a.length = 0
+        a.connection = head.connection
+    elif a.length == 0 or a.connection != head.connection:
+        a.length = 0
+        return False
     while capacity < a.length + length:
         capacity *= 2
     if capacity > a.capacity:
         bigger = <uint8_t*>realloc(a.frame, capacity)
-        if bigger == NULL:
+        if bigger == NULL:             # what it asked for would never be answered
             a.length = 0
+            c = connection_find(a.transport, head.connection)
+            if c != NULL:
+                connection_doom(a.transport, c, CLOSE_MEMORY, capacity)
             return False
         a.frame = bigger
         a.capacity = capacity
     memcpy(a.frame + a.length, part, length)
     a.length += length
-    return not more
+    return not head.part & PART_MORE
 
 
 cdef void write_frame(Answers* a, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
@@ -127,11 +140,8 @@ cdef void take_answers(Answers* a) noexcept nogil:
         head = <ForwardHead*>record
         record += sizeof(ForwardHead)
         length -= <int32_t>sizeof(ForwardHead)
-        if a.length > 0 and head.connection != a.connection:
-            a.length = 0        # the coordinator died between two parts
-        if head.part == PART_MORE or a.length > 0:
-            a.connection = head.connection
-            if not gather(a, record, length, head.part == PART_MORE):
+        if head.part:
+            if not gather(a, head, record, length):
                 continue
             one_answer(a, head, kind, a.frame, a.length)
             a.length = 0
@@ -140,6 +150,7 @@ cdef void take_answers(Answers* a) noexcept nogil:
                 a.frame = NULL
                 a.capacity = 0
             continue
+        a.length = 0                   # N23
         one_answer(a, head, kind, record, length)
     if ring_release(&a.ring):
         doorbell_ring(&a.shm.slots[SLOT_COORDINATOR])

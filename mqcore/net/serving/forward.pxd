@@ -11,6 +11,11 @@
 #       order in which connections asked: who has had one stands behind all who wait.
 #   N19  What others' lives depend on is marked for the coordinator, which does it before all else,
 #       whoever asks: what a crowd asks waits in another lane, and is not even read before its turn.
+#   N22  Of each connection its last heartbeat is kept with the goodbyes since, for a coordinator that
+#        starts anew: all that is kept of it, or nothing, never an older state. It counts as its memory
+#        (N11). For what is more than KEPT_EACH_BYTES of each there is a quarter of that sum; one
+#        connection gets half of the room that it finds.
+#        While the parts of one are repeated, in a place of their own, the connection's next frame waits.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore.layout cimport LONG_FRAMES_MAX
@@ -44,7 +49,10 @@ cdef struct Forwarding:
     Word* words                        # N14: two for each connection at most
     int32_t word_count
     int32_t coordinator                # incarnation that was met
-    int32_t repeat_at                  # slot whose heartbeat is repeated next; -1: none
+    int64_t kept_large                 # N22: of all connections, what is more than KEPT_EACH_BYTES
+    int32_t repeat_at                  # slot of whom what is kept is repeated next; -1: none
+    int32_t repeat_from                # index in that: of the frame that is next ...
+    int32_t repeat_sent                # ... and so much of it is in `requests`
     bint[LONG_FRAMES_MAX] long_frames  # places of frames that go in parts: taken
     int64_t long_tickets               # N15: that were given ...
     int64_t long_tickets_done          # ... and of these: that have had their place, or went away
@@ -66,7 +74,7 @@ cdef void forward_reads(Forwarding* f, Connection* c) noexcept nogil
 cdef bint forward_words(Forwarding* f) noexcept nogil  # N14: what waits; False: some still does
 # This process is new: the coordinator looks at its incarnation, by which it knows (N4).
 cdef void forward_hello(Forwarding* f) noexcept nogil
-# If the coordinator started anew it is told who is connected here, by the heartbeats they sent last,
-# before any later frame; what finds no room goes with the next calls of the second.
+# If the coordinator started anew it is told who is connected here, by the heartbeats they sent last
+# and the goodbyes since (N22); what finds no room goes with the next calls of the second.
 cdef void meet_coordinator(Forwarding* f) noexcept nogil
 cdef void forward_heartbeats(Forwarding* f) noexcept nogil

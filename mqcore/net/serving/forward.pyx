@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from mqcore.atomics cimport load_i32_acquire
+from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     FIGURE_FORWARDED,
     FORWARD_CLOSED,
@@ -30,7 +31,7 @@ from mqcore.net.serving.parked cimport PARK_NOT, ParkedRequest, may_park, park_f
 from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of
 from mqcore.net.serving.requests_ring cimport requests_claim, requests_publish
 from mqcore.net.transport.connections cimport connection_close
-from mqcore.net.transport.memory cimport memory_give, memory_take
+from mqcore.net.transport.memory cimport memory_give, memory_return, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.ring cimport ring_commit, ring_wait_for_room
 from mqcore.shm.segment cimport doorbell_ring
@@ -47,7 +48,9 @@ cdef enum:
     CODE_UNLOCK = 42
     CODE_SEND_REPLY = 324
     CODE_SEND_REPLY_V2 = 325
-    HEARTBEAT_BYTES_MAX = 64 << 10
+    KEPT_EACH_BYTES = 64 << 10         # N22
+    KEPT_LARGE_PART = 4                # ... a quarter
+    GOODBYES_BYTES_MAX = 16 << 10      # ... behind one heartbeat
     FORWARDS_MAX = 32                  # N5
     FORWARD_SHARE_BYTES = 1 << 20      # N5: or one frame
     ALL_FORWARDS_MAX = 2048            # N5, of one serving process
@@ -58,6 +61,9 @@ cdef enum:
     URGENT_NEWS_MAX = 4 * ALL_FORWARDS_MAX
     LONG_PART_BYTES = 64 << 10         # of a frame that goes there in parts ...
     LONG_HEADER_MAX = 64 << 10         # beside the largest body
+    LENGTH_WORD = 4
+    HEADER_LENGTH_MASK = 0x00FFFFFF
+    REPEAT_PLACE = LONG_FRAMES_MAX + 1 # N22: behind those of N15
 
 
 cdef bint forwarding_open(Forwarding* f) noexcept nogil:
@@ -126,6 +132,8 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     cdef ParkedRequest* parked = NULL
     cdef uint8_t* place
     meet_coordinator(f)
+    if f.repeat_sent > 0 and f.repeat_at == c.slot:
+        return HANDLE_WAIT             # N22
     if sent > FORWARD_BYTES_MAX:
         if not header.has_opaque:      # nothing that could be answered
             connection_close(f.transport, c, CLOSE_HEADER, header_length)
@@ -162,8 +170,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     count_forwarded(f, c, 1, sent)
     if park == PARK_NOT:
         asked_add(&f.asking, c, header)
-    if header.code == CODE_HEART_BEAT:
-        keep_heartbeat(f, c, request.frame, length)
+    keep(f, c, request)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
@@ -211,9 +218,11 @@ cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil:
         end_long(f, c)
     if own.long_ticket:
         end_ticket(f, c)
+    if f.repeat_at == c.slot:
+        f.repeat_from = f.repeat_sent = 0
     if own.known:
         put_word(f, FORWARD_CLOSED, c.id)
-    free(own.heartbeat)
+    forget_kept(f, c)
     free(own.asked)
 
 
@@ -263,28 +272,70 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         count_forwarded(f, c, FORWARD_PART_SHARE, size)
     end_long(f, c)
     asked_add(&f.asking, c, header)
+    keep(f, c, request)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
 
-cdef void keep_heartbeat(Forwarding* f, Connection* c, const uint8_t* frame,
-                         int32_t length) noexcept nogil:
-    """The connection's newest heartbeat, for forward_heartbeats; without memory it is not kept."""
+cdef void keep(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
+    """N22. A frame that is in `requests` now."""
     cdef ForwardShare* own = forwarding_of(c)
-    cdef uint8_t* copy
-    if length > HEARTBEAT_BYTES_MAX:
+    cdef int32_t code = request.header.code
+    cdef int32_t kept = 0                                # bytes that stay
+    if request.header.flag & RESPONSE_BIT or (code != CODE_HEART_BEAT and code != CODE_UNREGISTER):
         return
-    if length > own.heartbeat_capacity:
-        if not memory_take(f.transport, c, length - own.heartbeat_capacity):
+    if code == CODE_UNREGISTER:
+        kept = own.kept_length
+        if kept == 0:
             return
-        copy = <uint8_t*>realloc(own.heartbeat, length)
-        if copy == NULL:
-            memory_give(f.transport, c, length - own.heartbeat_capacity)
+        if kept - own.heartbeat_length + request.length > GOODBYES_BYTES_MAX:
+            forget_kept(f, c)
             return
-        own.heartbeat = copy
-        own.heartbeat_capacity = length
-    memcpy(own.heartbeat, frame, length)
-    own.heartbeat_length = length
+    if not keep_room(f, c, <int64_t>kept + LENGTH_WORD + request.length):
+        forget_kept(f, c)
+        return
+    memcpy(own.kept + kept, &request.length, LENGTH_WORD)
+    memcpy(own.kept + kept + LENGTH_WORD, request.frame, request.length)
+    own.kept_length = kept + LENGTH_WORD + request.length
+    if kept == 0:
+        own.heartbeat_length = own.kept_length
+
+
+cdef inline int64_t large_part(int64_t length) noexcept nogil:
+    return max(length - KEPT_EACH_BYTES, <int64_t>0)
+
+
+cdef bint keep_room(Forwarding* f, Connection* c, int64_t length) noexcept nogil:
+    cdef ForwardShare* own = forwarding_of(c)
+    cdef int64_t before = own.kept_capacity
+    cdef int64_t others = f.kept_large - large_part(before)
+    cdef int64_t free_bytes = f.transport.memory_max // KEPT_LARGE_PART - others
+    cdef uint8_t* kept
+    if length <= before <= KEPT_EACH_BYTES:
+        return True
+    if large_part(length) > max(free_bytes // 2, <int64_t>0) or (
+            length > before and not memory_take(f.transport, c, length - before)):
+        return False
+    kept = <uint8_t*>realloc(own.kept, length)
+    if kept == NULL:
+        if length > before:
+            memory_give(f.transport, c, length - before)
+        return False
+    if length < before:
+        memory_give(f.transport, c, before - length)
+    own.kept = kept
+    own.kept_capacity = <int32_t>length
+    f.kept_large = others + large_part(length)
+    return True
+
+
+cdef void forget_kept(Forwarding* f, Connection* c) noexcept nogil:
+    cdef ForwardShare* own = forwarding_of(c)
+    f.kept_large -= large_part(own.kept_capacity)
+    memory_give(f.transport, c, own.kept_capacity)
+    memory_return(f.transport, own.kept, own.kept_capacity)
+    own.kept = NULL
+    own.heartbeat_length = own.kept_length = own.kept_capacity = 0
 
 
 cdef void meet_coordinator(Forwarding* f) noexcept nogil:
@@ -304,36 +355,62 @@ cdef void meet_coordinator(Forwarding* f) noexcept nogil:
             forwarding_of(f.transport.connections[i]).long_sent = 0          # N16
             f.transport.connections[i].tell_below = 0
     asked_orphaned(&f.asking)
-    f.repeat_at = 0
+    f.repeat_at = f.repeat_from = f.repeat_sent = 0
     forward_heartbeats(f)
 
 
 cdef void forward_heartbeats(Forwarding* f) noexcept nogil:
-    """Those that are left, as far as there is room; the rest when there is more."""
-    cdef ForwardShare* own
+    """What is kept of those that are left, as far as there is room; the rest when there is more."""
     cdef Connection* c
-    cdef ForwardHead* head
     while 0 <= f.repeat_at < f.transport.connection_max:
         c = f.transport.connections[f.repeat_at]
-        f.repeat_at += 1
-        if c == NULL or forwarding_of(c).heartbeat == NULL:
-            continue
-        own = forwarding_of(c)
-        head = NULL
-        if f.bytes < ALL_FORWARD_BYTES and forward_words(f):
-            head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + own.heartbeat_length)
-        if head == NULL:
-            f.repeat_at -= 1
+        if c != NULL and not repeat_kept(f, c):
             requests_publish(f.requests)
             return
-        fill_head(head, c)
-        head.urgent = True
-        count_forwarded(f, c, 1, own.heartbeat_length)
-        memcpy(<uint8_t*>head + sizeof(ForwardHead), own.heartbeat, own.heartbeat_length)
-        ring_commit(&f.requests.ring, FORWARD_REPEATED,
-                    <int32_t>sizeof(ForwardHead) + own.heartbeat_length)
+        f.repeat_at += 1
+        f.repeat_from = 0
     f.repeat_at = -1
     requests_publish(f.requests)
+
+
+cdef bint repeat_kept(Forwarding* f, Connection* c) noexcept nogil:
+    """What is kept of one, in its order; False: the rest of it later."""
+    cdef ForwardShare* own = forwarding_of(c)
+    cdef int32_t length
+    while f.repeat_from < own.kept_length:
+        memcpy(&length, own.kept + f.repeat_from, LENGTH_WORD)
+        if not repeat_frame(f, c, own.kept + f.repeat_from + LENGTH_WORD, length):
+            return False
+        f.repeat_from += LENGTH_WORD + length
+        f.repeat_sent = 0
+    return True
+
+
+cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
+                       int32_t length) noexcept nogil:
+    cdef bint whole = length <= FORWARD_BYTES_MAX
+    cdef int32_t size
+    cdef ForwardHead* head
+    while f.repeat_sent < length:
+        if f.bytes >= ALL_FORWARD_BYTES or not forward_words(f) or (
+                not whole and forwarding_of(c).count >= FORWARDS_MAX):
+            return False
+        size = length if whole else min(LONG_PART_BYTES, length - f.repeat_sent)
+        head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
+        if head == NULL:
+            return False
+        fill_head(head, c)
+        head.urgent = True
+        if not whole:
+            head.body_size = length - FRAME_HEADER_WORD - (load_i32(frame) & HEADER_LENGTH_MASK)
+            head.part = (REPEAT_PLACE << PART_PLACE_SHIFT) | (
+                PART_NEXT if f.repeat_sent > 0 else 0) | (
+                PART_MORE if f.repeat_sent + size < length else 0)
+        memcpy(<uint8_t*>head + sizeof(ForwardHead), frame + f.repeat_sent, size)
+        count_forwarded(f, c, 1 if whole else FORWARD_PART_SHARE, size)
+        ring_commit(&f.requests.ring, FORWARD_REPEATED, <int32_t>sizeof(ForwardHead) + size)
+        f.repeat_sent += size
+    return True
 
 
 cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:

@@ -19,9 +19,10 @@ cdef struct AskedRequest:              # asked.pxd
 
 cdef struct ForwardShare:              # forward.pxd
     bint known                         # the coordinator has heard of it
-    uint8_t* heartbeat                 # its last one, for a coordinator that starts anew
-    int32_t heartbeat_length
-    int32_t heartbeat_capacity
+    uint8_t* kept                      # N22: its last heartbeat and goodbyes since, each with its length
+    int32_t heartbeat_length           # of that with its word; 0: nothing is kept
+    int32_t kept_length
+    int32_t kept_capacity
     int32_t count                      # N5: shares of its frames with the coordinator ...
     int64_t bytes                      # ... and their bytes
     int32_t long_sent                  # bytes of its first frame that are in `requests` already

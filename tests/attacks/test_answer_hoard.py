@@ -1,0 +1,66 @@
+"""What the coordinator builds for many at a time has a sum, and honest requests go on meanwhile."""
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mqcore.wire.codes import RequestCode as Code
+from tests.attacks import coordinator_hogs as hogs
+from tests.attacks.answer_hoard import ask_all
+from tests.attacks.honest import Honest
+from tests.attacks.test_coordinator_hogs import assert_prompt
+from tests.attacks.test_looks_of_those_who_left import worked_ns
+from tests.hostile.watch import Watch
+from tests.support.mqcore_process import MqcoreProcess
+from tests.wire_live.peer import Peer, topic_fields
+from tests.workers.processes import pid_of
+
+CONNECTIONS = 16                # of some 60 MiB each
+ENOUGH = 2                      # of them that are answered: all have begun long before
+MOST_MIB = 400                  # the sum, and an answer beside it
+LOOK_S_MAX = 5.0
+
+
+def most_mib(pid: int) -> float:
+    """The most memory that a process has had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(target: MqcoreProcess) -> None:
+    hogs.make_tables(target.broker_addr)
+
+
+def test_answers_to_many_at_a_time_take_no_more_memory_than_the_sum(
+    target: MqcoreProcess, honest: Honest, watch: Watch
+) -> None:
+    pid = pid_of(target, "coordinator")
+    before, calm = most_mib(pid), honest.measure()
+    waited: list[float] = []
+
+    def look() -> bool:
+        """Somebody asks something small, again and again."""
+        began = time.monotonic()
+        assert looker.ask(Code.GET_MAX_OFFSET, {"topic": "small", "queueId": "0"}).code == 0
+        waited.append(time.monotonic() - began)
+        return False
+
+    with Peer(target.broker_addr) as looker:
+        answer = looker.ask(Code.UPDATE_AND_CREATE_TOPIC, topic_fields("small", 1))
+        assert answer.code == 0, answer.remark
+        with honest.span() as span:
+            assert ask_all(target.broker_addr, CONNECTIONS, look, enough=ENOUGH) == ENOUGH
+        began_ns = worked_ns(pid)
+        assert looker.ask(Code.QUERY_CONSUME_TIME_SPAN, dict(hogs.FIELDS)).code == 0
+        own_ns = worked_ns(pid) - began_ns
+        began_ns = worked_ns(pid)
+        assert looker.ask(Code.QUERY_CONSUME_TIME_SPAN, dict(hogs.FIELDS)).code == 0
+        assert own_ns <= 3 * (worked_ns(pid) - began_ns)   # nothing is built for those who went
+    assert_prompt(span, calm)
+    most = most_mib(pid)
+    print(f"{before:.0f} MiB, then {most:.0f}; looks at most {max(waited):.1f} s; {span.line()}")
+    assert most - before <= MOST_MIB, f"{before:.0f} MiB, then {most:.0f}"
+    assert max(waited) <= LOOK_S_MAX

@@ -1,0 +1,78 @@
+"""One serving process's loop and the coordinator's ends of its rings, turned by hand here."""
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from mqcore.net.serving.loop import ServingLoop
+from mqcore.participants import COORDINATOR, SERVING
+from mqcore.shm.coordinator_rings import CoordinatorRings, Forwarded
+from tests.store.harness import Run
+from tests.wire_live.peer import Peer
+
+TURNS_MAX = 2_000
+ITEMS = 256
+
+
+class Serving:
+    """
+    `rings` are the coordinator's. folder: of a store that is made.
+
+    connection_memory_bytes: for all connections.
+    """
+
+    def __init__(self, folder: Path, *, connection_memory_bytes: int = 1 << 28) -> None:
+        self._store = Run(folder)
+        self._store.recover(clean=True)
+        self._segment = self._store.segment
+        self._segment.begin_incarnation(SERVING.slot)
+        self._segment.begin_incarnation(COORDINATOR.slot)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self._loop = ServingLoop(
+            self._segment, 0, [(self._listener, False)], os.fsencode(self._store.log_folder),
+            os.fsencode(self._store.queue_folder), store_address=("127.0.0.1", 10911), cluster="C",
+            file_entries=self._store.file_entries, connection_max=64, held_max=8,
+            body_bytes_max=4 << 20, seed=1, connection_memory_bytes=connection_memory_bytes,
+            region="R", trace_on=True, idle_ms_max=600_000, memory_bytes=1 << 30,
+            memory_count_max=32, memory_bytes_max=1 << 18, disk_count_max=32,
+            disk_bytes_max=1 << 18, replay_count_max=32, replay_bytes_max=1 << 18,
+            long_polling=True, short_polling_ms=1000)
+        self.rings = CoordinatorRings(self._segment)
+
+    def connect(self) -> Peer:
+        host, port = self._listener.getsockname()
+        return Peer(f"{host}:{port}")
+
+    def turn(self) -> None:
+        self._loop.run(1)
+
+    def send(self, peer: Peer, data: bytes) -> None:
+        """Bytes of a client; the loop takes what does not fit into the socket."""
+        left = memoryview(data)
+        peer.socket.settimeout(0)
+        while left:
+            with suppress(BlockingIOError):
+                left = left[peer.socket.send(left):]
+            self.turn()
+
+    def forwarded(self, count: int = 1) -> list[Forwarded]:
+        """The next frames that the coordinator gets; it has done them at once."""
+        found: list[Forwarded] = []
+        for _ in range(TURNS_MAX):
+            self.turn()
+            for item in self.rings.receive(ITEMS):
+                if isinstance(item, Forwarded):
+                    found.append(item)
+                    self.rings.taken(item.connection, item.shares, item.size)
+            self.rings.say_taken()
+            if len(found) >= count:
+                return found
+        raise AssertionError(f"{len(found)} of {count} frames came")
+
+    def another_coordinator(self) -> None:
+        """The coordinator dies, with what it has not put into its rings; another one begins."""
+        self._segment.begin_incarnation(COORDINATOR.slot)
+        self.rings = CoordinatorRings(self._segment)
