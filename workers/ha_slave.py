@@ -18,6 +18,7 @@ from mqcore.broker.settings.model import Settings
 from mqcore.layout import PutStatus
 from mqcore.participants import HA_SLAVE
 from mqcore.replication import epochs, greeting
+from mqcore.replication.behind import Pace
 from mqcore.replication.epochs import EpochsError, Standing, State
 from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
 from mqcore.replication.identity import identity
@@ -25,6 +26,7 @@ from mqcore.replication.log_bytes import last_bytes, log_crc
 from mqcore.replication.rejoin import room_for
 from mqcore.replication.slave import SlaveNote
 from mqcore.replication.slave_loop import SlaveLoop
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
 from mqcore.shm.members import member_number
@@ -121,6 +123,8 @@ class HaSlave:
             self._segment, heartbeat_ms=replication.heartbeat_interval_ms,
             housekeeping_ms=replication.housekeeping_interval_ms,
             member=self._number())
+        self._slots = FigureSlots(self._segment)
+        self._pace = Pace(0, time.monotonic())
 
     def _number(self) -> int:
         """Who it is: a member of an elected set by its store, too."""
@@ -143,6 +147,8 @@ class HaSlave:
                 wait_ms = turn_ms
         self._loop.run(max(LEAST_TURN_MS, min(wait_ms, turn_ms)))
         self._say()
+        self._slots.put("followed_rate", self._pace.a_second(
+            self._slots.total("followed_bytes"), time.monotonic()))
 
     def stop(self) -> None:
         """What was handed to the writer it takes by itself, before it ends."""
@@ -230,6 +236,7 @@ class HaSlave:
         if self._refused:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
+        self._slots.put("followed_epoch", theirs.history.last.number)
         ReplicaPen(self._segment).keep(theirs.history.last.start)
         self._loop.go_on(asks=theirs.tells and (
             settings.shows_replicated_only or settings.hands_log_on))

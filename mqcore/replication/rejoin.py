@@ -238,6 +238,20 @@ def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> O
     return overtaken
 
 
+def overtaken_messages(store: Path) -> int:
+    """How many messages the side files of a store keep. Raises OSError."""
+    return sum(_messages_in(path) for path in (store / KEPT).glob("*.json"))
+
+
+def _messages_in(told: Path) -> int:
+    try:
+        found = json.loads(files.read(told))
+    except ValueError:                           # somebody else's
+        return 0
+    count = found.get("messages") if isinstance(found, dict) else None
+    return count if isinstance(count, int) else 0
+
+
 def _copy(path: Path, pieces: Iterable[bytes]) -> None:
     with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         at = 0
