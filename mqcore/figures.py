@@ -38,6 +38,7 @@ class Figure:
     unit   "1", "bytes", "us", "ms"
     shown  where `mqcore status` shows it: section.key; empty: nowhere
     level  it goes up and down; else it only grows, from 0 at the start of its process
+    native a constant is made of it; False: Python alone counts it
     """
 
     id: int
@@ -47,6 +48,7 @@ class Figure:
     help: str
     shown: str = ""
     level: bool = False
+    native: bool = True
 
     @property
     def constant(self) -> str:
@@ -124,6 +126,9 @@ FIGURES = (
     Figure(3, "offsets_given_back", COORDINATOR, "1",
            "offsets that were committed to a slave and went to its master",
            "replication.offsets_given_back"),
+    Figure(4, "overtaken_messages", COORDINATOR, "1",
+           "messages that rejoining has cut and kept in STORE/overtaken, as of the start",
+           "replication.overtaken_messages", level=True, native=False),
     Figure(0, "slaves", HA_MASTER, "1", "slaves that follow the log",
            "replication.slaves", level=True),
     Figure(1, "slave_lag_bytes", HA_MASTER, "bytes", "of the log that the last of them lacks",
@@ -135,6 +140,13 @@ FIGURES = (
     Figure(4, "refused_slaves", HA_MASTER, "1",
            "connections of slaves that were closed for what came over them, or had no place",
            "replication.refused_slaves"),
+    Figure(5, "slave_lag_messages", HA_MASTER, "1",
+           "that the last of them lacks, as far as the log has checksums",
+           "replication.slave_lag_messages", level=True, native=False),
+    Figure(6, "sent_log_rate", HA_MASTER, "bytes", "of the log that slaves were sent in a second",
+           "replication.sent_bytes_per_s", level=True, native=False),
+    Figure(7, "epoch", HA_MASTER, "1", "epoch that slaves are told, 0: none",
+           "replication.epoch", level=True, native=False),
     Figure(0, "master_link", HA_SLAVE, "1", "1: it is connected to its master",
            "replication.master_link", level=True),
     Figure(1, "master_silent_ms", HA_SLAVE, "ms", "since the master said something",
@@ -145,6 +157,11 @@ FIGURES = (
            "replication.unstored_bytes", level=True),
     Figure(4, "master_links", HA_SLAVE, "1", "times that it was connected to its master",
            "replication.master_links"),
+    Figure(5, "followed_rate", HA_SLAVE, "bytes", "of the master's log that came in a second",
+           "replication.received_bytes_per_s", level=True, native=False),
+    Figure(6, "followed_epoch", HA_SLAVE, "1",
+           "epoch that the master has told, 0: none, as of stock",
+           "replication.followed_epoch", level=True, native=False),
     Figure(42, "turns", None, "1", "returns to the interpreter"),
     Figure(43, "allocations", None, "1", "objects made, where that is counted"),
 )
@@ -173,5 +190,5 @@ def declarations() -> str:
     if wrong:
         raise ValueError(wrong)
     lines = ["# Made from figures.py by setup.py.", "cdef enum:", f"    FIGURE_COUNT = {PLACES}"]
-    lines += [f"    {figure.constant} = {figure.id}" for figure in FIGURES]
+    lines += [f"    {figure.constant} = {figure.id}" for figure in FIGURES if figure.native]
     return "\n".join(lines) + "\n"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
 from mqcore.participants import HA_MASTER, HA_SLAVE
+from mqcore.replication.rejoin import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
-from mqcore.shm.elected import election
+from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
 from mqcore.workers.layout import StoreFiles
@@ -21,9 +22,13 @@ SAMPLE_INTERVAL_S = 10
 NO_POOL_BUFFERS = str((1 << 31) - 1)     # as stock says it of a broker without a transient pool
 # Figures of replication, by their names in GET_BROKER_RUNTIME_INFO (28).
 MASTER_KEYS = {"replicationSlaves": "slaves", "replicationLagBytes": "slave_lag_bytes",
-               "replicationLagMillis": "slave_lag_ms", "replicationSentBytes": "sent_log_bytes"}
+               "replicationLagMillis": "slave_lag_ms", "replicationSentBytes": "sent_log_bytes",
+               "replicationLagMessages": "slave_lag_messages", "replicationEpoch": "epoch",
+               "replicationSentBytesPerSecond": "sent_log_rate"}
 SLAVE_KEYS = {"replicationMasterLink": "master_link", "replicationReceivedBytes": "followed_bytes",
-              "replicationTablesAgeMillis": "tables_age_ms"}
+              "replicationTablesAgeMillis": "tables_age_ms",
+              "replicationReceivedBytesPerSecond": "followed_rate",
+              "replicationFollowedEpoch": "followed_epoch"}
 ELECTION_KEYS = {"failoverEpoch": "epoch", "failoverLeader": "leader", "failoverInSync": "in_sync",
                  "failoverLeaseMillis": "lease_left_ms",
                  "failoverEtcdSilentMillis": "etcd_silent_ms"}
@@ -62,6 +67,7 @@ class StoreFigures:
         self._slots = FigureSlots(segment)
         self._counted: dict[tuple[str, int], tuple[int, int]] = {}    # last count, lost counts
         self._samples: deque[Totals] = deque([self._totals()], maxlen=SAMPLES_MAX)
+        self._slots.put("overtaken_messages", overtaken_messages(files.root))
 
     def _totals(self) -> Totals:
         total = self._slots.total
@@ -124,6 +130,7 @@ class StoreFigures:
             **self._pool(),
             **self._transactions(),
             **self._replication(),
+            **self._standing(),
             **self._election(),
         }
 
@@ -135,6 +142,12 @@ class StoreFigures:
         ends = ((HA_MASTER, MASTER_KEYS), (HA_SLAVE, SLAVE_KEYS))
         return {key: str(self._slots.total(name)) for end, names in ends
                 if self._segment.slot(end.slot)["incarnation"] for key, name in names.items()}
+
+    def _standing(self) -> dict[str, str]:
+        """Likewise, of either end."""
+        role = role_of(self._segment)
+        return {"replicationRole": role, "replicationOvertakenMessages": str(
+            self._slots.total("overtaken_messages"))} if role else {}
 
     def _election(self) -> dict[str, str]:
         """Likewise; none where nobody is elected."""

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from typing import TypedDict
 
 from mqcore.broker.settings.model import ReplicationSettings, Settings
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
+from mqcore.replication.behind import Pace, messages_between
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
 from mqcore.replication.master import MasterNote
 from mqcore.replication.master_loop import MasterLoop
 from mqcore.replication.role import Role
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.stamps import Stamp, stamp
@@ -29,6 +32,8 @@ from mqcore.wire.printable import printable
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 
+BEHIND_MS = 1_000                # a slave that is as late as that is spoken of, ...
+SAY_INTERVAL_S = 60.0            # ... as often as that
 END_MS = 1_000                   # for slaves to get the last of the log, before the process ends
 REFUSED: dict[int, str] = {
     MasterNote.NOTE_LEFT: "slave {peer} has left",
@@ -85,6 +90,9 @@ class HaMaster:
             **limits(self._settings.replication))
         self._greeted = b""
         self._damaged: set[int] = set()      # log positions: slaves come again and again
+        self._slots = FigureSlots(self._segment)
+        self._pace = Pace(0, time.monotonic())
+        self._said_at = -SAY_INTERVAL_S      # that somebody is behind; steady clock
         self._stamp: Stamp | None = None
         self._pen = ReplicaPen(self._segment)
         self._greet()
@@ -111,6 +119,7 @@ class HaMaster:
             return b""
         if standing is None:
             raise EpochsError(f"{self._settings.store_root / epochs.FILE_NAME} is gone")
+        self._slots.put("epoch", standing.history.last.number)
         return words(self._settings.broker.name, self._settings.broker.cluster,
                      self._settings.store.segment_size_bytes, standing.history)
 
@@ -122,6 +131,7 @@ class HaMaster:
             self._greet()
         self._loop.run(turn_ms)
         self._say()
+        self._look(time.monotonic())
 
     def stop(self) -> None:
         """After the writer: there is no more to come."""
@@ -141,6 +151,21 @@ class HaMaster:
                 log.warning(REFUSED[kind].format(peer=peer, value=value))
         if more:
             log.warning("%d more lines about slaves are left out", more)
+
+    def _look(self, now_s: float) -> None:
+        """How far slaves are behind: figures of Python's own, and now and then a line."""
+        total = self._slots.total
+        behind, end = total("slave_lag_bytes"), self._segment.log_state()["published"]
+        messages = messages_between(self._settings.log_folders,
+                                    self._settings.store.segment_size_bytes, end - behind, end)
+        rate = self._pace.a_second(total("sent_log_bytes"), now_s)
+        self._slots.put("slave_lag_messages", messages)
+        self._slots.put("sent_log_rate", rate)
+        late_ms = total("slave_lag_ms")
+        if late_ms >= BEHIND_MS and now_s - self._said_at >= SAY_INTERVAL_S:
+            self._said_at = now_s
+            log.info("the last of %d slaves is %d bytes behind, %d messages, %d ms; %.1f MB/s go "
+                     "to slaves", total("slaves"), behind, messages, late_ms, rate / 1e6)
 
     def _say_damaged(self, peer: str, position: int) -> None:
         """Once in the life of the process."""

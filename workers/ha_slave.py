@@ -18,12 +18,15 @@ from mqcore.broker.settings.model import Settings
 from mqcore.layout import PutStatus
 from mqcore.participants import HA_SLAVE
 from mqcore.replication import epochs, greeting
+from mqcore.replication.behind import Pace
 from mqcore.replication.epochs import EpochsError, Standing, State
 from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
 from mqcore.replication.identity import identity
-from mqcore.replication.log_bytes import log_crc
+from mqcore.replication.log_bytes import last_bytes, log_crc
 from mqcore.replication.rejoin import room_for
-from mqcore.replication.slave import SlaveLoop, SlaveNote
+from mqcore.replication.slave import SlaveNote
+from mqcore.replication.slave_loop import SlaveLoop
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
 from mqcore.shm.members import member_number
@@ -52,7 +55,13 @@ ENDED: dict[int, str] = {
         "large as the master's",
     SlaveNote.NOTE_REFUSED: "the writer has refused bytes: {status}",
     SlaveNote.NOTE_MASTER_SILENT: "the master has said nothing for {value} ms"}
-
+OTHER: dict[int, str] = {
+    SlaveNote.NOTE_OTHER_LOG:
+        "its log is another one than the log here, at position {value}: a slave of it needs an "
+        "empty store",
+    SlaveNote.NOTE_NOTHING_BELOW:
+        "it sends nothing from log position {value} on, which is below the end here: its log is "
+        "shorter, or that is deleted there, and a slave of it needs an empty store"}
 DAMAGED = (", which are no records of this place, or none that their queues can have: expected the "
            "master's store.segment_size_bytes and store.queue_file_entry_count to be as here")
 
@@ -105,7 +114,8 @@ class HaSlave:
         self._retry_at = 0.0
         self._asked = -1                     # log position that the last link asked from
         self._said = ""                      # why there was no link, so that it is said once
-        self._refused = ""                   # why the last greeting was not to be believed
+        self._refused = ""                   # why the last master was not to be believed
+        self._is_mute = False                # it did not greet: a stock one does not (HS10)
 
     def start(self) -> None:
         replication = self._settings.replication
@@ -113,6 +123,8 @@ class HaSlave:
             self._segment, heartbeat_ms=replication.heartbeat_interval_ms,
             housekeeping_ms=replication.housekeeping_interval_ms,
             member=self._number())
+        self._slots = FigureSlots(self._segment)
+        self._pace = Pace(0, time.monotonic())
 
     def _number(self) -> int:
         """Who it is: a member of an elected set by its store, too."""
@@ -135,6 +147,8 @@ class HaSlave:
                 wait_ms = turn_ms
         self._loop.run(max(LEAST_TURN_MS, min(wait_ms, turn_ms)))
         self._say()
+        self._slots.put("followed_rate", self._pace.a_second(
+            self._slots.total("followed_bytes"), time.monotonic()))
 
     def stop(self) -> None:
         """What was handed to the writer it takes by itself, before it ends."""
@@ -154,6 +168,7 @@ class HaSlave:
             log.info("the master is at %s now", printable(address) or "no known address")
             self._loop.unlink()
         self._address, self._retries, self._retry_at = address, 0, 0.0
+        self._is_mute = False
 
     def _look_for_elected(self, pen: LeadershipPen) -> None:
         if pen.leader_version == self._sign_version:
@@ -164,8 +179,13 @@ class HaSlave:
             self._learnt = address if member != self._settings.broker.id else ""
 
     def _connect(self) -> None:
+        state = self._segment.log_state()
+        end = state["published"]
         try:
-            self._loop.link(begin_connect(self._address, self._retries))
+            last = last_bytes(self._settings.log_folders, state["first"], end,
+                              self._settings.store.segment_size_bytes)
+            below = None if not last else last if self._is_mute else b""
+            self._loop.link(begin_connect(self._address, self._retries), end, below)
         except (OSError, ValueError) as error:
             self._no_link(str(error))
             self._later()
@@ -176,6 +196,11 @@ class HaSlave:
 
     def _greeted(self) -> None:
         """A master of ours says whose log it has: if that is ours, too, it may send."""
+        if self._is_mute:                    # no longer: it is asked as one of ours
+            self._is_mute = False
+            self._loop.unlink()
+            self._later()
+            return
         settings, root = self._settings, self._settings.store_root
         try:
             theirs = greeting.decode(self._loop.greeting())
@@ -206,16 +231,20 @@ class HaSlave:
             if isinstance(error, PartedError) and self._pen is not None:
                 reason = self._why_not_cut(theirs, error)
             self._later()
-            if reason != self._refused:
-                log.error("the master at %s is not followed: %s", printable(self._address), reason)
-            self._refused = reason
+            self._refuse(reason)
             return
         if self._refused:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
+        self._slots.put("followed_epoch", theirs.history.last.number)
         ReplicaPen(self._segment).keep(theirs.history.taken_over)
         self._loop.go_on(asks=theirs.tells and (
             settings.shows_replicated_only or settings.hands_log_on))
+
+    def _refuse(self, reason: str) -> None:
+        if reason != self._refused:
+            log.error("the master at %s is not followed: %s", printable(self._address), reason)
+        self._refused = reason
 
     def _is_told(self, theirs: Greeting) -> bool:
         """Whether who follows here hears of the same epochs: soon, when they are new."""
@@ -261,7 +290,12 @@ class HaSlave:
                 continue
             if self._segment.log_state()["published"] > self._asked >= 0:
                 self._retries = 0
-            if kind == SlaveNote.NOTE_NO_LINK:
+                self._refused = "" if self._is_mute else self._refused
+            if kind == SlaveNote.NOTE_NOT_GREETED:
+                self._is_mute = True
+            elif kind in OTHER:
+                self._refuse(OTHER[kind].format(value=value))
+            elif kind == SlaveNote.NOTE_NO_LINK:
                 self._no_link(os.strerror(value))
             elif not self._segment.stop_requested(self.slot):
                 status = PutStatus(value).name if kind == SlaveNote.NOTE_REFUSED else ""

@@ -18,9 +18,8 @@ from mqcore.layout import Refusal, WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
-from mqcore.shm.elected import election
+from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
-from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
@@ -28,6 +27,7 @@ from mqcore.shm.tables import QueueTable
 PREFIX = "mqcore-"
 ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR),     # who counts what they do
          "middle": (HA_SLAVE, COORDINATOR, HA_MASTER)}
+OF_ALL_ROLES = {"role", "overtaken_messages"}
 UNREADABLE, QUEUES_FAILED = "dispatcher behind", "queues failed"
 
 
@@ -61,22 +61,11 @@ def describe(name: str) -> dict[str, object] | None:
     return {"processes": process_rows(segment, int(supervisor), now_ms), **run}
 
 
-def role_of(segment: Segment) -> str:
-    """
-    Of a broker that has others of its name; empty: it is alone. middle: a slave that hands its log
-    on. One that was elected began as a slave.
-    """
-    hears, sends = (segment.slot(row.slot)["incarnation"] > 0 for row in (HA_SLAVE, HA_MASTER))
-    if hears and sends and not LeadershipPen(segment).leads:
-        return "middle"
-    return "master" if sends else "slave" if hears else ""
-
-
 def of_role(values: dict[str, Any]) -> dict[str, Any]:
     """What of the section `replication` concerns the broker's role."""
     rows = ROLES.get(values["role"], ())
     keys = {figure.shown.partition(".")[2] for figure in FIGURES if figure.role in rows}
-    return {key: value for key, value in values.items() if rows and key in {"role", *keys}}
+    return {key: value for key, value in values.items() if rows and key in OF_ALL_ROLES | keys}
 
 
 def process_rows(segment: Segment, supervisor: int, now_ms: int) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ cdef struct Link:
     bint checking                     # HM12: its place there is taken for it ...
     bint waits                        # ... and without an answer it cannot go on
     int64_t checked_to                # below it the bytes are right, and in memory
-    int64_t damage                    # where a record begins that is not, -1: none is known
+    bint damaged                      # ... and at checked_to a record begins that is not
     int64_t goal                      # our end at goal_ms; when it has that, ...
     int64_t goal_ms
     int64_t even_ms                   # ... it had all there was at this time

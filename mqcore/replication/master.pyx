@@ -236,8 +236,7 @@ cdef bint take_check(Master* m, Link* l) noexcept nogil:
         return False
     if state in (CHECK_RIGHT, CHECK_DAMAGED):
         l.checked_to = position
-    if state == CHECK_DAMAGED:
-        l.damage = position
+    l.damaged = l.damaged or state == CHECK_DAMAGED
     return True
 
 
@@ -251,15 +250,13 @@ cdef int64_t sendable(Master* m, Link* l, int64_t published) noexcept nogil:
     cdef int64_t ahead
     if l.checking and not take_check(m, l):
         return -1
-    if 0 <= l.damage <= l.position:
-        link_close(m, l, NOTE_DAMAGED, l.damage)
+    if l.damaged and l.checked_to <= l.position:
+        link_close(m, l, NOTE_DAMAGED, l.checked_to)
         return -1
-    if l.damage >= 0:
-        return l.damage - l.position
-    if is_of_the_moment(m, l.position, published):
+    if not l.damaged and is_of_the_moment(m, l.position, published):
         return published - l.position
     ahead = max(l.checked_to, l.position)
-    if (not l.checking and ahead < min(published, l.file_base + m.log.segment_size)
+    if (not l.checking and not l.damaged and ahead < min(published, l.file_base + m.log.segment_size)
             and ahead < l.position + CHECK_BYTES and not is_of_the_moment(m, ahead, published)):
         l.checking = checker_ask(m.checker, place_of(m, l), l.file, ahead, published)
     return max(l.checked_to - l.position, <int64_t>0)
@@ -448,7 +445,6 @@ cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
             return
         m.accepted += 1
         come.file = -1
-        come.damage = -1
         come.head_sent = FRAME_HEAD_SIZE
         come.opened_ms = come.heard_ms = come.sent_ms = now_ms
         l = place_for(m, &come)

@@ -25,9 +25,10 @@ from mqcore.replication.greet import ANNOUNCE, GREETING_FIXED_SIZE, GREETING_WOR
 from mqcore.replication.greeting import Greeting, OtherLogError
 from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.role import OWN_OFFSETS_FILE
-from mqcore.store import checkpoint, cutting, files
+from mqcore.store import checkpoint, cutting, files, last_run
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.log.folders import LOG, LogFolders
+from mqcore.store.record import ParseResult
 from mqcore.store.recovery.queue_ends import NAME as QUEUE_ENDS
 from mqcore.store.repair.files import RepairLock
 from mqcore.store.verify.files import usual
@@ -136,13 +137,13 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
                  else _of_epoch(greeted(address, position), epoch), position)
     found = Overtaken(position, end, 0, theirs.history.last.master)
     if position < end:
-        _check_cut(log, theirs.segment_bytes, position)
+        last_ms = _check_cut(log, theirs.segment_bytes, position)
         found = _keep(store, log, theirs, found)
         before_cut(log, theirs.segment_bytes, end, position)
     with epochs.held(store):             # first: a log that is cut in part leads no more
         epochs.write(store, follower)
     if position < end:
-        _cut(store, log, theirs.segment_bytes, position)
+        _cut(store, log, theirs.segment_bytes, position, last_ms)
     return found
 
 
@@ -206,18 +207,20 @@ def _check_below(log: LogFolders, theirs: Greeting, position: int) -> None:
                           "though the epochs are the same: a slave of it needs an empty store")
 
 
-def _check_cut(log: LogFolders, segment_bytes: int, position: int) -> None:
-    """Whether a record ends there."""
+def _check_cut(log: LogFolders, segment_bytes: int, position: int) -> int:
+    """Whether a record ends there; its store time, ms, 0: there is none."""
+    last = None
     for start, _ in log.segments():
-        if not start <= position < start + segment_bytes:
+        if not start < position <= start + segment_bytes:
             continue
         scan = LogScan(log.text(), [(start, segment_bytes)], start=start, stop=position)
-        record = scan.next()
-        while record is not None and scan.position < position:
-            record = scan.next()
-        if scan.position != position:
+        while scan.position < position and (record := scan.next()) is not None:
+            last = record
+        is_blank = scan.result == ParseResult.PARSE_BLANK and position == start + segment_bytes
+        if scan.position != position and not is_blank:
             raise RejoinError(f"no record ends at log position {position}, up to which the master "
                               "says that the logs are the same: nothing is cut")
+    return decode_record(last).store_timestamp_ms if last is not None else 0
 
 
 def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> Overtaken:
@@ -245,6 +248,20 @@ def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> O
     return overtaken
 
 
+def overtaken_messages(store: Path) -> int:
+    """How many messages the side files of a store keep. Raises OSError."""
+    return sum(_messages_in(path) for path in (store / KEPT).glob("*.json"))
+
+
+def _messages_in(told: Path) -> int:
+    try:
+        found = json.loads(files.read(told))
+    except ValueError:                           # somebody else's
+        return 0
+    count = found.get("messages") if isinstance(found, dict) else None
+    return count if isinstance(count, int) else 0
+
+
 def _copy(path: Path, pieces: Iterable[bytes]) -> None:
     with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         at = 0
@@ -269,9 +286,14 @@ def _pieces(log: LogFolders, segment_bytes: int, start: int, end: int) -> Iterab
                 yield piece
 
 
-def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int) -> None:
-    """The next start looks at everything: it is told that the last end was none in order."""
-    files.write_atomically(store / "abort", b"")
+def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int, last_ms: int) -> None:
+    """
+    A store that was closed in order is so again, one whose last record is of `last_ms`, and its
+    next start reads no log. Else, and after a death on the way, that start looks at everything.
+    """
+    abort = store / "abort"
+    in_order = last_run.read(abort).clean
+    files.write_atomically(abort, b"")
     for name in (QUEUE_ENDS, OWN_OFFSETS_FILE, f"{OWN_OFFSETS_FILE}.bak"):
         path = store / "config" / name           # they speak of what is cut, too
         if path.exists():
@@ -280,3 +302,6 @@ def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int) -> Non
     cutting.cut_queues(store, position)
     cutting.cut_index(store, position)
     cutting.cut_log(log, segment_bytes, position)
+    if in_order:
+        checkpoint.write(store / "checkpoint", Checkpoint(log_time_ms=last_ms))
+        files.unlink(abort)

@@ -20,11 +20,15 @@
 #        elected set, less its number (FO3).
 #   HS9  Who reads of what others have alone (G9) asks for it behind a greeting that offers it, with TELL before the
 #        report. Frames at the place TELL then say it, wherever frames may stand; they are no part of the log.
+#   HS10  A master that does not greet may have any log. Where that is asked for (`proves`), one that does not, behind
+#        a report that is not 0, ends the link, or has to send the last bytes of the log here again: the
+#        first report is that far below the end. One that differs, or none of them, ends the link, and the
+#        writer gets nothing.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
-from mqcore.replication.greet cimport TELL_SIZE
-from mqcore.shm.segment cimport Segment, Shm
+from mqcore.replication.greet cimport GREETING_FIXED_SIZE, GREETING_WORDS_MAX, TELL_SIZE
+from mqcore.shm.segment cimport Shm
 from mqcore.store.log.append_end cimport AppendEnd
 
 cdef enum:
@@ -32,6 +36,9 @@ cdef enum:
     FRAME_BYTES_MAX = 1 << 30         # nobody's frames are as long
     POSITION_BITS = 60                # nobody's log either
     SLAVE_NOTES_MAX = 16
+    GREETING_BYTES_MAX = GREETING_FIXED_SIZE + GREETING_WORDS_MAX
+    BELL_KEY = 0                      # of epoll
+    LINK_KEY = 1
 
 cpdef enum SlaveNote:
     NOTE_LINKED = 1                   # the log position that it asks from
@@ -44,6 +51,9 @@ cpdef enum SlaveNote:
     NOTE_REFUSED = 8                  # the writer did not take it; PutStatus
     NOTE_MASTER_SILENT = 9            # for housekeeping_ms
     NOTE_GREETED = 10                 # HS7; bytes of the greeting
+    NOTE_NOT_GREETED = 11             # HS10: it has to send bytes again; the position of its first frame
+    NOTE_OTHER_LOG = 12               # bytes of it are others than here; the position
+    NOTE_NOTHING_BELOW = 13           # it has none of the bytes that it has to send again; the position
 
 cdef struct Slave:
     Shm* shm
@@ -76,6 +86,10 @@ cdef struct Slave:
     bint asked
     uint8_t word[TELL_SIZE]           # ... of a frame that says it
     int word_left                     # bytes of it that are to come
+    bint proves                       # HS10
+    const uint8_t* overlap            # behind the last of the bytes that it has to send again
+    int64_t overlap_end               # where the log ended with them
+    int64_t overlap_left              # of them are to come
     int64_t skip                      # of the bytes that come next: the rest of a blank
     int64_t outstanding               # requests without a result
     bint failed                       # HS5
@@ -90,13 +104,16 @@ cdef struct Slave:
     int notes_count
 
 
-cdef class SlaveLoop:
-    cdef Segment segment
-    cdef Slave* s
-
 # No link yet was on this socket, whose connect has begun.
 cdef void link_begin(Slave* s, int fd) noexcept nogil
 # What the socket has, into the claim and from there to the writer (HS3, HS4); not `readable`: it has no more.
 cdef void link_take(Slave* s, int64_t now_ms) noexcept nogil
 # The log that a greeting spoke of is the one here (HS7).
 cdef void believe(Slave* s) noexcept nogil
+# No link, without a note.
+cdef void link_drop(Slave* s) noexcept nogil
+# All that can be done now.
+cdef void slave_turn(Slave* s, int64_t now_ms) noexcept nogil
+# Whether it goes on without an event.
+cdef bint slave_has_work(Slave* s) noexcept nogil
+cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil

@@ -1,30 +1,12 @@
 """Takes the log of a master (slave.pxd has the rules)."""
-import os
-
 from libc.errno cimport ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove
 
-from mqcore.atomics cimport (
-    load_i32_acquire,
-    load_i64_acquire,
-    store_i32_release,
-    store_i64_release,
-)
+from mqcore.atomics cimport load_i64_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms, wall_ms
 from mqcore.endian cimport load_i32, load_i64, store_i64
-from mqcore.epoll cimport (
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    EPOLLET,
-    EPOLLIN,
-    EPOLLOUT,
-    epoll_create1,
-    epoll_ctl,
-    epoll_event,
-    epoll_wait,
-)
+from mqcore.epoll cimport epoll_event, epoll_wait
 from mqcore.layout cimport (
     APPEND_RAW,
     BLANK_SIZE_MIN,
@@ -34,14 +16,12 @@ from mqcore.layout cimport (
     FIGURE_MASTER_SILENT_MS,
     FIGURE_UNSTORED_BYTES,
     MAGIC_BLANK,
-    PRODUCER_HA_SLAVE,
     PUT_OK,
     RECORD_FIXED_SIZE,
     RECORD_MAGIC,
     RECORD_SIZE,
     SLOT_DISPATCHER,
     SLOT_HA_MASTER,
-    SLOT_HA_SLAVE,
     SLOT_WRITER,
     AppendHead,
     AppendResult,
@@ -50,18 +30,16 @@ from mqcore.replication.greet cimport (
     ANNOUNCE,
     FRAME_HEAD_SIZE,
     GREETING_FIXED_SIZE,
-    GREETING_WORDS_MAX,
     REPORT_SIZE,
     TELL,
     TELL_SIZE,
 )
 from mqcore.replication.sockets cimport link_error, link_read, link_read_parts, link_write
 from mqcore.shm.ring cimport ring_commit, ring_is_empty, ring_next, ring_release
-from mqcore.shm.segment cimport Shm, doorbell_arm, doorbell_disarm, doorbell_ring
+from mqcore.shm.segment cimport doorbell_ring
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
     append_claim,
-    append_end_open,
     append_push,
     append_records,
 )
@@ -72,10 +50,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     READS_A_TURN = 16
     CONNECT_MS = 5000
-    GREETING_BYTES_MAX = GREETING_FIXED_SIZE + GREETING_WORDS_MAX
     RESULTS_WAIT_MS = 5000            # after a link that failed; then they count as lost
-    BELL_KEY = 0
-    LINK_KEY = 1
 
 
 cdef void note(Slave* s, int kind, int64_t value) noexcept nogil:
@@ -116,6 +91,8 @@ cdef void link_begin(Slave* s, int fd) noexcept nogil:
     s.failed = False
     s.greeted = s.was_greeted = s.asks = s.asked = False
     s.word_left = 0
+    s.proves = False
+    s.overlap_left = 0
 
 
 # -- reports (HS1) ---------------------------------------------------------------------------------
@@ -137,6 +114,8 @@ cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
     cdef int64_t end = load_i64_acquire(&s.shm.log.published)
     if s.next >= 0:
         end = min(end, s.next)
+    elif s.overlap_left:                                                 # HS10
+        end = s.overlap_end - s.overlap_left
     if s.out_sent < s.out_size:        # the master does not read: what it gets then is the latest
         push_out(s)
         if s.fd < 0 or s.out_sent < s.out_size:
@@ -183,11 +162,16 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
         s.left = s.word_left = TELL_SIZE
         return True
     if s.next < 0:
+        if s.proves and not s.was_greeted and s.reported > 0 and (       # HS10
+                s.overlap_left == 0 or (size == 0 and position == s.reported)):
+            link_end(s, NOTE_NOTHING_BELOW if s.overlap_left else NOTE_NOT_GREETED, position)
+            return False
         if position >> POSITION_BITS or (s.reported != position and (
                 s.reported != 0 or position % s.shm.head.segment_size != 0)):
             link_end(s, NOTE_OTHER_PLACE, position)
             return False
-        s.next = s.taken = position
+        s.next = position
+        s.taken = position + s.overlap_left
         store_i32_release(&s.shm.replica_gate.untold, not s.asked)       # G10
     if position != s.next:
         link_end(s, NOTE_OTHER_PLACE, position)
@@ -264,6 +248,18 @@ cdef int64_t feed_word(Slave* s, const uint8_t* data, int64_t size) noexcept nog
     return part
 
 
+cdef int64_t feed_overlap(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
+    """HS10: bytes that are here, too, -1: they are others, and the link is ended."""
+    cdef int64_t part = min(min(s.left, size), s.overlap_left)
+    if memcmp(data, s.overlap - s.overlap_left, part) != 0:
+        link_end(s, NOTE_OTHER_LOG, s.next)
+        return -1
+    s.overlap_left -= part
+    s.left -= part
+    s.next += part
+    return part
+
+
 cdef inline void came(Slave* s, int64_t size) noexcept nogil:
     """Bytes of the log, where they belong."""
     s.have += size
@@ -295,6 +291,10 @@ cdef bint feed(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
                 return False
         elif s.word_left:
             part = feed_word(s, data + at, size - at)
+            if part < 0:
+                return False
+        elif s.overlap_left:
+            part = feed_overlap(s, data + at, size - at)
             if part < 0:
                 return False
         else:
@@ -398,7 +398,7 @@ cdef int64_t link_fill(Slave* s) noexcept nogil:
     if s.greeted:
         got = link_read(s.fd, bytes, min(s.left + 1, room))
         return got if got <= 0 or feed(s, bytes, got) else 0
-    if s.word_left:
+    if s.word_left or s.overlap_left:
         got = link_read(s.fd, bytes, room)
         return got if got <= 0 or feed(s, bytes, got) else 0
     now = min(s.left, room)
@@ -447,7 +447,7 @@ cdef void connected(Slave* s, int64_t now_ms) noexcept nogil:
     note(s, NOTE_LINKED, load_i64_acquire(&s.shm.log.published))
 
 
-cdef void turn(Slave* s, int64_t now_ms) noexcept nogil:
+cdef void slave_turn(Slave* s, int64_t now_ms) noexcept nogil:
     take_results(s)
     if s.fd >= 0 and not s.connecting:
         hand_all_over(s)               # there may be room now
@@ -468,12 +468,12 @@ cdef void turn(Slave* s, int64_t now_ms) noexcept nogil:
     s.slot.beat_ms = wall_ms()
 
 
-cdef bint has_work(Slave* s) noexcept nogil:
+cdef bint slave_has_work(Slave* s) noexcept nogil:
     return (not ring_is_empty(&s.appends.results)
             or (s.fd >= 0 and (s.readable or (s.claim == NULL and s.have > 0)) and has_claim(s)))
 
 
-cdef void wait(Slave* s, int64_t timeout_ms) noexcept nogil:
+cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil:
     cdef epoll_event events[4]
     cdef int i, count = epoll_wait(s.epoll, events, 4, <int>timeout_ms)
     for i in range(count):
@@ -482,116 +482,3 @@ cdef void wait(Slave* s, int64_t timeout_ms) noexcept nogil:
         if s.connecting:
             connected(s, steady_ms())
         s.readable = True
-
-
-cdef class SlaveLoop:
-    """
-    The work of who follows a master's log, without the GIL: one link after the other.
-
-    heartbeat_ms: after which silence of ours the end is reported again; housekeeping_ms: after which
-    silence of the master the link is ended. Raises OSError.
-    """
-
-    def __cinit__(self, Segment segment not None, *, int64_t heartbeat_ms=5000,
-                  int64_t housekeeping_ms=20000, int64_t member=0):
-        cdef epoll_event event
-        cdef Shm* shm = &segment.shm
-        self.segment = segment
-        self.s = <Slave*>calloc(1, sizeof(Slave))
-        if self.s == NULL:
-            raise MemoryError
-        self.s.fd = self.s.epoll = -1
-        self.s.shm = shm
-        self.s.slot = &shm.slots[SLOT_HA_SLAVE]
-        self.s.member = member
-        self.s.heard_ms = steady_ms()
-        append_end_open(&self.s.appends, shm, PRODUCER_HA_SLAVE, self.s.slot.incarnation)
-        self.s.claim_bytes = min(<int64_t>CLAIM_BYTES, append_bytes_max(&self.s.appends))
-        self.s.kept = <uint8_t*>malloc(max(<int64_t>CLAIM_BYTES, <int64_t>GREETING_BYTES_MAX))
-        if self.s.kept == NULL:
-            raise MemoryError
-        self.configure(heartbeat_ms=heartbeat_ms, housekeeping_ms=housekeeping_ms)
-        self.s.epoll = epoll_create1(EPOLL_CLOEXEC)
-        event.events = EPOLLIN | EPOLLET
-        event.data.u64 = BELL_KEY
-        if self.s.epoll < 0 or epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, self.s.slot.bell, &event):
-            raise OSError(errno, os.strerror(errno))
-
-    def __dealloc__(self):
-        if self.s == NULL:
-            return
-        if self.s.fd >= 0:
-            close(self.s.fd)
-        if self.s.epoll >= 0:
-            close(self.s.epoll)
-        free(self.s.kept)
-        free(self.s)
-
-    def configure(self, *, int64_t heartbeat_ms, int64_t housekeeping_ms) -> None:
-        """Other times from now on."""
-        self.s.heartbeat_ms = heartbeat_ms
-        self.s.housekeeping_ms = housekeeping_ms
-
-    def link(self, int fd) -> None:
-        """
-        Follow over this socket from now on: it does not block, its connect has begun, and it is this
-        object's. There is no link, and `ready`. Raises OSError.
-        """
-        cdef epoll_event event
-        event.events = EPOLLIN | EPOLLOUT | EPOLLET
-        event.data.u64 = LINK_KEY
-        link_begin(self.s, fd)
-        if epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, fd, &event):
-            raise OSError(errno, os.strerror(errno))
-
-    def greeting(self) -> bytes:
-        """What a master of ours said of its log, after NOTE_GREETED (HS7)."""
-        return self.s.kept[:self.s.greeting] if self.s.greeted else b""
-
-    def go_on(self, bint asks=False) -> None:
-        """
-        The log that a greeting spoke of is the one here: it may be sent. asks: and so what others
-        have of it, which the greeting has offered (HS9).
-        """
-        self.s.asks = asks
-        believe(self.s)
-
-    def unlink(self) -> None:
-        """End the link, if there is one, without a note: the caller knows why."""
-        link_drop(self.s)
-
-    @property
-    def linked(self) -> bool:
-        """Whether there is a link, or one is being made."""
-        return self.s.fd >= 0
-
-    @property
-    def ready(self) -> bool:
-        """Whether the writer has answered what an earlier link brought (HS5)."""
-        return not self.s.failed
-
-    def run(self, int64_t slice_ms) -> None:
-        """Follow for `slice_ms`, or until a stop is asked for, a greeting came, or the link ends."""
-        cdef int64_t end_ms = steady_ms() + slice_ms, now_ms, left_ms
-        cdef bint linked = self.s.fd >= 0
-        with nogil:
-            while True:
-                now_ms = steady_ms()
-                turn(self.s, now_ms)
-                if (now_ms >= end_ms or load_i32_acquire(&self.s.slot.stop_requested)
-                        or (linked and self.s.fd < 0) or (self.s.greeted and self.s.left == 0)):
-                    break
-                left_ms = end_ms - now_ms
-                if (self.s.fd >= 0 and not self.s.connecting
-                        and self.s.out_sent == self.s.out_size):
-                    left_ms = min(left_ms, max(
-                        self.s.reported_ms + self.s.heartbeat_ms - now_ms, <int64_t>0))
-                doorbell_arm(self.s.slot)
-                wait(self.s, 0 if has_work(self.s) else left_ms)
-                doorbell_disarm(self.s.slot)
-
-    def notes(self) -> list[tuple[int, int]]:
-        """[(SlaveNote, value)] since the last call."""
-        found = [(self.s.notes[i], self.s.values[i]) for i in range(self.s.notes_count)]
-        self.s.notes_count = 0
-        return found

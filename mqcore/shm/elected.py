@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, LEADERSHIP_NONE
+from mqcore.participants import HA_MASTER, HA_SLAVE
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.members import member_id
 from mqcore.shm.segment import Segment
@@ -37,3 +38,14 @@ def election(segment: Segment) -> dict[str, str | int]:
 
 def _ids(members: list[int]) -> str:
     return ",".join(map(str, members)) or "-"
+
+
+def role_of(segment: Segment) -> str:
+    """
+    Of a broker that has others of its name; empty: it is alone. middle: a slave that hands its log
+    on. One that was elected began as a slave.
+    """
+    hears, sends = (segment.slot(row.slot)["incarnation"] > 0 for row in (HA_SLAVE, HA_MASTER))
+    if hears and sends and not LeadershipPen(segment).leads:
+        return "middle"
+    return "master" if sends else "slave" if hears else ""

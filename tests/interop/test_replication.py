@@ -95,6 +95,41 @@ def torment(dice: random.Random, relay: Relay, target: str,
     return maybe
 
 
+def test_another_history_of_a_stock_master_is_refused_and_nothing_is_written(
+    tmp_path: Path, names: str,
+) -> None:
+    """Its records are as long as those here, so that they begin and end at the same positions."""
+    ports = free_broker_port(), free_broker_port()
+    stock = tmp_path / "one" / "store"
+    settings = {**OURS, "broker.id": 1, "replication.role": "slave"}
+
+    def follower(port: int) -> contextlib.AbstractContextManager[MqcoreProcess]:
+        return mqcore_up(tmp_path / "ours", {
+            **settings, "replication.master_address": f"127.0.0.1:{port + 1}"}, namesrv_addr=names)
+
+    with stock_broker(tmp_path / "one", names, {}, ports[0]):
+        settled(names, SendStatus.SEND_OK)
+        sent(names, 30)
+        with follower(ports[0]) as slave:
+            wait_until(lambda: alike(stock, slave.store), "the log")
+    before = log_of(slave.store)
+    with stock_broker(tmp_path / "two", names, {}, ports[1]):
+        settled(names, SendStatus.SEND_OK)
+        sent(names, 60)
+        with follower(ports[1]) as slave:
+            wait_until(lambda: "another one than the log here" in slave.output.read_text(),
+                       "the line")
+            assert slave.output.read_text().count("is not followed") == 1
+    assert log_of(slave.store) == before
+    with stock_broker(tmp_path / "one", names, {}, ports[0]):
+        settled(names, SendStatus.SEND_OK)
+        with follower(ports[0]) as slave:
+            wait_until(lambda: alike(stock, slave.store), "the log of the first one")
+            assert "is not followed" not in slave.output.read_text()
+    assert log_of(slave.store).startswith(before)
+    assert verify(slave.store).status == 0
+
+
 def test_a_slave_of_ours_has_the_log_and_the_queues_of_a_stock_master(
     tmp_path: Path, names: str,
 ) -> None:

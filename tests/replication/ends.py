@@ -13,7 +13,7 @@ from typing import Any
 from mqcore.layout import PUT_OK
 from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.master_loop import MasterLoop
-from mqcore.replication.slave import SlaveLoop
+from mqcore.replication.slave_loop import SlaveLoop
 from mqcore.shm.segment import Segment
 from mqcore.store.log.append_loop import AppendLoop
 from tests.store.harness import Run, new_segment
@@ -107,10 +107,10 @@ class SlaveEnd:
     def end(self) -> int:
         return int(self.run.segment.log_state()["published"])
 
-    def link(self, address: tuple[str, int]) -> None:
+    def link(self, address: tuple[str, int], end: int = 0, below: bytes | None = None) -> None:
         link = socket.create_connection(address)
         link.setblocking(False)
-        self.loop.link(link.detach())
+        self.loop.link(link.detach(), end, below)
 
     @contextlib.contextmanager
     def turning(self) -> Iterator[None]:

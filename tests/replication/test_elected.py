@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -114,6 +115,8 @@ def test_who_lost_the_election_follows_and_cuts_what_it_alone_has(pair: Set) -> 
     assert len(side) == kept["end"] - kept["position"]
     assert all(b"alone %d" % number in side for number in range(7))
     assert "7 messages, log positions" in one.broker.tail()
+    after_cut = one.broker.output.read_text().rpartition("7 messages, log positions")[2]
+    assert re.findall(r"(\d+) records checked", after_cut) == ["0"]      # it was closed in order
     assert last_epoch(one) == (2, State.FOLLOWS)
     one.wake_election()
     one.broker.stop()

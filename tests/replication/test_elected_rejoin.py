@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
+from mqcore.admin.store import records
 from mqcore.backup.tables import settle_again
 from mqcore.replication import rejoin as rejoining
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin_at
-from mqcore.store import files
+from mqcore.store import checkpoint, files
+from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.log.folders import LOG, LogFolders
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
@@ -107,9 +109,15 @@ def check(parted: Parted, store: Path) -> None:
     assert not [one for one in verify(store).findings if one.severity == DAMAGE]
 
 
-def test_it_may_die_at_every_call_to_the_disk(parted: Parted, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_order", [False, True])
+def test_it_may_die_at_every_call_to_the_disk(
+    parted: Parted, tmp_path: Path, in_order: bool,
+) -> None:
+    """A store that was closed in order is so afterwards, if nothing died."""
     for number in itertools.count():
         store = parted.copy(tmp_path / str(number))
+        if in_order:
+            (store / "abort").unlink()
         try:
             with files.replaced(**dies_at(number)):
                 cut(parted, store)
@@ -121,6 +129,10 @@ def test_it_may_die_at_every_call_to_the_disk(parted: Parted, tmp_path: Path) ->
         check(parted, store)
         break
     assert number > 10
+    assert (store / "abort").exists() is not in_order
+    times = checkpoint.read(store / "checkpoint")
+    assert times == Checkpoint(log_time_ms=list(records(store))[-1].store_timestamp_ms
+                               if in_order else 0)
 
 
 @pytest.mark.parametrize("call", ["unlink", "write_at", "wipe"])

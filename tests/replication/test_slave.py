@@ -1,4 +1,4 @@
-"""What becomes of a master's log at a slave: HS1 to HS6 of mqcore/replication/slave.pxd."""
+"""What becomes of a master's log at a slave: HS1 to HS6, HS10 of mqcore/replication/slave.pxd."""
 from __future__ import annotations
 
 import contextlib
@@ -13,8 +13,10 @@ import pytest
 from mqcore.layout import PUT_NOT_AT_END, PUT_RAW_DAMAGED, PUT_SERVICE_NOT_AVAILABLE
 from mqcore.participants import HA_SLAVE
 from mqcore.replication.greet import ANNOUNCE
+from mqcore.replication.log_bytes import OVERLAP_BYTES, last_bytes
 from mqcore.replication.slave import SlaveNote
 from mqcore.shm.retention import LogWords
+from mqcore.store.log.folders import LogFolders
 from mqcore.workers import ha_slave
 from tests.replication.ends import (
     HEAD,
@@ -348,6 +350,128 @@ def test_a_blank_is_acknowledged_only_as_far_as_it_came(
         peer.send(at, data[at:SEGMENT_SIZE])
         reported(peer, SEGMENT_SIZE)
         peer.close()
+
+
+# -- a master that does not say whose log it has (HS10) --------------------------------------------
+
+
+@pytest.fixture
+def follower(tmp_path: Path, master: MasterEnd) -> SlaveEnd:
+    """One whose log is the beginning of the master's, of three segments and some."""
+    master.send(200)
+    slave = SlaveEnd(tmp_path / "slave")
+    with master.turning(), slave.turning():
+        slave.link(master.address)
+        slave.run.segment.ring_bell(HA_SLAVE.slot)
+        wait_for_end(slave, master.end)
+        slave.loop.unlink()
+    assert slave.end > 2 * SEGMENT_SIZE
+    return slave
+
+
+def below(slave: SlaveEnd) -> bytes:
+    return last_bytes(LogFolders((slave.run.log_folder,)), 0, slave.end, SEGMENT_SIZE)
+
+
+def ended(slave: SlaveEnd, why: int) -> int:
+    """The value of that note."""
+    found: list[tuple[int, int]] = []
+
+    def is_there() -> bool:
+        found.extend(slave.loop.notes())
+        return why in dict(found)
+
+    wait_until(is_there, "the end of the link")
+    return dict(found)[why]
+
+
+def proving(listener: socket.socket, slave: SlaveEnd, data: bytes) -> Peer:
+    address = listener.getsockname()
+    slave.link(address, slave.end, data)
+    slave.run.segment.ring_bell(HA_SLAVE.slot)
+    return Peer(listener.accept()[0])
+
+
+def test_who_does_not_greet_is_asked_for_bytes_that_are_here(
+    follower: SlaveEnd, by_hand: socket.socket,
+) -> None:
+    end = follower.end
+    with follower.turning():
+        peer = proving(by_hand, follower, b"")
+        assert asked(peer) == (ANNOUNCE, end)
+        peer.send(end, b"")
+        assert peer.is_closed()
+        assert ended(follower, SlaveNote.NOTE_NOT_GREETED) == end
+        peer = proving(by_hand, follower, below(follower))
+        assert asked(peer) == (ANNOUNCE, end - len(below(follower)))
+        assert end - len(below(follower)) == end // SEGMENT_SIZE * SEGMENT_SIZE
+        peer.close()
+
+
+@pytest.mark.parametrize("cut", [1, 97, 1000, 1 << 20])
+def test_the_same_bytes_are_passed_over_and_what_follows_is_taken(
+    master: MasterEnd, follower: SlaveEnd, by_hand: socket.socket, cut: int,
+) -> None:
+    last, begin = below(follower), follower.end
+    master.send(60)
+    data = log_of(master)
+    with follower.turning():
+        peer = proving(by_hand, follower, last)
+        asked(peer)
+        at = begin - len(last)
+        while at < master.end:
+            part = data[at:min(at + cut, master.end)]
+            peer.send(at, part)
+            peer.send(at + len(part), b"")
+            at += len(part)
+        reported(peer, master.end)
+        peer.close()
+    assert segments(follower.run, follower.end) == segments(master.run, master.end)
+
+
+@pytest.mark.parametrize("place", [0, 1, 500, -1])
+def test_another_history_is_refused_and_nothing_is_written(
+    master: MasterEnd, follower: SlaveEnd, by_hand: socket.socket, place: int,
+) -> None:
+    """Its records begin and end where ours do."""
+    last, end = below(follower), follower.end
+    before = segments(follower.run, end)
+    other = bytearray(last)
+    other[place] ^= 1
+    master.send(3)
+    with follower.turning():
+        peer = proving(by_hand, follower, last)
+        asked(peer)
+        with contextlib.suppress(ConnectionError):
+            peer.send(end - len(last), bytes(other) + log_of(master)[end:])
+        assert peer.is_closed()
+        why = ended(follower, SlaveNote.NOTE_OTHER_LOG)
+    assert end - len(last) <= why <= end - len(last) + place % len(last)
+    assert (follower.end, segments(follower.run, end)) == (end, before)
+
+
+def test_a_master_that_has_none_of_these_bytes_is_refused(
+    follower: SlaveEnd, by_hand: socket.socket,
+) -> None:
+    begin = follower.end - len(below(follower))
+    with follower.turning():
+        peer = proving(by_hand, follower, below(follower))
+        asked(peer)
+        peer.send(begin, b"")
+        assert peer.is_closed()
+        assert ended(follower, SlaveNote.NOTE_NOTHING_BELOW) == begin
+
+
+def test_the_last_bytes_of_a_log_lie_in_one_segment(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    log, size = LogFolders((tmp_path / "commitlog",)), 4 * OVERLAP_BYTES
+    data = random.Random(1).randbytes(2 * size)
+    for base in (0, size):
+        (tmp_path / "commitlog" / f"{base:020d}").write_bytes(data[base:base + size])
+    for first, end, start in (
+            (0, 0, 0), (0, 1, 1), (0, 5, 1), (0, size, size - OVERLAP_BYTES), (size, size, size),
+            (0, size + 5, size), (size, size + 5, size), (0, 2 * size, 2 * size - OVERLAP_BYTES)):
+        assert last_bytes(log, first, end, size) == data[start:end]
 
 
 def test_a_silent_master_is_gone(tmp_path: Path, by_hand: socket.socket) -> None:

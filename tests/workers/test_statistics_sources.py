@@ -106,10 +106,13 @@ class Segment:
     def figure(self, slot: int, number: int) -> int:
         return self.figures.get((slot, number), 0)
 
+    def put_figure(self, slot: int, number: int, value: int) -> None:
+        self.figures[slot, number] = value
+
     def set(self, name: str, value: int) -> None:
         figure = BY_NAME[name]
         assert figure.role is not None
-        self.figures[figure.role.slot, figure.id] = value
+        self.put_figure(figure.role.slot, figure.id, value)
 
 
 def test_totals_go_on_when_a_process_starts_again(tmp_path: Path) -> None:

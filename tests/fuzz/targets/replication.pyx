@@ -35,13 +35,8 @@ from mqcore.replication.greet cimport (
 from mqcore.replication.links cimport OUR_BATCH_BYTES, Link, Master
 from mqcore.replication.master cimport master_turn
 from mqcore.replication.master_loop cimport MasterLoop
-from mqcore.replication.slave cimport (
-    Slave,
-    SlaveLoop,
-    believe,
-    link_begin,
-    link_take,
-)
+from mqcore.replication.slave cimport Slave, believe, link_begin, link_take
+from mqcore.replication.slave_loop cimport SlaveLoop
 from mqcore.shm.ring cimport Ring, ring_next, ring_release
 from mqcore.shm.segment cimport Segment, shm_consumer
 from mqcore.store.crc32 cimport body_crc
@@ -69,7 +64,7 @@ from tests.fuzz.targets.input cimport Input, hold, input_of, take_byte
 from mqcore.participants import HA_MASTER, HA_SLAVE
 from mqcore.replication import epochs, greeting
 from mqcore.replication.master_loop import MasterLoop as Sends
-from mqcore.replication.slave import SlaveLoop as Follows
+from mqcore.replication.slave_loop import SlaveLoop as Follows
 from tests.store.harness import Run, new_segment
 
 cdef extern from "<fcntl.h>" nogil:

@@ -1,0 +1,81 @@
+"""How far one log is behind another, in messages, and how fast bytes go from one to the other."""
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from pathlib import Path
+
+from mqcore.layout import CHECKSUM_ENTRY_SIZE
+from mqcore.store import files
+from mqcore.store.log.folders import LogFolders
+
+END = struct.Struct(">I")        # of an entry: where its record ends in the segment
+
+
+def messages_between(log: LogFolders, segment_bytes: int, start: int, end: int) -> int:
+    """
+    How many messages the log has from position `start` to `end`, as its checksums count them: what
+    another broker wrote has few. Raises OSError.
+    """
+    if start >= end:
+        return 0
+    return sum(_messages(path, max(start - int(path.name), 0),
+                         min(end - int(path.name), segment_bytes), segment_bytes)
+               for path in log.checksums()
+               if start < int(path.name) + segment_bytes and int(path.name) < end)
+
+
+def _messages(path: Path, start: int, end: int, segment_bytes: int) -> int:
+    """Of one segment, between two places in it."""
+    try:
+        with files.opened(path, os.O_RDONLY) as fd:
+            ends = _Ends(fd)
+            found = bisect_right(ends, end) - bisect_right(ends, start)
+            is_closed = len(ends) > 0 and end == segment_bytes and ends[-1] >= end
+            return found - is_closed             # the last one is of the blank record
+    except FileNotFoundError:                    # deleted meanwhile
+        return 0
+
+
+class _Ends:
+    """The ends that a file of checksums has, ascending; read where they are looked at."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._count = os.fstat(fd).st_size // CHECKSUM_ENTRY_SIZE
+        low, high = 0, self._count
+        while low < high:                        # behind the last are zeros
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self[middle] else (low, middle)
+        self._count = low
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> int:
+        if number < 0:
+            number += self._count
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        raw = os.pread(self._fd, END.size, number * CHECKSUM_ENTRY_SIZE)
+        return int(END.unpack(raw.ljust(END.size, b"\0"))[0])
+
+
+class Pace:
+    """How fast a count grows, looked at now and then."""
+
+    WINDOW_S = 5.0
+
+    def __init__(self, total: int, now_s: float) -> None:
+        """now_s: on a steady clock."""
+        self._before = total, now_s
+        self._a_second = 0
+
+    def a_second(self, total: int, now_s: float) -> int:
+        """Over the last whole WINDOW_S."""
+        before, since_s = self._before
+        if now_s - since_s >= self.WINDOW_S:
+            self._a_second = max(round((total - before) / (now_s - since_s)), 0)
+            self._before = total, now_s
+        return self._a_second

@@ -1,0 +1,94 @@
+"""How far a slave is behind, as a master, its slave and an operator see it."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from mqcore.admin.status import describe, of_role
+from mqcore.replication.behind import Pace, messages_between
+from mqcore.replication.rejoin import overtaken_messages
+from mqcore.store.log.folders import LogFolders
+from tests.replication.ends import SEGMENT_SIZE, MasterEnd
+from tests.replication.pairs import pair
+from tests.support.mqcore_process import MqcoreProcess
+from tests.support.waiting import wait_until
+from tests.verify.stores import load
+from tests.wire_live.peer import Peer
+from tests.workers.processes import pid_of
+from tests.workers.test_end import segment_of
+
+
+def test_messages_between_two_positions_are_counted_by_checksums(tmp_path: Path) -> None:
+    master = MasterEnd(tmp_path / "master")
+    master.send(200)
+    log = LogFolders((master.run.log_folder,))
+    begins = [record["physicalOffset"] for record in master.run.records(master.end)
+              if "blank" not in record]
+    assert master.end > 3 * SEGMENT_SIZE
+
+    for first, last in ((0, 199), (0, 1), (17, 170), (100, 100), (120, 121)):
+        assert messages_between(log, SEGMENT_SIZE, begins[first], begins[last]) == last - first
+    assert messages_between(log, SEGMENT_SIZE, 0, master.end) == 200
+    assert messages_between(log, SEGMENT_SIZE, master.end, master.end) == 0
+    (master.run.root / "checksums" / f"{SEGMENT_SIZE:020d}").unlink()
+    assert messages_between(log, SEGMENT_SIZE, SEGMENT_SIZE, 2 * SEGMENT_SIZE) == 0
+    master.close()
+
+
+def test_a_rate_is_that_of_the_last_seconds() -> None:
+    pace = Pace(100, 10.0)
+    assert pace.a_second(5_000, 14.9) == 0
+    assert pace.a_second(10_100, 15.0) == 2_000
+    assert pace.a_second(99_999, 19.0) == 2_000
+    assert pace.a_second(0, 20.0) == 0                # who counts began anew
+
+
+def test_messages_that_rejoining_cut_are_summed(tmp_path: Path) -> None:
+    assert overtaken_messages(tmp_path) == 0
+    (tmp_path / "overtaken").mkdir()
+    for name, text in (("a.json", '{"messages": 7}'), ("b.json", '{"messages": 5, "end": 1}'),
+                       ("c.json", "{"), ("d.json", "[1]"), ("e.log", '{"messages": 9}')):
+        (tmp_path / "overtaken" / name).write_text(text)
+    assert overtaken_messages(tmp_path) == 12
+
+
+def of_status(broker: MqcoreProcess) -> dict[str, object]:
+    found = describe(segment_of(broker).name)
+    assert found is not None
+    return of_role(found["replication"])               # type: ignore[arg-type]
+
+
+def runtime(broker: MqcoreProcess) -> dict[str, str]:
+    with Peer(broker.broker_addr) as peer:
+        table: dict[str, str] = json.loads(peer.ask(28).body)["table"]
+        return table
+
+
+def test_a_slave_that_lags_is_told_of_in_figures_and_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "slave" / "store" / "overtaken").mkdir(parents=True)
+    (tmp_path / "slave" / "store" / "overtaken" / "x.json").write_text('{"messages": 3}')
+    with pair(tmp_path) as both:
+        load(both.master, 10)
+        wait_until(lambda: of_status(both.master)["slave_lag_bytes"] == 0, "all of it")
+        pid = pid_of(both.slave, "ha-slave")
+        os.kill(pid, signal.SIGSTOP)
+        load(both.master, 500)
+        wait_until(lambda: of_status(both.master)["slave_lag_messages"] == 500, "the messages")
+        line = r"the last of 1 slaves is \d+ bytes behind, 500 messages, \d+ ms; \d+\.\d MB/s go"
+        wait_until(lambda: re.search(line, both.master.output.read_text()), "the line")
+        assert runtime(both.master)["replicationLagMessages"] == "500"
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: of_status(both.master)["slave_lag_messages"] == 0, "none")
+        wait_until(lambda: of_status(both.master)["sent_bytes_per_s"] != 0, "a rate")
+        wait_until(lambda: of_status(both.slave)["received_bytes_per_s"] != 0, "a rate there")
+
+        told, heard = runtime(both.master), runtime(both.slave)
+        assert (told["replicationRole"], told["replicationEpoch"]) == ("master", "1")
+        assert (heard["replicationRole"], heard["replicationFollowedEpoch"]) == ("slave", "1")
+        assert (told["replicationOvertakenMessages"], heard["replicationOvertakenMessages"]) == (
+            "0", "3")
+        assert of_status(both.master)["epoch"] == of_status(both.slave)["followed_epoch"] == 1
+        assert of_status(both.slave)["overtaken_messages"] == 3
