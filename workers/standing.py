@@ -28,15 +28,18 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.tls.contexts import client_context
+from mqcore.tls.settings import TlsSettings
 from mqcore.workers.accounts import own_account
 from mqcore.workers.failover import check_addresses, client
 
 log = logging.getLogger("mqcore.supervisor")
 
 
-def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
+def prepared(settings: Settings, changes: ChangedSettings,
+             tls: TlsSettings | None = None) -> Settings:
     """
     The settings of this run, as the store says what the broker is; those that requests change, too.
+    tls: with whose files others are asked, None: with those of the settings.
     Raises StandingError when it cannot be that, or another one has overtaken it; EpochsError,
     OSError, TlsFileError, AccountFileError, IdentityError, EtcdFileError.
     """
@@ -57,7 +60,7 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     is_restored = restored.is_marked(settings.store_root)
     if (found is not None or is_restored) and not settings.is_slave and (
             settings.broker.namesrv_addrs):
-        others = asyncio.run(_others(settings))
+        others = asyncio.run(_others(settings, tls or settings.tls))
         last = {address: state.history.last for address, state in others.items()
                 if isinstance(state, PeerState) and state.history is not None}
         check_newest(settings, found, last)
@@ -69,13 +72,15 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     return settings
 
 
-async def _others(settings: Settings) -> dict[str, PeerState | AnsweredError]:
+async def _others(
+    settings: Settings, tls: TlsSettings,
+) -> dict[str, PeerState | AnsweredError]:
     """
     The other brokers of this name that name servers know and that answer, by address; who says that
     it has another name by now has only an address that one of them had.
     """
     found = await states(settings.broker.namesrv_addrs, settings.broker.name,
-                         own_account(settings.acl), client_context(settings.tls))
+                         own_account(settings.acl), client_context(tls))
     return {address: state for address, state in found.items()
             if address != settings.advertised_addr and (isinstance(state, AnsweredError) or (
                 isinstance(state, PeerState) and (state.broker, state.cluster) == (
