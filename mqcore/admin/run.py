@@ -65,7 +65,7 @@ def announce(settings: Settings, *, verbose: bool = False) -> None:
     """
     The line that scripts wait for: clients can connect. It comes first and alone on its line.
 
-    verbose, or a terminal: below it a screen for a person.
+    verbose, or a terminal: below it a screen for a person; else the log says how to open it.
     """
     names = ";".join(settings.broker.namesrv_addrs) or "none"
     print(f"mqcore ready broker={settings.advertised_addr} namesrv={names} "
@@ -74,6 +74,8 @@ def announce(settings: Settings, *, verbose: bool = False) -> None:
         from mqcore.admin.screen import own_run, screen
 
         print(f"\n{screen(settings, own_run())}", flush=True)
+    elif text := exposure.hint(settings):
+        logging.getLogger("mqcore").info("%s", text)
 
 
 @click.command()
