@@ -91,7 +91,7 @@ def test_a_signature_with_escapes_is_the_one_that_is_meant(probe: AccessProbe, e
         assert probe.judge(frame, PEER) == expected
 
 
-def test_a_body_that_is_longer_than_any_message_is_not_read(rules: Rules):
+def test_a_body_that_is_longer_than_any_message_is_not_read(rules: Rules):      # AR5
     most = 1 << 20
     with requests.shown(rules, "/mqcore-test-acl-long") as segment:
         probe = AccessProbe(segment, most)
