@@ -131,12 +131,16 @@ class KeptTls:
         tls = prepared(settings.tls, again=before is not None)
         if before is None:
             client_context(tls)
+            own_context(tls)
             own_account(settings.acl)
             if embedded:
                 check_beside(tls)
-        self._renewed = Renewed(tls, FILES, _checked, self._take,
-                                whose="processes that start anew",
-                                kept=None if before is None else lambda: before)
+        try:
+            self._renewed = Renewed(tls, FILES, _checked, self._take,
+                                    whose="processes that start anew",
+                                    kept=None if before is None else lambda: before)
+        except (ValueError, OSError) as error:       # they can be used, as was seen above
+            log.error("TLS files cannot be kept for processes that start anew: %s", error)
         return replace(settings, tls=tls)
 
     def look(self, now_ms: int) -> None:

@@ -50,13 +50,14 @@ class FollowedRules:
         For the start of a process: what the files say; when they cannot be used, what was kept.
         Raises AclFileError, NotTaken, OSError when there is nothing.
         """
-        kept = self._kept.get() if self._kept is not None else None
         try:
             self._stamp = self._seen = self.folder.stamp()
             rules = self.read()
-            _check_emptied(rules.files, kept or ())
+            if not all(file.document for file in rules.files):
+                _check_emptied(rules.files, self._before() or ())
             self.take(rules)
         except (AclFileError, NotTaken, OSError) as error:
+            kept = self._before()
             if kept is None:
                 raise
             self._files = tuple(kept)
@@ -66,6 +67,10 @@ class FollowedRules:
         if not rules.accounts and not rules.white:
             _log.warning("no account in %s: every request is refused; mqcore acl init writes a "
                          "first file", self.folder.home)
+
+    def _before(self) -> list[AclFile] | None:
+        """What a predecessor had; None: there was none."""
+        return self._kept.get() if self._kept is not None else None
 
     def read(self) -> Rules:
         """What the files say now. Raises AclFileError, OSError."""

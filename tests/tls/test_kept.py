@@ -12,10 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from mqcore.net.transport.tls_context import TlsContextError
+from mqcore.tls.contexts import TlsFileError
 from mqcore.tls.renewed import RETRY_MS, Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings, TlsSettings, expanded
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.workers.secured import KeptTls, asyncio_context, check_beside, native_context
+from mqcore.workers.supervisor import AGAIN
 from tests.broker.fakes import settings_in
 from tests.support.mqcore_process import (
     MqcoreError,
@@ -106,6 +108,20 @@ def test_processes_that_start_after_the_certificates_time_go_on_with_it(
         wait_until(lambda: is_registered(running), "the broker is registered again")
 
 
+def test_a_run_that_begins_anew_while_files_are_bad_does_not_end_the_broker(
+    client: ssl.SSLContext, folder: Path, pair: tuple[Path, Path],
+) -> None:
+    certificate, key = pair
+    with mqcore_up(folder / "broker", {
+            "tls.certificate": certificate, "tls.key": key, "processes.serving_count": 1,
+    }) as running:
+        certificate.write_text("no certificate")
+        os.kill(running.pid, AGAIN)
+        wait_until(lambda: running.output.read_text().count("mqcore ready") == 2, "the next run")
+        for address in (running.broker_addr, running.namesrv_addr):
+            wait_until(lambda at=address: is_shown(at, client, "first"), "TLS as before")
+
+
 def test_a_later_run_begins_with_what_the_one_before_had(
     folder: Path, pair: tuple[Path, Path],
 ) -> None:
@@ -125,6 +141,23 @@ def test_a_later_run_begins_with_what_the_one_before_had(
     assert kept.settings is not None
     assert Path(kept.settings.certificate).read_bytes() == good
     native_context(kept.settings)
+
+
+def test_a_start_lives_where_nothing_can_be_kept(
+    folder: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(_name: str, _flags: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    certificate, key = map(str, pair)
+    tls = expanded(TlsSettings(certificate=certificate, key=key))
+    kept = KeptTls()
+    assert kept.begin(replace(settings_in(folder), tls=tls), embedded=True).tls == tls
+    assert kept.settings is None
+    kept.look(1_000_000)
+    assert "TLS files cannot be kept for processes that start anew" in caplog.text
 
 
 def test_a_certificate_whose_time_is_over_is_refused_wherever_it_is_read(
@@ -190,19 +223,27 @@ def test_a_broker_shows_its_own_certificate_to_the_name_server_beside_it(
         wait_until(lambda: is_registered(running, shown), "the broker is registered")
 
 
-@pytest.mark.parametrize("client_auth", ["require", "optional"])
-def test_a_start_whose_name_server_would_not_let_it_in_ends_with_one_line(
-    authority: Authority, folder: Path, served: dict[str, object], client_auth: str,
+def test_who_would_let_the_broker_in_is_told_from_who_would_not(
+    authority: Authority, folder: Path, served: dict[str, object],
 ) -> None:
     """Where nobody has to show a certificate, none is shown."""
     stranger = Authority(folder / "stranger", "stranger")
+    certificate, key = map(str, stranger.sign("client"))
     tls = expanded(TlsSettings(
         mode="enforcing", certificate=str(served["tls.certificate"]), key=str(served["tls.key"]),
         client_auth="require", trust=str(stranger.certificate)))
-    if client_auth == "optional":
-        check_beside(replace(tls, client_auth="optional"))
-        check_beside(replace(tls, trust=str(authority.certificate)))
-        return
+    with pytest.raises(TlsFileError, match=r"expected a certificate that tls\.trust signed"):
+        check_beside(tls)
+    for good in (replace(tls, client_auth="optional"), replace(tls, mode="permissive"),
+                 replace(tls, trust=str(authority.certificate)),
+                 replace(tls, client_certificate=certificate, client_key=key)):
+        check_beside(good)
+
+
+def test_a_start_whose_name_server_would_not_let_it_in_ends_with_one_line(
+    folder: Path, served: dict[str, object],
+) -> None:
+    stranger = Authority(folder / "stranger", "stranger")
     with pytest.raises(MqcoreError) as error, mqcore_up(folder, {
             **served, "tls.mode": "enforcing", "tls.client_auth": "require",
             "tls.trust": stranger.certificate}):
