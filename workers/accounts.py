@@ -47,17 +47,18 @@ class Signing:
     Signs what a broker asks of name servers.
 
     acl     names the account; its key is read again for each request, and the one before stays
-            while that fails
+            while that fails; if there is none, requests have no signature
     beside  the address of the name server beside the broker, and the account of the run for it
     """
 
     def __init__(self, acl: AclSettings, beside: tuple[str, Account | None]) -> None:
         self._acl = acl
-        self._account = own_account(acl)
+        self._account: Credentials | None = None
         self._beside, account = beside
         self._of_run = None if account is None else Credentials(
             account.access_key, account.secret_key)
         self._trouble = ""
+        self._current()
 
     def sign(self, address: str, command: Command) -> None:
         """A request to a name server, last of all changes to it."""
@@ -72,5 +73,6 @@ class Signing:
         except AccountFileError as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                log.error("the broker's own secret key stays as it was: %s", error)
+                log.error("%s: %s", "the broker's own secret key stays as it was" if self._account
+                          else "the broker asks without its account", error)
         return self._account

@@ -53,7 +53,6 @@ from mqcore.turns import Job, Memory, Turns
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers import descriptors
-from mqcore.workers.accounts import AccountFileError
 from mqcore.workers.background import Background
 from mqcore.workers.collector import Collector
 from mqcore.workers.figures import StoreFigures
@@ -153,7 +152,8 @@ class Coordinator:
             segment.incarnation(COORDINATOR.slot)), settings.broker.cluster)
         self._registrar = Registrar(settings, self._apply_order, self._adopt, self._pen,
                                     embedded_namesrv=self._inherited.embedded_namesrv,
-                                    account=self._inherited.namesrv_account)
+                                    account=self._inherited.namesrv_account,
+                                    kept_tls=self._inherited.kept_tls.settings)
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings,
@@ -190,8 +190,9 @@ class Coordinator:
     def _follower(self) -> Following:
         try:
             return Following(self._broker.core, self._spawn,
-                             lambda: self._segment.log_state()["flushed"])
-        except (TlsFileError, AccountFileError) as error:
+                             lambda: self._segment.log_state()["flushed"],
+                             self._inherited.kept_tls.settings)
+        except TlsFileError as error:
             print(f"mqcore: {error}", file=sys.stderr, flush=True)
             raise SystemExit(1) from error
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from mqcore.broker.core import Core
@@ -39,6 +41,8 @@ from mqcore.client.pool import ConnectionPool
 from mqcore.replication import epochs, peers
 from mqcore.replication.epochs import common_end
 from mqcore.tls.contexts import client_context
+from mqcore.tls.renewed import Renewed
+from mqcore.tls.settings import CLIENT_FILES, TlsSettings
 from mqcore.turns import Job
 from mqcore.wire.codes import (
     GIVEN_BACK,
@@ -105,16 +109,21 @@ class Following:
     """One slave's round of questions. `adopt` says who is the master; `keep` asks for ever."""
 
     def __init__(self, core: Core, spawn: Callable[[Job], None],
-                 flushed: Callable[[], int]) -> None:
+                 flushed: Callable[[], int], kept_tls: TlsSettings | None = None) -> None:
         """
         spawn: takes work that has pauses; flushed: up to where the log here is on the disk, a
-        position. Raises TlsFileError, AccountFileError.
+        position; kept_tls: with copies of the TLS files in force, for a successor. Raises
+        TlsFileError.
         """
         self._core = core
         self._spawn = spawn
         self._flushed = flushed
         self._signing = Signing(core.settings.acl, ("", None))
-        self._pool = ConnectionPool(tls=client_context(core.settings.tls), prepare=self._sign)
+        self._tls = Renewed(
+            core.settings.tls, CLIENT_FILES, client_context, self._take_context,
+            whose="new connections to the master",
+            kept=None if kept_tls is None else partial(client_context, kept_tls))
+        self._pool = ConnectionPool(tls=lambda _address: self._context, prepare=self._sign)
         self._changed = asyncio.Event()
         self._trouble = ""                       # that was said last
         self._offsets_at = self._delays_at = 0.0
@@ -128,6 +137,9 @@ class Following:
         self.given_back = 0
         self.topics_to = 0                       # log position; topics of messages below are here
         self.master = ""                         # host:port, "" while nobody has said it
+
+    def _take_context(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
 
     def _sign(self, command: Command) -> None:
         self._signing.sign(self.master, command)
@@ -175,6 +187,7 @@ class Following:
 
     async def round(self) -> float:
         """Ask for all that is due; returns after how many seconds to ask again."""
+        self._tls.look(int(1000 * time.monotonic()))
         if not self.master:
             self._say("name servers know no master yet" if not self._core.settings.follows
                       else "nobody is known to lead yet")

@@ -9,6 +9,7 @@ from mqcore.acl.rules import Account
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.shm.segment import Segment
+from mqcore.workers.secured import KeptTls
 
 
 @dataclass
@@ -31,7 +32,8 @@ class Inherited:
     settings: those that the run was started with; changes: of them, by request; embedded_namesrv:
     whether a name server runs beside the broker; namesrv_account: as which the broker registers
     there (None: it asks nobody); kept_access: the access files in force (None: no access control);
-    rejoin_from: before then a log that was overtaken stays as it is (time.monotonic).
+    rejoin_from: before then a log that was overtaken stays as it is (time.monotonic); kept_tls: the
+    TLS files in force.
     """
 
     settings: Settings
@@ -42,3 +44,4 @@ class Inherited:
     namesrv_account: Account | None
     kept_access: KeptFiles | None
     rejoin_from: float = 0.0
+    kept_tls: KeptTls = field(default_factory=KeptTls)

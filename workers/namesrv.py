@@ -55,7 +55,8 @@ def run(
 
     Raises OSError when the address is taken, ValueError when a file of it cannot be read.
     """
-    settings = replace(settings, tls=secured.prepared(settings.tls))
+    is_successor = beside is not None and beside.kept_tls is not None
+    settings = replace(settings, tls=secured.prepared(settings.tls, again=is_successor))
     sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
     settings = replace(settings, connection_count_max=descriptors.namesrv_connections(
         settings.connection_count_max))
@@ -89,7 +90,8 @@ async def _run(
         if bell >= 0:
             loop.add_reader(bell, on_bell)
     try:
-        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside)
+        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside,
+                    context=secured.asyncio_context)
     finally:
         if watching is not None:
             watching.cancel()
@@ -111,6 +113,7 @@ def live(inherited: Inherited, _index: int) -> None:
     folder = Path(settings.store.path) / "namesrv"
     folder.mkdir(parents=True, exist_ok=True)
     deadline = float("inf")
+    kept_tls = inherited.kept_tls.settings
 
     def stop_requested() -> bool:
         """A signal may reach all processes at once; the broker unregisters here before it ends."""
@@ -136,7 +139,7 @@ def live(inherited: Inherited, _index: int) -> None:
             ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),
             bell=segment.bell(NAMESRV.slot),
             beside=Beside(inherited.namesrv_account, inherited.kept_access,
-                          FigureSlots(segment).put))
+                          FigureSlots(segment).put, served(kept_tls) if kept_tls else None))
     except (ValueError, OSError) as error:       # a file of its that cannot be used
         print(f"mqcore: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from error

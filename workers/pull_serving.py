@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from mqcore.acl.audit import Audit
@@ -27,7 +28,7 @@ from mqcore.net.transport.tls_context import trouble as tls_trouble
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.tls.renewed import Renewed
-from mqcore.tls.settings import SERVER_FILES
+from mqcore.tls.settings import SERVER_FILES, TlsSettings
 from mqcore.workers import descriptors, loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
@@ -103,13 +104,16 @@ def limits(settings: LimitSettings) -> dict[str, Any]:
 
 class PullServing:
     def __init__(self, settings: Settings, segment: Segment, index: int,
-                 listeners: list[tuple[socket.socket, bool]]) -> None:
+                 listeners: list[tuple[socket.socket, bool]],
+                 kept_tls: TlsSettings | None = None) -> None:
+        """kept_tls: with copies of the TLS files in force, for a successor."""
         self.name = f"pull-serving-{index}"
         self.slot = SERVING.slot + index
         self._settings = settings
         self._segment = segment
         self._index = index
         self._listeners = listeners
+        self._kept_tls = kept_tls
         self._audit = Audit(settings.acl.audit, settings.acl.audit_lines_per_second)
         self._damaged = 0                  # messages that the log has told of
         self._damaged_more = False
@@ -133,7 +137,10 @@ class PullServing:
             light_queues=store.light_queues_enable, slave=self._settings.is_slave,
             connection_memory_bytes=processes.connection_memory_bytes, **changeable(self._settings),
         )
-        self._tls = Renewed(self._settings.tls, SERVER_FILES, native_context, self._secure)
+        kept = self._kept_tls
+        self._tls = Renewed(
+            self._settings.tls, SERVER_FILES, native_context, self._secure,
+            kept=None if kept is None else partial(native_context, kept, any_time=True))
         self._loop.hello()
 
     def _secure(self, context: TlsContext | None) -> None:
@@ -183,5 +190,6 @@ class PullServing:
 def live(inherited: Inherited, index: int) -> None:
     """The process, from fork to end."""
     segment, listeners = inherited.segment, inherited.listeners.serving[index]
-    loop.run(lambda settings: PullServing(settings, segment, index, listeners),
+    kept = inherited.kept_tls.settings
+    loop.run(lambda settings: PullServing(settings, segment, index, listeners, kept),
              inherited.settings, segment)

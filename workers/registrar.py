@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from mqcore.acl.rules import Account
 from mqcore.broker.registration import BrokerRegistration, identity
@@ -13,7 +14,7 @@ from mqcore.client.registration import RegisterResult, Registration
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.tls.contexts import OWN_FILES, client_context, own_context
 from mqcore.tls.renewed import Renewed
-from mqcore.tls.settings import CLIENT_FILES
+from mqcore.tls.settings import CLIENT_FILES, TlsSettings
 from mqcore.workers.accounts import Signing
 from mqcore.workers.following import is_address
 from mqcore.workers.standing import Watch
@@ -26,11 +27,13 @@ class Registrar:
 
     def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None],
                  on_master: Callable[[str, str], None], pen: LeadershipPen, *,
-                 embedded_namesrv: bool = False, account: Account | None = None) -> None:
+                 embedded_namesrv: bool = False, account: Account | None = None,
+                 kept_tls: TlsSettings | None = None) -> None:
         """
         on_ordered: hears which topics are ordered; on_master: in a slave, of its master: the
         address for clients, and the one for the log; pen: whether an elected one still leads;
-        account: as which the broker registers at the name server beside it.
+        account: as which the broker registers at the name server beside it; kept_tls: with copies
+        of the TLS files in force, for a successor.
         """
         self.settings = settings
         self._pen = pen
@@ -38,14 +41,16 @@ class Registrar:
         self._embedded = embedded_namesrv
         self._renewed = (
             Renewed(settings.tls, CLIENT_FILES, client_context, self._take_outgoing,
-                    whose="new connections to name servers"),
+                    whose="new connections to name servers",
+                    kept=None if kept_tls is None else partial(client_context, kept_tls)),
             Renewed(settings.tls, OWN_FILES, own_context, self._take_own,
-                    whose="new connections to the name server beside"))
+                    whose="new connections to the name server beside",
+                    kept=None if kept_tls is None else partial(own_context, kept_tls)))
         self._registrations = Registration(
             ConnectionPool(tls=self._context),
             Signing(settings.acl, (settings.own_namesrv_addr, account)).sign)
         self._on_ordered = on_ordered
-        self._watch = Watch()
+        self._watch = Watch(kept_tls)
         self._tasks: set[asyncio.Task[int]] = set()
 
     def _take_outgoing(self, context: ssl.SSLContext | None) -> None:

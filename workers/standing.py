@@ -34,6 +34,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.store.last_run import LastRun
 from mqcore.tls.contexts import client_context
+from mqcore.tls.settings import TlsSettings
 from mqcore.workers.accounts import own_account
 from mqcore.workers.failover import check_addresses, client
 from mqcore.workers.stopping import AGAIN
@@ -43,9 +44,11 @@ LOOK_TIMEOUT_S = 5.0              # of a registration's interval of 10 s or more
 log = logging.getLogger("mqcore.supervisor")
 
 
-def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
+def prepared(settings: Settings, changes: ChangedSettings,
+             tls: TlsSettings | None = None) -> Settings:
     """
     The settings of this run, as the store says what the broker is; those that requests change, too.
+    tls: with whose files others are asked, None: with those of the settings.
     Raises StandingError when it cannot be that, or another one has overtaken it; EpochsError,
     OSError, TlsFileError, AccountFileError, IdentityError, EtcdFileError.
     """
@@ -66,7 +69,7 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     is_restored = restored.is_marked(settings.store_root)
     if (found is not None or is_restored) and not settings.is_slave and (
             settings.broker.namesrv_addrs):
-        others = asyncio.run(_others(settings))
+        others = asyncio.run(_others(settings, tls or settings.tls))
         ours = {address: state for address, state in others.items()
                 if isinstance(state, PeerState)}
         check_newest(settings, found, _histories(ours))
@@ -78,14 +81,16 @@ def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     return settings
 
 
-async def _others(settings: Settings) -> dict[str, PeerState | AnsweredError]:
+async def _others(
+    settings: Settings, tls: TlsSettings,
+) -> dict[str, PeerState | AnsweredError]:
     """
     The other brokers of this name that name servers know and that answer, by address; who says that
     it has another name by now has only an address that one of them had. Raises TlsFileError,
     AccountFileError.
     """
     found = await states(settings.broker.namesrv_addrs, settings.broker.name,
-                         own_account(settings.acl), client_context(settings.tls),
+                         own_account(settings.acl), client_context(tls),
                          settings.advertised_addr)
     return {address: state for address, state in found.items()
             if address != settings.advertised_addr and (isinstance(state, AnsweredError) or (
@@ -98,16 +103,17 @@ def _histories(peers: Mapping[str, PeerState]) -> dict[str, History]:
             if state.history is not None}
 
 
-async def _peers(settings: Settings) -> dict[str, PeerState]:
+async def _peers(settings: Settings, tls: TlsSettings) -> dict[str, PeerState]:
     """Those of them that are ours."""
-    return {address: state for address, state in (await _others(settings)).items()
+    return {address: state for address, state in (await _others(settings, tls)).items()
             if isinstance(state, PeerState)}
 
 
-def taken(settings: Settings, segment: Segment, last: LastRun) -> bool:
+def taken(settings: Settings, segment: Segment, last: LastRun,
+          tls: TlsSettings | None = None) -> bool:
     """
     Who leads has its epoch before the first message of the run, and consumers see what it begins
-    with; last: how the run before ended. False: it may not lead, or that could not be written,
+    with; last: how the run before ended; tls: as in `prepared`. False: it may not lead, or that could not be written,
     which is logged.
     """
     root, log_state = settings.store_root, segment.log_state()
@@ -115,7 +121,7 @@ def taken(settings: Settings, segment: Segment, last: LastRun) -> bool:
         found = epochs.read(root)
         if found is not None and found.state is State.LEADS and not settings.is_slave and (
                 settings.broker.namesrv_addrs):
-            peers = asyncio.run(_peers(settings))        # others may have come meanwhile
+            peers = asyncio.run(_peers(settings, tls or settings.tls))        # others may have come meanwhile
             check_newest(settings, found, _histories(peers))
             check_end(settings, found, log_state["published"], peers)
         with epochs.held(root):
@@ -150,7 +156,9 @@ class Watch:
     else was there. If it is not, the run ends, and the next one is refused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsSettings | None = None) -> None:
+        """tls: as in `prepared`."""
+        self._tls = tls
         self._said = ""
 
     async def look(self, settings: Settings) -> bool:
@@ -161,7 +169,7 @@ class Watch:
         if settings.is_slave or settings.failover.enable or not settings.replication.listen:
             return True
         try:
-            peers = await asyncio.wait_for(_peers(settings), LOOK_TIMEOUT_S)
+            peers = await asyncio.wait_for(_peers(settings, self._tls or settings.tls), LOOK_TIMEOUT_S)
             trouble = check_still_newest(settings, epochs.read(settings.store_root), peers)
         except StandingError as error:
             log.error("%s", error)

@@ -51,9 +51,8 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import last_run
 from mqcore.store.log import owner
-from mqcore.tls.contexts import client_context
-from mqcore.workers import descriptors, limits, loop, secured, standing, stopping
-from mqcore.workers.accounts import own_account, run_account
+from mqcore.workers import descriptors, limits, loop, standing, stopping
+from mqcore.workers.accounts import run_account
 from mqcore.workers.children import Child, Starved, doing, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
 from mqcore.workers.elected import LOOK_MS, Elections, Rejoining
@@ -62,6 +61,7 @@ from mqcore.workers.layout import StoreFiles
 from mqcore.workers.limits import LimitError
 from mqcore.workers.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.live import LiveSettings, set_log_level
+from mqcore.workers.secured import KeptTls
 from mqcore.workers.stopping import EXIT_OVERTAKEN, EXIT_UNFINISHED, OvertakenError, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
 
@@ -89,13 +89,13 @@ class Supervisor:
     Runs one broker: `run` returns the exit status when it has ended.
 
     embedded_namesrv: whether a name server runs beside it; on_ready: called once clients can
-    connect, with the addresses of broker and name servers; kept: the access files in force, also of
-    the run before; rejoining: what one run leaves to the next.
+    connect, with the addresses of broker and name servers; kept, kept_tls: the access files and
+    the TLS files in force, also of the run before; rejoining: what one run leaves to the next.
     """
 
     def __init__(self, settings: Settings, *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None], kept: KeptFiles,
-                 rejoining: Rejoining) -> None:
+                 kept_tls: KeptTls, rejoining: Rejoining) -> None:
         self._changes = ChangedSettings(settings)
         self._settings = self._changes.load()
         self._embedded = embedded_namesrv
@@ -111,6 +111,7 @@ class Supervisor:
         self._unfinished: list[str] = []
         self._locks: list[int] = []
         self._kept = kept
+        self._kept_tls = kept_tls
         self._rejoining = rejoining
         self._elections: Elections | None = None
         self._overtaken = False
@@ -185,12 +186,9 @@ class Supervisor:
 
     def _prepare_secrets(self) -> None:
         try:
-            tls = secured.prepared(self._settings.tls)
-            client_context(tls)
-            own_account(self._settings.acl)
+            self._settings = self._kept_tls.begin(self._settings, embedded=self._embedded)
         except (ValueError, OSError) as error:
             raise StartError(str(error)) from error
-        self._settings = replace(self._settings, tls=tls)
 
     def _prepare_store(self) -> None:
         root = self._files.root
@@ -205,7 +203,8 @@ class Supervisor:
 
     def _prepare_standing(self) -> None:
         try:
-            self._settings = standing.prepared(self._settings, self._changes)
+            self._settings = standing.prepared(
+                self._settings, self._changes, self._kept_tls.settings)
             self._last = last_run.read(self._files.abort)        # before it is this run's
         except (ValueError, StandingError, OSError) as error:
             raise StartError(str(error)) from error
@@ -318,7 +317,7 @@ class Supervisor:
         inherited = Inherited(
             self._settings, self._changes, self._segment, listeners, self._embedded,
             run_account() if acl.enable and acl.namesrv_enable and self._embedded else None,
-            self._kept if acl.enable else None, self._rejoining.not_before)
+            self._kept if acl.enable else None, self._rejoining.not_before, self._kept_tls)
         self._replication_listeners = listeners.replication
         leading = changed(inherited, settings=replace(self._settings, follows=False))
         for row, index in processes(self.serving_count):
@@ -352,6 +351,7 @@ class Supervisor:
         while not (self._stop_signal or self._asked_again or self._segment.queues_changed
                    or self._overtaken or (self._elections and self._elections.is_over)):
             live.look()
+            self._kept_tls.look(time.monotonic_ns() // 1_000_000)
             self._segment.arm(SUPERVISOR.slot)           # who elects it rings
             changing = self._elections is not None and self._change(self._elections)
             self._sleep(LOOK_MS if changing else self._until_next_restart_ms())
@@ -404,7 +404,8 @@ class Supervisor:
             self._mark_unclean()
         # nobody looks at a queue before it has its entries again: a pull would be told to move
         return step is not Start.QUEUES or (
-            standing.taken(self._settings, self._segment, self._last) and self._wait_dispatched())
+            standing.taken(self._settings, self._segment, self._last, self._kept_tls.settings)
+            and self._wait_dispatched())
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""

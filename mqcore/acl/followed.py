@@ -1,17 +1,18 @@
 """
-Rules that follow their files: looked at once a second, read anew after a change. What cannot be
-used changes nothing; one line says what was expected.
+Rules that follow their files: looked at once a second, read anew when two looks have found the same
+change, so that nobody takes a half of what is being written. What cannot be used changes nothing;
+one line says what was expected.
 """
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mqcore.acl.documents import AclFileError
 from mqcore.acl.folder import AclFolder, FolderStamp
 from mqcore.acl.kept import KeptFiles
-from mqcore.acl.rules import Rules
+from mqcore.acl.rules import AclFile, Rules
 
 LOOK_MS = 1_000                    # how often files are looked at
 
@@ -38,7 +39,9 @@ class FollowedRules:
         self._take = take
         self._kept = kept
         self._keeps = keeps
-        self._stamp: FolderStamp = ()
+        self._stamp: FolderStamp | None = None       # of what was read; None: to be read again
+        self._seen: FolderStamp | None = None        # at the last look
+        self._files: tuple[AclFile, ...] = ()        # in force
         self._next_look_ms = 0
         self._trouble = ""
 
@@ -48,19 +51,26 @@ class FollowedRules:
         Raises AclFileError, NotTaken, OSError when there is nothing.
         """
         try:
-            self._stamp = self.folder.stamp()
+            self._stamp = self._seen = self.folder.stamp()
             rules = self.read()
+            if not all(file.document for file in rules.files):
+                _check_emptied(rules.files, self._before() or ())
             self.take(rules)
         except (AclFileError, NotTaken, OSError) as error:
-            kept = self._kept.get() if self._kept is not None else None
+            kept = self._before()
             if kept is None:
                 raise
+            self._files = tuple(kept)
             self._take(Rules(kept, stock_permissions=self._stock))
-            self.said(error)
+            self._cannot(error)
             return
         if not rules.accounts and not rules.white:
             _log.warning("no account in %s: every request is refused; mqcore acl init writes a "
                          "first file", self.folder.home)
+
+    def _before(self) -> list[AclFile] | None:
+        """What a predecessor had; None: there was none."""
+        return self._kept.get() if self._kept is not None else None
 
     def read(self) -> Rules:
         """What the files say now. Raises AclFileError, OSError."""
@@ -69,6 +79,7 @@ class FollowedRules:
     def take(self, rules: Rules) -> None:
         """From now on. Raises NotTaken, and those before stay."""
         self._take(rules)
+        self._files = rules.files
         self._trouble = ""
         if self._kept is None or not self._keeps:
             return
@@ -78,7 +89,7 @@ class FollowedRules:
             _log.error("access files cannot be kept for processes that start anew: %s", error)
 
     def has_changed(self, now_ms: int) -> bool:
-        """Whether a file has changed since the last look: `found` is to be told what it says."""
+        """Whether a file has changed and is whole: `found` is to be told what it says."""
         if now_ms < self._next_look_ms <= now_ms + LOOK_MS:
             return False
         self._next_look_ms = now_ms + LOOK_MS
@@ -87,25 +98,46 @@ class FollowedRules:
         except (OSError, AclFileError) as error:
             self.said(error)
             return False
-        changed = stamp != self._stamp
+        before, self._seen = self._seen, stamp
+        if stamp == self._stamp or stamp != before:
+            return False
         self._stamp = stamp
-        return changed
+        return True
 
     def found(self, rules: Rules | AclFileError | OSError) -> None:
         """What a reading after a change has given."""
         if not isinstance(rules, Rules):
-            self.said(rules)
+            self._cannot(rules)
             return
         try:
+            _check_emptied(rules.files, self._files)
             self.take(rules)
-        except NotTaken as error:
-            self.said(error)
+        except (AclFileError, NotTaken) as error:
+            self._cannot(error)
             return
         _log.info("access rules were read again: %d accounts in %d files", len(rules.accounts),
                   len(rules.files))
+
+    def _cannot(self, error: Exception) -> None:
+        """What the disk or the system refused may be there at the next look."""
+        if isinstance(error, OSError):
+            self._stamp = None
+        self.said(error)
 
     def said(self, error: Exception) -> None:
         """Once for each trouble: the rules before it stay in force."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             _log.error("access rules stay as they were: %s", error)
+
+
+def _check_emptied(files: Iterable[AclFile], before: Iterable[AclFile]) -> None:
+    """
+    Raises AclFileError for a file without a word that had accounts: whoever meant that takes the
+    file away, or leaves `accounts: []` in it.
+    """
+    had = {file.path: len(file.accounts) for file in before}
+    for file in files:
+        if not file.document and had.get(file.path):
+            raise AclFileError(file.path, 0, f"nothing in it, and there were {had[file.path]} "
+                                             "accounts: expected accounts, or accounts: []")

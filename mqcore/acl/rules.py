@@ -32,6 +32,9 @@ PERMISSIONS = {
 }
 ACCESS_KEY, SIGNATURE, UNSIGNED = "AccessKey", "Signature", ("Signature", "_UNIQUE_KEY_QUERY")
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+# Where messages wait that were sent to other topics: delayed ones, halves, and halves given up.
+HOLDING_TOPICS = frozenset((
+    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 
 
@@ -270,7 +273,7 @@ class Rules:
             return Refusal("no administrator", f"{EXCEPTION}Need admin permission for request code="
                            f"{code}, but accessKey={account.access_key} is not", account.access_key)
         for name, bits in needs:
-            if not may(account, name, bits):
+            if not may(account, name, bits, stock=self.stock_permissions):
                 what = "group" if name.startswith(RETRY_PREFIX) else "topic"
                 return Refusal(
                     f"no permission for {what} {name.removeprefix(RETRY_PREFIX)}",
@@ -279,12 +282,17 @@ class Rules:
         return None
 
 
-def may(account: Account, name: str, bits: int) -> bool:
-    """Whether it has a permission; a group's name begins with %RETRY%."""
+def may(account: Account, name: str, bits: int, *, stock: bool = False) -> bool:
+    """
+    Whether it has a permission; a group's name begins with %RETRY%. Of HOLDING_TOPICS an account
+    needs one of its own; as stock has it (stock), the default counts there, too.
+    """
     if account.admin and not account.permissions:
         return True
     owned = account.permissions.get(name)
     if owned is None:
+        if name in HOLDING_TOPICS and not stock:
+            return False
         owned = account.group_default if name.startswith(RETRY_PREFIX) else account.topic_default
     return not owned & DENY and bool(owned & bits)
 

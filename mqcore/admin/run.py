@@ -44,15 +44,17 @@ def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> N
     from mqcore.acl.kept import KeptFiles
     from mqcore.admin import logs
     from mqcore.workers.elected import Rejoining
+    from mqcore.workers.secured import KeptTls
     from mqcore.workers.supervisor import EXIT_AGAIN, StartError, Supervisor
 
     try:
         logs.configure(settings.log.level, settings.log.file, settings.log.format)
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
-        code, kept, rejoining = EXIT_AGAIN, KeptFiles(), Rejoining()
+        code, kept, kept_tls, rejoining = EXIT_AGAIN, KeptFiles(), KeptTls(), Rejoining()
         while code == EXIT_AGAIN:
-            code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, rejoining=rejoining,
+            code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
+                              rejoining=rejoining,
                               on_ready=partial(announce, verbose=verbose)).run()
         sys.exit(code)
     except (StartError, OSError) as error:
@@ -63,7 +65,7 @@ def announce(settings: Settings, *, verbose: bool = False) -> None:
     """
     The line that scripts wait for: clients can connect. It comes first and alone on its line.
 
-    verbose, or a terminal: below it a screen for a person.
+    verbose, or a terminal: below it a screen for a person; else the log says how to open it.
     """
     names = ";".join(settings.broker.namesrv_addrs) or "none"
     print(f"mqcore ready broker={settings.advertised_addr} namesrv={names} "
@@ -72,6 +74,8 @@ def announce(settings: Settings, *, verbose: bool = False) -> None:
         from mqcore.admin.screen import own_run, screen
 
         print(f"\n{screen(settings, own_run())}", flush=True)
+    elif text := exposure.hint(settings):
+        logging.getLogger("mqcore").info("%s", text)
 
 
 @click.command()

@@ -11,7 +11,16 @@ from mqcore.acl.audit import Audit
 from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import FollowedRules, NotTaken
 from mqcore.acl.kept import KeptFiles
-from mqcore.acl.rules import EXCEPTION, PUB, SUB, Account, Refusal, Rules, may
+from mqcore.acl.rules import (
+    EXCEPTION,
+    HOLDING_TOPICS,
+    PUB,
+    SUB,
+    Account,
+    Refusal,
+    Rules,
+    may,
+)
 from mqcore.broker.ports import StoreReader, Tables
 from mqcore.broker.request import Answer, Request, remote_address
 from mqcore.broker.saving import Saving
@@ -20,7 +29,14 @@ from mqcore.broker.tables.config_table import TablesFull
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.numbers import I64_MAX, I64_MIN, whole_number
 from mqcore.wire.properties import REAL_TOPIC
-from mqcore.wire.records import RecordError, decode_record
+from mqcore.wire.records import Record, RecordError, decode_record
+
+
+def topic_of(record: Record) -> str:
+    """The topic that a message was sent to, also while it waits for a delay or a transaction."""
+    if record.topic in HOLDING_TOPICS:
+        return record.properties.get(REAL_TOPIC, record.topic)
+    return record.topic
 
 
 class AccessControl:
@@ -119,13 +135,13 @@ class AccessControl:
         """The same for a message, as the log has it."""
         if request.account is None:
             return None
-        return self.may(request, decode_record(record).topic, SUB)
+        return self.may(request, topic_of(decode_record(record)), SUB)
 
     def sees(self, request: Request, record: bytes) -> bool:
         """Whether a message is shown to who asks for several; those that are not are left out."""
         account = request.account
         return not isinstance(account, Account) or self.rules.stock_permissions or may(
-            account, decode_record(record).topic, SUB)
+            account, topic_of(decode_record(record)), SUB)
 
     def may_be_asked(self, account: str, topic: str) -> bool:
         """Whether a producer may be shown a half message; account: its access key, or ""."""

@@ -19,6 +19,7 @@ from mqcore.acl.kept import KeptFiles
 from mqcore.acl.needs import subject
 from mqcore.acl.rules import PUB, SUB, TRACE_TOPIC, Account, Refusal, Rules
 from mqcore.namesrv.settings import NamesrvAclSettings
+from mqcore.tls.settings import TlsServerSettings
 from mqcore.wire.codes import TEMPLATE_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.command import Command, response
 
@@ -44,11 +45,13 @@ class Beside:
     account   as which that broker registers, in this run; None: as everybody else
     kept      where its coordinator keeps the access files that are in force
     tell      hears now and then of a figure, by its name there
+    kept_tls  with copies of the TLS files in force, for a successor
     """
 
     account: Account | None
     kept: KeptFiles | None
     tell: Callable[[str, int], None]
+    kept_tls: TlsServerSettings | None = None
 
 
 class AccessControl:

@@ -349,17 +349,21 @@ class Connection(asyncio.Protocol):
 async def serve(
     settings: NamesrvSettings, sockets: list[socket.socket], *, on_ready: Callable[[], None],
     stopping: asyncio.Event, now_ms: Callable[[], int] = _now_ms, beside: Beside | None = None,
+    context: Callable[[TlsServerSettings], ssl.SSLContext | None] = server_context,
 ) -> None:
     """Serve on listening `sockets` until `stopping` is set; then close every connection.
 
-    `on_ready` is called once connections are accepted. The sockets belong to the server from here
-    on. Raises ValueError or OSError when the files of the name server cannot be read.
+    `on_ready` is called once connections are accepted; `context` makes what TLS is served with. The
+    sockets belong to the server from here on. Raises ValueError or OSError when the files of the
+    name server cannot be read.
     """
     server = NameServer(settings, now_ms, beside)
     accepting = Accepting(
         settings.tls, idle_ms=settings.connection_idle_ms, enter=server.enter,
         make=partial(Connection, server), room=server.has_secure_room)
-    renewed = Renewed(settings.tls, SERVER_FILES, server_context, accepting.use)
+    kept = beside.kept_tls if beside is not None else None
+    renewed = Renewed(settings.tls, SERVER_FILES, context, accepting.use,
+                      kept=None if kept is None else partial(server_context, kept))
     accepting.listen(sockets)
     looking = [asyncio.create_task(_keep_looking(renewed, settings.tls.poll_ms / 1000)),
                asyncio.create_task(_keep_following(server, accepting, beside))]

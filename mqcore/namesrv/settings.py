@@ -20,6 +20,7 @@ from msgspec.structs import asdict, replace
 from mqcore.tls import stock as stock_tls
 from mqcore.tls.settings import TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
+from mqcore.wire import java_properties
 
 MIB = 1 << 20
 SECTIONS = ("namesrv", "tls", "acl")
@@ -209,7 +210,7 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
         elif not stock_tls.is_ours(key):
             ignored.append(key if key in _STOCK_WITHOUT_EFFECT else f"{key} (unknown)")
     try:
-        found = stock_tls.settings(stock, source, lambda raw: parse_properties(raw.decode("utf-8")))
+        found = stock_tls.settings(stock, source, java_properties.parse_properties)
     except stock_tls.StockTlsError as error:
         raise NamesrvSettingsError(f"{source}: {error}") from error
     secured = {name: text for name, text, *_ in found

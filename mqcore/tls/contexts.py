@@ -10,8 +10,10 @@ from mqcore.tls.bounded import BoundedContext
 from mqcore.tls.settings import TlsServerSettings, TlsSettings
 
 _CLIENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
-OWN_FILES = ("certificate", "client_certificate", "client_key", "client_key_password_file")
+OWN_FILES = ("certificate", "key", "key_password_file", "client_certificate", "client_key",
+             "client_key_password_file")
 PASSWORD_BYTES_MAX = 1_024
+NO_CHECK_TIME = 0x200000             # X509_V_FLAG_NO_CHECK_TIME, which `ssl` has no name for
 CRL_EXPECTED = "the revocation lists of authorities, in PEM"
 
 
@@ -77,15 +79,20 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext | None:
 def own_context(tls: TlsSettings) -> ssl.SSLContext | None:
     """
     What a broker goes to the name server beside it with, which has the same certificate: that one
-    is trusted, whatever host it names. None: in the clear, which lets it in. Raises TlsFileError.
+    is trusted, whatever host and time it names. Where a certificate is asked for and none is set
+    for going to others, it shows this one. None: in the clear, which lets it in. Raises
+    TlsFileError.
     """
     if tls.mode != "enforcing":
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     _load_trust(context, tls.certificate)
     _load_client(context, tls)
+    if not tls.client_certificate and tls.client_auth == "require":
+        _load_own(context, tls.certificate, tls.key,
+                  password(tls.key_password, tls.key_password_file))
     return context
 
 

@@ -49,7 +49,7 @@ def settings(
     (key of TlsSettings, text, source, stock key) for what a stock file says about TLS.
 
     entries  all that the file says; source: its name; parse: reads properties. Raises StockTlsError
-    when a file that it names cannot be read.
+    when a file that it names is not there, or that one or FILE_DEFAULT cannot be read.
     """
     given = {key: (text, source) for key, text in entries.items() if key in NAMES}
     file = Path(entries.get(FILE_KEY, FILE_DEFAULT))
@@ -84,6 +84,4 @@ def _of_file(
         raise StockTlsError(f"{file}: not there; expected the properties that {FILE_KEY} "
                             "names") from None
     except (OSError, ValueError) as error:
-        if not asked:
-            return {}
         raise StockTlsError(f"{file}: cannot be read: {error}") from None

@@ -13,8 +13,11 @@ from mqcore.acl.rules import read_file
 from mqcore.admin import logs
 from mqcore.admin.run import supervise
 from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import AclSettings
 from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.command import request
 from mqcore.workers import supervisor
+from mqcore.workers.accounts import Signing
 from mqcore.workers.supervisor import EXIT_AGAIN
 from tests.acl.test_broker import ADMIN, NO_TOPIC, RULES, USER, Signer, refused
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
@@ -116,6 +119,29 @@ def test_the_brokers_own_account_needs_key_and_file(tmp_path: Path):
         with pytest.raises(MqcoreError) as error, mqcore_up(tmp_path, given):
             pytest.fail("it has started")
         assert expected in str(error.value)
+
+
+def test_a_process_that_starts_while_the_brokers_key_cannot_be_read_signs_later(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """A first start ends with one line; a successor has to live."""
+    secret = tmp_path / "secret"
+    acl = AclSettings(client_access_key=ADMIN[0], client_secret_key_file=str(secret))
+    signing = Signing(acl, ("", None))
+
+    def signed() -> bool:
+        command = request(Code.GET_BROKER_CLUSTER_INFO, {})
+        signing.sign("127.0.0.1:1", command)
+        return (command.ext or {}).get("AccessKey") == ADMIN[0]
+
+    assert [signed(), signed()] == [False, False]
+    assert [one.getMessage() for one in caplog.records] == [
+        f"the broker asks without its account: {secret}: cannot be read: No such file or "
+        f"directory; expected the secret key of {ADMIN[0]}, in one line"]
+    secret.write_text(f"{ADMIN[1]}\n")
+    assert signed()
+    secret.unlink()
+    assert signed()
+    assert "the broker's own secret key stays as it was" in caplog.text
 
 
 def test_what_is_kept_is_whole_or_not_there():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.acl.rules import EXCEPTION, signature
+from mqcore.acl.rules import EXCEPTION, HOLDING_TOPICS, signature
 from mqcore.wire import fastjson
 from mqcore.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from mqcore.wire.codes import RequestCode as Code
@@ -19,6 +19,7 @@ from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
 ADMIN, USER = ("the-admin", "admin-secret"), ("the-user", "user-secret")
+READER = ("the-reader", "reader-secret")
 RULES = """globalWhiteRemoteAddresses: [127.9.*.*]
 accounts:
 - {accessKey: the-admin, secretKey: admin-secret, admin: true}
@@ -27,8 +28,11 @@ accounts:
   whiteRemoteAddress: 127.8.0.1
   topicPerms: [open=PUB|SUB, write-only=PUB, RMQ_SYS_TRANS_HALF_TOPIC=PUB]
   groupPerms: [readers=SUB]
+- {accessKey: the-reader, secretKey: reader-secret, defaultTopicPerm: SUB, defaultGroupPerm: SUB,
+   topicPerms: [closed=DENY]}
 """
 NO_TOPIC, NO_GROUP = "No default permission for topic:", "No default permission for group:"
+MESSAGE_MAX = 4 << 20             # bytes of a body, as shipped
 LONG = 400 << 10                  # bytes: travels to the coordinator in parts
 
 
@@ -240,6 +244,17 @@ def test_long_requests_are_judged_whole(user: Signer, admin: Signer):
     assert refused(user.answer_to(command.opaque), "Check signature")
 
 
+def test_a_body_longer_than_any_message_is_refused_before_its_signature_is_looked_at(
+        broker: MqcoreProcess, user: Signer):
+    with Signer(broker.broker_addr, (USER[0], "wrong-secret")) as other:
+        for peer in (user, other):
+            answer = peer.does(Code.SEND_MESSAGE_V2, send_fields("open"), bytes(MESSAGE_MAX + 1))
+            assert (answer.code, "is longer than" in (answer.remark or "")) == (13, True)
+        assert refused(other.does(Code.SEND_MESSAGE_V2, send_fields("open"), bytes(MESSAGE_MAX)),
+                       "Check signature")
+    assert user.does(Code.SEND_MESSAGE_V2, send_fields("open"), bytes(MESSAGE_MAX)).code == 0
+
+
 def test_a_request_that_says_it_is_a_response_does_nothing(user: Signer, admin: Signer):
     command = request(Code.DELETE_TOPIC_IN_BROKER, {"topic": "open"})
     command.flag = FLAG_RESPONSE
@@ -276,14 +291,23 @@ def test_what_changes_the_broker_needs_an_administrator(user: Signer, code: Code
     assert refused(user.does(code, {"topic": "open", "accessKey": "the-user"}), "Need admin")
 
 
-def message_at(admin: Signer, topic: str) -> str:
+def message_at(admin: Signer, topic: str, *, sys_flag: int = 0, **properties: str) -> str:
     """The log position of a message of a topic, as text."""
-    answer = admin.does(Code.SEND_MESSAGE_V2, send_fields(topic), b"secret matter")
+    answer = admin.does(Code.SEND_MESSAGE_V2, send_fields(
+        topic, sys_flag=sys_flag, properties=encode_properties({"KEYS": "k", **properties})),
+        b"secret matter")
     return str(int((answer.ext or {})["msgId"][16:], 16))  # type: ignore[index]
 
 
-def test_no_way_round_leads_to_messages_of_other_topics(user: Signer, admin: Signer):
-    there = message_at(admin, "closed")
+HALF = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "0A0B" * 8}
+
+
+@pytest.mark.parametrize(("sys_flag", "properties"), [
+    (0, {}), (0, {"DELAY": "18"}), (4, HALF)], ids=["plain", "delayed", "half"])
+def test_no_way_round_leads_to_messages_of_other_topics(
+        broker: MqcoreProcess, user: Signer, admin: Signer, sys_flag: int,
+        properties: dict[str, str]):
+    there = message_at(admin, "closed", sys_flag=sys_flag, **properties)
     wait_until(lambda: admin.does(Code.VIEW_MESSAGE_BY_ID, {"offset": there}).code == 0,
                "the message is there")
     assert refused(user.does(Code.VIEW_MESSAGE_BY_ID, {"offset": there}), NO_TOPIC + "closed")
@@ -293,6 +317,21 @@ def test_no_way_round_leads_to_messages_of_other_topics(user: Signer, admin: Sig
     assert refused(user.does(Code.QUERY_MESSAGE, {
         "topic": "closed", "key": "k", "maxNum": "3", "beginTimestamp": "0",
         "endTimestamp": "9" * 13}), NO_TOPIC + "closed")
+    with Signer(broker.broker_addr, READER) as reader:
+        assert refused(reader.does(Code.VIEW_MESSAGE_BY_ID, {"offset": there}), NO_TOPIC + "closed")
+        for topic in HOLDING_TOPICS:
+            for code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE):
+                assert refused(reader.does(code, pull_fields(topic, group="readers", queue_id=17)),
+                               NO_TOPIC + topic)
+
+
+@pytest.mark.parametrize(("sys_flag", "properties"), [
+    (0, {"DELAY": "18"}), (4, HALF)], ids=["delayed", "half"])
+def test_who_may_read_a_topic_sees_its_messages_that_wait(
+        user: Signer, admin: Signer, sys_flag: int, properties: dict[str, str]):
+    there = message_at(admin, "open", sys_flag=sys_flag, **properties)
+    wait_until(lambda: user.does(Code.VIEW_MESSAGE_BY_ID, {"offset": there}).code == 0,
+               "the message is there")
 
 
 def test_ends_of_transactions_need_what_they_publish_to(user: Signer, admin: Signer):

@@ -1,13 +1,17 @@
 """Access files: what they may say, and what is said of those that are wrong."""
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from mqcore.acl.documents import VALUES_MAX, AclFileError
 from mqcore.acl.folder import AclFolder
-from mqcore.acl.rules import DENY, PUB, SUB, read_file
+from mqcore.acl.followed import LOOK_MS, FollowedRules
+from mqcore.acl.kept import KeptFiles
+from mqcore.acl.rules import DENY, PUB, SUB, Rules, read_file
 
 GOOD = """globalWhiteRemoteAddresses:
 - 10.10.103.*
@@ -103,3 +107,88 @@ def test_what_is_written_can_be_read_and_is_for_its_owner_alone(tmp_path: Path):
     with pytest.raises(AclFileError):
         folder.write(folder.default_file, {"accounts": [{"accessKey": "short"}]})
     assert folder.read_one(folder.default_file).document == document
+
+
+# -- files that change -----------------------------------------------------------------------------
+
+
+class Follower:
+    """What a process sees of a folder, with a clock of its own."""
+
+    def __init__(self, folder: Path, kept: KeptFiles | None = None) -> None:
+        self.taken: list[Rules] = []
+        self.files = FollowedRules(folder, self.taken.append, kept=kept)
+        self.files.load()
+        self._now_ms = 0
+
+    def look(self) -> bool:
+        """Whether the files are to be read."""
+        self._now_ms += LOOK_MS
+        return self.files.has_changed(self._now_ms)
+
+    @property
+    def accounts(self) -> set[str]:
+        return set(self.taken[-1].accounts)
+
+
+def accounts(*names: str) -> str:
+    return "accounts:\n" + "".join(
+        f"- {{accessKey: {name}, secretKey: secret-{name}}}\n" for name in names)
+
+
+def test_a_file_that_is_being_written_is_not_read(tmp_path: Path):
+    """A half of it may be right YAML and open more than the whole."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(accounts("the-first"))
+    follower = Follower(tmp_path)
+    for length in (20, 40, 60):
+        file.write_text(accounts("the-first", "the-second")[:length])
+        assert not follower.look()
+    file.write_text(accounts("the-first", "the-second"))
+    assert not follower.look()
+    assert follower.look()
+    follower.files.found(follower.files.read())
+    assert follower.accounts == {"the-first", "the-second"}
+    assert not follower.look()
+
+
+@pytest.mark.parametrize("nothing", ["", "# no account\n", "---\n"])
+def test_a_file_that_became_empty_keeps_the_rules(
+        tmp_path: Path, nothing: str, caplog: pytest.LogCaptureFixture):
+    file, kept = tmp_path / "plain_acl.yml", KeptFiles()
+    file.write_text(accounts("the-first", "the-second"))
+    follower = Follower(tmp_path, kept)
+    file.write_text(nothing)
+    assert [follower.look(), follower.look()] == [False, True]
+    follower.files.found(follower.files.read())
+    told = (f"access rules stay as they were: {file}: nothing in it, and there were 2 accounts: "
+            "expected accounts, or accounts: []")
+    assert [one.getMessage() for one in caplog.records] == [told]
+    assert follower.accounts == Follower(tmp_path, kept).accounts == {"the-first", "the-second"}
+    file.write_text("accounts: []\n")
+    assert [follower.look(), follower.look()] == [False, True]
+    follower.files.found(follower.files.read())
+    assert follower.accounts == set()
+
+
+def test_a_file_that_was_empty_before_stays_so(tmp_path: Path):
+    (tmp_path / "plain_acl.yml").write_text("")
+    follower = Follower(tmp_path)
+    (tmp_path / "plain_acl.yml").write_text("# nobody yet\n")
+    assert [follower.look(), follower.look()] == [False, True]
+    follower.files.found(follower.files.read())
+    assert len(follower.taken) == 2
+
+
+def test_files_that_could_not_be_read_for_a_moment_are_read_later(tmp_path: Path):
+    """There was no descriptor left; the file does not change again."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(accounts("the-first"))
+    follower = Follower(tmp_path)
+    file.write_text(accounts("the-second"))
+    assert [follower.look(), follower.look()] == [False, True]
+    follower.files.found(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    assert follower.look()
+    follower.files.found(follower.files.read())
+    assert follower.accounts == {"the-second"}
+    assert not follower.look()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.acl import addresses, needs
-from mqcore.acl.rules import Refusal, Rules, signature
+from mqcore.acl.rules import HOLDING_TOPICS, Refusal, Rules, signature
 from mqcore.net.remoting.access import AccessProbe, AccessReason
 from mqcore.shm.access import AccessBoard, AccessCopy, AccessTableFull
 from mqcore.shm.segment import Segment
@@ -76,6 +76,52 @@ def test_values_are_signed_as_they_are_meant(
     assert probe.judge(frame, PEER) == PASSED
     assert probe.judge(frame[:-1], PEER) == WRONG
     assert probe.judge(frame + b"x", PEER) == WRONG
+
+
+@pytest.mark.parametrize("escaped", [1, 27, 28])
+def test_a_signature_with_escapes_is_the_one_that_is_meant(probe: AccessProbe, escaped: int):
+    ext: dict[str, str | None] = {"b": "open", "AccessKey": KEY}
+    proof = signature(SECRET, ext, b"body").decode()
+    wrong = ("A" if proof[0] != "A" else "B") + proof[1:]
+    for text, expected in ((proof, PASSED), (wrong, WRONG), (proof + "A", WRONG)):
+        given = "".join(f"\\u{ord(one):04x}" for one in text[:escaped]) + text[escaped:]
+        frame = requests.json_frame(
+            f'{{"code":310,"extFields":{{"b":"open","AccessKey":"{KEY}","Signature":"{given}"}},'
+            '"flag":0,"opaque":7}', b"body")
+        assert probe.judge(frame, PEER) == expected
+
+
+def test_a_body_that_is_longer_than_any_message_is_not_read(rules: Rules):      # AR5
+    most = 1 << 20
+    with requests.shown(rules, "/mqcore-test-acl-long") as segment:
+        probe = AccessProbe(segment, most)
+        for code in (310, 34):
+            for size, expected in ((most, WRONG), (most + 1, ("refused", 0))):
+                frame = requests.frame(requests.signed(code, {"b": "open"}, KEY, SECRET))
+                assert probe.judge(frame + bytes(size), PEER) == expected
+        frame = requests.frame(requests.signed(34, {}, KEY, SECRET, bytes(2_000)))
+        assert AccessProbe(segment, 1_000).judge(frame, PEER) == ("asked", 0)     # no message
+
+
+@pytest.mark.parametrize("topic", sorted(HOLDING_TOPICS))
+def test_messages_of_others_that_wait_need_a_permission_of_their_own(tmp_path: Path, topic: str):
+    text = (f"accounts:\n- {{accessKey: {KEY}, secretKey: '{SECRET}', defaultTopicPerm: PUB|SUB, "
+            "defaultGroupPerm: SUB, topicPerms: [other=SUB]}\n"
+            f"- {{accessKey: explicit, secretKey: '{SECRET}', defaultGroupPerm: SUB, "
+            f"topicPerms: [{topic}=SUB]}}\n"
+            f"- {{accessKey: the-admin, secretKey: '{SECRET}', admin: true}}\n")
+    pull = {"consumerGroup": "g", "topic": topic}
+    for stock, expected in ((False, (TOPIC, PASSED, PASSED)), (True, (PASSED, PASSED, PASSED))):
+        rules = requests.read(tmp_path, text, stock=stock)
+        with requests.shown(rules, "/mqcore-test-acl-holding") as segment:
+            probe = AccessProbe(segment)
+            for key, found in zip((KEY, "explicit", "the-admin"), expected, strict=True):
+                command = requests.signed(11, pull, key, SECRET)
+                assert probe.judge(requests.frame(command), PEER) == found
+                wanted = finished(needs.wanted(command, stock=stock))
+                refusal = rules.refusal(rules.accounts[key], 11, wanted.permissions,
+                                        admin=wanted.admin)
+                assert (refusal is None) == (found == PASSED)
 
 
 def test_what_the_fast_reader_does_not_read_is_left_to_the_coordinator(probe: AccessProbe):

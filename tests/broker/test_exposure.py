@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.admin.run import announce
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings.checks import first_address
 from mqcore.broker.settings.load import load
 from mqcore.namesrv import settings as namesrv_settings
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
+from tests.support.waiting import wait_until
 
 OPEN = "0.0.0.0"
 
@@ -33,6 +35,22 @@ def test_without_settings_only_this_machine_is_listened_to() -> None:
     assert settings.advertised_addr == "127.0.0.1:10911"
     assert exposure.warning(settings, embedded=True) == ""
     assert namesrv_settings.load()[0].listen_host == "127.0.0.1"
+
+
+def test_a_start_that_no_terminal_sees_logs_how_to_open_the_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As under a service manager."""
+    hint = f"open to programs on this machine alone; other hosts: set {exposure.OPEN_WITH}"
+    with caplog.at_level("INFO", logger="mqcore"):
+        for given, told in (([], [hint]), ([f"broker.listen_host={OPEN}"], []),
+                            (["broker.namesrv_addrs=10.0.0.7:9876"], [])):
+            caplog.clear()
+            announce(load(None, {}, list(given)))
+            assert [one.getMessage() for one in caplog.records] == told
+            assert capsys.readouterr().out.startswith("mqcore ready ")
+    with mqcore_up(tmp_path) as broker:
+        wait_until(lambda: hint in broker.output.read_text(), "the hint in the log")
 
 
 def test_stock_files_listen_to_all_as_stock_does(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from mqcore.broker.settings import stock_conf
 from mqcore.broker.settings.load import defaults, load
 from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.replication.role import Role
+from mqcore.wire.java_properties import parse_properties
 
 STOCK = """\
 # a broker.conf as the handbook shows it
@@ -132,6 +133,6 @@ def test_every_mapped_key_has_a_real_target_and_one_meaning() -> None:
 def test_properties_are_read_as_java_reads_them() -> None:
     text = "a=1\r\n b : 2\nc   3\n#d=4\n!e=5\nf\\ g=h\\u0041\\tx\ni=\\\n  j\n\nk\n"
 
-    assert stock_conf.parse_properties(text.encode("latin-1")) == {
+    assert parse_properties(text.encode("latin-1")) == {
         "a": "1", "b": "2", "c": "3", "f g": "hA\tx", "i": "j", "k": "",
     }

@@ -33,6 +33,7 @@ from mqcore.workers import standing
 from mqcore.workers.children import Child
 from mqcore.workers.elected import Rejoining
 from mqcore.workers.ha_slave import HaSlave
+from mqcore.workers.secured import KeptTls
 from mqcore.workers.supervisor import Supervisor
 from tests.broker.fakes import settings_in
 from tests.replication.ends import Peer, SlaveEnd
@@ -124,7 +125,8 @@ def test_the_name_of_a_member_is_one_that_a_table_takes(tmp_path: Path) -> None:
 def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None:
     """Else a send waits for its time instead of hearing at once that no slave is there."""
     supervisor = Supervisor(settings_in(tmp_path, *MASTER), embedded_namesrv=False,
-                            on_ready=lambda _: None, kept=KeptFiles(), rejoining=Rejoining())
+                            on_ready=lambda _: None, kept=KeptFiles(), kept_tls=KeptTls(),
+                            rejoining=Rejoining())
     supervisor._segment = new_segment()
     pen = ReplicaPen(supervisor._segment)
     pen.move(100)

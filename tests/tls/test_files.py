@@ -16,6 +16,7 @@ import pytest
 from mqcore.broker.settings.load import load
 from mqcore.namesrv.settings import load as load_namesrv
 from mqcore.net.transport.tls_context import TlsContext, TlsContextError, self_signed
+from mqcore.tls import stock
 from mqcore.tls.contexts import TlsFileError, client_context, server_context
 from mqcore.tls.settings import TlsServerSettings, TlsSettings, expanded
 from mqcore.wire.codes import RequestCode
@@ -237,6 +238,37 @@ def test_stock_files_say_what_is_served(
     conf.write_text("tls.config.file=/nowhere/tls.properties\n")
     with pytest.raises(ValueError, match=r"/nowhere/tls.properties: not there; expected"):
         load(conf, {})
+
+
+@pytest.mark.parametrize("form", ["{}={}", "{}: {}", "{} {}", " {}\\\n  = {}"])
+def test_brokers_and_name_servers_read_stocks_properties_alike(
+    files: dict[str, Path], folder: Path, form: str,
+) -> None:
+    """Whatever of Java's forms they have: a line that says nothing would be no TLS."""
+    properties, conf = folder / "tls.properties", folder / "stock.conf"
+    properties.write_text("# for both\n" + "".join(f"{form.format(key, text)}\n" for key, text in (
+        ("tls.server.certPath", files["certificate"]), ("tls.server.keyPath", files["key"]))))
+    conf.write_text(f"tls.config.file={properties}\n")
+    expected = (str(files["certificate"]), str(files["key"]))
+    for tls in (load(conf, {}).tls, load_namesrv(conf)[0].tls):
+        assert (tls.certificate, tls.key) == expected
+
+
+def test_a_default_file_that_cannot_be_read_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It might have said that TLS is served; that it is not there is as good as nothing in it."""
+    conf = folder / "stock.conf"
+    conf.write_text("listenPort=9999\n")
+    monkeypatch.setattr(stock, "FILE_DEFAULT", str(folder / "absent"))
+    assert load_namesrv(conf)[0].tls == TlsServerSettings()
+    assert load(conf, {}).tls == TlsSettings()
+    monkeypatch.setattr(stock, "FILE_DEFAULT", str(folder))
+    for read in (load_namesrv, lambda path: load(path, {})):
+        with pytest.raises(ValueError, match=r"cannot be read: .*Is a directory") as error:
+            read(conf)
+        assert f"{folder}: " in str(error.value)
+        assert "\n" not in str(error.value)
 
 
 def test_any_certificate_will_do_where_nobody_verifies(files: dict[str, Path]) -> None:

@@ -25,7 +25,9 @@ from mqcore.tls.contexts import TlsFileError, client_context, server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import CLIENT_FILES, TlsServerSettings, TlsSettings, trouble
 from mqcore.wire.codes import RequestCode
+from mqcore.workers.following import Following
 from mqcore.workers.secured import native_context
+from tests.broker import fakes
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up
@@ -35,6 +37,7 @@ from tests.wire_live.peer import Peer
 
 EXPIRED, REVOKED = "certificate has expired", "certificate revoked"
 SELF_SIGNED = "self-signed certificate"                # "self signed" before OpenSSL 3
+DEADLINE_S = 60.0
 Pair = tuple[Path, Path]
 
 
@@ -260,5 +263,35 @@ def test_outgoing_certificates_and_trust_are_those_of_their_files(
             assert len(taken) == 2
             assert await registered() == 1
             await broker.close()
+
+    asyncio.run(run())
+
+
+def test_a_slaves_way_to_its_master_follows_its_trust(
+        own: Authority, shown: dict[str, Pair], tmp_path: Path):
+    trust = tmp_path / "trust.pem"
+    shutil.copy(Authority(tmp_path / "stranger", "stranger").certificate, trust)
+    core = fakes.make_bench(fakes.settings_in(
+        tmp_path / "store", "tls.client_enable=true", f"tls.client_trust={trust}",
+        "tls.poll_ms=1")).broker.core
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*shown["good"])
+    believed = []
+
+    def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        believed.append(True)
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context) as server:
+            following = Following(core, lambda _job: None)
+            following.adopt(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            await following.round()
+            assert not believed
+            shutil.copy(own.certificate, trust)
+            async with asyncio.timeout(DEADLINE_S):
+                while not believed:
+                    await following.round()
+            await following.close()
 
     asyncio.run(run())

@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 
 from mqcore.acl.rules import SUB
+from mqcore.broker.access import topic_of
 from mqcore.broker.core import Core
 from mqcore.broker.ports import Put
 from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
@@ -88,7 +89,7 @@ def send_back(core: Core, request: Request) -> Answer | None:
     if record is None:
         return refused(ResponseCode.SYSTEM_ERROR,
                        f"there is no message at position {header.position}")
-    denied = core.access.may(request, record.topic, SUB)
+    denied = core.access.may(request, topic_of(record), SUB)
     if denied is not None:
         return denied
     if _is_over(header, group, record):

@@ -59,9 +59,21 @@ def warning(settings: Settings, *, embedded: bool) -> str:
         return (f"other hosts reach this broker ({settings.broker.listen_host}:"
                 f"{settings.broker.listen_port}) and nothing asks who they are: every peer may do "
                 "everything; see docs/security.md")
-    elsewhere = [addr for addr in settings.broker.namesrv_addrs
-                 if not is_loopback(addr.rpartition(":")[0].strip("[]"))]
+    elsewhere = _elsewhere(settings)
     if is_loopback(settings.broker.listen_host) and elsewhere:
         return (f"clients of {';'.join(elsewhere)} on other hosts cannot reach this broker: it "
                 f"listens at {settings.broker.listen_host} alone; set {OPEN_WITH}")
     return ""
+
+
+def hint(settings: Settings) -> str:
+    """How other hosts are let in, where none is and nothing speaks of any; else ""."""
+    if not is_loopback(settings.broker.listen_host) or _elsewhere(settings):
+        return ""
+    return f"open to programs on this machine alone; other hosts: set {OPEN_WITH}"
+
+
+def _elsewhere(settings: Settings) -> list[str]:
+    """The name servers on other hosts."""
+    return [addr for addr in settings.broker.namesrv_addrs
+            if not is_loopback(addr.rpartition(":")[0].strip("[]"))]

@@ -7,11 +7,13 @@
 #        `passed`, and is judged there from its first byte. What the coordinator gives back was decided.
 #   AR4  What is signed is what is served: names and values are taken from the same places, and of
 #        a name that comes twice both take the last value.
+#   AR5  What is signed has a bound: a body that is longer than any message may be is refused unread.
 #
 # Nothing is made for a request but a digest.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 from mqcore.layout cimport ADDRESS_V6_SIZE
+from mqcore.net.identity cimport Identity
 from mqcore.net.remoting.frames cimport Request
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.shm.access cimport Access, AccessAccount
@@ -44,6 +46,7 @@ cdef struct AccessRefusal:
 cdef struct AccessGuard:
     Access access
     Transport* transport
+    const Identity* identity
     AccessRefusal[REFUSALS_MAX] refusals
     int32_t refusal_count
     int64_t refusals_lost

@@ -66,13 +66,22 @@ cdef extern from *:
     #define MQ_ACL_PREFIX "org.apache.rocketmq.acl.common.AclException: "
     #define MQ_ACL_RETRY "%RETRY%"
     #define MQ_ACL_TRACE "RMQ_SYS_TRACE_TOPIC"
+    #define MQ_ACL_DELAYED "SCHEDULE_TOPIC_XXXX"
+    #define MQ_ACL_HALF "RMQ_SYS_TRANS_HALF_TOPIC"
+    #define MQ_ACL_GIVEN_UP "TRANS_CHECK_MAX_TIME_TOPIC"
     """
     const char* REMARK_PREFIX "MQ_ACL_PREFIX"
     const char* RETRY "MQ_ACL_RETRY"
     const char* TRACE_TOPIC "MQ_ACL_TRACE"
+    const char* DELAYED_TOPIC "MQ_ACL_DELAYED"
+    const char* HALF_TOPIC "MQ_ACL_HALF"
+    const char* GIVEN_UP_TOPIC "MQ_ACL_GIVEN_UP"
 
 cdef enum:
     CODE_SYSTEM_ERROR = 1
+    CODE_MESSAGE_ILLEGAL = 13
+    BODY_BYTES_FREE = 1 << 19          # signed whatever the longest message is
+    SIGNATURE_BYTES_MAX = 6 * SIGNATURE_LENGTH     # each of them may be an escape
     NAME_BYTES_MAX = 512               # longer names have no permission of their own
     VALUE_BYTES = 1024                 # of a value that holds escapes, at a time
     CHECK_WORK = 300                   # beside a unit for a byte that is signed
@@ -192,10 +201,11 @@ cdef bint is_signed_by(AccessGuard* g, const AccessAccount* account, const Reque
     cdef Hmac hmac
     cdef uint8_t digest[SHA1_SIZE]
     cdef uint8_t expected[SIGNATURE_LENGTH]
+    cdef uint8_t given[SIGNATURE_BYTES_MAX]
     cdef const SignedField* one
     cdef uint8_t wrong = 0
     cdef int32_t i
-    if signature == NULL or signature.length != SIGNATURE_LENGTH or signature.escaped:
+    if signature == NULL or text_copy(signature, given, SIGNATURE_BYTES_MAX) != SIGNATURE_LENGTH:
         return False
     hmac_begin(&hmac, <const Sha1State*>account.inner)
     for i in range(g.fields.count):
@@ -213,11 +223,16 @@ cdef bint is_signed_by(AccessGuard* g, const AccessAccount* account, const Reque
     hmac_end(&hmac, <const Sha1State*>account.outer, digest)
     signature_store(expected, digest)
     for i in range(SIGNATURE_LENGTH):
-        wrong |= expected[i] ^ signature.start[i]
+        wrong |= expected[i] ^ given[i]
     return wrong == 0
 
 
 # -- permissions -------------------------------------------------------------------------------------
+
+cdef inline bint holds_others(const uint8_t* topic, int32_t length) noexcept nogil:
+    return (is_literal(topic, length, DELAYED_TOPIC) or is_literal(topic, length, HALF_TOPIC)
+            or is_literal(topic, length, GIVEN_UP_TOPIC))
+
 
 cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry_of,
               const uint8_t* name, int32_t length, int needed) noexcept nogil:
@@ -229,7 +244,7 @@ cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry
     if length <= NAME_BYTES_MAX:
         owned = access_permission(table, account, <const uint8_t*>RETRY,
                                   literal_length(RETRY) if retry_of else 0, name, length)
-    if owned == 0:
+    if owned == 0 and (retry_of or table.stock_permissions or not holds_others(name, length)):
         owned = account.group_default if is_group else account.topic_default
     return owned & ACCESS_DENY == 0 and owned & needed != 0
 
@@ -353,6 +368,11 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
             table, account.address_first, account.address_count, c.address, c.address_is_v6):
         request.passed = decided
         return HANDLE_FORWARD
+    if request.body_length > max(g.identity.body_max, <int32_t>BODY_BYTES_FREE):         # AR5
+        if not request.header.flag & ONEWAY_BIT:
+            reply_plain(g.transport, c, request.header.binary, request.header.opaque,
+                        CODE_MESSAGE_ILLEGAL, <const char*>g.identity.illegal)
+        return HANDLED
     if not c.access_proved:
         g.transport.work += CHECK_WORK + request.length
         if not is_signed_by(g, account, request, field(g, "Signature")):
@@ -376,14 +396,17 @@ cdef class AccessProbe:
     cdef Segment segment
     cdef AccessGuard* guard
     cdef Transport transport
+    cdef Identity identity
 
-    def __init__(self, Segment segment not None):
+    def __init__(self, Segment segment not None, int body_max=4 << 20):
         self.segment = segment
+        self.identity.body_max = body_max
         self.guard = <AccessGuard*>calloc(1, sizeof(AccessGuard))
         if self.guard == NULL:
             raise MemoryError
         self.transport.slot = &segment.shm.slots[SLOT_SERVING]
         self.guard.transport = &self.transport
+        self.guard.identity = &self.identity
         access_open(&self.guard.access, &segment.shm)
 
     def __dealloc__(self):
@@ -394,7 +417,8 @@ cdef class AccessProbe:
     def judge(self, bytes frame, bytes address) -> tuple[str, int]:
         """
         What becomes of a frame without its length word, from an address of 4 or 16 bytes: "passed",
-        "asked" (of the coordinator), "waits" or "refused", and why (AccessReason, else 0).
+        "asked" (of the coordinator), "waits" or "refused", and why (AccessReason, else 0); 0 with
+        "refused": its body is too long.
         """
         cdef Connection c
         cdef Request request
@@ -420,7 +444,7 @@ cdef class AccessProbe:
             return "passed" if request.passed else "asked", 0
         if result == HANDLE_WAIT:
             return "waits", 0
-        return "refused", self.guard.refusals[0].reason
+        return "refused", self.guard.refusals[0].reason if self.guard.refusal_count else 0
 
     def judge_many(self, bytes frame, int64_t count) -> int:
         """Read and judge a frame `count` times; how often it passed. For benchmarks."""

@@ -363,6 +363,7 @@ cdef class ServingLoop:
                                     serve=serve, check=check, guard=&s.guard)
         access_open(&s.guard.access, s.shm)
         s.guard.transport = t
+        s.guard.identity = &s.identity
         if access_is_on(&s.guard.access):
             s.voice.remoting.fields = &s.guard.fields
         s.ends.guard = &s.guard

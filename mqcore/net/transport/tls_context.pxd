@@ -13,6 +13,7 @@ cdef class TlsContext:
     cdef bytes password
 
     cdef load_own(self, bytes certificate, bytes key)
+    cdef check_time(self, bytes certificate)
     cdef load_trust(self, bytes trust, int clients, bint verify)
     cdef load_crl(self, bytes crl)
     cdef refuse(self, bytes file, str expected)

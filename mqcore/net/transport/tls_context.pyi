@@ -11,6 +11,7 @@ class TlsContext:
     def __init__(
         self, *, certificate: str, key: str, password: str = "", trust: str = "",
         clients: str = "none", verify: bool = True, crl: str = "",
+        any_time: bool = False,
     ) -> None: ...
 
 def look(file: bytes, expected: str) -> None: ...

@@ -66,12 +66,13 @@ cdef class TlsContext:
     verify        theirs has to be signed by one of `trust`; False: any will do
     crl           file: revocation lists of these authorities, in PEM, and nothing else: certificates
                   in it would be trusted; "" none: nobody looks whether a certificate was revoked
+    any_time      the server's certificate may have expired, or not be valid yet
 
     Raises TlsContextError; TlsLibraryError when there is no OpenSSL.
     """
 
     def __cinit__(self, *, str certificate, str key, str password="", str trust="",
-                  str clients="none", bint verify=True, str crl=""):
+                  str clients="none", bint verify=True, str crl="", bint any_time=False):
         cdef const TlsLibrary* library = tls_library()
         cdef int mode = MODE_PARTIAL_WRITE | MODE_MOVING_BUFFER | MODE_RELEASE_BUFFERS
         self.library = library
@@ -93,6 +94,8 @@ cdef class TlsContext:
             raise TlsContextError(f"{library.OpenSSL_version(0).decode()} has none of the ciphers "
                                   "that are wanted")
         self.load_own(os.fsencode(certificate), os.fsencode(key))
+        if not any_time:
+            self.check_time(os.fsencode(certificate))
         self.load_trust(os.fsencode(trust), CLIENTS.index(clients), verify)
         if crl:
             self.load_crl(os.fsencode(crl))
@@ -103,23 +106,25 @@ cdef class TlsContext:
 
     cdef load_own(self, bytes certificate, bytes key):
         cdef const TlsLibrary* library = self.library
-        cdef void* own
         look(certificate, "a PEM file with the server's certificate and those above it")
         look(key, "a PEM file with the server's private key")
         library.SSL_CTX_set_default_passwd_cb(self.context, <void*>tell_password)
         library.SSL_CTX_set_default_passwd_cb_userdata(self.context, <void*>self)
         if library.SSL_CTX_use_certificate_chain_file(self.context, certificate) != 1:
             self.refuse(certificate, "a PEM file with the server's certificate and those above it")
-        own = library.SSL_CTX_get0_certificate(self.context)
-        if library.X509_cmp_current_time(library.X509_getm_notAfter(own)) <= 0:
-            self.refuse(certificate, "a certificate that has not expired")
-        if library.X509_cmp_current_time(library.X509_getm_notBefore(own)) >= 0:
-            self.refuse(certificate, "a certificate that is valid already")
         if library.SSL_CTX_use_PrivateKey_file(self.context, key, FILETYPE_PEM) != 1:
             self.refuse(key, "a PEM file with the private key of the certificate "
                         f"{os.fsdecode(certificate)}, and its password if it is encrypted")
         if library.SSL_CTX_check_private_key(self.context) != 1:
             self.refuse(key, f"the private key of the certificate {os.fsdecode(certificate)}")
+
+    cdef check_time(self, bytes certificate):
+        cdef const TlsLibrary* library = self.library
+        cdef void* own = library.SSL_CTX_get0_certificate(self.context)
+        if library.X509_cmp_current_time(library.X509_getm_notAfter(own)) <= 0:
+            self.refuse(certificate, "a certificate that has not expired")
+        if library.X509_cmp_current_time(library.X509_getm_notBefore(own)) >= 0:
+            self.refuse(certificate, "a certificate that is valid already")
 
     cdef load_trust(self, bytes trust, int clients, bint verify):
         cdef const TlsLibrary* library = self.library
