@@ -37,27 +37,30 @@ KEYS = Names.of("DefaultCluster", NAME)
 
 @dataclass
 class Members:
-    """Two brokers of one name, their name server and their etcd."""
+    """Two brokers of one name, their name server and their etcd, which may be others', too."""
 
     folder: Path
     etcd: EtcdServer | EtcdMembers
     names: MqcoreProcess
     settings: Mapping[str, object] = field(default_factory=dict)     # of each more
+    name: str = NAME
     running: dict[int, MqcoreProcess] = field(default_factory=dict)
     contexts: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(self, number: int) -> MqcoreProcess:
         self.running[number] = self.contexts.enter_context(mqcore_up(
             self.folder / str(number),
-            {**settings_of(number), "failover.etcd": self.etcd.addresses,
-             "failover.lease_seconds": LEASE_S, **self.settings},
+            {**settings_of(number), "broker.name": self.name,
+             "failover.etcd": self.etcd.addresses, "failover.lease_seconds": LEASE_S,
+             **self.settings},
             namesrv_addr=self.names.namesrv_addr))
         return self.running[number]
 
     def view(self) -> View:
+        keys = Names.of("DefaultCluster", self.name)
         client = self.etcd.client()
         try:
-            return view_of(KEYS, client.below(KEYS.prefix))
+            return view_of(keys, client.below(keys.prefix))
         finally:
             client.close()
 
@@ -75,16 +78,24 @@ class Members:
 def members_by(folder: Path, etcd: EtcdServer | EtcdMembers,
                settings: Mapping[str, object] | None = None) -> Iterator[Members]:
     """Both are in the set, and messages are acknowledged."""
-    with mqcore_namesrv(folder / "names") as names:
-        made = Members(folder, etcd, names, settings or {})
-        with made.contexts:
-            for number in (1, 2):
-                made.start(number)
-            wait_until(made.are_in_sync, "both are in the set")
-            wait_until(lambda: (leader := made.leader()) > 0 and send(
-                made.running[leader].broker_addr, b"first") == [0],
-                "the first message is acknowledged")
-            yield made
+    with (
+        mqcore_namesrv(folder / "names") as names,
+        acknowledging(Members(folder, etcd, names, settings or {})) as made,
+    ):
+        yield made
+
+
+@contextlib.contextmanager
+def acknowledging(made: Members) -> Iterator[Members]:
+    """The same of one that has its name server."""
+    with made.contexts:
+        for number in (1, 2):
+            made.start(number)
+        wait_until(made.are_in_sync, "both are in the set")
+        wait_until(lambda: (leader := made.leader()) > 0 and send(
+            made.running[leader].broker_addr, b"first") == [0],
+            "the first message is acknowledged")
+        yield made
 
 
 @pytest.fixture

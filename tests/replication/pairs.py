@@ -56,13 +56,13 @@ def table(address: str, code: int) -> Any:
         return fastjson.loads(peer.ask(code).body)
 
 
-def addresses(names: MqcoreProcess) -> dict[str, str]:
-    """Broker id -> address of NAME, as a name server hands them out."""
-    return addresses_at(names.namesrv_addr)
+def addresses(names: MqcoreProcess, name: str = NAME) -> dict[str, str]:
+    """Broker id -> address of one name's brokers, as a name server hands them out."""
+    return addresses_at(names.namesrv_addr, name)
 
 
-def addresses_at(namesrv_addr: str) -> dict[str, str]:
+def addresses_at(namesrv_addr: str, name: str = NAME) -> dict[str, str]:
     with Peer(namesrv_addr) as peer:
         known = fastjson.loads(peer.ask(106).body)["brokerAddrTable"]
     return {str(number): address
-            for number, address in known.get(NAME, {}).get("brokerAddrs", {}).items()}
+            for number, address in known.get(name, {}).get("brokerAddrs", {}).items()}
