@@ -75,6 +75,7 @@ def changeable(settings: Settings) -> dict[str, Any]:
     broker, store = settings.broker, settings.store
     return {
         "region": broker.region_id, "trace_on": broker.trace_on,
+        "body_bytes_max": store.message_size_max_bytes,
         "idle_ms_max": settings.processes.connection_idle_ms,
         "memory_bytes": memory_bytes(store.memory_ratio_percent),
         "memory_count_max": store.transfer_memory_count_max,
@@ -130,7 +131,6 @@ class PullServing:
             cluster=broker.cluster, file_entries=store.queue_file_entry_count,
             connection_max=share.connections, queue_files_max=share.queue_files,
             extension_files_max=share.extension_files, held_max=processes.held_pull_count_max,
-            body_bytes_max=store.message_size_max_bytes,
             seed=int.from_bytes(os.urandom(8), "big"),
             extension_folder=os.fsencode(files.queue_extensions),
             extension_file_bytes=store.queue_extension_file_bytes,

@@ -61,6 +61,7 @@ class Ports:
 @dataclass(slots=True)
 class Core:
     settings: Settings
+    started: Settings                # those that the run began with
     ports: Ports
     topics: TopicTable
     groups: GroupTable
@@ -79,7 +80,9 @@ class Core:
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
 
     @classmethod
-    def make(cls, settings: Settings, changes: ChangedSettings, ports: Ports) -> Core:
+    def make(
+        cls, settings: Settings, changes: ChangedSettings, ports: Ports, started: Settings,
+    ) -> Core:
         """Empty tables over the files of the store's config folder."""
         folder = settings.config_dir
         tables = ports.tables
@@ -87,6 +90,7 @@ class Core:
         filters = FilterTable(settings.broker, folder / "consumerFilter.json", tables)
         core = cls(
             settings=settings,
+            started=started,
             ports=ports,
             topics=(LightTopicTable if light else TopicTable)(
                 settings.broker, folder / "topics.json", tables.publish_topic,

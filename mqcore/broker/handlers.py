@@ -165,10 +165,10 @@ class Broker:
         self._busy: set[str] = set()       # what is being done by the clock
         if changes is None:
             changes = ChangedSettings(settings)
-            settings = changes.load()
+            started = settings = changes.load()
         else:
-            settings = live_part(settings, changes.load())
-        self.core = Core.make(settings, changes, ports)
+            started, settings = settings, live_part(settings, changes.load())
+        self.core = Core.make(settings, changes, ports, started)
         self._next_change_ms = 0           # when new topics may be written and registered again
         self._next_persist_ms = 0
         self._next_expiry_ms = 0

@@ -153,7 +153,20 @@ def test_what_is_honoured_at_once_is_told_to_every_process(bench: Bench) -> None
     told = bench.tables.settings
     assert told is not None
     assert (told.store.delete_when_hours, told.store.reserved_hours) == ((5, 17), 48)
-    assert told.store.message_size_max_bytes == 4 << 20
+    assert told.store.message_size_max_bytes == 4096
+
+
+def test_more_than_the_rings_were_made_for_waits_for_the_next_start(bench: Bench) -> None:
+    assert change(bench, "maxMessageSize=4096").remark is None
+    answer = change(bench, f"maxMessageSize={8 << 20}")
+
+    assert (answer.code, answer.remark) == (0, "kept for the next start: maxMessageSize")
+    core = bench.broker.core
+    assert core.settings.store.message_size_max_bytes == 4096
+    assert core.changes.wanted.store.message_size_max_bytes == 8 << 20
+    assert table(bench)["maxMessageSize"] == str(8 << 20)
+    assert change(bench, f"maxMessageSize={4 << 20}").remark is None       # what it began with
+    assert core.settings.store.message_size_max_bytes == 4 << 20
 
 
 def test_known_keys_without_effect_are_taken_and_the_remark_says_so(bench: Bench) -> None:

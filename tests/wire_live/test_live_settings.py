@@ -14,7 +14,7 @@ from tests.wire_live.peer import Peer, pull_fields, send_fields
 from tests.wire_live.state import State
 from tests.workers.processes import kill
 
-NO_PERMISSION, TOPIC_NOT_EXIST = 16, 17
+MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST = 13, 16, 17
 
 
 @contextmanager
@@ -210,3 +210,17 @@ def test_a_process_that_begins_anew_has_the_changed_settings(tmp_path: Path) -> 
         with State(broker.broker_addr) as again:
             ext = again.ask(Code.SEND_MESSAGE_V2, send_fields("Again"), b"body").ext or {}
             assert ext["MSG_REGION"] == "New"
+
+
+def test_messages_are_as_long_as_the_setting_says_from_then_on(
+    live: MqcoreProcess, state: State
+) -> None:
+    def code_of(size: int) -> int:
+        return state.ask(Code.SEND_MESSAGE_V2, send_fields("Long"), b"x" * size).code
+
+    state.topic("Long", 1)
+    assert code_of(5_000) == 0
+    with changed(state, "maxMessageSize", "4096", before=str(4 << 20)):
+        wait_until(lambda: code_of(5_000) == MESSAGE_ILLEGAL, "a long message is refused")
+        assert code_of(4_096) == 0
+    wait_until(lambda: code_of(5_000) == 0, "it is taken again")

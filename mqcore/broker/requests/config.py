@@ -18,8 +18,10 @@ from mqcore.broker.settings.live import (
     FILE_SIZES,
     LIVE,
     PATHS,
+    ROOM,
     live_part,
     text,
+    value_of,
     with_values,
 )
 from mqcore.broker.settings.model import SECTIONS, Settings, SettingsError
@@ -91,7 +93,7 @@ def update_config(core: Core, request: Request) -> OutcomeJob:
             return trouble
     try:
         wanted = _wanted(core.changes.wanted, entries)
-        settings = live_part(core.settings, wanted)
+        settings = live_part(core.settings, wanted, core.started)
     except SettingsError as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
     if entries:
@@ -100,7 +102,7 @@ def update_config(core: Core, request: Request) -> OutcomeJob:
         except OSError as error:
             return refused(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
         yield from _apply(core, settings, request.now_ms)
-    return Answer(ResponseCode.SUCCESS, _remark(entries))
+    return Answer(ResponseCode.SUCCESS, _remark(entries, settings, wanted))
 
 
 def shown(settings: Settings) -> dict[str, str]:
@@ -189,9 +191,10 @@ def _wanted(before: Settings, entries: dict[str, str]) -> Settings:
     return with_values(before, values)
 
 
-def _remark(entries: dict[str, str]) -> str | None:
-    """What of a change is not seen at once."""
-    later = [key for key in entries if _target(key) in AT_START]
+def _remark(entries: dict[str, str], settings: Settings, wanted: Settings) -> str | None:
+    """What of a change is not seen at once; settings: as they are now."""
+    beyond = {key for key in ROOM if value_of(settings, key) != value_of(wanted, key)}
+    later = [key for key in entries if _target(key) in AT_START | beyond]
     nothing = [key for key in entries if key in WITHOUT_EFFECT or key in REFUSED]
     parts = []
     if later:

@@ -43,12 +43,15 @@ LIVE = frozenset((
     "store.memory_ratio_percent", "store.delete_when_hours", "store.reserved_hours",
     "store.disk_used_max_percent", "store.disk_clean_percent", "store.disk_clean_enable",
     "store.disk_refuse_percent", "store.clean_interval_ms", "store.clean_pause_ms",
-    "store.query_count_max", "store.query_unique_count_max",
+    "store.query_count_max", "store.query_unique_count_max", "store.message_size_max_bytes",
     "processes.connection_idle_ms", "log.level",
     "replication.slave_fallbehind_max_bytes", "replication.transfer_batch_bytes",
     "replication.heartbeat_interval_ms", "replication.housekeeping_interval_ms",
     "replication.slave_timeout_ms", "replication.min_in_sync", "replication.metadata_interval_ms",
 ))
+
+# Of those, what shared memory was made for at the start: no more than that at once.
+ROOM = frozenset(("store.message_size_max_bytes",))
 
 # Never by request: a peer is not to say where files are, who is let in, nor to make the store
 # unreadable.
@@ -98,12 +101,18 @@ def with_values(settings: Settings, values: Values) -> Settings:
     return changed
 
 
-def live_part(running: Settings, wanted: Settings) -> Settings:
-    """`running` with what is honoured at once of `wanted`. Raises SettingsError."""
+def live_part(running: Settings, wanted: Settings, started: Settings | None = None) -> Settings:
+    """
+    `running` with what is honoured at once of `wanted`, in a run that began with `started`; None:
+    with `running`. Raises SettingsError.
+    """
     values = Values(SECTIONS)
     for key in LIVE:
         section, _, name = key.partition(".")
-        values.section(section)[name] = getattr(getattr(wanted, section), name)
+        value = getattr(getattr(wanted, section), name)
+        if key in ROOM and value > getattr(getattr(started or running, section), name):
+            continue
+        values.section(section)[name] = value
     return with_values(running, values)
 
 

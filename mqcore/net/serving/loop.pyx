@@ -293,7 +293,7 @@ cdef class ServingLoop:
 
     def __cinit__(self, Segment segment not None, int index, list listeners, bytes log_folder,
                   bytes queue_folder, *, tuple store_address, str cluster, int64_t file_entries,
-                  int connection_max, int held_max, int body_bytes_max, uint64_t seed,
+                  int connection_max, int held_max, uint64_t seed,
                   bytes extension_folder=b"", int64_t extension_file_bytes=50331648,
                   bint light_queues=False, bint slave=False, int32_t queue_files_max=4096,
                   int32_t extension_files_max=1024, int64_t connection_memory_bytes=1 << 28,
@@ -322,7 +322,7 @@ cdef class ServingLoop:
         t.above.slice_came = slice_came
         t.above.drained = drained
         t.above.closing = closing
-        self.fill_identity(store_address, cluster, body_bytes_max)
+        self.fill_identity(store_address, cluster)
         s.limits.serving = index
         limits_clear(shm, index)
         self.connect()
@@ -409,8 +409,8 @@ cdef class ServingLoop:
         r.cold_reader = cold_open(self.s.slot.bell)
         r.log.read_ahead = r.cold_reader == NULL                             # L3
 
-    def configure(self, *, str region, bint trace_on, int64_t idle_ms_max, int64_t memory_bytes,
-                  int memory_count_max, int memory_bytes_max, int disk_count_max,
+    def configure(self, *, str region, bint trace_on, int body_bytes_max, int64_t idle_ms_max,
+                  int64_t memory_bytes, int memory_count_max, int memory_bytes_max, int disk_count_max,
                   int disk_bytes_max, int replay_count_max, int replay_bytes_max, bint long_polling, int64_t short_polling_ms,
                   int delay_level_count=18, bint transactions_refused=False,
                   bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
@@ -425,6 +425,11 @@ cdef class ServingLoop:
         s.identity.region_length = <int32_t>len(raw)
         memcpy(s.identity.region, <const char*>raw, len(raw))
         s.identity.trace_on = trace_on
+        s.identity.body_max = body_bytes_max
+        raw = (f"the message is illegal: its body or batch is longer than {body_bytes_max} bytes "
+               f"(store.message_size_max_bytes), or its properties are longer than "
+               f"{PROPERTIES_LENGTH_MAX} bytes").encode()
+        memcpy(s.identity.illegal, <const char*>raw, len(raw) + 1)
         s.transport.idle_ms_max = idle_ms_max
         s.reading.memory_bytes = memory_bytes
         s.reading.memory_count_max = memory_count_max
@@ -483,7 +488,7 @@ cdef class ServingLoop:
             t.tls.context = context.context
         self.tls_context = context
 
-    cdef fill_identity(self, tuple store_address, str cluster, int32_t body_max):
+    cdef fill_identity(self, tuple store_address, str cluster):
         cdef Identity* who = &self.s.identity
         ip, port = store_address
         raw = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
@@ -497,11 +502,6 @@ cdef class ServingLoop:
                              f"{sizeof(who.cluster_property) - len(name)}")
         who.cluster_property_length = <int32_t>len(raw)
         memcpy(who.cluster_property, <const char*>raw, len(raw))
-        who.body_max = body_max
-        raw = (f"the message is illegal: its body or batch is longer than {body_max} bytes "
-               f"(store.message_size_max_bytes), or its properties are longer than "
-               f"{PROPERTIES_LENGTH_MAX} bytes").encode()
-        memcpy(who.illegal, <const char*>raw, len(raw) + 1)
 
     def hello(self) -> None:
         """Tell the coordinator that this is a new process: connections of an earlier one are gone."""
