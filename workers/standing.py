@@ -113,15 +113,16 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
           tls: TlsSettings | None = None) -> bool:
     """
     Who leads has its epoch before the first message of the run, and consumers see what it begins
-    with; last: how the run before ended; tls: as in `prepared`. False: it may not lead, or that could not be written,
-    which is logged.
+    with; last: how the run before ended; tls: as in `prepared`. False: it may not lead, or that
+    could not be written, which is logged.
     """
     root, log_state = settings.store_root, segment.log_state()
     try:
         found = epochs.read(root)
         if found is not None and found.state is State.LEADS and not settings.is_slave and (
                 settings.broker.namesrv_addrs):
-            peers = asyncio.run(_peers(settings, tls or settings.tls))        # others may have come meanwhile
+            # others may have come meanwhile
+            peers = asyncio.run(_peers(settings, tls or settings.tls))
             check_newest(settings, found, _histories(peers))
             check_end(settings, found, log_state["published"], peers)
         with epochs.held(root):
@@ -169,7 +170,8 @@ class Watch:
         if settings.is_slave or settings.failover.enable or not settings.replication.listen:
             return True
         try:
-            peers = await asyncio.wait_for(_peers(settings, self._tls or settings.tls), LOOK_TIMEOUT_S)
+            peers = await asyncio.wait_for(
+                _peers(settings, self._tls or settings.tls), LOOK_TIMEOUT_S)
             trouble = check_still_newest(settings, epochs.read(settings.store_root), peers)
         except StandingError as error:
             log.error("%s", error)
