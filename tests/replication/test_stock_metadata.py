@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.broker.tables.config_file import load
 from mqcore.wire import fastjson
 from tests.replication.pairs import addresses, slave_up, table
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
@@ -64,6 +65,13 @@ def test_our_slave_has_a_stock_masters_tables_and_brings_offsets_back(
                 wait_until(lambda code=code: table(slave.broker_addr, code)
                            == table(stock.addr, code), f"equal answers to {code}")
             assert offsets(slave.broker_addr) == {0: 41, 2: 7}
+            with State(stock.addr) as peer:
+                peer.message("Shared", properties={"DELAY": "1"})
+                wait_until(lambda: peer.queue_end("Shared", 0) == 1, "the delayed one is delivered")
+            kept = slave.store / "config" / "delayOffset.json"
+            wait_until(lambda: (load(kept) or {}).get("offsetTable") == {1: 1},
+                       "which is known here, where the log is")
+            assert (load(kept) or {})["logPosition"] > 0
             stock.stop()
             wait_until(lambda: list(addresses(names)) == ["1"], "the slave is alone")
             with Peer(slave.broker_addr) as peer:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.shm.retention import QueueLives
 from mqcore.store.probes.append_probe import fail, unwatch, watch
 from mqcore.store.schedule.levels import NoteKind
 from mqcore.wire.properties import encode_properties
@@ -196,6 +197,34 @@ def test_an_offset_beyond_the_queue_moves_to_its_end(tmp_path: Path) -> None:
     desk.delay(1, b"next")
     desk.settle(desk.due(1, 1) + 1)
     assert desk.bodies() == [b"next"]
+
+
+def test_a_search_without_offsets_begins_where_the_queue_does(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for number in range(4):
+        desk.delay(1, b"%d" % number)
+    desk.settle(desk.due(1, 3) + 1)
+    desk.begin(load=False)
+    queues = QueueLives(desk.run.segment)
+    queues.set_min(queues.number(SCHEDULE_TOPIC, 0), 2)      # the entries before have expired
+    desk.scheduler.load({}, 0)
+    desk.settle(desk.due(1, 3) + 1)
+    assert desk.bodies() == [b"0", b"1", b"2", b"3"]
+    assert desk.offsets() == {1: 4}
+
+
+def test_offsets_of_a_longer_log_are_not_believed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for number in range(2):
+        desk.delay(1, b"%d" % number)
+    desk.settle(desk.due(1, 1) + 1)
+    desk.delay(1, b"2")
+    end = desk.run.segment.log_state()["published"]
+    desk.begin(load=False)
+    desk.scheduler.load({1: 3}, end + 1, [(1, 4)])           # its delivery lay behind this log
+    desk.settle(desk.due(1, 2) + 1)
+    assert desk.bodies() == [b"0", b"1", b"2"]
+    assert desk.offsets() == {1: 3}
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -130,21 +130,29 @@ cdef class ScheduleLoop:
         """
         A run begins. offsets: level, from 1 -> the next queue offset to be delivered; ahead:
         (level, queue offset) of later ones that are delivered; position: of the log, in bytes:
-        what was delivered behind it may be missing in both. -1: they are exact.
+        what was delivered behind it may be missing in both. -1: they are exact. One beyond the
+        log: they speak of another, longer one, and all of this one is asked.
         """
         cdef int64_t published = load_i64_acquire(&self.s.shm.log.published)
         cdef int64_t offset
+        cdef int32_t queue
+        if position > published:
+            offsets, ahead, position = {}, (), 0
         levels_find_queues(self.s)
         for level in range(1, DELAY_LEVEL_MAX + 1):
             offset = offsets.get(level, 0)
-            if level <= self.s.level_count and self.s.levels[level - 1].queue < 0:
-                offset = 0                        # there is no such queue: its range is empty
+            if level <= self.s.level_count:
+                queue = self.s.levels[level - 1].queue
+                if queue < 0:
+                    offset = 0                    # there is no such queue: its range is empty
+                else:                             # the search begins with what is there
+                    offset = max(offset, load_i64_acquire(&self.s.shm.queues[queue].min_offset))
             book_move(&self.s.book, level - 1, offset)
         for level, offset in ahead:
             if self.s.book.ahead_count < SCHEDULE_AHEAD_MAX and self.s.levels[level - 1].queue >= 0:
                 book_settle(&self.s.book, level - 1, offset)
         store_i64_release(&self.s.book.state.settled_position,
-                          position if 0 <= position <= published else published)
+                          position if position >= 0 else published)
         store_i32_release(&self.s.book.state.level_count, self.s.level_count)
 
     def snapshot(self) -> Snapshot:
