@@ -6,8 +6,8 @@
 #        one by place and body (log_record_check). A blank one by its checksum.
 #   CK3  Where no record begins at the position (slaves of stock brokers stop anywhere), the one that
 #        lies there is judged.
-#   CK4  It reads the descriptor that it was given, with read calls: what is deleted meanwhile is read to
-#        its end, and a disk that cannot read is an errno, never a signal.
+#   CK4  It maps the descriptor that it was given: what is deleted meanwhile is read to its end. A page is
+#        touched when a call has brought it: a disk that cannot read is an errno, never a signal.
 #   CK5  A place that is left while its job runs takes no other before that has ended. After each job
 #        the loop's bell is rung.
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -49,10 +49,10 @@ cdef struct Checker:
     LogView log                       # the thread's, as all that follows
     int file
     int64_t end                       # of the job's part of the segment
-    int64_t start                     # position of bytes[0]
+    const uint8_t* map                # of the segment
+    int64_t start                     # `have` bytes from this position on are in memory
     int64_t have
-    int64_t capacity
-    uint8_t* bytes
+    uint8_t* bytes                    # CHECK_READ_BYTES: read, where the kernel brings no pages
     int failure                       # errno of a read
 
 cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment_size,

@@ -1,7 +1,7 @@
 """The thread that holds the log against its checksums for slaves (checked.pxd has the rules)."""
-from libc.errno cimport EINTR, EIO, ENOMEM, errno
+from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release
 from mqcore.endian cimport load_i32
@@ -40,7 +40,28 @@ cdef extern from "<fcntl.h>" nogil:
     int posix_fadvise(int fd, long offset, long length, int advice)
     int POSIX_FADV_WILLNEED
 
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
+    int munmap(void* address, size_t length)
+    int madvise(void* address, size_t length, int advice)
+    int PROT_READ
+    int MAP_SHARED
+
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    #ifndef MADV_POPULATE_READ
+    #define MADV_POPULATE_READ 22      /* since Linux 5.14; before it the call is refused */
+    #endif
+    """
+    int MADV_POPULATE_READ
+
+cdef enum:
+    PAGE = 4096
+
 cdef extern from "<unistd.h>" nogil:
+    long lseek(int fd, long offset, int whence)
+    int SEEK_END
     ssize_t sys_write "write"(int fd, const void* data, size_t size)
     int close(int fd)
     int dup(int fd)
@@ -49,39 +70,38 @@ cdef extern from "<unistd.h>" nogil:
 # -- the thread ------------------------------------------------------------------------------------
 
 
-cdef bint has_room(Checker* c, int64_t size) noexcept nogil:
-    cdef uint8_t* larger
-    if size <= c.capacity:
-        return True
-    larger = <uint8_t*>realloc(c.bytes, size)
-    if larger == NULL:
-        c.failure = ENOMEM
-        return False
-    c.bytes = larger
-    c.capacity = size
-    return True
+cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+    """These bytes of the map can be touched without the disk, and without a signal; 0 or errno."""
+    cdef int64_t page = offset - offset % PAGE, done = 0
+    cdef ssize_t got
+    if madvise(<void*>(c.map + page), offset + size - page, MADV_POPULATE_READ) == 0:
+        return 0
+    while done < size:                 # an older kernel, or something is wrong: what, a read says
+        got = store_io().read_at(c.file, c.bytes, min(size - done, <int64_t>CHECK_READ_BYTES),
+                                 offset + done)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            return errno if got < 0 else EIO
+        done += got
+    return 0
 
 
 cdef const uint8_t* window(Checker* c, int64_t at, int64_t size) noexcept nogil:
-    """`size` bytes of the segment, good until the next call; NULL: they are not there, or failure."""
+    """`size` bytes of the segment; NULL: they are not there, or failure."""
     cdef int64_t wanted = min(max(size, <int64_t>CHECK_READ_BYTES), c.end - at)
-    cdef ssize_t got
+    cdef int64_t offset = at % c.log.segment_size
     if c.start <= at and at + size <= c.start + c.have:
-        return c.bytes + (at - c.start)
-    if wanted < size or not has_room(c, wanted):
+        return c.map + offset
+    if wanted < size:
         return NULL
+    c.failure = bring(c, offset, wanted)
     c.start = at
-    c.have = 0
-    while c.have < wanted:
-        got = store_io().read_at(c.file, c.bytes + c.have, wanted - c.have,
-                                 at % c.log.segment_size + c.have)
-        if got < 0 and errno == EINTR:
-            continue
-        if got <= 0:                   # the file is shorter than what is published
-            c.failure = errno if got < 0 else EIO
-            return NULL
-        c.have += got
-    return c.bytes
+    c.have = wanted
+    if c.failure:
+        c.have = 0
+        return NULL
+    return c.map + offset
 
 
 cdef int64_t extent(Checker* c, int64_t at, bint* blank) noexcept nogil:
@@ -146,24 +166,45 @@ cdef bint find_record(Checker* c, int64_t* at) noexcept nogil:
     return c.failure == 0 and leads_to(c, at, position)
 
 
+cdef int judge(Checker* c, int64_t* at) noexcept nogil:
+    """From *at on; where it ends, and CHECK_RIGHT or CHECK_DAMAGED."""
+    cdef int64_t size = 1, stop = min(at[0] + CHECK_BYTES, c.end)
+    if not find_record(c, at):
+        return CHECK_DAMAGED
+    while at[0] < stop and not load_i32_acquire(&c.stop):
+        size = right_size(c, at[0])
+        if size == 0:
+            return CHECK_DAMAGED
+        at[0] += size
+    return CHECK_RIGHT
+
+
 cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
-    cdef int64_t at = job.position, size = 1, stop = at + CHECK_BYTES
-    cdef int64_t base = at - at % c.log.segment_size
+    """What has become of it, and the position that says so (CheckState)."""
+    cdef int64_t at = job.position, segment_size = c.log.segment_size
+    cdef int64_t base = at - at % segment_size
+    cdef void* bytes
+    cdef int state
+    position[0] = EIO
+    c.end = min(job.end, base + segment_size)
+    if lseek(job.file, 0, SEEK_END) < c.end - base:            # what is published is in it
+        return CHECK_UNREADABLE
+    bytes = mmap(NULL, segment_size, PROT_READ, MAP_SHARED, job.file, 0)
+    if <long>bytes == -1:
+        position[0] = errno
+        return CHECK_UNREADABLE
     c.file = job.file
+    c.map = <const uint8_t*>bytes
     c.failure = 0
     c.have = 0
-    c.end = min(job.end, base + c.log.segment_size)
     posix_fadvise(c.file, at - base, CHECK_BYTES, POSIX_FADV_WILLNEED)
     log_next_use(&c.log)
     log_segment(&c.log, at)            # for its checksums; what is deleted has none
-    if not find_record(c, &at):
-        size = 0
-    while size and at < min(stop, c.end) and not load_i32_acquire(&c.stop):
-        size = right_size(c, at)
-        at += size
+    state = judge(c, &at)
     log_view_close(&c.log)             # a segment that is deleted meanwhile is not held
+    munmap(bytes, segment_size)
     position[0] = c.failure if c.failure else at
-    return CHECK_UNREADABLE if c.failure else CHECK_RIGHT if size else CHECK_DAMAGED
+    return CHECK_UNREADABLE if c.failure else state
 
 
 cdef CheckJob* next_job(Checker* c) noexcept nogil:
@@ -210,7 +251,6 @@ cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment
         return NULL
     c.bell = bell
     c.bytes = <uint8_t*>malloc(CHECK_READ_BYTES)
-    c.capacity = CHECK_READ_BYTES
     log_view_open(&c.log, state, folders, segment_size)
     pthread_mutex_init(&c.lock, NULL)
     pthread_cond_init(&c.some, NULL)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -285,6 +286,21 @@ def test_a_slave_may_go_on_in_the_middle_of_a_record(make: Make, checksums: bool
         flip(master, records[60] + 90)
         flip(master, records[60] + 2)            # of its size: nothing leads on from there
         assert what_comes(master, records[60] + 40) == b""
+
+
+def test_a_segment_that_is_shorter_than_the_log_is_no_signal(make: Make) -> None:
+    """CK4"""
+    master, _ = old_log(make)
+    with master.turning():
+        peer = Peer.of(master.address)
+        peer.report(ANNOUNCE, 0)
+        peer.bytes_up_to(master.end)
+        with (master.run.log_folder / f"{SEGMENT_SIZE:020d}").open("r+b") as file:
+            file.truncate(100)
+        assert what_comes(master, ANNOUNCE, 0) == log_bytes(master, 0)[:SEGMENT_SIZE]
+        peer.close()
+    assert (MasterNote.NOTE_UNREADABLE, errno.EIO) in [
+        (kind, value) for kind, _, value in master.loop.notes()[0]]
 
 
 def test_what_is_of_the_moment_waits_for_no_check(make: Make) -> None:
