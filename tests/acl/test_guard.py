@@ -156,6 +156,19 @@ def test_batches_need_a_permission_unless_stock_rules_are_asked_for(
         assert AccessProbe(shm).judge(frame, PEER) == PASSED
 
 
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_group_without_a_name_needs_a_permission_to_send_to_a_retry_topic(
+        tmp_path: Path, *, stock: bool):
+    rules = requests.read(tmp_path, (
+        f"accounts: [{{accessKey: {KEY}, secretKey: '{SECRET}', groupPerms: [workers=SUB]}}]"),
+        stock=stock)
+    with requests.shown(rules, "/mqcore-test-acl-nameless") as segment:
+        probe = AccessProbe(segment)
+        for group, found in (("workers", PASSED), ("", ("refused", AccessReason.ACCESS_GROUP))):
+            command = requests.signed(310, {"a": group, "b": "%RETRY%workers"}, KEY, SECRET)
+            assert probe.judge(requests.frame(command), PEER) == found, group
+
+
 # -- the table -------------------------------------------------------------------------------------
 
 
