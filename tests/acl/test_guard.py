@@ -84,6 +84,7 @@ def test_what_the_fast_reader_does_not_read_is_left_to_the_coordinator(probe: Ac
             '{"code":310,"extFields":{"\\u0062":"open"},"flag":0,"opaque":7}',
             '{"extFields":{"b":"open"},"code":310,"flag":0,"opaque":7}',
             '{"code":310,"extFields":{"b":"open"},"extFields":{"b":"closed"},"flag":0,"opaque":7}',
+            '{"code":310,"extFields":{"b":"open"},"flag":0,"opaque":7,"extFields":9}',
             '{"code":310,"extFields":{"b":1.5},"flag":0,"opaque":7}',
             '{"CODE":310,"ext_fields":{"b":"open"},"flag":0,"opaque":7}',
             f'{{"code":310,"extFields":{{{many}}},"flag":0,"opaque":7}}',
