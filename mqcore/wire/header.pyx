@@ -308,6 +308,9 @@ cdef int read_json(const uint8_t* p, const uint8_t* end, Header* out,
                 saw_code = True
             elif is_literal(key.start, key.length, "flag"):
                 saw_flag = True
+            elif is_literal(key.start, key.length, "extFields") and (
+                    saw_fields or p == NULL or value.length >= 0):
+                return HEADER_UNUSUAL      # of several the last one counts; only null is none
         if p == NULL:
             return HEADER_UNUSUAL
         p = skip_blanks(p, end)

@@ -130,6 +130,7 @@ def test_what_the_fast_reader_does_not_read_is_left_to_the_coordinator(probe: Ac
             '{"code":310,"extFields":{"\\u0062":"open"},"flag":0,"opaque":7}',
             '{"extFields":{"b":"open"},"code":310,"flag":0,"opaque":7}',
             '{"code":310,"extFields":{"b":"open"},"extFields":{"b":"closed"},"flag":0,"opaque":7}',
+            '{"code":310,"extFields":{"b":"open"},"flag":0,"opaque":7,"extFields":9}',
             '{"code":310,"extFields":{"b":1.5},"flag":0,"opaque":7}',
             '{"CODE":310,"ext_fields":{"b":"open"},"flag":0,"opaque":7}',
             f'{{"code":310,"extFields":{{{many}}},"flag":0,"opaque":7}}',
@@ -200,6 +201,19 @@ def test_batches_need_a_permission_unless_stock_rules_are_asked_for(
     lenient = Rules(rules.files, stock_permissions=True)
     with requests.shown(lenient, "/mqcore-test-acl-stock") as shm:
         assert AccessProbe(shm).judge(frame, PEER) == PASSED
+
+
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_group_without_a_name_needs_a_permission_to_send_to_a_retry_topic(
+        tmp_path: Path, *, stock: bool):
+    rules = requests.read(tmp_path, (
+        f"accounts: [{{accessKey: {KEY}, secretKey: '{SECRET}', groupPerms: [workers=SUB]}}]"),
+        stock=stock)
+    with requests.shown(rules, "/mqcore-test-acl-nameless") as segment:
+        probe = AccessProbe(segment)
+        for group, found in (("workers", PASSED), ("", ("refused", AccessReason.ACCESS_GROUP))):
+            command = requests.signed(310, {"a": group, "b": "%RETRY%workers"}, KEY, SECRET)
+            assert probe.judge(requests.frame(command), PEER) == found, group
 
 
 # -- the table -------------------------------------------------------------------------------------

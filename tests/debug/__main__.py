@@ -22,8 +22,22 @@ REPORTS = BUILT / "reports"
 LINKED = ("tests", "docs", "pyproject.toml")     # what the tests need besides the package
 TESTS = (
     "tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire",
-    "tests/pull/test_reading.py", "tests/hostile/test_limits.py", "tests/tls/test_shake_thread.py",
-    *(f"tests/replication/test_{end}.py" for end in ("slave", "master", "greeting")),
+    "tests/net",
+    *(f"tests/{subject}/test_{name}.py" for subject, names in {
+        "acl": "guard files hmac",
+        "client": "columns native received reading",
+        "hostile": "limits",
+        "pull": "reading",
+        "query": "index requests",
+        "queues": "delivery_times filter_bits light_offsets light_queues queue_extension",
+        "recovery": "queue_ends verify_agrees",
+        "replication": "slave master greeting",
+        "retention": "log_cleaner removal trim",
+        "schedule": "lives turns",
+        "tls": "shake_thread",
+        "transactions": "rounds turns",
+        "verify": "rules stock_stores",
+    }.items() for name in names.split()),
     # sweeps: minutes each
     "--ignore=tests/store/test_power_cut.py", "--ignore=tests/store/test_power_cut_late.py",
     "--ignore=tests/store/test_writer_killed.py", "--ignore=tests/store/test_flush_ahead.py",

@@ -18,7 +18,7 @@ TARGETS = {
     "json_header": "wire", "binary_header": "wire", "json_text": "wire", "properties": "wire",
     "tags": "wire",
     "program": "filter", "number": "filter",
-    "frames": "serving", "send": "serving",
+    "frames": "serving", "send": "serving", "guard": "access",
     "answers": "client", "pulled": "client", "audited": "client",
     "header_codecs": "oracles", "filters": "oracles", "expression": "oracles",
     "tag_expression": "oracles", "key_lookup": "oracles",
@@ -28,7 +28,6 @@ TARGETS = {
     "access_file": "documents", "epochs_file": "documents", "greeting_words": "documents",
     "checkpoint_file": "documents", "backup_manifest": "documents", "backup_stream": "documents",
     "tls_records": "tls",
-
 }
 # Where lines of these files are coverage, too: modules of targets whose readers are Python's.
 PYTHON_LINES = {"documents": "/mqcore/"}
@@ -37,7 +36,7 @@ WATCHED = (
     "mqcore.wire.header", "mqcore.wire.bare_keys", "mqcore.wire.check_header", "mqcore.wire.digits",
     "mqcore.wire.json_cut",
     *(f"mqcore.net.{room}.{module}" for room, modules in {
-        "remoting": "frames headers reply say",
+        "remoting": "access frames headers reply say",
         "serving": "answers appends asked commits dispatch forward held held_lists limits loop"
                    " parked properties pull scan send transaction wanted",
         "transport": "connections handshakes memory output shake_thread slots tls tls_pipe wire_end"

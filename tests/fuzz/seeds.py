@@ -6,11 +6,13 @@ import struct
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 from mqcore.backup.manifest import Entry, Manifest, Part, encode
 from mqcore.replication import epochs, greeting
 from mqcore.replication.greet import ANNOUNCE, TELL
 from mqcore.store.record import parse
+from tests.acl import requests
 from tests.filter.generate import SOUP, VALUES
 from tests.support import recorded
 
@@ -20,6 +22,9 @@ RECORDS_MAX = 8                      # of one segment
 BLANK = struct.pack(">iI", 0, 0xCBD43194)       # its size becomes what it has to be ...
 WRONG_BLANK = struct.pack(">iI", 1, 0xCBD43194)      # ... unless it is odd
 SIZE_MAX = 1024                      # of a seed: what is longer is slow
+WORLD_SEED = 5                       # of the accounts that are asked about
+SIGNATURE_HERE = b"its-signature-comes-in-here-"      # as long as one
+REQUESTS = 150
 
 ACCESS_FILES = (
     """globalWhiteRemoteAddresses:
@@ -143,10 +148,29 @@ def of_documents() -> Iterator[tuple[str, bytes]]:
     yield "tls_records", b"in the clear" + b"\3\2\0"
 
 
+def of_access() -> Iterator[tuple[str, bytes]]:
+    """Requests as tests/acl makes them, each under both kinds of rules."""
+    chance = Random(WORLD_SEED)
+    for number in range(REQUESTS):
+        command = requests.request(chance)
+        assert command.ext is not None
+        proof = command.ext.get("Signature")
+        if number % 3 == 0:
+            command.ext[chance.choice(sorted(command.ext))] = ""
+        raw = requests.frame(command)
+        length = int.from_bytes(raw[1:4], "big")
+        header, body = raw[4:4 + length], raw[4 + length:]
+        if proof:
+            header = header.replace(proof.encode(), SIGNATURE_HERE)
+        body = body[:len(body) // 4 * 4]
+        yield "guard", header + body + bytes([len(body) // 4, number << 1 & 0xFE | raw[0]])
+
+
 def seeds() -> dict[str, set[bytes]]:
     """target -> what it begins with."""
     found: dict[str, set[bytes]] = {}
-    for source in (of_the_wire, of_stores, of_filters, of_replication, of_documents):
+    for source in (of_the_wire, of_stores, of_filters, of_replication, of_documents,
+                   of_access):
         for target, data in source():
             if len(data) <= SIZE_MAX:
                 found.setdefault(target, set()).add(data)

@@ -179,6 +179,9 @@ def test_a_number_or_word_that_nobody_writes_is_left_to_the_general_reader(text)
     b'{"extFields":{"a":"1"},"code":310,"flag":0,"opaque":1}',
     b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":"1"},"code":11}',
     b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":"1"},"extFields":{}}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":"1"},"extFields":9}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":{"a":"1"},"extFields":null}',
+    b'{"code":310,"flag":0,"opaque":1,"extFields":""}',
     b'{"c\\u006fde":310,"flag":0,"opaque":1}',
     b'{"code":310,"flag":0,"opaque":1,"extFields":{"\\u0061":"1"}}',
     b'{"code":310,"opaque":null}', b'\xef\xbb\xbf{"code":310,"flag":0,"opaque":1}'])

@@ -298,8 +298,10 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
     # of the older form stock asks for a field that no client sends
     group_text = (field(g, "group") if request.header.code == CODE_SEND
                   else &fields[SEND_PRODUCER_GROUP])
-    group_length = name_of(group_text, group) if group_text != NULL else 0
-    if group_length == 0 or may(table, request.account, True, group, group_length, ACCESS_SUB):
+    if group_text == NULL or group_text.length < 0:
+        return HANDLE_FORWARD
+    group_length = name_of(group_text, group)      # one without a name needs a permission, too
+    if may(table, request.account, True, group, group_length, ACCESS_SUB):
         return HANDLE_FORWARD
     return access_refuse(g, c, request, ACCESS_GROUP, group, group_length)
 
