@@ -30,9 +30,15 @@ OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 LOST = [b"lost %d" % number for number in range(3)]
 
 
-def lose_power(broker: MqcoreProcess, position: int) -> None:
-    """What a loss of power leaves: the log behind `position` never came to the disk."""
+def lose_power(broker: MqcoreProcess, position: int, checkpoint: bytes | None) -> None:
+    """
+    What a loss of power leaves: the log behind `position` never came to the disk, and so no later
+    checkpoint than that of the time.
+    """
     broker.kill()
+    (broker.store / "checkpoint").unlink(missing_ok=True)
+    if checkpoint is not None:
+        (broker.store / "checkpoint").write_bytes(checkpoint)
     segment = min((broker.store / "commitlog").iterdir())       # the next one is there already
     with segment.open("r+b") as file:
         file.seek(position)
@@ -45,10 +51,12 @@ def with_lost_end(running: Pair) -> tuple[int, int]:
     master, slave = running.master, running.slave
     wait_until(lambda: send(master.broker_addr, b"kept") == [0], "a slave that has it")
     kept = len(log_of(master))
+    path = master.store / "checkpoint"
+    checkpoint = path.read_bytes() if path.exists() else None
     assert send(master.broker_addr, *LOST) == [0] * len(LOST)
     wait_until(lambda: same_log(master, slave), "the same log")
     end = len(log_of(master))
-    lose_power(master, kept)
+    lose_power(master, kept, checkpoint)
     return kept, end
 
 

@@ -243,7 +243,8 @@ def test_a_damaged_record_is_sent_to_nobody_and_all_before_it_is(make: Make, num
     with master.turning():
         assert what_comes(master, ANNOUNCE, 0) == whole[:begin]
         assert what_comes(master, ANNOUNCE, begin) == b""
-        assert FigureSlots(master.run.segment).total("refused_slaves") == 2
+        wait_until(lambda: FigureSlots(master.run.segment).total("refused_slaves") == 2,
+                   "both links are counted")
         flip(master, last - 1)
         peer = Peer.of(master.address)
         peer.report(ANNOUNCE, begin)

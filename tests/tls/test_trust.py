@@ -284,7 +284,7 @@ def test_a_slaves_way_to_its_master_follows_its_trust(
 
     async def run() -> None:
         async with await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context) as server:
-            following = Following(core, lambda _job: None)
+            following = Following(core, lambda _job: None, lambda: 0)
             following.adopt(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
             await following.round()
             assert not believed
