@@ -91,16 +91,15 @@ def _permissions(name: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def with_account(file: AclFile, change: AccountChange, now_ms: int) -> dict[str, Any]:
-    """The file's document with the account changed, or added behind the others."""
+    """
+    The file's document with the account changed, or a new one: behind the others, as stock writes
+    it.
+    """
     document = _next(file, now_ms)
-    accounts = document.setdefault("accounts", [])
-    if accounts is None:
-        accounts = document["accounts"] = []
-    account = next((one for one in accounts if _key(one) == change.access_key), None)
-    if account is None:
-        account = {}
-        accounts.append(account)
+    accounts = document.get("accounts") or []
+    account = next((one for one in accounts if _key(one) == change.access_key), {})
     change.apply(account)
+    document["accounts"] = [one for one in accounts if one is not account] + [account]
     return document
 
 

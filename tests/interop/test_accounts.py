@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.records import decode_records
@@ -81,6 +82,7 @@ class Side:
     namesrv_addr: str
     broker_addr: str
     broker_name: str
+    access_file: Path
 
     def stored(self, topic: str) -> set[str]:
         """The keys of what its one queue has."""
@@ -135,8 +137,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             folder / "ours", {"acl.enable": True, "acl.folder": folder}))
         mqadmin = Mqadmin(folder / "mqadmin", ours.namesrv_addr)
         stack.callback(mqadmin.stop)
-        made = World(Side("ours", ours.namesrv_addr, ours.broker_addr, "mqcore-a"),
-                     Side("stock", stock.namesrv_addr, stock.broker_addr, "stock-a"), mqadmin)
+        made = World(
+            Side("ours", ours.namesrv_addr, ours.broker_addr, "mqcore-a",
+                 folder / "plain_acl.yml"),
+            Side("stock", stock.namesrv_addr, stock.broker_addr, "stock-a",
+                 stock.broker.home / "conf" / "plain_acl.yml"), mqadmin)
         for side in made.sides:
             for topic in ("Java", "Go", "Cpp"):
                 text = made.run(side, ADMIN, "updateTopic", "-b", side.broker_addr, "-t", topic,
@@ -296,3 +301,43 @@ def test_mqadmin_asks_in_the_name_of_an_account_with_the_same_outcome_as_with_st
     # stock writes such a pattern into its file
     assert said(world, world.ours, ADMIN, "updateGlobalWhiteAddr", "-g", "10.9.8.7.6", "-b",
                 world.ours.broker_addr) == ["CODE: 211"]
+
+
+def document(side: Side) -> Any:
+    """What the access file says, without the times of its changes."""
+    said = yaml.safe_load(side.access_file.read_text(encoding="utf-8"))
+    for version in said.get("dataVersion") or []:
+        version.pop("timestamp", None)
+    return said
+
+
+CHANGES: list[tuple[str, ...]] = [
+    ("updateAclConfig", "-a", "the-plain", "-s", "plain-secret"),
+    ("updateAclConfig", "-a", "the-whole", "-s", "whole-secret", "-w", "10.1.2.*", "-i", "DENY",
+     "-u", "SUB", "-t", "one=PUB,two=PUB|SUB,three=DENY", "-g", "four=SUB,five=DENY",
+     "-m", "false"),
+    ("updateAclConfig", "-a", "the-whole", "-s", "other-secret", "-t", "six=SUB"),
+    ("updateAclConfig", "-a", "the-plain", "-s", "plain-secret", "-w", "10.1.2.3", "-m", "true"),
+    ("updateAclConfig", "-a", "the-whole", "-s", "short"),
+    ("updateAclConfig", "-a", "the-whole", "-s", "other-secret", "-t", "seven=WHAT"),
+    ("updateGlobalWhiteAddr", "-g", "10.9.8.7,10.9.8.*"),
+    ("deleteAclConfig", "-a", "the-plain"),
+    ("deleteAclConfig", "-a", "the-absent"),
+    ("deleteAclConfig", "-a", "the-whole"),
+]
+
+
+def test_what_mqadmin_changes_stands_in_the_file_as_stock_writes_it(world: World) -> None:
+    """Value by value after each change; each begins with the same file."""
+    found: dict[str, list[Any]] = {}
+    for side in world.sides:
+        documents = found[side.kind] = []
+        begin = document(side).get("dataVersion", [{"counter": 0}])[0]["counter"]
+        for command in CHANGES:
+            world.run(side, ADMIN, *command, "-b", side.broker_addr)
+            said = document(side)
+            for version in said.get("dataVersion", []):
+                version["counter"] -= begin
+            documents.append(said)
+    for command, ours, stock in zip(CHANGES, found["ours"], found["stock"], strict=True):
+        assert ours == stock, command
