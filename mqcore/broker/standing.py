@@ -201,5 +201,20 @@ def of_run(settings: Settings, standing: Standing | None, log_first: int, log_en
         return Standing(epochs.first(member_name(settings), log_first, now_ms), State.LEADS)
     if standing.state is not State.PROMOTED and not (lost_power and standing.state is State.LEADS):
         return standing
-    history = standing.history.begun(log_end, member_name(settings), now_ms)
+    history = standing.history.begun(log_end, _beginner(settings, standing, log_end), now_ms)
     return changed(standing, history=history, state=State.LEADS)
+
+
+def _beginner(settings: Settings, standing: Standing, log_end: int) -> str:
+    """
+    As whom a run begins its epoch. Whether somebody took over is known by the name alone: behind
+    its own epoch a master keeps the one it has, whatever its address is by now; who was promoted
+    has another one than the epoch before, which may be its own.
+    """
+    history, name = standing.history, member_name(settings)
+    if standing.state is State.LEADS:
+        return history.last.master
+    if not any(one.master == name for one in history.kept(log_end)[-1:]):
+        return name
+    mark = f"#{history.last.number + 1}"
+    return name.encode()[:epochs.NAME_LENGTH_MAX - len(mark)].decode(errors="ignore") + mark

@@ -15,6 +15,7 @@ from mqcore.broker.standing import (
     check_newest,
     check_still_newest,
     member_name,
+    of_run,
 )
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs, greeting
@@ -215,3 +216,34 @@ def test_a_slave_whose_machine_went_down_begins_none(tmp_path: Path, state: Stat
 
     assert standing.taken(settings, new_segment(), LastRun(clean=False))
     assert epochs.read(settings.store_root) == word
+
+
+def test_an_address_that_changed_is_no_takeover(tmp_path: Path) -> None:
+    """A copy of the master, at another address, lost power: the master does not end for it."""
+    moved = of_run(settings_in(tmp_path, *MASTER), leads(HISTORY), 0, 1400, 5, lost_power=True)
+
+    assert moved is not None
+    assert (moved.history.last.number, moved.history.last.master) == (2, "a/0")
+    said = check_still_newest(settings_in(tmp_path, *MASTER), leads(HISTORY),
+                              says(moved.history, role="async-master"))
+    assert "none of the two has taken over" in said
+
+
+@pytest.mark.parametrize("behind", [None, 2000])
+def test_who_is_promoted_behind_its_own_epoch_has_taken_over(
+    tmp_path: Path, behind: int | None,
+) -> None:
+    """behind: where an epoch of another one began, of which its log has nothing."""
+    settings = settings_in(tmp_path, *MASTER, "broker.advertised_host=" + "h" * 240)
+    own = epochs.first(member_name(settings), 0, 1)
+    before = own if behind is None else own.begun(behind, "b/1", 3)
+    stale = own.begun(1600, member_name(settings), 4).begun(1700, member_name(settings), 4)
+    word = promoted(demoted(leads(before), 2), synchronous=True)
+
+    made = of_run(settings, word, 0, 1400, 5)
+
+    assert made is not None
+    assert len(made.history.last.master.encode()) <= NAME_LENGTH_MAX
+    check_newest(settings, leads(made.history), {"10.0.0.9:10911": stale})
+    with pytest.raises(StandingError, match="it is no master any more"):
+        check_newest(settings, leads(stale), {"10.0.0.9:10911": made.history})
