@@ -1,7 +1,10 @@
 """What a broker is told while it starts, follows, or looks for others of its name."""
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -35,9 +38,11 @@ from mqcore.workers.children import Child
 from mqcore.workers.elected import Rejoining
 from mqcore.workers.ha_slave import HaSlave
 from mqcore.workers.secured import KeptTls
+from mqcore.workers.stopping import AGAIN
 from mqcore.workers.supervisor import Supervisor
 from tests.broker.fakes import settings_in
 from tests.replication.ends import Peer, SlaveEnd
+from tests.replication.pairs import NAME
 from tests.replication.test_slave_rules import SLAVE
 from tests.store.harness import new_segment
 
@@ -247,3 +252,53 @@ def test_who_is_promoted_behind_its_own_epoch_has_taken_over(
     check_newest(settings, leads(made.history), {"10.0.0.9:10911": stale})
     with pytest.raises(StandingError, match="it is no master any more"):
         check_newest(settings, leads(stale), {"10.0.0.9:10911": made.history})
+
+
+@pytest.mark.parametrize("key", ["readable", "lost"])
+def test_a_start_whose_key_or_name_servers_are_away_goes_on_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str,
+) -> None:
+    secret = tmp_path / "secret"
+    if key == "readable":
+        secret.write_text("secret12\n")
+    settings = settings_in(tmp_path, *MASTER, "acl.client_access_key=broker",
+                           f"acl.client_secret_key_file={secret}")
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+
+    assert standing.prepared(settings, ChangedSettings(settings)) == settings
+    assert standing.taken(settings, new_segment(), LastRun(clean=True))
+
+    said = [one.getMessage() for one in caplog.records]
+    assert sum("no name server says who else" in one for one in said) == 2
+    assert any(f"without its account: {secret}: cannot be read" in one
+               for one in said) == (key == "lost")
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_master_that_was_overtaken_tells_its_supervisor_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER, f"broker.name={NAME}")
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+    contexts: list[object] = []
+    kills: list[tuple[int, int]] = []
+
+    async def states(*given: object) -> dict[str, PeerState]:
+        contexts.append(given[3])
+        return {"10.0.0.9:10911": PeerState(NAME, settings.broker.cluster, 0, "async-master", 0,
+                                            2000, HISTORY.begun(1400, "b/1", 5))}
+
+    monkeypatch.setattr(standing, "states", states)
+    monkeypatch.setattr(os, "kill", lambda *given: kills.append(given))
+    in_force = [ssl.create_default_context(), ssl.create_default_context()]
+    parent = os.getppid()
+    watch = standing.Watch(lambda: in_force[len(contexts)], lambda: None,
+                           parent if alive else parent + 1)
+
+    assert not asyncio.run(watch.look(settings))
+    assert not asyncio.run(watch.look(settings))
+
+    assert contexts == in_force
+    assert kills == ([(parent, AGAIN)] * 2 if alive else [])
