@@ -188,8 +188,9 @@ def of_run(settings: Settings, standing: Standing | None, log_first: int, log_en
     else keeps that word for the next run, which is due.
 
     lost_power: the machine went down in the run before. A slave may have what the log has lost: the
-    epoch begins by which it is known where the two part. Raises EpochsError when the log
-    ends before its first epoch.
+    epoch begins by which it is known where the two part; of a log that ends before its first epoch
+    nothing is left, and another one begins. Raises EpochsError when who was promoted has such a
+    log.
     """
     if settings.is_slave:
         if standing is None or standing.state is State.PROMOTED:
@@ -201,6 +202,9 @@ def of_run(settings: Settings, standing: Standing | None, log_first: int, log_en
         return Standing(epochs.first(member_name(settings), log_first, now_ms), State.LEADS)
     if standing.state is not State.PROMOTED and not (lost_power and standing.state is State.LEADS):
         return standing
+    if standing.state is State.LEADS and not standing.history.kept(log_end):
+        return changed(standing, history=epochs.first(
+            member_name(settings), log_first, now_ms, standing.history.last.number + 1))
     history = standing.history.begun(log_end, _beginner(settings, standing, log_end), now_ms)
     return changed(standing, history=history, state=State.LEADS)
 

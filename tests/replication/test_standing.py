@@ -254,6 +254,18 @@ def test_who_is_promoted_behind_its_own_epoch_has_taken_over(
         check_newest(settings, leads(stale), {"10.0.0.9:10911": made.history})
 
 
+def test_a_master_that_lost_all_of_its_log_begins_another_one(tmp_path: Path) -> None:
+    """Its first epoch began where older messages were gone already."""
+    before = epochs.first("a/0", 1000, 1).begun(2000, "a/0", 2)
+
+    made = of_run(settings_in(tmp_path, *MASTER), leads(before), 0, 0, 5, lost_power=True)
+
+    assert made is not None
+    assert (made.state, made.history.last.start, made.history.last.number) == (State.LEADS, 0, 3)
+    assert epochs.common_end(made.history, 0, before, 3000) is None
+    check_newest(settings_in(tmp_path, *MASTER), made, {"10.0.0.9:10911": before})
+
+
 @pytest.mark.parametrize("key", ["readable", "lost"])
 def test_a_start_whose_key_or_name_servers_are_away_goes_on_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str,
