@@ -58,15 +58,16 @@ class Signing:
         self._of_run = None if account is None else Credentials(
             account.access_key, account.secret_key)
         self._trouble = ""
-        self._current()
+        self.current()
 
     def sign(self, address: str, command: Command) -> None:
         """A request to a name server, last of all changes to it."""
-        account = self._of_run if address == self._beside and self._of_run else self._current()
+        account = self._of_run if address == self._beside and self._of_run else self.current()
         if account is not None:
             sign(command, account)
 
-    def _current(self) -> Credentials | None:
+    def current(self) -> Credentials | None:
+        """The broker's own account, as last read."""
         try:
             self._account = own_account(self._acl)
             self._trouble = ""

@@ -61,7 +61,7 @@ from mqcore.workers.in_use import in_use
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
 from mqcore.workers.live import as_elected, set_log_level
-from mqcore.workers.loop import leave
+from mqcore.workers.loop import leave, supervisor_of
 from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.registrar import Registrar
 from mqcore.workers.shared_pulls import SharedPulls
@@ -153,7 +153,8 @@ class Coordinator:
         self._registrar = Registrar(settings, self._apply_order, self._adopt, self._pen,
                                     embedded_namesrv=self._inherited.embedded_namesrv,
                                     account=self._inherited.namesrv_account,
-                                    kept_tls=self._inherited.kept_tls.settings)
+                                    kept_tls=self._inherited.kept_tls.settings,
+                                    supervisor=supervisor_of(segment.name))
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings,

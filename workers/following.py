@@ -128,6 +128,7 @@ class Following:
         self._trouble = ""                       # that was said last
         self._offsets_at = self._delays_at = 0.0
         self._offsets_size = 0
+        self._offsets_trouble = ""               # of the last answer, until the next one is due
         self._offsets_version = ""               # of the master's table that was taken over last
         self._is_ours = False
         self._done_at = 0.0                      # the last whole round; time.monotonic
@@ -151,7 +152,7 @@ class Following:
         log.info("the master is %s", printable(address))
         self.master, self._is_ours = address, False
         self._offsets_at = self._delays_at = 0.0
-        self._offsets_version = ""
+        self._offsets_version = self._offsets_trouble = ""
         self._left.clear()
         self._delays.clear()
         self._transactions.clear()
@@ -237,6 +238,8 @@ class Following:
         if not often and not self._is_due(self._offsets_at):
             if self._is_ours:                    # which holds each against what it has by then
                 await self._give_some_back()
+            if self._offsets_trouble:
+                raise AnswerError(self._offsets_trouble)
             return
         master = self.master
         known = "" if len(self._core.own_commits) else self._offsets_version
@@ -247,10 +250,16 @@ class Following:
             return
         found = await self._take(take_offsets(self._core, answer.body))
         self._left = deque(found.left)
-        noted = not found.transactions or await self._note(
-            self._transactions, master, answer, found.transactions)
-        self._keep_transactions()
         self._offsets_at, self._offsets_size = time.monotonic(), len(answer.body)
+        self._offsets_trouble = ""
+        try:
+            noted = not found.transactions or await self._note(
+                self._transactions, master, answer, found.transactions)
+        except (RocketMQError, AnswerError) as error:
+            if self.master == master:
+                self._offsets_trouble = str(error)
+            raise
+        self._keep_transactions()
         self._offsets_version = (said.get(TABLE_VERSION) or "") if noted else ""
         await self._give_some_back()
 

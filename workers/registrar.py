@@ -28,12 +28,12 @@ class Registrar:
     def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None],
                  on_master: Callable[[str, str], None], pen: LeadershipPen, *,
                  embedded_namesrv: bool = False, account: Account | None = None,
-                 kept_tls: TlsSettings | None = None) -> None:
+                 kept_tls: TlsSettings | None = None, supervisor: int = 0) -> None:
         """
         on_ordered: hears which topics are ordered; on_master: in a slave, of its master: the
         address for clients, and the one for the log; pen: whether an elected one still leads;
         account: as which the broker registers at the name server beside it; kept_tls: with copies
-        of the TLS files in force, for a successor.
+        of the TLS files in force, for a successor; supervisor: its process id.
         """
         self.settings = settings
         self._pen = pen
@@ -46,11 +46,10 @@ class Registrar:
             Renewed(settings.tls, OWN_FILES, own_context, self._take_own,
                     whose="new connections to the name server beside",
                     kept=None if kept_tls is None else partial(own_context, kept_tls)))
-        self._registrations = Registration(
-            ConnectionPool(tls=self._context),
-            Signing(settings.acl, (settings.own_namesrv_addr, account)).sign)
+        signing = Signing(settings.acl, (settings.own_namesrv_addr, account))
+        self._registrations = Registration(ConnectionPool(tls=self._context), signing.sign)
         self._on_ordered = on_ordered
-        self._watch = Watch(kept_tls)
+        self._watch = Watch(lambda: self._outgoing, signing.current, supervisor)
         self._tasks: set[asyncio.Task[int]] = set()
 
     def _take_outgoing(self, context: ssl.SSLContext | None) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
@@ -24,6 +25,7 @@ from mqcore.broker.standing import (
     of_run,
     with_told,
 )
+from mqcore.client.core.signature import Credentials
 from mqcore.replication import epochs
 from mqcore.replication.epochs import History, State
 from mqcore.replication.identity import identity
@@ -35,7 +37,7 @@ from mqcore.store import restored
 from mqcore.store.last_run import LastRun
 from mqcore.tls.contexts import client_context
 from mqcore.tls.settings import TlsSettings
-from mqcore.workers.accounts import own_account
+from mqcore.workers.accounts import Signing
 from mqcore.workers.failover import check_addresses, client
 from mqcore.workers.stopping import AGAIN
 
@@ -50,7 +52,7 @@ def prepared(settings: Settings, changes: ChangedSettings,
     The settings of this run, as the store says what the broker is; those that requests change, too.
     tls: with whose files others are asked, None: with those of the settings.
     Raises StandingError when it cannot be that, or another one has overtaken it; EpochsError,
-    OSError, TlsFileError, AccountFileError, IdentityError, EtcdFileError.
+    OSError, TlsFileError, IdentityError, EtcdFileError.
     """
     found = epochs.read(settings.store_root)
     if settings.failover.enable:             # etcd says what it is to be, and no store
@@ -69,7 +71,8 @@ def prepared(settings: Settings, changes: ChangedSettings,
     is_restored = restored.is_marked(settings.store_root)
     if (found is not None or is_restored) and not settings.is_slave and (
             settings.broker.namesrv_addrs):
-        others = asyncio.run(_others(settings, tls or settings.tls))
+        others = asyncio.run(_others(
+            settings, _account(settings), client_context(tls or settings.tls), _say_alone))
         ours = {address: state for address, state in others.items()
                 if isinstance(state, PeerState)}
         check_newest(settings, found, _histories(ours))
@@ -81,17 +84,26 @@ def prepared(settings: Settings, changes: ChangedSettings,
     return settings
 
 
+def _account(settings: Settings) -> Credentials | None:
+    """As whom a start asks; a key that cannot be read is logged, and others asked without."""
+    return Signing(settings.acl, ("", None)).current()
+
+
+def _say_alone(why: str) -> None:
+    log.warning("no name server says who else has this broker's name: %s", why)
+
+
 async def _others(
-    settings: Settings, tls: TlsSettings,
+    settings: Settings, account: Credentials | None, tls: ssl.SSLContext | None,
+    unanswered: Callable[[str], None] | None = None,
 ) -> dict[str, PeerState | AnsweredError]:
     """
     The other brokers of this name that name servers know and that answer, by address; who says that
-    it has another name by now has only an address that one of them had. Raises TlsFileError,
-    AccountFileError.
+    it has another name by now has only an address that one of them had. unanswered: hears why, when
+    no name server answers.
     """
-    found = await states(settings.broker.namesrv_addrs, settings.broker.name,
-                         own_account(settings.acl), client_context(tls),
-                         settings.advertised_addr)
+    found = await states(settings.broker.namesrv_addrs, settings.broker.name, account, tls,
+                         settings.advertised_addr, unanswered)
     return {address: state for address, state in found.items()
             if address != settings.advertised_addr and (isinstance(state, AnsweredError) or (
                 isinstance(state, PeerState) and (state.broker, state.cluster) == (
@@ -103,10 +115,13 @@ def _histories(peers: Mapping[str, PeerState]) -> dict[str, History]:
             if state.history is not None}
 
 
-async def _peers(settings: Settings, tls: TlsSettings) -> dict[str, PeerState]:
+async def _peers(
+    settings: Settings, account: Credentials | None, tls: ssl.SSLContext | None,
+    unanswered: Callable[[str], None] | None = None,
+) -> dict[str, PeerState]:
     """Those of them that are ours."""
-    return {address: state for address, state in (await _others(settings, tls)).items()
-            if isinstance(state, PeerState)}
+    others = await _others(settings, account, tls, unanswered)
+    return {address: state for address, state in others.items() if isinstance(state, PeerState)}
 
 
 def taken(settings: Settings, segment: Segment, last: LastRun,
@@ -122,7 +137,8 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
         if found is not None and found.state is State.LEADS and not settings.is_slave and (
                 settings.broker.namesrv_addrs):
             # others may have come meanwhile
-            peers = asyncio.run(_peers(settings, tls or settings.tls))
+            peers = asyncio.run(_peers(
+                settings, _account(settings), client_context(tls or settings.tls), _say_alone))
             check_newest(settings, found, _histories(peers))
             check_end(settings, found, log_state["published"], peers)
         with epochs.held(root):
@@ -157,9 +173,14 @@ class Watch:
     else was there. If it is not, the run ends, and the next one is refused.
     """
 
-    def __init__(self, tls: TlsSettings | None = None) -> None:
-        """tls: as in `prepared`."""
-        self._tls = tls
+    def __init__(self, context: Callable[[], ssl.SSLContext | None],
+                 account: Callable[[], Credentials | None], supervisor: int) -> None:
+        """
+        context, account: with which others are asked, those in force; supervisor: its process id.
+        """
+        self._context = context
+        self._account = account
+        self._supervisor = supervisor
         self._said = ""
 
     async def look(self, settings: Settings) -> bool:
@@ -171,11 +192,12 @@ class Watch:
             return True
         try:
             peers = await asyncio.wait_for(
-                _peers(settings, self._tls or settings.tls), LOOK_TIMEOUT_S)
+                _peers(settings, self._account(), self._context()), LOOK_TIMEOUT_S)
             trouble = check_still_newest(settings, epochs.read(settings.store_root), peers)
         except StandingError as error:
             log.error("%s", error)
-            os.kill(os.getppid(), AGAIN)
+            if os.getppid() == self._supervisor:     # who else it is then has no such word
+                os.kill(self._supervisor, AGAIN)
             return False
         except TimeoutError:
             return True                      # who does not answer is asked again

@@ -102,19 +102,14 @@ class Supervisor:
         self._on_ready = on_ready
         self._files = StoreFiles(self._settings.store_root)
         self._children: list[Child] = []
-        self._stop_signal = 0
-        self._stop_at = 0.0
-        self._asked_to_stop = False
-        self._asked_again = False
-        self._hurried = False
-        self._ending = False
+        self._stop_signal, self._stop_at = 0, 0.0
+        self._asked_to_stop = self._asked_again = self._hurried = False
+        self._ending = self._overtaken = self._marked = False
         self._unfinished: list[str] = []
         self._locks: list[int] = []
-        self._kept = kept
-        self._kept_tls = kept_tls
+        self._kept, self._kept_tls = kept, kept_tls
         self._rejoining = rejoining
         self._elections: Elections | None = None
-        self._overtaken = False
 
     def run(self) -> int:
         """
@@ -400,15 +395,20 @@ class Supervisor:
 
     def _reached(self, step: Start) -> bool:
         """What comes after a step of the start; False: it cannot go on."""
-        if step is Start.LOG:
+        if step is Start.LOG and (self._last.clean or self._last.same_boot):
+            self._mark_unclean()
+        if step is not Start.QUEUES:
+            return True
+        if not standing.taken(self._settings, self._segment, self._last, self._kept_tls.settings):
+            return False
+        if not self._marked:           # a loss of power is known until its epoch is on the disk
             self._mark_unclean()
         # nobody looks at a queue before it has its entries again: a pull would be told to move
-        return step is not Start.QUEUES or (
-            standing.taken(self._settings, self._segment, self._last, self._kept_tls.settings)
-            and self._wait_dispatched())
+        return self._wait_dispatched()
 
     def _mark_unclean(self) -> None:
         """From here on an end without `_end_children` is unclean; the next start sees the mode."""
+        self._marked = True
         try:
             last_run.mark(self._files.abort, self._settings.store.flush)
         except OSError as error:       # a full disk: the next start assumes less
@@ -557,7 +557,8 @@ class Supervisor:
             clean = clean and all(self._segment.state(child.slot) == WORKER_STOPPED
                                   for child in step if child.row.stores)
         state = self._segment.log_state()
-        if clean and state["dispatched"] >= state["published"] and not state["refusal"]:
+        if clean and self._marked and not state["refusal"] and (
+                state["dispatched"] >= state["published"]):
             with contextlib.suppress(FileNotFoundError):
                 self._files.abort.unlink()
         for fd in self._locks:

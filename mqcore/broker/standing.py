@@ -188,8 +188,9 @@ def of_run(settings: Settings, standing: Standing | None, log_first: int, log_en
     else keeps that word for the next run, which is due.
 
     lost_power: the machine went down in the run before. A slave may have what the log has lost: the
-    epoch begins by which it is known where the two part. Raises EpochsError when the log
-    ends before its first epoch.
+    epoch begins by which it is known where the two part; of a log that ends before its first epoch
+    nothing is left, and another one begins. Raises EpochsError when who was promoted has such a
+    log.
     """
     if settings.is_slave:
         if standing is None or standing.state is State.PROMOTED:
@@ -201,5 +202,23 @@ def of_run(settings: Settings, standing: Standing | None, log_first: int, log_en
         return Standing(epochs.first(member_name(settings), log_first, now_ms), State.LEADS)
     if standing.state is not State.PROMOTED and not (lost_power and standing.state is State.LEADS):
         return standing
-    history = standing.history.begun(log_end, member_name(settings), now_ms)
+    if standing.state is State.LEADS and not standing.history.kept(log_end):
+        return changed(standing, history=epochs.first(
+            member_name(settings), log_first, now_ms, standing.history.last.number + 1))
+    history = standing.history.begun(log_end, _beginner(settings, standing, log_end), now_ms)
     return changed(standing, history=history, state=State.LEADS)
+
+
+def _beginner(settings: Settings, standing: Standing, log_end: int) -> str:
+    """
+    As whom a run begins its epoch. Whether somebody took over is known by the name alone: behind
+    its own epoch a master keeps the one it has, whatever its address is by now; who was promoted
+    has another one than the epoch before, which may be its own.
+    """
+    history, name = standing.history, member_name(settings)
+    if standing.state is State.LEADS:
+        return history.last.master
+    if not any(one.master == name for one in history.kept(log_end)[-1:]):
+        return name
+    mark = f"#{history.last.number + 1}"
+    return name.encode()[:epochs.NAME_LENGTH_MAX - len(mark)].decode(errors="ignore") + mark

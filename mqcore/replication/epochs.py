@@ -13,7 +13,8 @@ given by one writer alone.
   were promoted behind the same epoch have the same number; master and time tell them apart.
 - A master that comes back from a loss of power begins one behind its own: what its log has lost
   there a slave may have. So of two tables that have parted that one is newer in which others have
-  begun to lead more often; where that is even, the one with the greater number.
+  begun to lead more often; where that is even, the one with the greater number. Who began is known
+  by the name in the table (mqcore/broker/standing.py), which is no address that one has by now.
 
 The table is STORE/epochs, JSON, which a stock broker passes over. Beside it stands what this broker
 was in its last run, and what an operator has told it to be.
@@ -102,7 +103,7 @@ class History:
         if number and number <= self.last.number:
             raise EpochsError(f"epoch {number} does not come behind the last one of this log, "
                               f"{self.last.number}")
-        epochs = tuple(one for one in self.epochs if one.start <= start)
+        epochs = self.kept(start)
         if not epochs:
             raise EpochsError(f"an epoch at {start}: the first one starts at "
                               f"{self.epochs[0].start}")
@@ -112,6 +113,10 @@ class History:
         if spare > 0:
             epochs = (replace(epochs[spare], start=epochs[0].start), *epochs[spare + 1:])
         return History(self.log_id, epochs)
+
+    def kept(self, log_end: int) -> tuple[Epoch, ...]:
+        """Those that a log that ends there may have a byte of."""
+        return tuple(one for one in self.epochs if one.start <= log_end)
 
     def ends(self, index: int, log_end: int) -> int:
         """

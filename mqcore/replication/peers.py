@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,30 +58,38 @@ class PeerState:
 async def states(
     name_servers: Sequence[str], broker: str, account: Credentials | None,
     tls: ssl.SSLContext | None = None, own: str = "",
+    unanswered: Callable[[str], None] | None = None,
 ) -> dict[str, PeerState | PeerError]:
     """
     What each broker of this name says, by address; name servers that do not answer count not.
 
     account: that signs the questions; tls: what connections are made with, None: in the clear; own:
-    the address of who asks, if that is one of them.
+    the address of who asks, if that is one of them; unanswered: hears why, when no name server
+    answers.
     """
     pool = ConnectionPool(tls=tls, connect_timeout=CALL_S, prepare=signer(account))
     try:
-        return await _states(pool, name_servers, broker, own)
+        return await _states(pool, name_servers, broker, own, unanswered)
     finally:
         await pool.close()
 
 
 async def _states(
     pool: ConnectionPool, name_servers: Sequence[str], broker: str, own: str,
+    unanswered: Callable[[str], None] | None,
 ) -> dict[str, PeerState | PeerError]:
     addresses: dict[str, int] = {}
+    silent: list[PeerError] = []
     for found in await asyncio.gather(
             *(members(pool, one, broker) for one in name_servers), return_exceptions=True):
         if isinstance(found, dict):
             addresses.update(found)
-        elif not isinstance(found, PeerError):
+        elif isinstance(found, PeerError):
+            silent.append(found)
+        else:
             raise found
+    if unanswered is not None and len(silent) == len(name_servers):
+        unanswered("; ".join(map(str, silent)))
     addresses.pop(own, None)
 
     async def one(address: str) -> PeerState | PeerError:

@@ -88,6 +88,20 @@ def test_a_master_that_lost_what_its_slave_has_does_not_lead(tmp_path: Path) -> 
             assert [one for one in bodies(new.broker_addr) if one.startswith(b"lost")] == LOST
 
 
+def test_a_start_that_was_refused_does_not_forget_the_loss_of_power(tmp_path: Path) -> None:
+    with pair(tmp_path, SYNC) as running:
+        names, old = running.names.namesrv_addr, running.master
+        kept, _ = with_lost_end(running)
+        with pytest.raises(MqcoreError, match="bytes are lost here"), mqcore_up(
+                old.folder, as_before(old), namesrv_addr=names):
+            raise AssertionError("it started")
+        running.slave.stop()
+
+        with mqcore_up(old.folder, as_before(old), namesrv_addr=names) as master:
+            assert f"epoch 2 begins at log position {kept}: the machine went down" in master.tail()
+        assert not (old.store / "abort").exists()
+
+
 def test_a_slave_with_what_its_master_lost_says_so_and_rejoins(tmp_path: Path) -> None:
     """It was away when the master came back: an epoch begins where the two logs part."""
     with pair(tmp_path, SYNC) as running:

@@ -1,7 +1,10 @@
 """What a broker is told while it starts, follows, or looks for others of its name."""
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from mqcore.broker.standing import (
     check_newest,
     check_still_newest,
     member_name,
+    of_run,
 )
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs, greeting
@@ -34,9 +38,11 @@ from mqcore.workers.children import Child
 from mqcore.workers.elected import Rejoining
 from mqcore.workers.ha_slave import HaSlave
 from mqcore.workers.secured import KeptTls
+from mqcore.workers.stopping import AGAIN
 from mqcore.workers.supervisor import Supervisor
 from tests.broker.fakes import settings_in
 from tests.replication.ends import Peer, SlaveEnd
+from tests.replication.pairs import NAME
 from tests.replication.test_slave_rules import SLAVE
 from tests.store.harness import new_segment
 
@@ -215,3 +221,96 @@ def test_a_slave_whose_machine_went_down_begins_none(tmp_path: Path, state: Stat
 
     assert standing.taken(settings, new_segment(), LastRun(clean=False))
     assert epochs.read(settings.store_root) == word
+
+
+def test_an_address_that_changed_is_no_takeover(tmp_path: Path) -> None:
+    """A copy of the master, at another address, lost power: the master does not end for it."""
+    moved = of_run(settings_in(tmp_path, *MASTER), leads(HISTORY), 0, 1400, 5, lost_power=True)
+
+    assert moved is not None
+    assert (moved.history.last.number, moved.history.last.master) == (2, "a/0")
+    said = check_still_newest(settings_in(tmp_path, *MASTER), leads(HISTORY),
+                              says(moved.history, role="async-master"))
+    assert "none of the two has taken over" in said
+
+
+@pytest.mark.parametrize("behind", [None, 2000])
+def test_who_is_promoted_behind_its_own_epoch_has_taken_over(
+    tmp_path: Path, behind: int | None,
+) -> None:
+    """behind: where an epoch of another one began, of which its log has nothing."""
+    settings = settings_in(tmp_path, *MASTER, "broker.advertised_host=" + "h" * 240)
+    own = epochs.first(member_name(settings), 0, 1)
+    before = own if behind is None else own.begun(behind, "b/1", 3)
+    stale = own.begun(1600, member_name(settings), 4).begun(1700, member_name(settings), 4)
+    word = promoted(demoted(leads(before), 2), synchronous=True)
+
+    made = of_run(settings, word, 0, 1400, 5)
+
+    assert made is not None
+    assert len(made.history.last.master.encode()) <= NAME_LENGTH_MAX
+    check_newest(settings, leads(made.history), {"10.0.0.9:10911": stale})
+    with pytest.raises(StandingError, match="it is no master any more"):
+        check_newest(settings, leads(stale), {"10.0.0.9:10911": made.history})
+
+
+def test_a_master_that_lost_all_of_its_log_begins_another_one(tmp_path: Path) -> None:
+    """Its first epoch began where older messages were gone already."""
+    before = epochs.first("a/0", 1000, 1).begun(2000, "a/0", 2)
+
+    made = of_run(settings_in(tmp_path, *MASTER), leads(before), 0, 0, 5, lost_power=True)
+
+    assert made is not None
+    assert (made.state, made.history.last.start, made.history.last.number) == (State.LEADS, 0, 3)
+    assert epochs.common_end(made.history, 0, before, 3000) is None
+    check_newest(settings_in(tmp_path, *MASTER), made, {"10.0.0.9:10911": before})
+
+
+@pytest.mark.parametrize("key", ["readable", "lost"])
+def test_a_start_whose_key_or_name_servers_are_away_goes_on_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str,
+) -> None:
+    secret = tmp_path / "secret"
+    if key == "readable":
+        secret.write_text("secret12\n")
+    settings = settings_in(tmp_path, *MASTER, "acl.client_access_key=broker",
+                           f"acl.client_secret_key_file={secret}")
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+
+    assert standing.prepared(settings, ChangedSettings(settings)) == settings
+    assert standing.taken(settings, new_segment(), LastRun(clean=True))
+
+    said = [one.getMessage() for one in caplog.records]
+    assert sum("no name server says who else" in one for one in said) == 2
+    assert any(f"without its account: {secret}: cannot be read" in one
+               for one in said) == (key == "lost")
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_master_that_was_overtaken_tells_its_supervisor_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER, f"broker.name={NAME}")
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+    contexts: list[object] = []
+    kills: list[tuple[int, int]] = []
+
+    async def states(*given: object) -> dict[str, PeerState]:
+        contexts.append(given[3])
+        return {"10.0.0.9:10911": PeerState(NAME, settings.broker.cluster, 0, "async-master", 0,
+                                            2000, HISTORY.begun(1400, "b/1", 5))}
+
+    monkeypatch.setattr(standing, "states", states)
+    monkeypatch.setattr(os, "kill", lambda *given: kills.append(given))
+    in_force = [ssl.create_default_context(), ssl.create_default_context()]
+    parent = os.getppid()
+    watch = standing.Watch(lambda: in_force[len(contexts)], lambda: None,
+                           parent if alive else parent + 1)
+
+    assert not asyncio.run(watch.look(settings))
+    assert not asyncio.run(watch.look(settings))
+
+    assert contexts == in_force
+    assert kills == ([(parent, AGAIN)] * 2 if alive else [])
