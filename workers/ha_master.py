@@ -18,7 +18,7 @@ from typing import TypedDict
 from mqcore.broker.settings.model import ReplicationSettings, Settings
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
-from mqcore.replication.behind import Pace, messages_between
+from mqcore.replication.behind import Behind, Pace
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
 from mqcore.replication.master import MasterNote
@@ -92,6 +92,8 @@ class HaMaster:
         self._damaged: set[int] = set()      # log positions: slaves come again and again
         self._slots = FigureSlots(self._segment)
         self._pace = Pace(0, time.monotonic())
+        self._behind = Behind(self._settings.log_folders,
+                              self._settings.store.segment_size_bytes)
         self._said_at = -SAY_INTERVAL_S      # that somebody is behind; steady clock
         self._stamp: Stamp | None = None
         self._pen = ReplicaPen(self._segment)
@@ -156,8 +158,7 @@ class HaMaster:
         """How far slaves are behind: figures of Python's own, and now and then a line."""
         total = self._slots.total
         behind, end = total("slave_lag_bytes"), self._segment.log_state()["published"]
-        messages = messages_between(self._settings.log_folders,
-                                    self._settings.store.segment_size_bytes, end - behind, end)
+        messages = self._behind.messages(end - behind, end)
         rate = self._pace.a_second(total("sent_log_bytes"), now_s)
         self._slots.put("slave_lag_messages", messages)
         self._slots.put("sent_log_rate", rate)

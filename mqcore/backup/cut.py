@@ -150,6 +150,8 @@ def queue_ends(root: Path, topic: str, stop: int) -> dict[tuple[str, int], int]:
             entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
             kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop))
             base = int(path.name) // ENTRY.itemsize
-            found[name, queue_id] = max(found.get((name, queue_id), 0),
-                                        base + (int(kept[-1]) + 1 if len(kept) else 0))
+            if len(kept):
+                found[name, queue_id] = base + int(kept[-1]) + 1
+            else:                                # all of it lies behind, or nothing is in it
+                found.setdefault((name, queue_id), base)
     return found

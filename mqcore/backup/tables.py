@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from mqcore.backup.cut import (
     RestingLog,
@@ -23,19 +25,29 @@ from mqcore.backup.cut import (
 )
 from mqcore.backup.errors import BadBackupError
 from mqcore.backup.manifest import CONFIG
+from mqcore.broker.requests.transaction import CHECK_TIMES
 from mqcore.broker.requests.transaction_checks import GROUP as TRANSACTION_GROUP
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE, ConfigFileError
 from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE, LightOffsetTable
 from mqcore.broker.tables.offsets import OffsetTable, is_light
-from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from mqcore.broker.tables.topics import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+)
+from mqcore.layout import CQ_FILLER_RECORD_SIZE
 from mqcore.store import files
+from mqcore.store.cutting import ENTRY, QUEUES
 from mqcore.store.log.folders import LogFolders
+from mqcore.store.paths import queue_folders
 from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record, RecordError, decode_record
 
 LATE_MS: Final = 3_600_000               # what was due so long before a cut is looked at again
 
+Array = npt.NDArray[np.int64]
 Ends = Mapping[tuple[str, int], int]     # topic, queue id -> the queue's end
 
 
@@ -77,7 +89,7 @@ def settle_again(store: Path, log: LogFolders, segment_bytes: int, end: int, cut
     with _readable(store):
         if (HALF_TOPIC, 0) in ends:
             least = {topic: ends.get((topic, 0), 0) for topic in (HALF_TOPIC, OP_TOPIC)}
-            _consumers(store / CONFIG, None, least | _transactions(whole, ends, cut))
+            _consumers(store / CONFIG, None, least | _cut_transactions(store, whole, ends, cut))
         _delays(store, ends, Cut(cut, last_time(whole, cut), deliveries(store, whole, cut)))
 
 
@@ -191,6 +203,62 @@ def _transactions(log: RestingLog, ends: Ends, cut: int) -> dict[str, int]:
     offset, position = min(undecided)
     ops = [record.queue_offset for record in _records(log, cut, OP_TOPIC, position)]
     return {HALF_TOPIC: offset, OP_TOPIC: min(ops, default=ends.get((OP_TOPIC, 0), 0))}
+
+
+def _cut_transactions(store: Path, log: RestingLog, ends: Ends, cut: int) -> dict[str, int]:
+    """
+    The same by what is cut: back to the first half message that was settled, put back or
+    given up there. Below the cut the queues are read, and of the log the half messages down to the
+    last two kinds.
+    """
+    end = ends[HALF_TOPIC, 0]
+    first = min((offset for record in _records(log, log.end, OP_TOPIC, cut)
+                 for word in record.body.split(b",")
+                 if (offset := _number(word)) is not None and offset < end), default=end)
+    moved: set[str] = set()
+    fresh: set[str] = set()
+    for topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
+        for record in _records(log, log.end, topic, cut):
+            is_fresh = topic == HALF_TOPIC and CHECK_TIMES not in record.properties
+            (fresh if is_fresh else moved).add(record.properties.get(UNIQ_KEY, ""))
+    first = min(first, _copied_from(store, log, moved - fresh - {""}, cut, end))
+    position = next((int(positions[at]) for offsets, positions in _entries(store, HALF_TOPIC, cut)
+                     if (at := int(np.searchsorted(offsets, first))) < len(offsets)), None)
+    if position is None:
+        return {}
+    op = next((int(offsets[at]) for offsets, positions in _entries(store, OP_TOPIC, cut)
+               if (at := int(np.searchsorted(positions, position, "right"))) < len(offsets)),
+              ends.get((OP_TOPIC, 0), 0))
+    return {HALF_TOPIC: first, OP_TOPIC: op}
+
+
+def _copied_from(store: Path, log: RestingLog, keys: set[str], cut: int, end: int) -> int:
+    """The first of the half messages before the cut that these are copies of; or the end."""
+    first = end
+    for offsets, positions in _entries(store, HALF_TOPIC, cut, from_end=True):
+        for offset, position in zip(reversed(offsets), reversed(positions), strict=True):
+            if not keys or position < log.first:
+                return first
+            record = next(_records(log, int(position) + 1, HALF_TOPIC, int(position)), None)
+            key = record.properties.get(UNIQ_KEY) if record is not None else None
+            if key in keys:
+                keys.discard(key)
+                first = int(offset)
+    return first
+
+
+def _entries(store: Path, topic: str, stop: int, *,
+             from_end: bool = False) -> Iterator[tuple[Array, Array]]:
+    """Of each file of queue 0: offsets and log positions of the records before `stop`."""
+    folders = [folder for name, queue_id, folder in queue_folders(store / QUEUES)
+               if (name, queue_id) == (topic, 0)]
+    for folder in folders:
+        for path in sorted(folder.iterdir(), reverse=from_end):
+            raw = files.read(path)
+            entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
+            kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop)
+                                  & (entries["size"] != CQ_FILLER_RECORD_SIZE))
+            yield kept + int(path.name) // ENTRY.itemsize, entries["position"][kept].astype("i8")
 
 
 def _records(log: RestingLog, cut: int, topic: str, start: int = 0) -> Iterator[Record]:

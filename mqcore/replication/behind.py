@@ -1,6 +1,7 @@
 """How far one log is behind another, in messages, and how fast bytes go from one to the other."""
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from bisect import bisect_right
@@ -10,20 +11,57 @@ from mqcore.layout import CHECKSUM_ENTRY_SIZE
 from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
 
+log = logging.getLogger("mqcore.ha-master")
+
 END = struct.Struct(">I")        # of an entry: where its record ends in the segment
 
 
-def messages_between(log: LogFolders, segment_bytes: int, start: int, end: int) -> int:
+class Behind:
     """
-    How many messages the log has from position `start` to `end`, as its checksums count them: what
-    another broker wrote has few. Raises OSError.
+    For who asks at each turn of a loop: a call reads a few files, and what is known of a whole
+    segment it keeps. So a count of many segments is too small at first: it grows from call to call.
     """
-    if start >= end:
-        return 0
-    return sum(_messages(path, max(start - int(path.name), 0),
-                         min(end - int(path.name), segment_bytes), segment_bytes)
-               for path in log.checksums()
-               if start < int(path.name) + segment_bytes and int(path.name) < end)
+
+    FILES_A_CALL = 4
+
+    def __init__(self, folders: LogFolders, segment_bytes: int) -> None:
+        self._folders = folders
+        self._segment_bytes = segment_bytes
+        self._known: dict[int, int] = {}         # of whole segments between the two, by their start
+        self._is_readable = True
+
+    def messages(self, start: int, end: int) -> int:
+        """
+        How many messages the log has from position `start` to `end`, as its checksums count them:
+        what another broker wrote has few. 0 where they cannot be read, which is logged once.
+        """
+        try:
+            found = self._messages(max(start, 0), end)
+            self._is_readable = True
+            return found
+        except OSError as error:
+            if self._is_readable:
+                log.warning("how many messages slaves are behind is not known: %s", error)
+            self._is_readable = False
+            return 0
+
+    def _messages(self, start: int, end: int) -> int:
+        size, total, left = self._segment_bytes, 0, self.FILES_A_CALL
+        known: dict[int, int] = {}
+        for base in range(start - start % size, end, size) if start < end else ():
+            is_whole = start <= base and base + size <= end
+            count = self._known.get(base) if is_whole else None
+            if count is None:
+                if not left:
+                    continue
+                left -= 1
+                count = _messages(self._folders.checksums_of(base), max(start - base, 0),
+                                  min(end - base, size), size)
+            if is_whole:
+                known[base] = count
+            total += count
+        self._known = known
+        return total
 
 
 def _messages(path: Path, start: int, end: int, segment_bytes: int) -> int:

@@ -5,7 +5,7 @@
 #   CK2  A record is judged as a pull judges it that may read it from the disk: by its checksum, without
 #        one by place and body (log_record_check). A blank one by its checksum.
 #   CK3  Where no record begins at the position (slaves of stock brokers stop anywhere), the one that
-#        lies there is judged.
+#        lies there is judged. Where one begins there that is right, nothing before it is looked at.
 #   CK4  It maps the descriptor that it was given: what is deleted meanwhile is read to its end. A page is
 #        touched when a call has brought it: a disk that cannot read is an errno, never a signal.
 #   CK5  A place that is left while its job runs takes no other before that has ended. After each job

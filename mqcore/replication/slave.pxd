@@ -23,7 +23,8 @@
 #   HS10  A master that does not greet may have any log. Where that is asked for (`proves`), one that does not, behind
 #        a report that is not 0, ends the link, or has to send the last bytes of the log here again: the
 #        first report is that far below the end. One that differs, or none of them, ends the link, and the
-#        writer gets nothing.
+#        writer gets nothing. A master that stood still sends a heartbeat before its first bytes: the second
+#        empty frame there says that it has none.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
@@ -87,6 +88,7 @@ cdef struct Slave:
     uint8_t word[TELL_SIZE]           # ... of a frame that says it
     int word_left                     # bytes of it that are to come
     bint proves                       # HS10
+    bint was_empty                    # a heartbeat came before the first of these bytes
     const uint8_t* overlap            # behind the last of the bytes that it has to send again
     int64_t overlap_end               # where the log ended with them
     int64_t overlap_left              # of them are to come

@@ -91,7 +91,7 @@ cdef void link_begin(Slave* s, int fd) noexcept nogil:
     s.failed = False
     s.greeted = s.was_greeted = s.asks = s.asked = False
     s.word_left = 0
-    s.proves = False
+    s.proves = s.was_empty = False
     s.overlap_left = 0
 
 
@@ -162,10 +162,13 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
         s.left = s.word_left = TELL_SIZE
         return True
     if s.next < 0:
-        if s.proves and not s.was_greeted and s.reported > 0 and (       # HS10
-                s.overlap_left == 0 or (size == 0 and position == s.reported)):
-            link_end(s, NOTE_NOTHING_BELOW if s.overlap_left else NOTE_NOT_GREETED, position)
-            return False
+        if s.proves and not s.was_greeted and s.reported > 0:            # HS10
+            if s.overlap_left == 0 or (s.was_empty and size == 0 and position == s.reported):
+                link_end(s, NOTE_NOTHING_BELOW if s.overlap_left else NOTE_NOT_GREETED, position)
+                return False
+            if size == 0 and position == s.reported:
+                s.was_empty = True
+                return True
         if position >> POSITION_BITS or (s.reported != position and (
                 s.reported != 0 or position % s.shm.head.segment_size != 0)):
             link_end(s, NOTE_OTHER_PLACE, position)

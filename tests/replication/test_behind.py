@@ -1,15 +1,20 @@
 """How far a slave is behind, as a master, its slave and an operator see it."""
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import signal
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import pytest
+
 from mqcore.admin.status import describe, of_role
-from mqcore.replication.behind import Pace, messages_between
+from mqcore.replication.behind import Behind, Pace
 from mqcore.replication.rejoin import overtaken_messages
+from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
 from tests.replication.ends import SEGMENT_SIZE, MasterEnd
 from tests.replication.pairs import pair
@@ -21,6 +26,12 @@ from tests.workers.processes import pid_of
 from tests.workers.test_end import segment_of
 
 
+def messages_between(log: LogFolders, start: int, end: int) -> int:
+    """Asked until it knows all."""
+    behind = Behind(log, SEGMENT_SIZE)
+    return max(behind.messages(start, end) for _ in range(10))
+
+
 def test_messages_between_two_positions_are_counted_by_checksums(tmp_path: Path) -> None:
     master = MasterEnd(tmp_path / "master")
     master.send(200)
@@ -30,11 +41,56 @@ def test_messages_between_two_positions_are_counted_by_checksums(tmp_path: Path)
     assert master.end > 3 * SEGMENT_SIZE
 
     for first, last in ((0, 199), (0, 1), (17, 170), (100, 100), (120, 121)):
-        assert messages_between(log, SEGMENT_SIZE, begins[first], begins[last]) == last - first
-    assert messages_between(log, SEGMENT_SIZE, 0, master.end) == 200
-    assert messages_between(log, SEGMENT_SIZE, master.end, master.end) == 0
+        assert messages_between(log, begins[first], begins[last]) == last - first
+    assert messages_between(log, 0, master.end) == 200
+    assert messages_between(log, master.end, master.end) == 0
     (master.run.root / "checksums" / f"{SEGMENT_SIZE:020d}").unlink()
-    assert messages_between(log, SEGMENT_SIZE, SEGMENT_SIZE, 2 * SEGMENT_SIZE) == 0
+    assert messages_between(log, SEGMENT_SIZE, 2 * SEGMENT_SIZE) == 0
+    master.close()
+
+
+def test_a_call_reads_few_files_and_none_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = MasterEnd(tmp_path / "master")
+    master.send(600)
+    behind = Behind(LogFolders((master.run.log_folder,)), SEGMENT_SIZE)
+    segments = master.end // SEGMENT_SIZE + 1
+    assert segments > 2 * Behind.FILES_A_CALL
+    opened: list[Path] = []
+    taken = files.opened
+
+    def counted(path: Path, flags: int) -> AbstractContextManager[int]:
+        opened.append(path)
+        return taken(path, flags)
+
+    monkeypatch.setattr(files, "opened", counted)
+    counts = []
+    for _ in range(segments):
+        before = len(opened)
+        counts.append(behind.messages(0, master.end))
+        assert len(opened) - before <= Behind.FILES_A_CALL
+    assert counts == sorted(counts)
+    assert 0 < counts[0] < counts[-1] == 600
+    assert len(opened) - before == 1                  # that of the end
+    master.close()
+
+
+def test_checksums_that_cannot_be_read_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:
+    master = MasterEnd(tmp_path / "master")
+    master.send(20)
+    behind = Behind(LogFolders((master.run.log_folder,)), SEGMENT_SIZE)
+
+    def full(path: Path, flags: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "opened", full)
+        assert [behind.messages(0, master.end) for _ in range(3)] == [0, 0, 0]
+    assert caplog.text.count("Too many open files") == 1
+    assert behind.messages(0, master.end) == 20
     master.close()
 
 

@@ -289,6 +289,22 @@ def test_a_slave_may_go_on_in_the_middle_of_a_record(make: Make, checksums: bool
         assert what_comes(master, records[60] + 40) == b""
 
 
+def test_without_checksums_what_lies_before_a_record_is_not_asked(make: Make) -> None:
+    """CK3: a bad head there is nothing that a slave lacks."""
+    master, records = old_log(make)
+    for path in (master.run.root / "checksums").iterdir():
+        path.unlink()
+    begin = next(place for place in records if place > SEGMENT_SIZE + 2000)
+    whole = log_bytes(master, 0)
+    flip(master, SEGMENT_SIZE + 2)               # of the first one's size
+    with master.turning():
+        peer = Peer.of(master.address)
+        peer.report(ANNOUNCE, begin)
+        assert peer.bytes_up_to(master.end) == (begin, whole[begin:])
+        peer.close()
+        assert what_comes(master, ANNOUNCE, 0) == whole[:SEGMENT_SIZE]
+
+
 def test_a_segment_that_is_shorter_than_the_log_is_no_signal(make: Make) -> None:
     """CK4"""
     master, _ = old_log(make)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 from collections import Counter
@@ -14,8 +15,10 @@ import pytest
 
 from mqcore.admin.store import records
 from mqcore.backup import tables
+from mqcore.backup.cut import RestingLog, scan
 from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
+from mqcore.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqcore.replication import epochs
 from mqcore.replication import rejoin as rejoins
 from mqcore.replication.epochs import Epoch, History, Standing, State
@@ -25,7 +28,9 @@ from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.rejoin import RejoinError, rejoin, rejoin_at
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.report import DAMAGE
+from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.store import verify
+from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record
 from mqcore.workers.scheduler import DelayOffsets
 from tests.backup.stores import offsets
@@ -188,6 +193,50 @@ def test_transactions_that_were_ended_in_what_is_cut_are_open_again(
     assert after[ended]["0"] <= len(ops) // 2 < before[ended]["0"]
     assert {key: value for key, value in after.items() if key not in (halves, ended)} == {
         key: value for key, value in before.items() if key not in (halves, ended)}
+
+
+@pytest.mark.parametrize("number", [4, 6, 60, 90, 120, 133, 150, 170])
+def test_transactions_are_open_again_by_what_is_cut_and_no_log_below_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
+) -> None:
+    """Settled, put back or given up behind the cut: their last copy before it is read again."""
+    root = golden.unpack("transactions", tmp_path)
+    found = list(records(root))
+    kinds = (HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC)
+    cut = [one for one in found if one.topic in kinds][number].physical_offset
+    ended = [{int(one.body) for one in found if one.topic == OP_TOPIC
+              and (one.physical_offset < cut) is is_before} for is_before in (True, False)]
+    last = {one.properties[UNIQ_KEY]: one for one in found
+            if one.topic == HALF_TOPIC and one.physical_offset < cut}
+    behind = {one.properties[UNIQ_KEY] for one in found if one.physical_offset >= cut
+              and one.topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)}
+    wanted = min((one for key, one in last.items() if one.queue_offset not in ended[0]
+                  and (one.queue_offset in ended[1] or key in behind)),
+                 key=lambda one: one.queue_offset, default=None)
+    ops = [one.queue_offset for one in found if one.topic == OP_TOPIC
+           and wanted is not None and wanted.physical_offset < one.physical_offset < cut]
+    ends = {topic: sum(one.topic == topic and one.physical_offset < cut for one in found)
+            for topic in (HALF_TOPIC, OP_TOPIC)}
+    first = ends[HALF_TOPIC] if wanted is None else wanted.queue_offset
+    table = root / "config" / "consumerOffset.json"
+    table.write_text(json.dumps({"offsetTable": {
+        f"{topic}@CID_RMQ_SYS_TRANS": {"0": 1000} for topic in (HALF_TOPIC, OP_TOPIC)}}))
+    log, read = LogFolders((root / "commitlog",)), []
+
+    def counted(whole: RestingLog, *, start: int, stop: int, topic: bytes) -> LogScan:
+        read.append((start, stop))
+        return scan(whole, start=start, stop=stop, topic=topic)
+
+    monkeypatch.setattr(tables, "scan", counted)
+
+    settle_again(root, log, log.segments()[0][1].stat().st_size, found[-1].physical_offset + 1, cut)
+
+    after = offsets(root)
+    assert after[f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS"]["0"] == first
+    assert after[f"{OP_TOPIC}@CID_RMQ_SYS_TRANS"]["0"] == min(ops, default=ends[OP_TOPIC])
+    below = [(start, stop) for start, stop in read if start < cut]
+    assert all(stop == start + 1 for start, stop in below)               # one record
+    assert len(below) <= ends[HALF_TOPIC] - first + 1
 
 
 def test_a_table_that_cannot_be_read_is_said_before_anything_is_cut(overtaken: Overtaken) -> None:

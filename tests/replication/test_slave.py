@@ -458,8 +458,24 @@ def test_a_master_that_has_none_of_these_bytes_is_refused(
         peer = proving(by_hand, follower, below(follower))
         asked(peer)
         peer.send(begin, b"")
+        peer.send(begin, b"")
         assert peer.is_closed()
         assert ended(follower, SlaveNote.NOTE_NOTHING_BELOW) == begin
+
+
+def test_a_master_that_stood_still_sends_a_heartbeat_first(
+    master: MasterEnd, follower: SlaveEnd, by_hand: socket.socket,
+) -> None:
+    last, begin = below(follower), follower.end
+    master.send(3)
+    with follower.turning():
+        peer = proving(by_hand, follower, last)
+        asked(peer)
+        peer.send(begin - len(last), b"")
+        peer.send(begin - len(last), last + log_of(master)[begin:])
+        reported(peer, master.end)
+        peer.close()
+    assert segments(follower.run, follower.end) == segments(master.run, master.end)
 
 
 def test_the_last_bytes_of_a_log_lie_in_one_segment(tmp_path: Path) -> None:
