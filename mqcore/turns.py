@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -34,6 +35,7 @@ COST_PER_BYTE_S = 60e-9          # what a request is thought to take before it i
 KNOWN_MAX = 10_000               # who is remembered without waiting, before the rest is looked at
 FIRST_BYTES = 1 << 18            # as which the first part of a job's first slice counts ...
 UNWEIGHED_S = SLICE_S / 4        # ... which is not weighed: most jobs are no longer
+WEIGHED_EACH = 20                # of the time passes, that weighing takes once, until the next one
 FREE, SCARCE, SPENT = range(3)   # memory ...
 SCARCE_PART = 0.25               # ... from this part of the sum on
 EASED_PART = 7 / 8               # a state ends below this part of where it begins
@@ -56,6 +58,19 @@ class Memory:
     beside: Callable[[], int]
     held: int = 0                    # by jobs of both lanes, between their slices
     state: int = FREE
+    next_s: float = -math.inf        # when it may be weighed again
+
+    def weigh(self, clock: Callable[[], float]) -> int:
+        """What is in use, which may take long: the C library walks what is free."""
+        began_s = clock()
+        used = self.in_use()
+        ended_s = clock()
+        self.next_s = ended_s + WEIGHED_EACH * (ended_s - began_s)
+        return used
+
+    def weigh_again(self, clock: Callable[[], float]) -> int | None:
+        """None: not yet, for the time that it took."""
+        return self.weigh(clock) if clock() >= self.next_s else None
 
     def look(self) -> int:
         """FREE, SCARCE or SPENT."""
@@ -158,13 +173,14 @@ class _Lane:
             return min(self._begun, key=lambda who: self.who[who].held)
         return min(self._begun, key=lambda who: self.who[who].used_s)
 
-    def _weigh(self, who: int, waiting: _Waiting, memory: Memory, before: int | None) -> None:
+    def _weigh(self, who: int, waiting: _Waiting, memory: Memory, before: int | None,
+               clock: Callable[[], float]) -> None:
         """What its job holds after a slice; before: what was in use, None: it was not weighed."""
         held = 0
         if waiting.job is not None:
             held = waiting.held if who in self._begun else FIRST_BYTES
             if before is not None:
-                held = max(held + memory.in_use() - before, 0)
+                held = max(held + memory.weigh(clock) - before, 0)
         memory.held += held - waiting.held
         waiting.held = held
         if waiting.job is not None:
@@ -178,15 +194,22 @@ class _Lane:
         who, goes_on = self._next()
         waiting = self.who[who]
         memory = self._memory
-        before = memory.in_use() if memory is not None and waiting.job is not None else None
         began_s = clock()
+        goes_on_s = began_s
+        before = None
+        if memory is not None and waiting.job is not None:
+            before = memory.weigh_again(clock)
+            goes_on_s = clock()
+        weighed = waiting.job is not None
         waiting.served = True
         try:
             if waiting.job is None:
                 waiting.job = waiting.todo.popleft()[0]()
-            while goes_on and waiting.job is not None and (spent_s := clock() - began_s) < SLICE_S:
-                if before is None and memory is not None and spent_s >= UNWEIGHED_S:
-                    before = memory.in_use()
+            while goes_on and waiting.job is not None and (
+                    spent_s := clock() - goes_on_s) < SLICE_S:
+                if not weighed and memory is not None and spent_s >= UNWEIGHED_S:
+                    before = memory.weigh_again(clock)
+                    weighed = True
                 try:
                     next(waiting.job)
                 except StopIteration:
@@ -195,12 +218,13 @@ class _Lane:
             waiting.job = None
             raise
         finally:
+            waiting.served = False
+            if memory is not None and (waiting.job is not None or who in self._begun
+                                       or before is not None):
+                self._weigh(who, waiting, memory, before, clock)
             took_s = clock() - began_s
             waiting.used_s += took_s
             self._average_s += took_s / (len(self) + 1)
-            waiting.served = False
-            if memory is not None and (waiting.job is not None or before is not None):
-                self._weigh(who, waiting, memory, before)
             if waiting.job is not None or waiting.todo:
                 self._enqueue(who, waiting)
             self._forget_idle()

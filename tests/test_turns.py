@@ -293,3 +293,24 @@ def test_a_job_that_nobody_waits_for_does_not_wait_for_memory(full: Full) -> Non
     assert len(full.done) <= 10              # and a few, one after the other, meanwhile
     full.run()
     assert not full.turns._ordinary._ending
+
+
+def test_weighing_takes_little_of_the_time_however_long_it_takes_once(full: Full) -> None:
+    weighed: list[float] = []
+
+    def slow() -> int:
+        full.now_s += 0.012
+        weighed.append(full.now_s)
+        return full.used
+
+    full.turns = Turns(lambda: full.now_s, memory=Memory(BYTES_MAX, slow, lambda: 0))
+    full.turns.add(HOG, full.large(HOG, 1_000, 1))
+    full.turns.add(OTHER, full.large(OTHER, 1_000, 1))
+    full.run()
+    assert sorted(full.order()) == [HOG, OTHER]
+    assert 4 <= len(weighed) <= 2 * (full.now_s / (20 * 0.012) + 1)
+    assert full.now_s <= 2_000 * STEP_S * 1.2
+    assert full.turns.longest_s >= 2 * 0.012             # it is charged to whom it is done for
+    memory = full.turns._ordinary._memory
+    assert memory is not None
+    assert memory.held == 0
