@@ -6,7 +6,7 @@ those who wait the one goes first who has used the least time. Who comes new beg
 what each of the others has had on average: nobody saves time up, and a short request of somebody
 who asks little waits for one step of another, not for all that others have heaped up. There are two
 lanes: what others' lives depend on (heartbeats, leaving, locks) goes before the rest, which gets at
-least a slice in EXPRESS_STRETCH_S of that.
+least a slice in EXPRESS_STRETCH_S of that, or in what is given.
 
 A request that takes long is a *job*, a generator: it yields where it may be interrupted, every
 millisecond or so, and is gone on with when its turn comes again. Its last value is its result.
@@ -246,12 +246,14 @@ class Turns:
     """
     The two lanes. Whoever adds work calls `step` until there is none (`waits`).
 
-    memory: the sum for what jobs hold; None: there is none.
+    memory: the sum for what jobs hold; None: there is none. express_stretch_s: see above.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, *,
-                 memory: Memory | None = None) -> None:
+                 memory: Memory | None = None,
+                 express_stretch_s: float = EXPRESS_STRETCH_S) -> None:
         self._clock = clock
+        self._express_stretch_s = express_stretch_s
         self._express = _Lane(memory, waits_for_memory=False)
         self._ordinary = _Lane(memory, waits_for_memory=True)
         self._stretch_s = 0.0        # of express work since other work had a slice
@@ -276,7 +278,7 @@ class Turns:
     def step(self) -> None:
         """One slice for whoever is next; only when somebody waits."""
         express = len(self._express) > 0 and not (
-            len(self._ordinary) and self._stretch_s >= EXPRESS_STRETCH_S)
+            len(self._ordinary) and self._stretch_s >= self._express_stretch_s)
         took_s = (self._express if express else self._ordinary).step(self._clock)
         self._stretch_s = self._stretch_s + took_s if express else 0.0
         self.longest_s = max(self.longest_s, took_s)

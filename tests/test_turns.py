@@ -114,6 +114,16 @@ def test_express_work_goes_first_and_leaves_the_rest_a_share(world: World) -> No
     assert at_s <= 30 * STEP_S * (1 + (EXPRESS_STRETCH_S + STEP_S) / SLICE_S)
 
 
+def test_where_express_work_is_anybodys_the_rest_gets_as_much(world: World) -> None:
+    world.turns = Turns(lambda: world.now_s, express_stretch_s=SLICE_S)
+    for who in range(100, 140):
+        for _ in range(30):
+            world.turns.add(who, world.short(who), express=True)
+    world.turns.add(OTHER, world.long(OTHER, 30))
+    world.run()
+    assert dict(world.done)[OTHER] <= 30 * STEP_S * (1 + (SLICE_S + STEP_S) / SLICE_S)
+
+
 def test_what_a_request_adds_for_itself_comes_after_it_once(world: World) -> None:
     def begin() -> None:
         world.turns.add(HOG, world.short(HOG))
