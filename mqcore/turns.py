@@ -109,8 +109,7 @@ class _Lane:
         self._favoured: int | None = None      # of them: who goes on while memory is short
         self._by_size = False
         self._ending: set[int] = set()         # of them: whom nobody waits for any more
-        self._aside: list[tuple[float, int, int]] = []     # of the order: who waits for memory
-        self._state = FREE                     # of that when they were looked at
+        self._aside: dict[int, tuple[float, int, int]] = {}    # of the order: who waits for memory
 
     def __len__(self) -> int:
         return len(self._order) + len(self._aside)
@@ -140,12 +139,13 @@ class _Lane:
         if memory is None or not self._waits_for_memory:
             return heapq.heappop(self._order)[2], True
         state = memory.look()
-        ended = self._favoured not in self._begun
-        if ended:
+        if self._favoured not in self._begun:
             self._favoured = self._favourite() if state != FREE and self._begun else None
-        if ended or state < self._state:
-            self._take_back()
-        self._state = state
+            if self._favoured is not None:
+                self._take_back(self._favoured)
+        if state == FREE:
+            for aside in list(self._aside):
+                self._take_back(aside)
         while True:
             one = heapq.heappop(self._order)
             who = one[2]
@@ -153,18 +153,18 @@ class _Lane:
                 return who, state != SPENT or not self._begun
             if state == FREE or who == self._favoured or who in self._ending:
                 return who, True
-            self._aside.append(one)
+            self._aside[who] = one
 
-    def _take_back(self) -> None:
-        for one in self._aside:
+    def _take_back(self, who: int) -> None:
+        one = self._aside.pop(who, None)
+        if one is not None:
             heapq.heappush(self._order, one)
-        self._aside.clear()
 
     def let_end(self, who: int) -> None:
         """Nobody waits for what its job makes: it does not wait for memory, and can end."""
         if who in self._begun:
             self._ending.add(who)
-            self._take_back()
+            self._take_back(who)
 
     def _favourite(self) -> int:
         """Who of those whose job is begun goes on, by time used and by what it holds in turn."""

@@ -1,6 +1,7 @@
 """Who is served next when several want more than there is time for (mqcore/turns.py)."""
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 
 import pytest
@@ -324,3 +325,22 @@ def test_weighing_takes_little_of_the_time_however_long_it_takes_once(full: Full
     memory = full.turns._ordinary._memory
     assert memory is not None
     assert memory.held == 0
+
+
+def test_who_waits_for_memory_is_not_looked_at_for_each_that_ends(
+    full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[object] = []
+    push = heapq.heappush
+    for who in range(100, 200):
+        full.turns.add(who, full.large(who, 6, 1 << 10))
+    for _ in range(100):
+        full.turns.step()
+    full.beside = 2 * BYTES_MAX
+    monkeypatch.setattr("heapq.heappush", lambda heap, one: (pushed.append(one), push(heap, one)))
+    for who in range(150, 200):
+        full.turns.let_end(who)
+        full.turns.step()
+    full.run()
+    assert sorted(full.order()) == list(range(100, 200))
+    assert len(pushed) <= 600
