@@ -6,7 +6,7 @@ those who wait the one goes first who has used the least time. Who comes new beg
 what each of the others has had on average: nobody saves time up, and a short request of somebody
 who asks little waits for one step of another, not for all that others have heaped up. There are two
 lanes: what others' lives depend on (heartbeats, leaving, locks) goes before the rest, which gets at
-least a slice in EXPRESS_STRETCH_S of that.
+least a slice in EXPRESS_STRETCH_S of that, or in what is given.
 
 A request that takes long is a *job*, a generator: it yields where it may be interrupted, every
 millisecond or so, and is gone on with when its turn comes again. Its last value is its result.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -34,6 +35,7 @@ COST_PER_BYTE_S = 60e-9          # what a request is thought to take before it i
 KNOWN_MAX = 10_000               # who is remembered without waiting, before the rest is looked at
 FIRST_BYTES = 1 << 18            # as which the first part of a job's first slice counts ...
 UNWEIGHED_S = SLICE_S / 4        # ... which is not weighed: most jobs are no longer
+WEIGHED_EACH = 20                # of the time passes, that weighing takes once, until the next one
 FREE, SCARCE, SPENT = range(3)   # memory ...
 SCARCE_PART = 0.25               # ... from this part of the sum on
 EASED_PART = 7 / 8               # a state ends below this part of where it begins
@@ -56,6 +58,19 @@ class Memory:
     beside: Callable[[], int]
     held: int = 0                    # by jobs of both lanes, between their slices
     state: int = FREE
+    next_s: float = -math.inf        # when it may be weighed again
+
+    def weigh(self, clock: Callable[[], float]) -> int:
+        """What is in use, which may take long: the C library walks what is free."""
+        began_s = clock()
+        used = self.in_use()
+        ended_s = clock()
+        self.next_s = ended_s + WEIGHED_EACH * (ended_s - began_s)
+        return used
+
+    def weigh_again(self, clock: Callable[[], float]) -> int | None:
+        """None: not yet, for the time that it took."""
+        return self.weigh(clock) if clock() >= self.next_s else None
 
     def look(self) -> int:
         """FREE, SCARCE or SPENT."""
@@ -94,8 +109,7 @@ class _Lane:
         self._favoured: int | None = None      # of them: who goes on while memory is short
         self._by_size = False
         self._ending: set[int] = set()         # of them: whom nobody waits for any more
-        self._aside: list[tuple[float, int, int]] = []     # of the order: who waits for memory
-        self._state = FREE                     # of that when they were looked at
+        self._aside: dict[int, tuple[float, int, int]] = {}    # of the order: who waits for memory
 
     def __len__(self) -> int:
         return len(self._order) + len(self._aside)
@@ -125,12 +139,13 @@ class _Lane:
         if memory is None or not self._waits_for_memory:
             return heapq.heappop(self._order)[2], True
         state = memory.look()
-        ended = self._favoured not in self._begun
-        if ended:
+        if self._favoured not in self._begun:
             self._favoured = self._favourite() if state != FREE and self._begun else None
-        if ended or state < self._state:
-            self._take_back()
-        self._state = state
+            if self._favoured is not None:
+                self._take_back(self._favoured)
+        if state == FREE:
+            for aside in list(self._aside):
+                self._take_back(aside)
         while True:
             one = heapq.heappop(self._order)
             who = one[2]
@@ -138,18 +153,18 @@ class _Lane:
                 return who, state != SPENT or not self._begun
             if state == FREE or who == self._favoured or who in self._ending:
                 return who, True
-            self._aside.append(one)
+            self._aside[who] = one
 
-    def _take_back(self) -> None:
-        for one in self._aside:
+    def _take_back(self, who: int) -> None:
+        one = self._aside.pop(who, None)
+        if one is not None:
             heapq.heappush(self._order, one)
-        self._aside.clear()
 
     def let_end(self, who: int) -> None:
         """Nobody waits for what its job makes: it does not wait for memory, and can end."""
         if who in self._begun:
             self._ending.add(who)
-            self._take_back()
+            self._take_back(who)
 
     def _favourite(self) -> int:
         """Who of those whose job is begun goes on, by time used and by what it holds in turn."""
@@ -158,13 +173,14 @@ class _Lane:
             return min(self._begun, key=lambda who: self.who[who].held)
         return min(self._begun, key=lambda who: self.who[who].used_s)
 
-    def _weigh(self, who: int, waiting: _Waiting, memory: Memory, before: int | None) -> None:
+    def _weigh(self, who: int, waiting: _Waiting, memory: Memory, before: int | None,
+               clock: Callable[[], float]) -> None:
         """What its job holds after a slice; before: what was in use, None: it was not weighed."""
         held = 0
         if waiting.job is not None:
             held = waiting.held if who in self._begun else FIRST_BYTES
             if before is not None:
-                held = max(held + memory.in_use() - before, 0)
+                held = max(held + memory.weigh(clock) - before, 0)
         memory.held += held - waiting.held
         waiting.held = held
         if waiting.job is not None:
@@ -178,15 +194,22 @@ class _Lane:
         who, goes_on = self._next()
         waiting = self.who[who]
         memory = self._memory
-        before = memory.in_use() if memory is not None and waiting.job is not None else None
         began_s = clock()
+        goes_on_s = began_s
+        before = None
+        if memory is not None and waiting.job is not None:
+            before = memory.weigh_again(clock)
+            goes_on_s = clock()
+        weighed = waiting.job is not None
         waiting.served = True
         try:
             if waiting.job is None:
                 waiting.job = waiting.todo.popleft()[0]()
-            while goes_on and waiting.job is not None and (spent_s := clock() - began_s) < SLICE_S:
-                if before is None and memory is not None and spent_s >= UNWEIGHED_S:
-                    before = memory.in_use()
+            while goes_on and waiting.job is not None and (
+                    spent_s := clock() - goes_on_s) < SLICE_S:
+                if not weighed and memory is not None and spent_s >= UNWEIGHED_S:
+                    before = memory.weigh_again(clock)
+                    weighed = True
                 try:
                     next(waiting.job)
                 except StopIteration:
@@ -195,12 +218,13 @@ class _Lane:
             waiting.job = None
             raise
         finally:
+            waiting.served = False
+            if memory is not None and (waiting.job is not None or who in self._begun
+                                       or before is not None):
+                self._weigh(who, waiting, memory, before, clock)
             took_s = clock() - began_s
             waiting.used_s += took_s
             self._average_s += took_s / (len(self) + 1)
-            waiting.served = False
-            if memory is not None and (waiting.job is not None or before is not None):
-                self._weigh(who, waiting, memory, before)
             if waiting.job is not None or waiting.todo:
                 self._enqueue(who, waiting)
             self._forget_idle()
@@ -222,12 +246,14 @@ class Turns:
     """
     The two lanes. Whoever adds work calls `step` until there is none (`waits`).
 
-    memory: the sum for what jobs hold; None: there is none.
+    memory: the sum for what jobs hold; None: there is none. express_stretch_s: see above.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, *,
-                 memory: Memory | None = None) -> None:
+                 memory: Memory | None = None,
+                 express_stretch_s: float = EXPRESS_STRETCH_S) -> None:
         self._clock = clock
+        self._express_stretch_s = express_stretch_s
         self._express = _Lane(memory, waits_for_memory=False)
         self._ordinary = _Lane(memory, waits_for_memory=True)
         self._stretch_s = 0.0        # of express work since other work had a slice
@@ -252,7 +278,7 @@ class Turns:
     def step(self) -> None:
         """One slice for whoever is next; only when somebody waits."""
         express = len(self._express) > 0 and not (
-            len(self._ordinary) and self._stretch_s >= EXPRESS_STRETCH_S)
+            len(self._ordinary) and self._stretch_s >= self._express_stretch_s)
         took_s = (self._express if express else self._ordinary).step(self._clock)
         self._stretch_s = self._stretch_s + took_s if express else 0.0
         self.longest_s = max(self.longest_s, took_s)

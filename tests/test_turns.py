@@ -1,6 +1,7 @@
 """Who is served next when several want more than there is time for (mqcore/turns.py)."""
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 
 import pytest
@@ -112,6 +113,16 @@ def test_express_work_goes_first_and_leaves_the_rest_a_share(world: World) -> No
     at_s = dict(world.done)[OTHER]
     assert world.order()[0] == HOG
     assert at_s <= 30 * STEP_S * (1 + (EXPRESS_STRETCH_S + STEP_S) / SLICE_S)
+
+
+def test_where_express_work_is_anybodys_the_rest_gets_as_much(world: World) -> None:
+    world.turns = Turns(lambda: world.now_s, express_stretch_s=SLICE_S)
+    for who in range(100, 140):
+        for _ in range(30):
+            world.turns.add(who, world.short(who), express=True)
+    world.turns.add(OTHER, world.long(OTHER, 30))
+    world.run()
+    assert dict(world.done)[OTHER] <= 30 * STEP_S * (1 + (SLICE_S + STEP_S) / SLICE_S)
 
 
 def test_what_a_request_adds_for_itself_comes_after_it_once(world: World) -> None:
@@ -293,3 +304,43 @@ def test_a_job_that_nobody_waits_for_does_not_wait_for_memory(full: Full) -> Non
     assert len(full.done) <= 10              # and a few, one after the other, meanwhile
     full.run()
     assert not full.turns._ordinary._ending
+
+
+def test_weighing_takes_little_of_the_time_however_long_it_takes_once(full: Full) -> None:
+    weighed: list[float] = []
+
+    def slow() -> int:
+        full.now_s += 0.012
+        weighed.append(full.now_s)
+        return full.used
+
+    full.turns = Turns(lambda: full.now_s, memory=Memory(BYTES_MAX, slow, lambda: 0))
+    full.turns.add(HOG, full.large(HOG, 1_000, 1))
+    full.turns.add(OTHER, full.large(OTHER, 1_000, 1))
+    full.run()
+    assert sorted(full.order()) == [HOG, OTHER]
+    assert 4 <= len(weighed) <= 2 * (full.now_s / (20 * 0.012) + 1)
+    assert full.now_s <= 2_000 * STEP_S * 1.2
+    assert full.turns.longest_s >= 2 * 0.012             # it is charged to whom it is done for
+    memory = full.turns._ordinary._memory
+    assert memory is not None
+    assert memory.held == 0
+
+
+def test_who_waits_for_memory_is_not_looked_at_for_each_that_ends(
+    full: Full, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[object] = []
+    push = heapq.heappush
+    for who in range(100, 200):
+        full.turns.add(who, full.large(who, 6, 1 << 10))
+    for _ in range(100):
+        full.turns.step()
+    full.beside = 2 * BYTES_MAX
+    monkeypatch.setattr("heapq.heappush", lambda heap, one: (pushed.append(one), push(heap, one)))
+    for who in range(150, 200):
+        full.turns.let_end(who)
+        full.turns.step()
+    full.run()
+    assert sorted(full.order()) == list(range(100, 200))
+    assert len(pushed) <= 600

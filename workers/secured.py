@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -52,18 +53,24 @@ def asyncio_context(tls: TlsServerSettings) -> ssl.SSLContext | None:
     return server_context(tls)
 
 
+@cache
+def _test_certificate() -> str:
+    """The path of one that is made once in a process; what it executes does not have it."""
+    memory = os.memfd_create("tls-test-certificate", os.MFD_CLOEXEC)
+    os.write(memory, self_signed(TEST_NAME))
+    return f"/proc/self/fd/{memory}"
+
+
 def prepared(tls: Tls, *, again: bool = False) -> Tls:
     """
-    The settings that a start goes on with: in test mode, with a certificate made for this run.
+    The settings that a start goes on with: in test mode, with a certificate made for this process.
     again: a run before has had them, and its files are not looked at.
 
     It is in memory alone; children have it by its descriptor. Raises ValueError or OSError
     with the one sentence that says why TLS cannot be served.
     """
     if tls.test_mode and tls.mode != "disabled":
-        memory = os.memfd_create("tls-test-certificate", 0)
-        os.write(memory, self_signed(TEST_NAME))
-        path = f"/proc/self/fd/{memory}"
+        path = _test_certificate()
         log.warning("TLS TEST MODE: the certificate was made for this run and proves nothing; "
                     "set tls.certificate")
         tls = replace(tls, certificate=path, key=path, test_mode=False)

@@ -54,7 +54,7 @@ class FollowedRules:
             self._stamp = self._seen = self.folder.stamp()
             rules = self.read()
             if not all(file.document for file in rules.files):
-                _check_emptied(rules.files, self._before() or ())
+                check_emptied(rules.files, self._before() or ())
             self.take(rules)
         except (AclFileError, NotTaken, OSError) as error:
             kept = self._before()
@@ -75,6 +75,22 @@ class FollowedRules:
     def read(self) -> Rules:
         """What the files say now. Raises AclFileError, OSError."""
         return self.folder.read(stock_permissions=self._stock)
+
+    def read_to_change(self) -> Rules:
+        """
+        The same, for who writes them; raises AclFileError for what somebody else has emptied, or
+        may still be writing.
+        """
+        stamp = self.folder.stamp()
+        rules = self.read()
+        check_emptied(rules.files, self._files)
+        in_force = {file.path: file.document for file in self._files}
+        if self.folder.stamp() != stamp or (
+                stamp != self._stamp
+                and {file.path: file.document for file in rules.files} != in_force):
+            raise AclFileError(str(self.folder.home), 0, "its files have changed and are not "
+                               "in force yet: expected this change again in some seconds")
+        return rules
 
     def take(self, rules: Rules) -> None:
         """From now on. Raises NotTaken, and those before stay."""
@@ -110,7 +126,7 @@ class FollowedRules:
             self._cannot(rules)
             return
         try:
-            _check_emptied(rules.files, self._files)
+            check_emptied(rules.files, self._files)
             self.take(rules)
         except (AclFileError, NotTaken) as error:
             self._cannot(error)
@@ -131,7 +147,7 @@ class FollowedRules:
             _log.error("access rules stay as they were: %s", error)
 
 
-def _check_emptied(files: Iterable[AclFile], before: Iterable[AclFile]) -> None:
+def check_emptied(files: Iterable[AclFile], before: Iterable[AclFile]) -> None:
     """
     Raises AclFileError for a file without a word that had accounts: whoever meant that takes the
     file away, or leaves `accounts: []` in it.

@@ -32,7 +32,7 @@ from mqcore.tls.bounded import EmptyRecords
 from mqcore.tls.contexts import server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings
-from mqcore.turns import Job, Turns
+from mqcore.turns import SLICE_S, Job, Turns
 from mqcore.wire.codes import LENGTH_WORD_SIZE, RequestCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode, encode, response
 
@@ -100,7 +100,7 @@ class NameServer:
         self._refused_count = 0
         self._places = 0
         self._networks: Counter[str] = Counter()
-        self._turns = Turns()
+        self._turns = Turns(express_stretch_s=SLICE_S)        # anybody may say what goes first
         self._working = False
 
     def enter(self, host: str) -> Place | None:

@@ -78,10 +78,11 @@ def _of_file(
 ) -> Mapping[str, str]:
     try:
         return parse(file.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if not asked:
             return {}
         raise StockTlsError(f"{file}: not there; expected the properties that {FILE_KEY} "
                             "names") from None
     except (OSError, ValueError) as error:
-        raise StockTlsError(f"{file}: cannot be read: {error}") from None
+        way_out = "" if asked else f"; {FILE_KEY} names another file in its place"
+        raise StockTlsError(f"{file}: cannot be read: {error}{way_out}") from None

@@ -416,6 +416,30 @@ def test_a_bad_change_never_reaches_a_file(
     assert (broker.folder / "plain_acl.yml").read_bytes() == before
 
 
+def test_a_change_is_not_written_over_what_somebody_else_is_writing(
+        broker: MqcoreProcess, admin: Signer):
+    file = broker.folder / "plain_acl.yml"
+    whole = file.read_bytes()
+
+    def added() -> Command:
+        return admin.does(Code.UPDATE_AND_CREATE_ACL_CONFIG,
+                          {"accessKey": "the-new-one", "secretKey": "new-secret"})
+
+    try:
+        for half, why in ((b"", "nothing in it"), (
+                b"accounts:\n- {accessKey: the-admin, secretKey: admin-secret, admin: true}\n",
+                "in force yet")):
+            file.write_bytes(half)
+            answer = added()
+            assert answer.code == 209
+            assert why in (answer.remark or "")
+            assert file.read_bytes() == half
+    finally:
+        file.write_bytes(whole)
+    wait_until(lambda: added().code == 0, "what it says is in force")
+    assert b"the-user" in file.read_bytes()
+
+
 def test_files_are_read_again_and_a_bad_one_changes_nothing(broker: MqcoreProcess):
     file = broker.folder / "acl" / "more.yml"
     file.parent.mkdir()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.shm.coordinator_rings import Forwarded
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, decode, encode, request
 from tests.net.serving import Serving
@@ -153,3 +154,24 @@ def test_a_frame_in_parts_that_is_broken_off_ends_with_its_connection(tmp_path: 
         (item,) = serving.forwarded()
         assert said(item.frame, item.body)[1] == b"other" + body
 
+
+
+def test_a_heartbeat_that_comes_while_older_goodbyes_wait_for_room_is_repeated_whole(
+    tmp_path: Path,
+) -> None:
+    serving = Serving(tmp_path)
+    newer = b"y" * 700
+    with serving.connect() as peer, serving.connect() as one, serving.connect() as other:
+        beat(serving, peer, b"")
+        leave(serving, peer, "G" * 15_000)
+        serving.forwarded(2)
+        # room is left for heartbeats, and not for the goodbye
+        for number, size in enumerate(15 * [64 << 10] + 6 * [8 << 10]):
+            serving.send((one, other)[number % 2], encode(request(
+                Code.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}, b"x" * size)))
+        serving.another_coordinator()
+        beat(serving, peer, newer)
+        serving.turn()
+        heard = [item for item in serving.rings.receive(100) if isinstance(item, Forwarded)]
+        assert [(item.repeated, said(item.frame, item.body)) for item in heard[-3:]] == [
+            (True, (34, b"", None)), (False, (34, newer, None)), (True, (34, newer, None))]

@@ -96,6 +96,12 @@ def test_good_files_are_taken_in_every_form(files: dict[str, Path]) -> None:
     assert isinstance(server_context(tls), ssl.SSLContext)
 
 
+def test_runs_of_one_process_share_a_test_certificate_that_no_program_inherits() -> None:
+    first, again = (prepared(TlsSettings(test_mode=True)) for _ in range(2))
+    assert first == again
+    assert not os.get_inheritable(int(Path(first.certificate).name))
+
+
 def test_a_key_in_the_certificates_file_needs_no_setting(files: dict[str, Path]) -> None:
     tls = expanded(TlsSettings(certificate=str(files["both"])))
     assert tls.key == str(files["both"])
@@ -260,14 +266,16 @@ def test_a_default_file_that_cannot_be_read_is_said(
     """It might have said that TLS is served; that it is not there is as good as nothing in it."""
     conf = folder / "stock.conf"
     conf.write_text("listenPort=9999\n")
-    monkeypatch.setattr(stock, "FILE_DEFAULT", str(folder / "absent"))
-    assert load_namesrv(conf)[0].tls == TlsServerSettings()
-    assert load(conf, {}).tls == TlsSettings()
+    for absent in (folder / "absent", conf / "below a file"):
+        monkeypatch.setattr(stock, "FILE_DEFAULT", str(absent))
+        assert load_namesrv(conf)[0].tls == TlsServerSettings()
+        assert load(conf, {}).tls == TlsSettings()
     monkeypatch.setattr(stock, "FILE_DEFAULT", str(folder))
     for read in (load_namesrv, lambda path: load(path, {})):
         with pytest.raises(ValueError, match=r"cannot be read: .*Is a directory") as error:
             read(conf)
         assert f"{folder}: " in str(error.value)
+        assert "tls.config.file names another file" in str(error.value)
         assert "\n" not in str(error.value)
 
 

@@ -112,7 +112,7 @@ def _changed(core: Core, request: Request, change: Callable[[Rules], Change]) ->
 
     def steps() -> Iterator[None]:
         try:
-            path, document = change(files.read())
+            path, document = change(files.read_to_change())
             yield
             files.folder.write(path, document)
             yield

@@ -5,6 +5,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.endian cimport load_i32
+from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     FIGURE_FORWARDED,
     FORWARD_CLOSED,
@@ -282,6 +283,7 @@ cdef void keep(Forwarding* f, Connection* c, const Request* request) noexcept no
     cdef ForwardShare* own = forwarding_of(c)
     cdef int32_t code = request.header.code
     cdef int32_t kept = 0                                # bytes that stay
+    cdef int64_t room = LENGTH_WORD + <int64_t>request.length
     if request.header.flag & RESPONSE_BIT or (code != CODE_HEART_BEAT and code != CODE_UNREGISTER):
         return
     if code == CODE_UNREGISTER:
@@ -291,9 +293,14 @@ cdef void keep(Forwarding* f, Connection* c, const Request* request) noexcept no
         if kept - own.heartbeat_length + request.length > GOODBYES_BYTES_MAX:
             forget_kept(f, c)
             return
-    if not keep_room(f, c, <int64_t>kept + LENGTH_WORD + request.length):
+        room += kept
+        if own.heartbeat_length > KEPT_EACH_BYTES:       # it is copied once for all of them
+            room = <int64_t>own.heartbeat_length + GOODBYES_BYTES_MAX + LENGTH_WORD
+    if not keep_room(f, c, room, kept > 0):
         forget_kept(f, c)
         return
+    if kept == 0 and f.repeat_at == c.slot:
+        f.repeat_from = 0              # it pointed into what is replaced now
     memcpy(own.kept + kept, &request.length, LENGTH_WORD)
     memcpy(own.kept + kept + LENGTH_WORD, request.frame, request.length)
     own.kept_length = kept + LENGTH_WORD + request.length
@@ -305,17 +312,23 @@ cdef inline int64_t large_part(int64_t length) noexcept nogil:
     return max(length - KEPT_EACH_BYTES, <int64_t>0)
 
 
-cdef bint keep_room(Forwarding* f, Connection* c, int64_t length) noexcept nogil:
+cdef bint keep_room(Forwarding* f, Connection* c, int64_t length, bint stays) noexcept nogil:
+    """stays: what is kept."""
     cdef ForwardShare* own = forwarding_of(c)
     cdef int64_t before = own.kept_capacity
     cdef int64_t others = f.kept_large - large_part(before)
     cdef int64_t free_bytes = f.transport.memory_max // KEPT_LARGE_PART - others
     cdef uint8_t* kept
-    if length <= before <= KEPT_EACH_BYTES:
+    if length <= before and (stays or before <= KEPT_EACH_BYTES):
         return True
-    if large_part(length) > max(free_bytes // 2, <int64_t>0) or (
-            length > before and not memory_take(f.transport, c, length - before)):
+    if large_part(length) > max(free_bytes // 2, <int64_t>0):
         return False
+    if length > before:
+        if large_part(length) and (
+                f.transport.memory_used + length - before > f.transport.memory_high):
+            return False               # nobody has to go for it
+        if not memory_take(f.transport, c, length - before):
+            return False
     kept = <uint8_t*>realloc(own.kept, length)
     if kept == NULL:
         if length > before:
@@ -334,6 +347,8 @@ cdef void forget_kept(Forwarding* f, Connection* c) noexcept nogil:
     f.kept_large -= large_part(own.kept_capacity)
     memory_give(f.transport, c, own.kept_capacity)
     memory_return(f.transport, own.kept, own.kept_capacity)
+    if f.repeat_at == c.slot:
+        f.repeat_from = 0
     own.kept = NULL
     own.heartbeat_length = own.kept_length = own.kept_capacity = 0
 
@@ -379,6 +394,8 @@ cdef bint repeat_kept(Forwarding* f, Connection* c) noexcept nogil:
     cdef int32_t length
     while f.repeat_from < own.kept_length:
         memcpy(&length, own.kept + f.repeat_from, LENGTH_WORD)
+        invariant("N22", length > 0)
+        invariant("N22", length <= own.kept_length - f.repeat_from - LENGTH_WORD)
         if not repeat_frame(f, c, own.kept + f.repeat_from + LENGTH_WORD, length):
             return False
         f.repeat_from += LENGTH_WORD + length
@@ -392,8 +409,7 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
     cdef int32_t size
     cdef ForwardHead* head
     while f.repeat_sent < length:
-        if f.bytes >= ALL_FORWARD_BYTES or not forward_words(f) or (
-                not whole and forwarding_of(c).count >= FORWARDS_MAX):
+        if f.bytes >= ALL_FORWARD_BYTES or not forward_words(f):
             return False
         size = length if whole else min(LONG_PART_BYTES, length - f.repeat_sent)
         head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
