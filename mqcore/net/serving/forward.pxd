@@ -14,7 +14,7 @@
 #   N22  Of each connection its last heartbeat is kept with the goodbyes since, for a coordinator that
 #        starts anew: all that is kept of it, or nothing, never an older state. It counts as its memory
 #        (N11). For what is more than KEPT_EACH_BYTES of each there is a quarter of that sum; one
-#        connection gets half of the room that it finds.
+#        connection gets half of the room that it finds, and none where others would have to end for it.
 #        While the parts of one are repeated, in a place of their own, the connection's next frame waits.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
