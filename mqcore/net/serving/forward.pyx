@@ -50,6 +50,7 @@ cdef enum:
     CODE_SEND_REPLY = 324
     CODE_SEND_REPLY_V2 = 325
     KEPT_EACH_BYTES = 64 << 10         # N22
+    KEPT_MOST_BYTES = 4 << 20          # ... of one heartbeat: a member of some 40,000 topics
     KEPT_LARGE_PART = 4                # ... a quarter
     GOODBYES_BYTES_MAX = 16 << 10      # ... behind one heartbeat
     FORWARDS_MAX = 32                  # N5
@@ -296,6 +297,9 @@ cdef void keep(Forwarding* f, Connection* c, const Request* request) noexcept no
         room += kept
         if own.heartbeat_length > KEPT_EACH_BYTES:       # it is copied once for all of them
             room = <int64_t>own.heartbeat_length + GOODBYES_BYTES_MAX + LENGTH_WORD
+    elif request.length > KEPT_MOST_BYTES:
+        forget_kept(f, c)
+        return
     if not keep_room(f, c, room, kept > 0):
         forget_kept(f, c)
         return
