@@ -97,7 +97,8 @@ def with_account(file: AclFile, change: AccountChange, now_ms: int) -> dict[str,
     """
     document = _next(file, now_ms)
     accounts = document.get("accounts") or []
-    account = next((one for one in accounts if _key(one) == change.access_key), {})
+    account: dict[str, Any] = next(
+        (one for one in accounts if _key(one) == change.access_key), {})
     change.apply(account)
     document["accounts"] = [one for one in accounts if one is not account] + [account]
     return document
