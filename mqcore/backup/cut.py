@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mqcore.backup.errors import BackupError
 from mqcore.backup.manifest import Manifest
@@ -120,38 +121,37 @@ def deliveries(root: Path, log: RestingLog, cut: int) -> Counter[int]:
     return found
 
 
+def _queue_files(root: Path, topic: str) -> Iterator[tuple[int, int, npt.NDArray[np.void]]]:
+    """(queue id, queue offset of the first entry, entries) of a topic's queue files, in order."""
+    for name, queue_id, folder in queue_folders(root / QUEUES):
+        if name != topic:
+            continue
+        for path in sorted(folder.iterdir()):
+            raw = files.read(path)
+            yield (queue_id, int(path.name) // ENTRY.itemsize,
+                   np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize))
+
+
 def delivery_entries(root: Path, topic: str, stop: int) -> Iterator[tuple[int, int, int, int]]:
     """
     (queue id, queue offset, log position, delivery time in ms) of a topic's queues, in order, of
     the records before `stop`.
     """
-    for name, queue_id, folder in queue_folders(root / QUEUES):
-        if name != topic:
-            continue
-        for path in sorted(folder.iterdir()):
-            raw = files.read(path)
-            entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
-            base = int(path.name) // ENTRY.itemsize
-            for number in np.flatnonzero((entries["size"] > 0)
-                                         & (entries["size"] != CQ_FILLER_RECORD_SIZE)
-                                         & (entries["position"] < stop)):
-                one = entries[number]
-                yield (queue_id, base + int(number), int(one["position"]), int(one["tag"]))
+    for queue_id, base, entries in _queue_files(root, topic):
+        for number in np.flatnonzero((entries["size"] > 0)
+                                     & (entries["size"] != CQ_FILLER_RECORD_SIZE)
+                                     & (entries["position"] < stop)):
+            one = entries[number]
+            yield (queue_id, base + int(number), int(one["position"]), int(one["tag"]))
 
 
 def queue_ends(root: Path, topic: str, stop: int) -> dict[tuple[str, int], int]:
     """Where each queue of a topic ends that had no record from log position `stop` on."""
     found: dict[tuple[str, int], int] = {}
-    for name, queue_id, folder in queue_folders(root / QUEUES):
-        if name != topic:
-            continue
-        for path in sorted(folder.iterdir()):
-            raw = files.read(path)
-            entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
-            kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop))
-            base = int(path.name) // ENTRY.itemsize
-            if len(kept):
-                found[name, queue_id] = base + int(kept[-1]) + 1
-            else:                                # all of it lies behind, or nothing is in it
-                found.setdefault((name, queue_id), base)
+    for queue_id, base, entries in _queue_files(root, topic):
+        kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop))
+        if len(kept):
+            found[topic, queue_id] = base + int(kept[-1]) + 1
+        else:                                    # all of it lies behind, or nothing is in it
+            found.setdefault((topic, queue_id), base)
     return found
