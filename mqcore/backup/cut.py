@@ -121,12 +121,16 @@ def deliveries(root: Path, log: RestingLog, cut: int) -> Counter[int]:
     return found
 
 
-def _queue_files(root: Path, topic: str) -> Iterator[tuple[int, int, npt.NDArray[np.void]]]:
-    """(queue id, queue offset of the first entry, entries) of a topic's queue files, in order."""
+def queue_files(root: Path, topic: str, *, only: int | None = None, from_end: bool = False,
+                ) -> Iterator[tuple[int, int, npt.NDArray[np.void]]]:
+    """
+    (queue id, queue offset of the first entry, entries) of a topic's queue files, each queue's in
+    order or from_end. only: of the queue with this id.
+    """
     for name, queue_id, folder in queue_folders(root / QUEUES):
-        if name != topic:
+        if name != topic or only not in (None, queue_id):
             continue
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.iterdir(), reverse=from_end):
             raw = files.read(path)
             yield (queue_id, int(path.name) // ENTRY.itemsize,
                    np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize))
@@ -137,7 +141,7 @@ def delivery_entries(root: Path, topic: str, stop: int) -> Iterator[tuple[int, i
     (queue id, queue offset, log position, delivery time in ms) of a topic's queues, in order, of
     the records before `stop`.
     """
-    for queue_id, base, entries in _queue_files(root, topic):
+    for queue_id, base, entries in queue_files(root, topic):
         for number in np.flatnonzero((entries["size"] > 0)
                                      & (entries["size"] != CQ_FILLER_RECORD_SIZE)
                                      & (entries["position"] < stop)):
@@ -148,7 +152,7 @@ def delivery_entries(root: Path, topic: str, stop: int) -> Iterator[tuple[int, i
 def queue_ends(root: Path, topic: str, stop: int) -> dict[tuple[str, int], int]:
     """Where each queue of a topic ends that had no record from log position `stop` on."""
     found: dict[tuple[str, int], int] = {}
-    for queue_id, base, entries in _queue_files(root, topic):
+    for queue_id, base, entries in queue_files(root, topic):
         kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop))
         if len(kept):
             found[topic, queue_id] = base + int(kept[-1]) + 1

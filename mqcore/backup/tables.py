@@ -21,6 +21,7 @@ from mqcore.backup.cut import (
     delivery_entries,
     last_time,
     queue_ends,
+    queue_files,
     scan,
 )
 from mqcore.backup.errors import BadBackupError
@@ -39,9 +40,7 @@ from mqcore.broker.tables.topics import (
 )
 from mqcore.layout import CQ_FILLER_RECORD_SIZE
 from mqcore.store import files
-from mqcore.store.cutting import ENTRY, QUEUES
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.paths import queue_folders
 from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record, RecordError, decode_record
 
@@ -250,15 +249,10 @@ def _copied_from(store: Path, log: RestingLog, keys: set[str], cut: int, end: in
 def _entries(store: Path, topic: str, stop: int, *,
              from_end: bool = False) -> Iterator[tuple[Array, Array]]:
     """Of each file of queue 0: offsets and log positions of the records before `stop`."""
-    folders = [folder for name, queue_id, folder in queue_folders(store / QUEUES)
-               if (name, queue_id) == (topic, 0)]
-    for folder in folders:
-        for path in sorted(folder.iterdir(), reverse=from_end):
-            raw = files.read(path)
-            entries = np.frombuffer(raw, ENTRY, count=len(raw) // ENTRY.itemsize)
-            kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop)
-                                  & (entries["size"] != CQ_FILLER_RECORD_SIZE))
-            yield kept + int(path.name) // ENTRY.itemsize, entries["position"][kept].astype("i8")
+    for _, base, entries in queue_files(store, topic, only=0, from_end=from_end):
+        kept = np.flatnonzero((entries["size"] > 0) & (entries["position"] < stop)
+                              & (entries["size"] != CQ_FILLER_RECORD_SIZE))
+        yield kept + base, entries["position"][kept].astype("i8")
 
 
 def _records(log: RestingLog, cut: int, topic: str, start: int = 0) -> Iterator[Record]:
