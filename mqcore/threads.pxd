@@ -20,3 +20,16 @@ cdef extern from *:
                                        void* argument) noexcept nogil
     # Waits until it has ended.
     void thread_end "mq_thread_end"(pthread_t thread) noexcept nogil
+
+# What such a thread and its loop share is under a lock.
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* lock, const void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* lock)
+    int pthread_mutex_unlock(pthread_mutex_t* lock)
+    int pthread_cond_init(pthread_cond_t* condition, const void* attributes)
+    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* lock)
+    int pthread_cond_signal(pthread_cond_t* condition)

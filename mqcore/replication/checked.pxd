@@ -13,9 +13,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LogState
-from mqcore.net.serving.cold cimport pthread_cond_t, pthread_mutex_t
 from mqcore.store.log.view cimport LogView
-from mqcore.threads cimport pthread_t
+from mqcore.threads cimport pthread_cond_t, pthread_mutex_t, pthread_t
 
 cdef enum:
     CHECK_PLACES = 32

@@ -26,15 +26,16 @@ from mqcore.store.log.view cimport (
     log_view_open,
 )
 from mqcore.store.record cimport PARSE_RECORD, RecordView
-from mqcore.threads cimport thread_begin, thread_end
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t* lock, const void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* lock)
-    int pthread_mutex_unlock(pthread_mutex_t* lock)
-    int pthread_cond_init(pthread_cond_t* condition, const void* attributes)
-    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* lock)
-    int pthread_cond_signal(pthread_cond_t* condition)
+from mqcore.threads cimport (
+    pthread_cond_init,
+    pthread_cond_signal,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    thread_begin,
+    thread_end,
+)
 
 cdef extern from "<fcntl.h>" nogil:
     int posix_fadvise(int fd, long offset, long length, int advice)

@@ -6,13 +6,7 @@
 #   J3  Jobs are finished in the order of their numbers; after each the thread rings the loop's bell.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.threads cimport pthread_t
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
+from mqcore.threads cimport pthread_cond_t, pthread_mutex_t, pthread_t
 
 cdef enum:
     COLD_JOBS_MAX = 256

@@ -6,15 +6,16 @@ from libc.string cimport strcpy, strlen
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release
 from mqcore.store.log.log_folders cimport log_open
-from mqcore.threads cimport thread_begin, thread_end
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t* lock, const void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* lock)
-    int pthread_mutex_unlock(pthread_mutex_t* lock)
-    int pthread_cond_init(pthread_cond_t* condition, const void* attributes)
-    int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* lock)
-    int pthread_cond_signal(pthread_cond_t* condition)
+from mqcore.threads cimport (
+    pthread_cond_init,
+    pthread_cond_signal,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    thread_begin,
+    thread_end,
+)
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char* path, int flags)
