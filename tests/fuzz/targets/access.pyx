@@ -14,6 +14,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from mqcore.layout cimport SLOT_SERVING
+from mqcore.net.identity cimport Identity
 from mqcore.net.remoting.access cimport AccessGuard, access_check
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT, Request
 from mqcore.net.requests cimport HANDLE_FORWARD, HANDLED
@@ -39,6 +40,7 @@ PEERS = requests.V4
 REPLACED = "\ufffd"
 
 cdef AccessGuard* guards[2]            # of our rules, of stock's
+cdef Identity identity                 # whose bodies may be as long as an input's (AR5)
 cdef Transport transport
 rules = []
 kept = []
@@ -171,6 +173,7 @@ def begin() -> None:
         guards[which] = <AccessGuard*>calloc(1, sizeof(AccessGuard))
         transport.slot = &segment.shm.slots[SLOT_SERVING]
         guards[which].transport = &transport
+        guards[which].identity = &identity
         access_open(&guards[which].access, &segment.shm)
 
 
