@@ -57,24 +57,34 @@ class Memory:
     in_use: Callable[[], int]
     beside: Callable[[], int]
     held: int = 0                    # by jobs of both lanes, between their slices
+    jobs: int = 0                    # between their slices
     state: int = FREE
     next_s: float = -math.inf        # when it may be weighed again
+    used: int = 0                    # when it was weighed last
+    idle: int = 0                    # when it was weighed last and no job was begun, without `beside`
 
     def weigh(self, clock: Callable[[], float]) -> int:
         """What is in use, which may take long: the C library walks what is free."""
         began_s = clock()
-        used = self.in_use()
+        self.used = self.in_use()
         ended_s = clock()
         self.next_s = ended_s + WEIGHED_EACH * (ended_s - began_s)
-        return used
+        return self.used
 
     def weigh_again(self, clock: Callable[[], float]) -> int | None:
-        """None: not yet, for the time that it took."""
-        return self.weigh(clock) if clock() >= self.next_s else None
+        """Before a slice. None: not yet, for the time that it took."""
+        if clock() < self.next_s:
+            return None
+        used = self.weigh(clock)
+        if self.jobs == 0:
+            self.idle = used - self.beside()
+        return used
 
     def look(self) -> int:
         """FREE, SCARCE or SPENT."""
         taken = self.held + self.beside()
+        if self.jobs:
+            taken = max(taken, self.used - self.idle)
         for state, part in ((SPENT, 1.0), (SCARCE, SCARCE_PART)):
             if taken >= self.bytes_max * part * (EASED_PART if self.state >= state else 1.0):
                 self.state = state
@@ -183,8 +193,10 @@ class _Lane:
                 held = max(held + memory.weigh(clock) - before, 0)
         memory.held += held - waiting.held
         waiting.held = held
+        memory.jobs -= who in self._begun
         if waiting.job is not None:
             self._begun.add(who)
+            memory.jobs += 1
         else:
             self._begun.discard(who)
             self._ending.discard(who)

@@ -327,6 +327,22 @@ def test_weighing_takes_little_of_the_time_however_long_it_takes_once(full: Full
     assert memory.held == 0
 
 
+def test_what_grows_in_slices_that_are_not_weighed_counts_at_the_next_weighing(full: Full) -> None:
+    def interrupted() -> int:
+        full.now_s += 0.010                  # another process had the processor
+        return full.used
+
+    full.turns = Turns(lambda: full.now_s, memory=Memory(BYTES_MAX, interrupted, lambda: 0))
+    for who in range(100, 120):
+        full.turns.add(who, full.large(who, 4 * STEPS, MIB // 4))
+    full.run()
+    assert sorted(full.order()) == list(range(100, 120))
+    assert full.most <= BYTES_MAX + 2 * STEPS * MIB
+    memory = full.turns._ordinary._memory
+    assert memory is not None
+    assert (memory.held, memory.jobs) == (0, 0)
+
+
 def test_who_waits_for_memory_is_not_looked_at_for_each_that_ends(
     full: Full, monkeypatch: pytest.MonkeyPatch
 ) -> None:
