@@ -208,6 +208,9 @@ def kill_in_the_next_start(broker: MqcoreProcess, role: str) -> None:
     os.kill(broker.pid, signal.SIGUSR1)
     wait_until(lambda: by_role(broker).get(role, before) != before, "its next process")
     os.kill(pid_of(broker, role), signal.SIGKILL)
+    # -- who ends while it is to stop is not started again
+    wait_until(lambda: f"{role} ended with SIGKILL; it is started" in broker.output.read_text(),
+               f"word of the end of the {role}")
     wait_until(lambda: broker.output.read_text().count("mqcore ready") > ready,
                f"ready, though the {role} was killed")
 
