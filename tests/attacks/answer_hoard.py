@@ -34,6 +34,8 @@ def ask_all(
                 answered += 1
             except TimeoutError:
                 waiting.append(peer)
+            except Closed:
+                continue                      # it read too slowly for what its answer takes
     return answered
 
 

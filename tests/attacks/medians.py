@@ -12,15 +12,18 @@ P99_FLOOR_MS = 600.0
 
 
 def assert_hardly_slower(attacked: Span, calm: Span) -> None:
-    """Sends and deliveries take about as long as before, and none takes much longer."""
-    print(calm.line(), attacked.line(), sep="\n")
+    """
+    Sends and deliveries take about as long as before, and none takes much longer; all of it takes
+    as much longer as a machine with other work makes the client's own work.
+    """
+    print(calm.line(), attacked.line(), f"stretch {attacked.stretch:.1f}", sep="\n")
     assert not attacked.refusals
     for name in ("sends_ms", "deliveries_ms"):
         now, before = getattr(attacked, name), getattr(calm, name)
         assert now, f"no {name} in the attack"
-        assert median(now) <= max(TIMES * median(before), FLOOR_MS), (
+        assert median(now) <= max(TIMES * median(before), FLOOR_MS * attacked.stretch), (
             f"{name}: median {median(now):.1f} ms, before {median(before):.1f} ms")
-        assert p99(now) <= max(TIMES * p99(before), P99_FLOOR_MS), (
+        assert p99(now) <= max(TIMES * p99(before), P99_FLOOR_MS * attacked.stretch), (
             f"{name}: p99 {p99(now):.1f} ms, before {p99(before):.1f} ms")
 
 

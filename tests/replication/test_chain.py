@@ -98,7 +98,7 @@ def test_the_middle_is_killed_whole_and_in_parts(three: Chain) -> None:
 
 
 def test_the_middle_is_promoted_and_the_last_one_follows_on(three: Chain) -> None:
-    assert send(three.master.broker_addr, b"in epoch 1") == [0]
+    wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 1"), "acknowledged")
     wait_until(three.is_even, "one log")
     three.master.kill()
     assert mqcore("replication", "promote", three.middle.store, "--sync").returncode == 0
@@ -113,7 +113,7 @@ def test_the_middle_is_promoted_and_the_last_one_follows_on(three: Chain) -> Non
 
 
 def test_a_new_epoch_reaches_the_last_one_before_its_first_byte(three: Chain) -> None:
-    assert send(three.master.broker_addr, b"in epoch 1") == [0]
+    wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 1"), "acknowledged")
     wait_until(three.is_even, "one log")
     for command in ("demote", "promote"):
         words = ("--broker-id", "3") if command == "demote" else ("--sync",)

@@ -25,6 +25,7 @@ from mqcore.wire.codes import RequestCode
 from tests.schedule.desk import SCHEDULE_TOPIC
 from tests.schedule.ledger import Ledger, read_ledger
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.stretch import Stretch
 from tests.support.waiting import wait_until
 from tests.workers.load import Asker
 from tests.workers.processes import kill, pid_of
@@ -139,16 +140,18 @@ def test_deliveries_are_hardly_late_under_load(tmp_path: Path) -> None:
     p99s = []
     for attempt in range(ATTEMPTS):
         with mqcore_up(tmp_path / str(attempt), SHORT) as broker:
+            own = Stretch.of(broker.family())
             flood(broker, int(RATE * 2), rate=RATE)
             wait_settled(broker, int(RATE * 2))
+            stretch = own.value()
         found = ledger(broker)
         found.check()
         late = found.lateness_ms()
         p50, p99 = late[len(late) // 2], late[len(late) * 99 // 100]
         print(f"{len(late)} messages at {RATE:g}/s: late p50 {p50} ms, p99 {p99} ms, "
-              f"max {late[-1]} ms")
-        p99s.append(p99)
-        if p99 <= LATE_P99_MS_MAX:
+              f"max {late[-1]} ms, stretched {stretch:.1f} times")
+        p99s.append(p99 / stretch)
+        if p99s[-1] <= LATE_P99_MS_MAX:
             break
     assert min(p99s) <= LATE_P99_MS_MAX
 

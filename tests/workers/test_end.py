@@ -26,6 +26,7 @@ from tests.support.mqcore_process import (
     start,
 )
 from tests.support.stock import free_broker_port, free_port
+from tests.support.stretch import Stretch
 from tests.support.waiting import wait_until, wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Name, audit, load
 from tests.workers.processes import ROLES, by_role, title
@@ -66,11 +67,12 @@ def test_every_process_says_what_it_is(tmp_path: Path) -> None:
 def test_an_idle_broker_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     for attempt in range(TRIES):
         with mqcore_up(tmp_path / str(attempt), program=MQCORE) as broker:
+            stretch = Stretch.of(broker.family(), since_start=True).value()
             took = send_stop(broker, number)
-        print(f"stopped in {took:.3f} s")
-        if took <= STOP_S_MAX:
+        print(f"stopped in {took:.3f} s, stretched {stretch:.1f} times")
+        if took <= STOP_S_MAX * stretch:
             return
-    pytest.fail(f"none of {TRIES} brokers stopped within {STOP_S_MAX} s")
+    pytest.fail(f"none of {TRIES} brokers stopped within {STOP_S_MAX} s of a machine of its own")
     assert not (broker.store / "abort").exists()
 
 
