@@ -8,6 +8,7 @@ EXTRAS ?= test,lint
 BUILD_TOOLS := "setuptools>=77" "cython>=3.1,<4"
 BETWEEN ?= true
 TEST_WORKERS ?= 5
+ALL ?= $(CI)
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # -- a machine that forbids .pyc files compiles all of the project whenever a process starts
@@ -57,15 +58,17 @@ run: build
 # -- several tests at a time, on two processors as well: half of what they take is waiting, for other
 #    clients above all. What fails is run once more, alone: a machine that is too slow for so many at
 #    a time fails none, and what is said of the second run names each such test
-#    Those on a Spark session run after them: there is one session. BETWEEN is a command that is run
-#    when the first part is done
+#    Those that take long (marked slow: a few seconds of a processor or more) are left to CI and to
+#    `make test ALL=1`. Those on a Spark session run after the others: there is one session. BETWEEN
+#    is a command that is run when the first part is done
+QUICK := $(if $(ALL),, and not slow)
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 AGAIN = { [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
 	    $(PYTEST) -v --last-failed --last-failed-no-failures none $(1); }
 test: tools
-	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark" || $(call AGAIN,)
+	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
 	@$(BETWEEN)
-	@$(PYTEST) -m spark tests/spark || $(call AGAIN,-m spark tests/spark)
+	@$(PYTEST) -m "spark$(QUICK)" tests/spark || $(call AGAIN,-m spark tests/spark)
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo

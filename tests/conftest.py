@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 # -- seconds that a test of the kind takes, about; most of them are waiting
-SLOW_S = 20
+SLOW_S = 15
 INTEROP_S = 2
 
 
