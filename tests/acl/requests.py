@@ -1,6 +1,7 @@
 """Signed frames, access files and the shared memory of tests of access control."""
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,17 +65,28 @@ PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB", "ANY", "pub", "PUB | SUB")
 V4 = ("10.0.0.1", "10.0.0.2", "10.0.1.5", "10.1.3.4", "192.168.7.9", "172.16.0.1")
 V4_PATTERNS = ("", "10.0.0.1", "10.0.0.{1,2}", "10.0.*.*", "10.0.1-5.*", "192.168.0-7.5",
                "10.0.0.1-1", "172.16.0.1,10.1.3.4", "10.1.3.4-9")
+# As Java writes the address of a peer; an account may have it in any form.
+V6 = ("0:0:0:0:0:0:0:1", "fe80:0:0:0:0:0:0:1", "fe80:0:0:0:0:0:1:7", "2001:db8:0:0:a:0:0:ff",
+      "1:2:3:4:5:6:7:8")
+V6_PATTERNS = ("", "::1", "FE80::1", "fe80::{1,2}", "fe80::1,2001:db8::a:0:0:ff",
+               "fe80:0:0:0:0:0:0-1:*", "fe80:0:0:0:0:0:1:1-9", "1:2:3:4:5:6:7:*",
+               "2001:db8:0:0:a:0:0:ff", "*:*:*:*:*:*:*:*")
+ACCOUNTS = range(8)
 
 
-def world(chance: random.Random) -> str:
-    """The text of an access file with edges of all kinds."""
+def world(chance: random.Random, patterns: Sequence[str] = V4_PATTERNS,
+          numbers: Sequence[int] = (), secret: str = "secret") -> str:
+    """
+    The text of an access file with edges of all kinds. numbers: of its accounts; secret: what their
+    secret keys begin with.
+    """
     lines = ["globalWhiteRemoteAddresses:"]
-    lines += [f"- {one!r}" for one in chance.sample(V4_PATTERNS, chance.randrange(2))] or ["- ''"]
+    lines += [f"- {one!r}" for one in chance.sample(patterns, chance.randrange(2))] or ["- ''"]
     lines.append("accounts:")
-    for number in range(chance.randrange(2, 7)):
-        lines += [f"- accessKey: account-{number}", f"  secretKey: secret-{number}"]
+    for number in numbers or range(chance.randrange(2, 7)):
+        lines += [f"- accessKey: account-{number}", f"  secretKey: {secret}-{number}"]
         if chance.random() < 0.3:
-            lines.append(f"  whiteRemoteAddress: {chance.choice(V4_PATTERNS)!r}")
+            lines.append(f"  whiteRemoteAddress: {chance.choice(patterns)!r}")
         if chance.random() < 0.6:
             lines.append(f"  admin: {chance.choice(('true', 'false'))}")
         for name in ("defaultTopicPerm", "defaultGroupPerm"):
@@ -86,6 +98,38 @@ def world(chance: random.Random) -> str:
                 lines += [f"  {name}:", *(f"  - {one + '=' + chance.choice(PERMS)!r}"
                                          for one in chosen)]
     return "\n".join(lines) + "\n"
+
+
+def spread(chance: random.Random, folder: Path) -> Rules:
+    """
+    Rules spread over plain_acl.yml and two files below acl/ of a folder, as stock has them. Some
+    accounts are named twice, in one file or in several, some of them with another secret key there.
+    """
+    names = listed_in_order(folder / "acl", 2)
+    texts = [world(chance, chance.choice((V4_PATTERNS, V6_PATTERNS)),
+                   chance.choices(ACCOUNTS, k=chance.randrange(2, 6)),
+                   chance.choice(("secret", "secret", "other")))
+             for _ in (*names, "plain_acl.yml")]
+    for name, text in zip(names, texts, strict=False):
+        (folder / "acl" / name).write_text(text, encoding="utf-8")
+    return read(folder, texts[-1], stock=True)
+
+
+def listed_in_order(folder: Path, count: int) -> list[str]:
+    """
+    Names of new files that the folder lists in their order: stock reads them as they are listed,
+    and of an account in several of them the first counts.
+    """
+    folder.mkdir(parents=True)
+    for attempt in range(10_000):
+        names = [f"{place}-{attempt}.yml" for place in range(count)]
+        for name in names if attempt % 2 else reversed(names):
+            (folder / name).touch()
+        if os.listdir(folder) == names:
+            return names
+        for name in names:
+            (folder / name).unlink()
+    raise AssertionError(f"{folder} lists no files in the order of their names")
 
 
 def heartbeat(chance: random.Random, names: Sequence[str]) -> bytes:

@@ -14,7 +14,7 @@ from mqcore.wire import command as wire
 from mqcore.wire.command import Command
 from tests.acl import oracle, requests
 
-WORLDS, REQUESTS = 24, 100
+PLAIN_WORLDS, SPREAD_WORLDS, REQUESTS = 16, 24, 100
 
 PATTERNS = (
     "", " ", "*", "*.*.*.*", "*:*:*:*:*:*:*:*", "10.0.0.1", "10.0.0.01", "10.0.0.256", "10.0.0",
@@ -49,18 +49,28 @@ def pattern_says(pattern: str, host: str) -> str:
     return "match" if addresses.contains(rows, addresses.packed(host)) else "other"
 
 
+Judged = list[tuple[Rules, str, bytes, str]]
+
+
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Rules, str, bytes, str]]:
-    """(rules, address, frame, what stock says) of random requests in random worlds."""
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """
+    (rules, address, frame, what stock says) of random requests in random worlds: rules in one file,
+    then rules spread over several.
+    """
     chance = random.Random(14)
     lines, cases = [], []
-    for number in range(WORLDS):
+    for number in range(PLAIN_WORLDS + SPREAD_WORLDS):
         folder = tmp_path_factory.mktemp(f"world{number}")
-        rules = requests.read(folder / "conf", requests.world(chance), stock=True)
-        (folder / "conf" / "acl").mkdir()
+        if number < PLAIN_WORLDS:
+            rules = requests.read(folder / "conf", requests.world(chance), stock=True)
+            (folder / "conf" / "acl").mkdir()
+        else:
+            rules = requests.spread(chance, folder / "conf")
         lines.append(oracle.home(folder))
         for _ in range(REQUESTS):
-            host, frame = chance.choice(requests.V4), requests.frame(requests.request(chance))
+            host = chance.choice(requests.V4 + requests.V6)
+            frame = requests.frame(requests.request(chance))
             lines.append(oracle.judge(host, frame))
             cases.append((rules, host, frame))
     answers = [answer for line, answer in zip(lines, oracle.ask(lines), strict=True)
@@ -84,8 +94,7 @@ def ours(rules: Rules, host: str, frame: bytes) -> str:
     return "ok" if refusal is None else refusal.remark
 
 
-def test_random_requests_are_judged_as_stock_judges_them(
-        judged: list[tuple[Rules, str, bytes, str]]):
+def test_random_requests_are_judged_as_stock_judges_them(judged: Judged):
     assert len(judged) >= 2_000
     said = [answer.partition(", org.apache")[0] for _, _, _, answer in judged]
     assert 0.2 < said.count("ok") / len(said) < 0.8
@@ -97,7 +106,23 @@ def test_random_requests_are_judged_as_stock_judges_them(
     assert wrong == []
 
 
-def test_the_serving_path_judges_as_stock_does(judged: list[tuple[Rules, str, bytes, str]]):
+def test_the_random_requests_tell_rules_apart(judged: Judged):
+    """Each of what they are about decides some of them."""
+    listed = [addresses.contains(rules.white, addresses.packed(host))
+              for rules, host, _, _ in judged if host in requests.V6]
+    assert 50 <= sum(listed) <= len(listed) - 1_000
+    pulls = [answer for _, _, frame, answer in judged if wire.decode(frame).code == 11]
+    for said in ("ok", "permission for topic", "permission for group"):
+        assert sum(said in answer for answer in pulls) >= 10, said
+    doubles = [(rules, host, frame, answer) for rules, host, frame, answer in judged
+               if len(rules.files) > 1]
+    last_first = {id(rules): Rules(reversed(rules.files), stock_permissions=True)
+                  for rules, _, _, _ in doubles}
+    assert sum((ours(last_first[id(rules)], host, frame) == "ok") != (answer == "ok")
+               for rules, host, frame, answer in doubles) >= 50
+
+
+def test_the_serving_path_judges_as_stock_does(judged: Judged):
     decided = 0
     for rules in {id(case[0]): case[0] for case in judged}.values():
         with requests.shown(rules, "/mqcore-test-acl-beside") as segment:

@@ -69,13 +69,15 @@ class Honest:
     The client; it works from `__enter__` to `__exit__`.
 
     address: host:port of the broker. reconnects: connections that end are opened again (a broker
-    that is killed and started anew); else an end of one is a failure.
+    that is killed and started anew); else an end of one is a failure. connect: makes one.
     """
 
     def __init__(
         self, address: str, *, topic: str = "honest", reconnects: bool = False, seed: int = 1,
+        connect: Callable[[str], Peer] = Peer,
     ) -> None:
         self._address, self._topic, self._reconnects, self._seed = address, topic, reconnects, seed
+        self._connect = connect
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._spans: list[Span] = []
@@ -91,7 +93,7 @@ class Honest:
                          for work in (self._send, self._receive, self._beat)]
 
     def __enter__(self) -> Honest:
-        with Peer(self._address) as peer:
+        with self._connect(self._address) as peer:
             answer = peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(self._topic, 1))
             assert answer.code == 0, (answer.code, answer.remark)
         for thread in self._threads:
@@ -162,7 +164,7 @@ class Honest:
         found: dict[int, int] = {}
         offset, end = 0, max(due.values(), default=-1) + 1
         deadline = time.monotonic() + TIMEOUT_S
-        with Peer(address or self._address) as peer:
+        with self._connect(address or self._address) as peer:
             while offset < end:
                 answer = peer.ask(RequestCode.PULL_MESSAGE, pull_fields(
                     self._topic, group="honest-audit", offset=offset))
@@ -237,7 +239,7 @@ class Honest:
     def _guarded(self, work: Callable[[Peer], None]) -> None:
         while not self._stop.is_set():
             try:
-                with Peer(self._address) as peer:
+                with self._connect(self._address) as peer:
                     peer.answer_to = _patient(peer.answer_to)      # type: ignore[method-assign]
                     work(peer)
             except (Closed, OSError) as error:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from mqcore.wire.command import Codec, Command, FrameError, decode, encode
 from tests.support import recorded
@@ -24,10 +24,10 @@ JSON_NOISE = (b"{", b"}", b"[", b"]", b'"', b"\\", b"\\u", b"\\ud800", b":", b",
 class Mutator:
     """An endless supply of bad bytes for one kind of server; the same seed gives the same bytes."""
 
-    def __init__(self, seed: int, peer: str) -> None:
-        """peer: "broker" or "namesrv", whose requests are taken."""
+    def __init__(self, seed: int, peer: str, frames: Sequence[bytes] = ()) -> None:
+        """peer: "broker" or "namesrv", whose requests are taken; frames: these instead."""
         self._random = random.Random(seed)
-        self._frames = sorted(_recorded_requests(peer))
+        self._frames = list(frames) or sorted(_recorded_requests(peer))
         self._kinds: tuple[Callable[[bytes], bytes], ...] = (
             self._flip, self._flip, self._cut, self._grow, self._lie_about_length,
             self._lie_about_header, self._change_field, self._change_field, self._change_field,

@@ -4,243 +4,78 @@ plain_acl.yml, give each request the same outcome, and store the same messages.
 """
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from mqcore.wire.codes import RequestCode
-from mqcore.wire.records import decode_records
-from tests.acl.test_broker import Signer
-from tests.interop.mqadmin import Mqadmin
+from tests.interop.accounts import (
+    ACCOUNTS,
+    ADMIN,
+    IDLER,
+    NOBODY,
+    OURS,
+    READER,
+    REFUSALS,
+    RULES,
+    SAID,
+    SENDS,
+    STRANGER,
+    TRUSTED,
+    WRITER,
+    WRONG,
+    Side,
+    World,
+    asked,
+    both,
+    check,
+    done_by,
+    go_outcomes,
+    go_told,
+    java_outcomes,
+    sort_of,
+)
 from tests.interop.mqadmin_world import normal
+from tests.interop.permissions import matrix, rows
 from tests.interop.runner import Programs
-from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
-from tests.support.stock import StockError, have_stock, stock_cluster
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import pull_fields, send_fields
-
-ADMIN = ("the-admin", "admin-secret")
-RULES = """globalWhiteRemoteAddresses:
-accounts:
-- accessKey: the-admin
-  secretKey: admin-secret
-  admin: true
-- accessKey: the-writer
-  secretKey: writer-secret
-  topicPerms:
-  - Java=PUB|SUB
-  - Go=PUB|SUB
-  - Cpp=PUB|SUB
-  groupPerms:
-  - readers=SUB
-- accessKey: the-reader
-  secretKey: reader-secret
-  topicPerms:
-  - Java=SUB
-  - Go=SUB
-  - Cpp=SUB
-  groupPerms:
-  - others=SUB
-- accessKey: the-trusted
-  secretKey: trusted-secret
-  whiteRemoteAddress: 127.0.0.1
-"""
-WRITER, WRONG, STRANGER, READER, TRUSTED, NOBODY = (
-    "right key", "wrong secret", "unknown key", "no permission", "white address", "unsigned")
-ACCOUNTS: dict[str, tuple[str, str] | None] = {
-    WRITER: ("the-writer", "writer-secret"), WRONG: ("the-writer", "another-secret"),
-    STRANGER: ("the-stranger", "writer-secret"), READER: ("the-reader", "reader-secret"),
-    TRUSTED: ("the-trusted", "another-secret"), NOBODY: None,
-}
-CONSUMERS = (WRITER, TRUSTED)          # the others' push consumers wait for what never comes
-SENDS = ("sync", "async", "batch", "delayed", "transaction", "oneway")
-REFUSALS = {
-    "No accessKey is configured": "no key", "No acl config for": "unknown key",
-    "Check signature failed": "signature", "No default permission for topic": "topic",
-    "No default permission for group": "group",
-}
-# What the answers are on both sides: of a send, of a pull for the group `readers`.
-SAID = {WRITER: ("ok", "ok"), WRONG: ("signature",) * 2, STRANGER: ("unknown key",) * 2,
-        READER: ("topic", "group"), TRUSTED: ("ok", "ok"), NOBODY: ("no key",) * 2}
-# Stock asks for no permission to send a batch (docs/security.md, "Access control").
-MORE_THAN_STOCK = {(READER, "batch")}
-
-
-@dataclass
-class Side:
-    """A broker with the accounts."""
-
-    kind: str
-    namesrv_addr: str
-    broker_addr: str
-    broker_name: str
-    access_file: Path
-
-    def stored(self, topic: str) -> set[str]:
-        """The keys of what its one queue has."""
-        with Signer(self.broker_addr, ADMIN) as peer:
-            answer = peer.does(RequestCode.PULL_MESSAGE, pull_fields(topic, count=100))
-        assert answer.code in (0, 19), answer
-        return {record.properties["KEYS"] for record in decode_records(answer.body)}
-
-
-@dataclass
-class World:
-    """Both brokers, and the JVM that clients and commands are in."""
-
-    ours: Side
-    stock: Side
-    mqadmin: Mqadmin
-
-    @property
-    def sides(self) -> tuple[Side, Side]:
-        return self.ours, self.stock
-
-    def run(self, side: Side, account: tuple[str, str] | None, command: str, *options: object,
-            ) -> str:
-        """What a command of mqadmin prints that asks as an account, by its tools.yml."""
-        tools = self.mqadmin.folder / "conf" / "tools.yml"
-        if account is None:
-            tools.unlink(missing_ok=True)
-        else:
-            tools.write_text(f"accessKey: {account[0]}\nsecretKey: {account[1]}\n")
-        self.mqadmin.namesrv_addr = side.namesrv_addr
-        return self.mqadmin.run(command, *options)
+from tests.wire_live.peer import send_fields
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    if not have_stock():
-        unavailable("needs java, and mvn or an earlier download of the stock broker")
-    folder = tmp_path_factory.mktemp("accounts")
-    (folder / "plain_acl.yml").write_text(RULES)
-    properties = {"aclEnable": True, "mappedFileSizeCommitLog": 64 << 20,
-                  "mappedFileSizeConsumeQueue": 400_000, "maxHashSlotNum": 50_000,
-                  "maxIndexNum": 200_000}
-    with contextlib.ExitStack() as stack:
-        try:
-            stock = stack.enter_context(stock_cluster(
-                folder / "stock", properties, conf_files={"plain_acl.yml": RULES}))
-        except StockError as error:
-            unavailable(str(error))
-        for process in stock.processes:              # their clean end takes seconds
-            stack.callback(process.process.kill)
-        ours = stack.enter_context(mqcore_up(
-            folder / "ours", {"acl.enable": True, "acl.folder": folder}))
-        mqadmin = Mqadmin(folder / "mqadmin", ours.namesrv_addr)
-        stack.callback(mqadmin.stop)
-        made = World(
-            Side("ours", ours.namesrv_addr, ours.broker_addr, "mqcore-a",
-                 folder / "plain_acl.yml"),
-            Side("stock", stock.namesrv_addr, stock.broker_addr, "stock-a",
-                 stock.broker.home / "conf" / "plain_acl.yml"), mqadmin)
-        for side in made.sides:
-            for topic in ("Java", "Go", "Cpp"):
-                text = made.run(side, ADMIN, "updateTopic", "-b", side.broker_addr, "-t", topic,
-                                "-r", 1, "-w", 1)
-                assert "success" in text, text
+    with both(tmp_path_factory.mktemp("accounts")) as made:
         yield made
-
-
-def sort_of(outcome: Any) -> str:
-    """Of a client's word for what became of a request: ok, a sort of refusal, or the word."""
-    if outcome == "ok":
-        return "ok"
-    said = str(outcome["remark"] if isinstance(outcome, dict) else outcome)
-    assert not isinstance(outcome, dict) or outcome["code"] == 1, outcome
-    for words, sort in REFUSALS.items():
-        if words in said:
-            return sort
-    return said
-
-
-def deeds(topic: str, account: str, kinds: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{"do": kind, "topic": topic, "group": "readers", "body": f"{account}/{kind}"}
-            for kind in kinds]
-
-
-def asked(side: Side, topic: str, account: str, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """What a client is told to do; see clients/java, Accounts."""
-    given = ACCOUNTS[account]
-    keys = {} if given is None else {"key": given[0], "secret": given[1]}
-    return {"name": account, "namesrv": side.namesrv_addr, "broker": side.broker_name, **keys,
-            "deeds": deeds(topic, account, kinds)}
-
-
-def expected(side: Side, account: str, kind: str) -> str:
-    if kind == "oneway" or (side.kind == "stock" and (account, kind) in MORE_THAN_STOCK):
-        return "ok"
-    return SAID[account][kind in ("pull", "push")]
-
-
-def check(world: World, topic: str, found: dict[tuple[str, str, str], str],
-          kinds: tuple[str, ...], *, silent: bool = False) -> None:
-    """
-    Outcomes, and what both brokers have in the end.
-
-    found: by side, account and kind. silent: of a refusal the client says no more than that.
-    """
-    wanted = {(side.kind, account, kind): expected(side, account, kind)
-              for side in world.sides for account in ACCOUNTS for kind in kinds
-              if kind != "push" or account in CONSUMERS}
-    if silent:
-        found, wanted = ({what: sort if sort == "ok" else "refused" for what, sort in each.items()}
-                         for each in (found, wanted))
-    assert found == wanted
-    for side in world.sides:
-        keys = {f"{account}/{kind}" for account in ACCOUNTS for kind in kinds
-                if kind in SENDS and (SAID[account][0] == "ok" or (
-                    side.kind == "stock" and (account, kind) in MORE_THAN_STOCK))}
-        keys |= {f"{key}-2" for key in keys if key.endswith("/batch")}
-        wait_until(lambda side=side, keys=keys: side.stored(topic) >= keys,     # type: ignore[misc]
-                   f"{keys} at {side.kind}")
-        assert side.stored(topic) == keys
 
 
 def test_java_clients_with_accounts_have_the_same_outcome_as_with_stock(world: World) -> None:
     kinds = (*SENDS, "pull")
-    found = {}
-    for side in world.sides:
-        for account in ACCOUNTS:
-            more = (*kinds, "push") if account in CONSUMERS else kinds
-            text = world.mqadmin.ask("account", json.dumps(asked(side, "Java", account, more)))
-            outcomes = json.loads(text)
-            found |= {(side.kind, account, kind): sort_of(outcome)
-                      for kind, outcome in zip(more, outcomes, strict=True)}
-    check(world, "Java", found, (*kinds, "push"))
+    check(world, "Java", java_outcomes(world, kinds), kinds)
 
 
 def test_go_clients_with_accounts_have_the_same_outcome_as_with_stock(
-    world: World, programs: Programs, tmp_path: Path,
+    world: World, programs: Programs,
 ) -> None:
-    all_of_them = [asked(side, "Go", account, (*SENDS, "push") if account in CONSUMERS else SENDS)
-                   for side in world.sides for account in ACCOUNTS]
-    lines = programs.accounts("go", all_of_them)
-    names = {side.broker_name: side.kind for side in world.sides}
-    check(world, "Go", {(names[line["broker"]], line["account"], line["do"]):
-                        sort_of(line["outcome"]) for line in lines}, (*SENDS, "push"))
+    lines = programs.accounts("go", go_told(world, SENDS))
+    check(world, "Go", go_outcomes(lines), SENDS)
 
 
 def test_cpp_clients_with_accounts_have_the_same_outcome_as_with_stock(
     world: World, programs: Programs,
 ) -> None:
     """A process for each account, since its clients share what is set for one; without batches."""
-    sends = ("sync", "async", "delayed", "oneway")
+    kinds = ("sync", "async", "delayed", "oneway")
     found = {}
     for side in world.sides:
-        for account in ACCOUNTS:
-            told = asked(side, "Cpp", account, (*sends, "push") if account in CONSUMERS else sends)
+        for name, account in ACCOUNTS.items():
+            told = asked(side, "Cpp", name, account, done_by(name, kinds))
             for line in programs.accounts("cpp", told, namesrv=side.namesrv_addr):
-                found[side.kind, account, line["do"]] = sort_of(line["outcome"])
-    check(world, "Cpp", found, (*sends, "push"), silent=True)
+                found[side.kind, name, line["do"]] = sort_of(line["outcome"])
+    check(world, "Cpp", found, kinds, silent=True)
 
 
 # -- mqadmin ---------------------------------------------------------------------------------------
@@ -264,7 +99,7 @@ def said(world: World, side: Side, account: tuple[str, str] | None, command: str
 
 
 def may_publish(side: Side, account: tuple[str, str]) -> bool:
-    with Signer(side.broker_addr, account) as peer:
+    with side.signer(account) as peer:
         return peer.does(RequestCode.SEND_MESSAGE_V2, send_fields("Admin"), b"x").code == 0
 
 
@@ -341,3 +176,86 @@ def test_what_mqadmin_changes_stands_in_the_file_as_stock_writes_it(world: World
             documents.append(said)
     for command, ours, stock in zip(CHANGES, found["ours"], found["stock"], strict=True):
         assert ours == stock, command
+
+
+# -- what requests need, and routes ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def as_stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    """A broker of ours that lets pass what stock does; its name server asks for routes as well."""
+    folder = tmp_path_factory.mktemp("as-stock")
+    (folder / "plain_acl.yml").write_text(RULES)
+    with mqcore_up(folder / "broker", {
+            "acl.enable": True, "acl.folder": folder, "acl.stock_permissions": True,
+            "acl.namesrv_routes": "checked", "broker.name": OURS}) as running:
+        side = Side("as stock", running.namesrv_addr, running.broker_addr, OURS,
+                    folder / "plain_acl.yml")
+        side.make_topics()
+        yield side
+
+
+def test_what_stock_lets_pass_is_let_pass_when_that_is_asked_for(
+    world: World, as_stock: Side,
+) -> None:
+    wanted = {row.name: row.stock for row in rows({}, "")}
+    stock = matrix(world.stock)
+    assert stock == wanted
+    assert matrix(as_stock) == stock
+
+
+def test_else_a_request_is_judged_by_what_it_touches(world: World) -> None:
+    assert matrix(world.ours) == {row.name: row.touched or row.stock for row in rows({}, "")}
+
+
+NO_ROUTE = "No route info of this topic"
+
+
+def test_java_clients_get_routes_by_account(world: World, as_stock: Side) -> None:
+    """
+    Who is not believed hears that there is none: the client says no more. Who has an account gets
+    the template's route, and is refused by the broker.
+    """
+    found = {}
+    for name, account in {**ACCOUNTS, "idler": IDLER}.items():
+        kinds = ["sync", "push"] if name in (WRITER, TRUSTED) else ["sync"]
+        outcomes = world.java(asked(as_stock, "Java", name, account, kinds))
+        for kind, outcome in zip(kinds, outcomes, strict=True):
+            is_client_side = outcome != "ok" and "code" not in outcome
+            found[name, kind] = NO_ROUTE if is_client_side and NO_ROUTE in outcome["remark"] else (
+                sort_of(outcome))
+    assert found == {
+        (WRITER, "sync"): "ok", (WRITER, "push"): "ok", (TRUSTED, "sync"): "ok",
+        (TRUSTED, "push"): "ok", (READER, "sync"): "topic", (WRONG, "sync"): NO_ROUTE,
+        (STRANGER, "sync"): NO_ROUTE, (NOBODY, "sync"): NO_ROUTE, ("idler", "sync"): "topic"}
+
+
+@pytest.mark.parametrize("client", ["go", "cpp"])
+def test_other_clients_sign_what_they_ask_a_name_server(
+    as_stock: Side, programs: Programs, client: str,
+) -> None:
+    told = asked(as_stock, "Cpp", WRITER, ACCOUNTS[WRITER], ["sync", "push"])
+    if client == "go":
+        lines = programs.accounts("go", [told])
+    else:
+        lines = programs.accounts("cpp", told, namesrv=as_stock.namesrv_addr)
+    assert [line["outcome"] for line in lines] == ["ok", "ok"]
+
+
+def test_mqadmin_asks_a_name_server_in_the_name_of_an_account(
+    world: World, as_stock: Side,
+) -> None:
+    route, clusters, topics = ("topicRoute", "-t", "Java"), ("clusterList",), ("topicList",)
+    create = ("updateTopic", "-c", "DefaultCluster", "-t", "ByCluster", "-r", 1, "-w", 1)
+    for command, words in ((route, '"brokerDatas"'), (clusters, OURS), (topics, "Java"),
+                           (create, "success")):
+        assert words in world.run(as_stock, ADMIN, *command), command
+    for account, words in ((ACCOUNTS[WRONG], "Check signature failed"),
+                           (ACCOUNTS[STRANGER], "No acl config for"),
+                           (None, "No accessKey is configured")):
+        for command in (route, clusters, topics, create):
+            assert words in world.run(as_stock, account, *command), (account, command)
+    assert "No default permission for topic" in world.run(as_stock, IDLER, *route)
+    assert OURS in world.run(as_stock, IDLER, *clusters)
+    assert "Need admin permission" in world.run(
+        as_stock, IDLER, "updateKvConfig", "-s", "n", "-k", "k", "-v", "v")

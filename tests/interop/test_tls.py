@@ -1,7 +1,7 @@
 """
-TLS with what stock has: Java clients, a broker and a name server, each at the other side's ports.
+TLS with what stock has: a Java client, a broker and a name server, each at the other side's ports.
 
-The Go client 2.1.2 and the C++ client's Python package have no TLS.
+Clients that send and consume by TLS: test_tls_accounts.py.
 """
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import contextlib
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mqcore.net.transport.tls_context import self_signed
 from mqcore.wire.codes import RequestCode
-from tests.interop.messages import mids, plain
 from tests.interop.mqadmin import Mqadmin
-from tests.interop.runner import Programs
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.stock import require_stock, start_broker, start_namesrv
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority, careless
@@ -36,43 +33,24 @@ def trusting(authority: Authority) -> dict[str, object]:
             "tls.client.trustCertPath": authority.certificate}
 
 
-@pytest.fixture(scope="module")
-def enforcing(
-    served: dict[str, object], tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[MqcoreProcess]:
-    """Broker and name server that speak nothing but TLS."""
-    with mqcore_up(tmp_path_factory.mktemp("enforcing"), {
-            **served, "tls.mode": "enforcing", "broker.auto_create_topic": True}) as running:
-        yield running
-
-
-def test_java_clients_send_and_consume_by_tls_alone(
-    enforcing: MqcoreProcess, authority: Authority, programs: Programs,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    options = [f"-D{name}={value}" for name, value in trusting(authority).items()]
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(options))
-    messages = plain([f"tls-{number}" for number in range(20)])
-    sending = programs.produce("java", enforcing.namesrv_addr, "JavaTls", messages)
-    assert len(sending.finish()) == len(messages)
-    reading = programs.consume("java", enforcing.namesrv_addr, "JavaTls", "java-tls",
-                               len(messages))
-    assert sorted(mids(reading.finish())) == sorted(mids(messages))
-
-
 def test_a_stock_broker_registers_at_our_name_server_by_tls(
-    enforcing: MqcoreProcess, authority: Authority, tmp_path: Path,
+    served: dict[str, object], authority: Authority, tmp_path: Path,
 ) -> None:
+    """One that speaks TLS alone, and asks for accounts: a stock broker signs nothing."""
     require_stock()
-    stock = start_broker(tmp_path / "stock", enforcing.namesrv_addr, system={
-        **trusting(authority), "tls.server.mode": "disabled"}, names_tls=authority.client())
-    try:
-        with Peer(enforcing.namesrv_addr, tls=authority.client()) as peer:
+    (tmp_path / "plain_acl.yml").write_text(
+        "globalWhiteRemoteAddresses: [127.0.0.1]\n"
+        "accounts: [{accessKey: somebody, secretKey: some-secret}]\n")
+    with contextlib.ExitStack() as stack:
+        names = stack.enter_context(mqcore_namesrv(tmp_path / "names", {
+            **served, "tls.mode": "enforcing", "acl.enable": True, "acl.folder": tmp_path}))
+        stock = start_broker(tmp_path / "stock", names.namesrv_addr, system={
+            **trusting(authority), "tls.server.mode": "disabled"}, names_tls=authority.client())
+        stack.callback(stock.process.kill)
+        with Peer(names.namesrv_addr, tls=authority.client()) as peer:
             body = peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
         assert b'"stock-a"' in body
         assert stock.addr.encode() in body
-    finally:
-        stock.stop()
 
 
 def test_our_broker_registers_at_a_stock_name_server_by_tls(

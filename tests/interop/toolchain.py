@@ -98,8 +98,18 @@ def _go() -> tuple[str, ...]:
     return (str(_built("go", _build_go) / "client"),)
 
 
-def _build_go(source: Path, target: Path) -> None:
-    _run([_tool("go"), "build", "-mod=readonly", "-o", str(target / "client"), "."], source)
+def _go_tls() -> tuple[str, ...]:
+    return (str(_built("go", _build_go_tls, variant="-tls") / "client"),)
+
+
+def _build_go(source: Path, target: Path, *options: str) -> None:
+    _run([_tool("go"), "build", "-mod=readonly", *options, "-o", str(target / "client"), "."],
+         source)
+
+
+def _build_go_tls(source: Path, target: Path) -> None:
+    """With the first client that has TLS: no release has it."""
+    _build_go(source, target, "-modfile=tls.mod", "-tags=tls")
 
 
 def _node() -> tuple[str, ...]:
@@ -125,23 +135,24 @@ def _build_cpp(source: Path, target: Path) -> None:
 
 
 _BUILDERS: dict[str, Callable[[], tuple[str, ...]]] = {
-    "java": _java, "go": _go, "cpp": _cpp, "node": _node,
+    "java": _java, "go": _go, "go-tls": _go_tls, "cpp": _cpp, "node": _node,
 }
 
 
 # -- the cache -------------------------------------------------------------------------------------
 
 
-def _built(name: str, build: Callable[[Path, Path], None], tool: Path | None = None) -> Path:
+def _built(name: str, build: Callable[[Path, Path], None], tool: Path | None = None,
+           variant: str = "") -> Path:
     """
     The finished build of clients/`name`: a folder that holds the file `finished`.
 
-    tool: another one has a build of its own.
+    tool: another one has a build of its own. variant: one of several builds of the sources.
 
     Built in a copy of the sources, so that the working tree stays clean, by one process: others
     that want it wait.
     """
-    folder = CACHE / f"interop-{name}-{_fingerprint(SOURCES / name, tool)}"
+    folder = CACHE / f"interop-{name}{variant}-{_fingerprint(SOURCES / name, tool)}"
     marker = folder / "finished"
     with alone(folder.name):
         if marker.exists():

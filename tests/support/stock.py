@@ -317,8 +317,12 @@ class StockProcess:
 def start_namesrv(
     folder: Path, properties: Mapping[str, object] | None = None, port: int | None = None,
     jvm_options: Sequence[str] = NAMESRV_JVM, system: Mapping[str, object] = WITHOUT_TLS,
+    names_tls: ssl.SSLContext | None = None,
 ) -> StockProcess:
-    """Start a stock name server whose files live in `folder`; returns once it answers."""
+    """
+    Start a stock name server whose files live in `folder`; returns once it answers. names_tls: what
+    it is asked with, when it speaks TLS alone.
+    """
     port = port or free_port()
     started = _start(
         "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", folder,
@@ -326,7 +330,7 @@ def start_namesrv(
     )
 
     def answers() -> bool:
-        registered_brokers(started.addr)
+        registered_brokers(started.addr, names_tls)
         return True
 
     _wait_until(answers, started)
@@ -452,20 +456,23 @@ def stock_cluster(
     tmp_path: Path, broker_properties: Mapping[str, object] | None = None, *,
     namesrv_properties: Mapping[str, object] | None = None,
     jvm_options: Sequence[str] = BROKER_JVM, conf_files: Mapping[str, str] | None = None,
-    system: Mapping[str, object] = WITHOUT_TLS,
+    system: Mapping[str, object] = WITHOUT_TLS, names_tls: ssl.SSLContext | None = None,
 ) -> Iterator[StockCluster]:
     """
     Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.
 
-    Both are stopped at the end, the broker first and cleanly, so that its store can be read
-    afterwards (`cluster.store`). Raises StockError when either does not come up.
+    system, names_tls: as for start_broker. Both are stopped at the end, the broker first and
+    cleanly, so that its store can be read afterwards (`cluster.store`). Raises StockError when
+    either does not come up.
     """
     processes: list[StockProcess] = []
     try:
-        namesrv = start_namesrv(tmp_path / "stock-namesrv", namesrv_properties, system=system)
+        namesrv = start_namesrv(tmp_path / "stock-namesrv", namesrv_properties, system=system,
+                                names_tls=names_tls)
         processes.append(namesrv)
         broker = start_broker(tmp_path / "stock-broker", namesrv.addr, broker_properties,
-                              jvm_options=jvm_options, conf_files=conf_files, system=system)
+                              jvm_options=jvm_options, conf_files=conf_files, system=system,
+                              names_tls=names_tls)
         processes.append(broker)
         given = (broker_properties or {}).get("storePathRootDir", broker.home / "store")
         yield StockCluster(namesrv, broker, Path(str(given)), processes)

@@ -13,7 +13,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-const accountLimit = 5 * time.Second
+const accountLimit = 30 * time.Second
 
 type deed struct{ Do, Topic, Group, Body string }
 
@@ -80,14 +80,14 @@ func (s *accountSender) credentials() primitive.Credentials {
 
 func (s *accountSender) start() error {
 	given := func(suffix string) []producer.Option {
-		return []producer.Option{
+		return append(producerSecurity(),
 			producer.WithNsResolver(primitive.NewPassthroughResolver([]string{s.Namesrv})),
-			producer.WithGroupName("accounts" + suffix),
-			producer.WithInstanceName(s.name + suffix),
+			producer.WithGroupName("accounts"+suffix),
+			producer.WithInstanceName(s.name+suffix),
 			producer.WithRetry(0),
 			producer.WithSendMsgTimeout(accountLimit),
 			producer.WithCredentials(s.credentials()),
-		}
+		)
 	}
 	var err error
 	if s.plain, err = rocketmq.NewProducer(given("")...); err != nil {
@@ -144,13 +144,13 @@ func (s *accountSender) do(name string, next deed) error {
 
 func (s *accountSender) push(name string, next deed) error {
 	came := make(chan struct{}, 1<<10)
-	push, err := rocketmq.NewPushConsumer(
+	push, err := rocketmq.NewPushConsumer(append(consumerSecurity(),
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{s.Namesrv})),
 		consumer.WithGroupName(next.Group),
 		consumer.WithInstance(name),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithCredentials(s.credentials()),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
@@ -183,5 +183,5 @@ func (committing) ExecuteLocalTransaction(*primitive.Message) primitive.LocalTra
 }
 
 func (committing) CheckLocalTransaction(*primitive.MessageExt) primitive.LocalTransactionState {
-	return primitive.UnknowState
+	return undecided
 }

@@ -47,7 +47,7 @@ func (d *deciding) ExecuteLocalTransaction(message *primitive.Message) primitive
 	case "rollback":
 		return primitive.RollbackMessageState
 	}
-	return primitive.UnknowState
+	return undecided
 }
 
 func (d *deciding) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
@@ -61,7 +61,7 @@ func (d *deciding) CheckLocalTransaction(message *primitive.MessageExt) primitiv
 	})
 	mode := d.modes[mid]
 	if mode == "" || (mode == "check-late" && d.asked[mid] == 1) {
-		return primitive.UnknowState
+		return undecided
 	}
 	d.open--
 	if mode == "check-rollback" {

@@ -33,7 +33,7 @@ from rocketmq.ffi import MessageModel, dll
 SEND_TIMEOUT_MS = 10_000
 CALLBACK_TIMEOUT_S = 20
 EXIT_TOO_FEW = 3
-ACCOUNT_LIMIT_S = 5
+ACCOUNT_LIMIT_S = 30
 
 _set_body = dll.SetByteMessageBody
 _set_body.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]

@@ -36,7 +36,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * async, oneway, batch (of two), delayed, transaction, pull, push (until a message comes).
  */
 final class Accounts {
-    private static final long LIMIT_MS = 5_000;
+    private static final int LIMIT_MS = 30_000;
     private static final int REFUSED_ASYNC_RETRIES = 0;
     private static int clients;
 
@@ -131,6 +131,7 @@ final class Accounts {
             producer = new TransactionMQProducer("accounts", hook());
             producer.setNamesrvAddr(account.getString("namesrv"));
             producer.setInstanceName(name());
+            producer.setSendMsgTimeout(LIMIT_MS);
             producer.setRetryTimesWhenSendAsyncFailed(REFUSED_ASYNC_RETRIES);
             producer.setTransactionListener(new TransactionListener() {
                 @Override
