@@ -121,11 +121,12 @@ def _peer(kind: str, place: tuple[str, int], hello: bytes, rate: float,
         due = max(due + 1 / rate, time.monotonic() - 1)
         with contextlib.suppress(OSError):
             one = socket.create_connection(place, ANSWER_S)
+            with shared.get_lock():
+                shared[BEGUN] += 1
             answered = act(one)
             if kind == "half-open":
                 one.sendall(RECORD_BEGIN)
             with shared.get_lock():
-                shared[BEGUN] += 1
                 shared[ANSWERED] += answered
             if kind in ("half-open", "silent"):
                 held.append(one)
