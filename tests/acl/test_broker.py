@@ -1,6 +1,7 @@
 """A running broker with access control, asked over sockets."""
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,12 +38,15 @@ LONG = 400 << 10                  # bytes: travels to the coordinator in parts
 
 
 class Signer(Peer):
-    """A connection whose requests an account signs; host: where it comes from."""
+    """
+    A connection whose requests an account signs; host: where it comes from; tls: a context, if it
+    is by TLS.
+    """
 
     def __init__(self, address: str, account: tuple[str, str] | None = None,
-                 host: str = "127.0.0.1") -> None:
+                 host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self.account = account
-        super().__init__(address, source=host)
+        super().__init__(address, source=host, tls=tls)
 
     def made(self, code: int, ext: dict[str, str | None] | None = None, body: bytes = b"",
              codec: Codec = Codec.JSON) -> Command:
