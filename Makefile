@@ -79,12 +79,14 @@ perf: tools
 
 # -- each for SOAK_SECONDS: random and mutated frames, under which no process may die and no memory
 #    may grow; then every attack of tests/attacks in random order beside an honest client; then
-#    peers that begin handshakes beside one; then kills of all processes under load, which may lose
-#    nothing acknowledged; then all that breaks between a master and its slaves, which may not either
+#    peers that begin handshakes beside one, 10,000 of them at once; then peers that flood a name
+#    server; then kills of all processes under load, which may lose nothing acknowledged; then all
+#    that breaks between a master and its slaves, which may not either
 soak: tools
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
-	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/tls/test_floods.py $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/tls/test_floods.py tests/tls/test_half_open.py $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/attacks/test_name_server_floods.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/replication/faults $(PYTEST_ARGS)
 

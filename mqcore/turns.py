@@ -4,7 +4,8 @@ Who is served next: one loop's time, shared between those who ask.
 Whoever asks (a connection) has its own queue, and its requests are begun in their order. Among
 those who wait the one goes first who has used the least time. Who comes new begins CREDIT_S before
 what each of the others has had on average: nobody saves time up, and a short request of somebody
-who asks little waits for one step of another, not for all that others have heaped up. There are two
+who asks little waits for one step of another, not for all that others have heaped up. Who stays may
+be put before those who come new, of whom there may be any number (`ahead_s`). There are two
 lanes: what others' lives depend on (heartbeats, leaving, locks) goes before the rest, which gets at
 least a slice in EXPRESS_STRETCH_S of that, or in what is given.
 
@@ -271,10 +272,14 @@ class Turns:
         self._stretch_s = 0.0        # of express work since other work had a slice
         self.longest_s = 0.0         # of a step, since the start
 
-    def add(self, who: int, begin: Begin, *, express: bool = False, size: int = 0) -> None:
-        """`begin` is called once, when its turn comes. size: bytes of the request."""
+    def add(self, who: int, begin: Begin, *, express: bool = False, size: int = 0,
+            ahead_s: float = 0.0) -> None:
+        """
+        `begin` is called once, when its turn comes. size: bytes of the request; ahead_s: so much
+        less than `who` has used is it begun by.
+        """
         lane = self._express if express else self._ordinary
-        lane.add(who, begin, size * COST_PER_BYTE_S)
+        lane.add(who, begin, size * COST_PER_BYTE_S - ahead_s)
 
     def waits(self) -> bool:
         return bool(len(self._express) or len(self._ordinary))

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from mqcore.namesrv.memory import malloc_trim
 from mqcore.namesrv.shaking import Shake, Steps
 from mqcore.tls.contexts import trouble
 from mqcore.tls.settings import TlsServerSettings
@@ -33,6 +34,7 @@ ACCEPTS_AT_ONCE = 8
 ACCEPT_PAUSE_S = 1.0               # when there is no descriptor
 STEPS_AT_ONCE = 4                  # that the thread has; the others wait in their lines
 SHUTDOWN_S = 5.0
+FREED_COUNT = 256                  # handshakes whose memory is worth giving back
 LINES_A_S = 20                     # of the log, about newcomers
 # that a round of the loop takes of a connection by TLS: as many records as are in them, however
 # little is in these, are worked off before others have their turn
@@ -116,6 +118,7 @@ class Accepting:
         self._said, self._said_s, self._unsaid = 0, 0.0, 0
         self.handshakes = 0                # that were done
         self.failures = 0
+        self._freed = 0                    # handshakes that ended since memory was given back
 
     def use(self, context: ssl.SSLContext | None) -> None:
         """What connections are served TLS with from now on; None: nobody is."""
@@ -133,10 +136,16 @@ class Accepting:
             self._epoll.register(listener, select.EPOLLIN)
 
     def look(self) -> None:
-        """Close who has said nothing for too long; called now and then."""
+        """
+        Close who has said nothing for too long, and give back what a crowd's handshakes took;
+        called now and then.
+        """
         before = self._loop.time() - self._idle_s
         for one in [one for one in self._silent if one.since < before]:
             self._end(one)
+        if self._freed >= FREED_COUNT and len(self._shaking) < FREED_COUNT:
+            self._freed = 0
+            malloc_trim(0)                 # else the C library keeps it
 
     async def close(self) -> None:
         """Accept nobody any more; connections that are made stay."""
@@ -354,6 +363,7 @@ class Accepting:
 
     def _leave_crowd(self, arrival: Arrival) -> None:
         del self._shaking[arrival]
+        self._freed += 1
         crowd = self._crowds[arrival.place.network]
         del crowd.shaking[arrival]
         if arrival in crowd.line:

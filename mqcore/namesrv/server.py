@@ -32,13 +32,14 @@ from mqcore.tls.bounded import EmptyRecords
 from mqcore.tls.contexts import server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings
-from mqcore.turns import SLICE_S, Job, Turns
+from mqcore.turns import CREDIT_S, SLICE_S, Job, Turns
 from mqcore.wire.codes import LENGTH_WORD_SIZE, RequestCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode, encode, response
 
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
 _LISTEN_BACKLOG = 1024
 ANY_NUMBER = 1 << 31
+SETTLED_MS = 500                # until a connection is one that stays
 NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
 _STRETCH_S = 0.01               # of work, before the loop looks at its sockets again
 _EXPRESS = frozenset({          # of brokers: whose routes live by them
@@ -125,9 +126,13 @@ class NameServer:
         """Whether so many more with TLS have room: together they take half of the memory."""
         return 2 * (self.secure_count + more) * TLS_BYTES <= self.settings.connection_memory_bytes
 
-    def add(self, connection: int, job: Job, *, express: bool) -> None:
-        """Work of a connection, which gets its turns in one of the two lanes."""
-        self._turns.add(connection, lambda: job, express=express)
+    def add(self, connection: int, job: Job, *, express: bool, stays: bool) -> None:
+        """
+        Work of a connection, which gets its turns in one of the two lanes; who stays has them
+        before those who connect, ask and go.
+        """
+        self._turns.add(connection, lambda: job, express=express,
+                        ahead_s=CREDIT_S if stays else 0.0)
         self._work_soon()
 
     def _work_soon(self) -> None:
@@ -193,7 +198,7 @@ class Connection(asyncio.Protocol):
         self._place = place
         self._secure = False
         self.number = next(server.numbers)
-        self.active_ms = self.held_since_ms = server.now_ms()
+        self._since_ms = self.active_ms = self.held_since_ms = server.now_ms()
         self.held_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -246,7 +251,10 @@ class Connection(asyncio.Protocol):
 
     def _work_soon(self) -> None:
         self._working = True
-        self._server.add(self.number, self._work(), express=self._express)
+        self._server.add(self.number, self._work(), express=self._express, stays=self._stays())
+
+    def _stays(self) -> bool:
+        return self._server.now_ms() - self._since_ms >= SETTLED_MS
 
     def close(self, reason: str) -> None:
         """End this connection alone."""

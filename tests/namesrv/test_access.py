@@ -75,7 +75,7 @@ def refused(answer: Command, why: str = "") -> bool:
 
 @asynccontextmanager
 async def asking(folder: Path, *, routes: str = "free", beside: Beside | None = None,
-                 audit: str = "text") -> AsyncIterator[int]:
+                 audit: str = "text", clock: Clock | None = None) -> AsyncIterator[int]:
     """Runs one with RULES, unless there are others; its port."""
     file = folder / "plain_acl.yml"
     if not file.exists():
@@ -85,7 +85,7 @@ async def asking(folder: Path, *, routes: str = "free", beside: Beside | None = 
     sockets = open_sockets(settings)
     ready, stopping = asyncio.Event(), asyncio.Event()
     serving = asyncio.create_task(serve(settings, sockets, on_ready=ready.set, stopping=stopping,
-                                        now_ms=Clock(), beside=beside))
+                                        now_ms=clock or Clock(), beside=beside))
     waiting = asyncio.create_task(ready.wait())
     await asyncio.wait((serving, waiting), timeout=DEADLINE_S,
                        return_when=asyncio.FIRST_COMPLETED)

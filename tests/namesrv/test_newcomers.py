@@ -20,6 +20,7 @@ from mqcore.net.transport.tls_context import self_signed
 from mqcore.tls.bounded import BoundedObject
 from mqcore.tls.contexts import server_context
 from mqcore.tls.settings import TlsServerSettings, expanded
+from tests.support.waiting import wait_until_async
 from tests.tls.certificates import careless
 from tests.tls.floods import client_hello
 
@@ -187,3 +188,27 @@ def test_a_peer_cannot_say_more_in_its_handshake_than_a_handshake_has(
     shake.take(bytes(BYTES_MAX))
     with pytest.raises(ConnectionError, match=str(BYTES_MAX)):
         shake.take(b"\0")
+
+
+def test_memory_of_a_crowds_handshakes_is_given_back_when_they_have_ended(
+    tls: TlsServerSettings, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(accepting, "malloc_trim", given_back.append)
+    monkeypatch.setattr(accepting, "FREED_COUNT", 5)
+
+    async def scenario() -> list[int]:
+        server = Server(tls, server_context(tls))
+        found = []
+        for count in (4, 1, 4):                        # five since the last time are worth it
+            entered = server.entered + count
+            with peers(server.address, count, client_hello()[:100]):
+                await wait_until_async(
+                    lambda entered=entered: server.entered == entered, "they enter")
+            await wait_until_async(lambda: not server.places, "they have gone")
+            server.door.look()
+            found.append(len(given_back))
+        await server.door.close()
+        return found
+
+    assert asyncio.run(scenario()) == [0, 1, 1]

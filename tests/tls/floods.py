@@ -1,5 +1,5 @@
 """
-Peers that begin handshakes to cost a server its time, in processes of their own.
+Peers that begin handshakes, or talk nonsense, to cost a server its time, in processes of their own.
 
     with flood("hello", address, rate=2000) as counts:
         ...                                       # an honest client works
@@ -12,12 +12,17 @@ Kinds: `whole` handshakes; `hello`, one recorded ClientHello again and again, wh
 nothing and the server its signature; `byte by byte`, the same in pieces; `half-open`, the beginning
 of a record, on connections that stay until the server ends them; `silent`, connections that say
 nothing.
+
+And in the clear, for name servers (OTHERS): `garbage`, bytes that are no frames; `large`, brokers
+of 127.9.0.1 that register thousands of topics and end; `badly signed`, registrations whose
+signature is wrong, LIES of them at once.
 """
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import multiprocessing
+import random
 import signal
 import socket
 import ssl
@@ -28,6 +33,9 @@ from dataclasses import dataclass
 from multiprocessing.sharedctypes import SynchronizedArray
 
 from mqcore.bench.tls_socket import TlsSocket
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import encode, request
+from tests.namesrv.harness import registration
 from tests.support.idle import take_what_is_left
 from tests.support.mqcore_process import die_with_parent
 from tests.tls.certificates import careless
@@ -37,9 +45,14 @@ ANSWER_S = 10.0
 HELD_MAX = 10_000                   # connections that are kept open at a time
 PIECE_BYTES, PIECE_S = 16, 0.01     # of a hello that comes slowly
 RECORD_BEGIN = b"\x16\x03\x01\x02\x00\x01"         # of 512 bytes
+LARGE_TOPICS = 5_000
+TRUSTED = "127.9.0.1"               # where those who register come from
+LIES, LIE_BYTES = 20, 2 << 10       # requests at once, their bodies
+GARBAGE_BYTES = 4 << 10
 BEGUN, ANSWERED = 0, 1
 
 KINDS = ("whole", "hello", "byte by byte", "half-open", "silent")
+OTHERS = ("garbage", "large", "badly signed")
 
 
 @dataclass(frozen=True)
@@ -97,35 +110,53 @@ def _process(kind: str, address: str, rate: float, shared: SynchronizedArray[int
     die_with_parent(signal.SIGKILL)
     if idle:
         take_what_is_left()
-    hello = client_hello()
+    said = said_at_first(kind)
     host, _, port = address.rpartition(":")
     peers = [threading.Thread(target=_peer, args=(
-        kind, (host, int(port)), hello, rate / THREADS, shared, stop)) for _ in range(THREADS)]
+        kind, (host, int(port)), said, rate / THREADS, shared, stop)) for _ in range(THREADS)]
     for peer in peers:
         peer.start()
     for peer in peers:
         peer.join()
 
 
-def _peer(kind: str, place: tuple[str, int], hello: bytes, rate: float,
+def said_at_first(kind: str) -> bytes:
+    """What a peer says at first."""
+    if kind == "large":
+        return encode(registration([f"large-{number}" for number in range(LARGE_TOPICS)],
+                                   name="large", address=f"{TRUSTED}:{random.randrange(1 << 16)}",
+                                   compressed=True))
+    if kind == "badly signed":
+        return LIES * encode(request(RequestCode.REGISTER_BROKER, {
+            "brokerName": "liar", "brokerAddr": "127.0.0.1:1", "clusterName": "C", "brokerId": "0",
+            "AccessKey": "the-admin", "Signature": "c2lnbmVkIGJ5IG5vYm9keQ=="}, bytes(LIE_BYTES)))
+    if kind == "garbage":
+        return b"\x7f" + random.randbytes(GARBAGE_BYTES)
+    return client_hello()
+
+
+def _peer(kind: str, place: tuple[str, int], said: bytes, rate: float,
           shared: SynchronizedArray[int], stop: threading.Event) -> None:
     """Begins connections when they are due; one that is late makes up for it."""
     act: Callable[[socket.socket], bool] = {
-        "whole": _shake, "hello": lambda one: _answered(one, hello),
-        "byte by byte": lambda one: _slowly(one, hello, stop),
+        "whole": _shake, "hello": lambda one: _answered(one, said),
+        "byte by byte": lambda one: _slowly(one, said, stop),
+        **dict.fromkeys(OTHERS, lambda one: _answered(one, said)),
     }.get(kind, lambda one: False)
+    source = (TRUSTED, 0) if kind == "large" else None
     held: list[socket.socket] = []
     due = time.monotonic()
     while not stop.is_set():
         stop.wait(max(due - time.monotonic(), 0))
         due = max(due + 1 / rate, time.monotonic() - 1)
         with contextlib.suppress(OSError):
-            one = socket.create_connection(place, ANSWER_S)
+            one = socket.create_connection(place, ANSWER_S, source)
+            with shared.get_lock():
+                shared[BEGUN] += 1
             answered = act(one)
             if kind == "half-open":
                 one.sendall(RECORD_BEGIN)
             with shared.get_lock():
-                shared[BEGUN] += 1
                 shared[ANSWERED] += answered
             if kind in ("half-open", "silent"):
                 held.append(one)
@@ -142,8 +173,8 @@ def _shake(one: socket.socket) -> bool:
     return True
 
 
-def _answered(one: socket.socket, hello: bytes) -> bool:
-    one.sendall(hello)
+def _answered(one: socket.socket, said: bytes) -> bool:
+    one.sendall(said)
     return bool(one.recv(1 << 16))
 
 

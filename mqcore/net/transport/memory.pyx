@@ -130,8 +130,13 @@ cdef void connection_doom(Transport* t, Connection* c, int reason, int64_t detai
 
 
 cdef void let_go_of_buffers(Transport* t, Connection* c) noexcept nogil:
-    """Of somebody who has to go, and whom nothing is being done for."""
-    count(t, c, -(<int64_t>c.input_capacity + c.output_capacity))
+    """
+    Of somebody who has to go, and whom nothing is being done for. What OpenSSL keeps goes with the
+    connection, at the end of the turn, and counts no more: else no handshake that goes would make
+    room, and all of them went for one.
+    """
+    count(t, c, -(<int64_t>c.input_capacity + c.output_capacity + c.tls.held))
+    c.tls.held = 0
     memory_return(t, c.input, c.input_capacity)
     memory_return(t, c.output, c.output_capacity)
     c.input = c.output = NULL

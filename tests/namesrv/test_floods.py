@@ -1,0 +1,114 @@
+"""
+Who stays connected to a name server is served before peers that flood it, whatever they have sent.
+
+By the order of answers: what they ask is there first, all of it. How long it takes at how many a
+second, `python -m perf.handshakes --server namesrv` says; tests/attacks/test_name_server_floods.py
+goes on for as long as asked.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from mqcore.client.core.signature import sign
+from mqcore.namesrv.server import SETTLED_MS, NameServer
+from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.command import Command, encode, request
+from tests.namesrv.harness import DEADLINE_S, Clock, Peer, registration
+from tests.namesrv.test_access import ADMIN, asking, came_from
+from tests.support.waiting import wait_until_async
+from tests.tls.floods import LIES, TRUSTED, said_at_first
+
+PEERS = 40
+
+
+@dataclass
+class Order:
+    """Whose requests were answered, one after the other."""
+
+    who: list[str] = field(default_factory=list)
+    server: NameServer | None = None
+
+    def connections(self) -> int:
+        return len(self.server.connections) if self.server else 0
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> Order:
+    made = Order()
+    own = NameServer.answer
+
+    def answer(self: NameServer, asked: Command, connection: int, remote: str,
+               ) -> Generator[None, None, Command]:
+        made.server = self
+        answered = yield from own(self, asked, connection, remote)
+        made.who.append(remote)
+        return answered
+
+    monkeypatch.setattr(NameServer, "answer", answer)
+    return made
+
+
+@contextlib.asynccontextmanager
+async def flooding(kind: str, port: int, order: Order) -> AsyncIterator[None]:
+    """Peers that are connected and have sent all they have, before the server has read it."""
+    said, source = said_at_first(kind), TRUSTED if kind == "large" else "127.0.0.1"
+    there = order.connections()
+    with contextlib.ExitStack() as ends:
+        peers = [ends.enter_context(socket.create_connection(
+            ("127.0.0.1", port), DEADLINE_S, (source, 0))) for _ in range(PEERS)]
+        for one in peers:
+            one.sendall(said[:1])
+        await wait_until_async(lambda: order.connections() == there + PEERS, "they are connected")
+        for one in peers:
+            one.sendall(said[1:])
+        yield
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Peer]:
+    """One whose requests were answered before."""
+    peer = await came_from("127.0.0.1", port)
+    try:
+        assert (await peer.ask(signed(registration(["known"])))).code == 0
+        yield peer
+    finally:
+        await peer.close()
+
+
+def signed(command: Command) -> Command:
+    sign(command, ADMIN)
+    return command
+
+
+@pytest.mark.parametrize(("kind", "requests"), [("large", 1), ("badly signed", LIES)])
+def test_who_stays_connected_is_served_before_most_of_a_flood(
+    tmp_path: Path, order: Order, kind: str, requests: int,
+) -> None:
+    async def scenario() -> list[tuple[int, Command]]:
+        clock = Clock()
+        async with asking(tmp_path, clock=clock) as port, connected(port) as broker, \
+                connected(port) as client:
+            clock.ms += SETTLED_MS
+            async with flooding(kind, port, order):
+                del order.who[:]
+                found = []
+                asked = ((broker, signed(registration(["known"], counter=2))),
+                         (client, request(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "known"})))
+                for peer, command in asked:
+                    peer.writer.write(encode(command))
+                for peer, _ in asked:
+                    name = "{}:{}".format(*peer.writer.get_extra_info("sockname"))
+                    answer = await peer.receive()
+                    found.append((order.who.index(name), answer))
+                return found
+
+    for before, answer in asyncio.run(scenario()):
+        assert answer.code == 0, answer.remark
+        assert before < requests * PEERS / 4, f"{before} of {requests * PEERS} were served before"
