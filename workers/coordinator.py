@@ -189,6 +189,7 @@ class Coordinator:
         self._collector = Collector()
 
     def _follower(self) -> Following:
+        self._figures.put("tables_age_ms", -1)        # a predecessor's is no word of this one
         try:
             return Following(self._broker.core, self._spawn,
                              lambda: self._segment.log_state()["flushed"],

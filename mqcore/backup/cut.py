@@ -64,7 +64,7 @@ def at_position(log: RestingLog, position: int) -> int:
     while True:
         start = max(log.first, position - window)
         found = -1
-        records = scan(log, start=start, stop=position)
+        records = scan(log, start=start, stop=position + 1)      # one that begins there, too
         while (raw := records.next()) is not None:
             begins = records.position - len(raw)
             found = records.position if records.position <= position else begins

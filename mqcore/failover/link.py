@@ -1,6 +1,6 @@
 """
 One connection to a member of etcd: HTTP/1.1, by TLS or in the clear. All that is done with it ends
-at a deadline, whatever crumbs the other side sends.
+at a deadline, whatever crumbs the other side sends, and whoever resolves its name.
 """
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import ssl
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from mqcore.failover.look_up import look_up
 
 ANSWER_BYTES_MAX = 4 << 20
 PIECE_BYTES = 64 << 10
@@ -37,8 +39,7 @@ class Link:
 
     def __init__(self, address: str, context: ssl.SSLContext | None, deadline: float) -> None:
         place = urlsplit(address)
-        self._socket = socket.create_connection((place.hostname or "", place.port or 0),
-                                                left_s(deadline))
+        self._socket = _connected(place.hostname or "", place.port or 0, deadline)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if place.scheme == "https":
@@ -83,6 +84,25 @@ def left_s(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError("timed out")
     return left
+
+
+def _connected(host: str, port: int, deadline: float) -> socket.socket:
+    """
+    To the first address of a host that takes it, each in its share of the time. Raises OSError,
+    TimeoutError, UnicodeError.
+    """
+    failure = OSError(f"{host} has no address")
+    found = look_up(host, port, left_s(deadline))
+    for untried, (family, address) in zip(range(len(found), 0, -1), found, strict=True):
+        link = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            link.settimeout(left_s(deadline) / untried)
+            link.connect(address)
+            return link
+        except OSError as error:
+            link.close()
+            failure = error
+    raise failure
 
 
 class _Timely:

@@ -23,6 +23,7 @@ from tests.backup.stores import assert_prefix, assert_sound, assert_starts, copi
 from tests.schedule.desk import Desk, now_ms
 from tests.schedule.test_stock import DEFAULT_DELAYS_MS, GOLDEN_SIZES, names
 from tests.store import golden
+from tests.verify.stores import SEGMENT_BYTES
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 
@@ -30,6 +31,11 @@ SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 def ends(found: list[Record]) -> list[int]:
     """Where each record ends, by its own account."""
     return [record.physical_offset + record.size for record in found]
+
+
+def boundaries(found: list[Record]) -> set[int]:
+    """Where a record ends or one begins: behind the last of a segment a blank one lies between."""
+    return {*ends(found), *(record.physical_offset for record in found[1:])}
 
 
 def restored_to(backups: Path, target: Path, until: Until) -> tuple[Restored, list[Record]]:
@@ -45,10 +51,12 @@ def test_a_position_anywhere_cuts_at_the_last_record_that_ends_before_it(
     everything = list(records(store))
     drawn = [draw.randrange(ends(everything)[0], ends(everything)[-1] + 9) for _ in range(5)]
     exact = draw.choice(everything)
-    for number, position in enumerate([*drawn, exact.physical_offset + exact.size,
-                                       exact.physical_offset + exact.size - 1]):
+    second = next(record for record in everything if record.physical_offset == SEGMENT_BYTES)
+    for number, position in enumerate([
+            *drawn, exact.physical_offset + exact.size, exact.physical_offset + exact.size - 1,
+            SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + second.size - 1]):
         target = tmp_path / f"restored-{number}"
-        expected = max(end for end in ends(everything) if end <= position)
+        expected = max(place for place in boundaries(everything) if place <= position)
 
         done, found = restored_to(backups, target, Until(position=position))
 

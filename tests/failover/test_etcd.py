@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,6 +237,39 @@ def test_an_answer_in_crumbs_costs_no_more_than_the_timeout(begun: bytes) -> Non
         assert not over.is_set()
         over.set()
         timer.cancel()
+
+
+def test_a_name_that_nobody_resolves_costs_no_more_than_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One look-up at a time, however often it is asked; its answer is for who waits then."""
+    answered, asked, real = threading.Event(), itertools.count(), socket.getaddrinfo
+
+    def resolved(host: str, *arguments: Any, flags: int = 0, **more: Any) -> Any:
+        if flags or host != "etcd.example":
+            return real(host, *arguments, flags=flags, **more)
+        next(asked)
+        answered.wait(30)
+        return real("127.0.0.1", *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with speaking(lambda link, number: link.sendall(answer(number))) as address:
+        client = Etcd([address.replace("127.0.0.1", "etcd.example")], TIMEOUT_S)
+        for _ in range(3):
+            with pytest.raises(EtcdError, match="its address is not known in time"):
+                client.grant(1)
+        assert not answered.is_set()
+        answered.set()
+        wait_until(lambda: granted(client), "an answer, with its address")
+        client.close()
+    assert next(asked) == 1
+
+
+def granted(client: Etcd) -> bool:
+    try:
+        return client.grant(1) > 0
+    except EtcdError:
+        return False
 
 
 def test_an_etcd_that_stops_costs_no_more_than_the_timeout(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.support.waiting import wait_until
 
 SEGMENT_SIZE = 8192
 LONG_MS = 60_000
+TURN_MS = 5
 HEAD = struct.Struct(">qi")
 REPORT = struct.Struct(">q")
 
@@ -32,7 +33,7 @@ def turning(segment: Segment, slot: int, run: Callable[[int], None]) -> Iterator
 
     def turns() -> None:
         while not segment.stop_requested(slot):
-            run(1000)
+            run(TURN_MS)
 
     thread = threading.Thread(target=turns)
     thread.start()
@@ -41,6 +42,35 @@ def turning(segment: Segment, slot: int, run: Callable[[int], None]) -> Iterator
     finally:
         segment.request_stop(slot)
         thread.join()
+
+
+class BetweenTurns:
+    """
+    A native loop that one thread turns: what others ask of it is done between two turns, as its
+    process does it. (A link that begins while the thread ends the one before is lost.)
+    """
+
+    def __init__(self, loop: MasterLoop | SlaveLoop) -> None:
+        self._loop = loop
+        self._wanted = threading.Lock()          # who asks goes before the next turn
+        self._turn = threading.Lock()
+
+    def run(self, slice_ms: int, **how: bool) -> None:
+        with self._wanted:
+            pass
+        with self._turn:
+            self._loop.run(slice_ms, **how)
+
+    def __getattr__(self, name: str) -> Any:
+        """A figure of the loop, or what calls it."""
+        with self._wanted, self._turn:
+            found = getattr(self._loop, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            with self._wanted, self._turn:
+                return found(*arguments, **named)
+
+        return call if callable(found) else found
 
 
 class MasterEnd:
@@ -53,9 +83,9 @@ class MasterEnd:
         self.probe = self.run.probe()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)
-        self.loop = MasterLoop(
+        self.loop: Any = BetweenTurns(MasterLoop(
             self.run.segment, os.fsencode(self.run.log_folder), [self.listener.fileno()],
-            gated=gated, **changes)
+            gated=gated, **changes))
         self.sent = 0
 
     @property
@@ -97,7 +127,7 @@ class SlaveEnd:
         found = self.run.recover(clean=True)
         self.writer: AppendLoop = self.run.writer(mode, found.end, follows_only=True)
         self.writer.publish_start(found.end)
-        self.loop = SlaveLoop(self.run.segment, **changes)
+        self.loop: Any = BetweenTurns(SlaveLoop(self.run.segment, **changes))
 
     @property
     def slot(self) -> int:

@@ -1,29 +1,34 @@
-"""Java consumers go on at a slave of ours when a stock master is away, and come back to it."""
+"""
+Java consumers go on at a slave while its master is away, and come back to it: a stock master with a
+slave of ours, the other way round, and ours alone.
+"""
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interop.members import Members, queued
-from tests.interop.mqadmin import Mqadmin
+from tests.interop.mqadmin import Mqadmin, fields, rows
 from tests.interop.toolchain import require_client
-from tests.replication.pairs import addresses, slave_up
+from tests.replication.pairs import NAME, addresses, slave_up
 from tests.replication.test_stock_metadata import SMALL
-from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv
-from tests.support.stock import require_stock, start_broker
+from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
+from tests.support.stock import free_broker_port, require_stock, start_broker
 from tests.support.waiting import wait_until
 from tests.wire_live.state import State
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 QUEUES = 4
 HALF = 8
+STOCK, OURS = "stock", "ours"
+SETTINGS: dict[str, object] = {"store.segment_size_bytes": SMALL["mappedFileSizeCommitLog"]}
 
 
 @pytest.fixture
 def names(tmp_path: Path) -> Iterator[MqcoreProcess]:
-    require_stock()
     require_client("java")
     with mqcore_namesrv(tmp_path / "names") as running:
         yield running
@@ -40,45 +45,106 @@ def committed(address: str, group: str, topic: str) -> int:
         return sum(peer.committed(group, topic, queue_id) or 0 for queue_id in range(QUEUES))
 
 
-def test_consumers_of_a_stock_master_go_on_at_our_slave_and_back(
-    names: MqcoreProcess, tmp_path: Path,
-) -> None:
-    first, second, third = ([f"{part}-{number}" for number in range(HALF)] for part in "abc")
-    stock = start_broker(tmp_path / "stock", names.namesrv_addr, SMALL)
-    members = Members("java", tmp_path / "members", names.namesrv_addr)
-    admin = Mqadmin(tmp_path / "admin", names.namesrv_addr)
+@contextlib.contextmanager
+def stock(folder: Path, names: str, changes: dict[str, object], port: int) -> Iterator[str]:
+    broker = start_broker(folder, names, {**SMALL, **changes}, port)
     try:
-        with slave_up(tmp_path / "slave", names.namesrv_addr) as slave:
-            wait_until(lambda: list(addresses(names)) == ["0", "1"], "both are known")
-            clusters = admin.run("clusterList")
-            assert [line.split()[2:4] for line in clusters.splitlines() if "mqcore-a" in line] == [
-                ["0", stock.addr], ["1", slave.broker_addr]]
-            members.create("Moving", QUEUES)
-            members.push("stays", "Moving", "staying", routes=300, heartbeats=1_000)
-            members.send("Moving", queued(first))
-            members.wait_for("Moving", first, "stays")
-            members.send("Moving", queued(second))
-            members.wait_for("Moving", second, "stays")
-            wait_until(lambda: ends(slave.broker_addr, "Moving") == ends(stock.addr, "Moving"),
-                       "the slave has the queues")
-            assert "replicationMasterLink" in admin.run("brokerStatus", "-b", slave.broker_addr)
-            stock.stop()
-            wait_until(lambda: list(addresses(names)) == ["1"], "the slave is alone")
-
-            members.push("comes", "Moving", "coming", routes=300, heartbeats=1_000)
-            members.wait_for("Moving", [*first, *second], "comes")         # from the slave
-            wait_until(lambda: committed(slave.broker_addr, "coming", "Moving") == 2 * HALF,
-                       "offsets are committed to the slave")
-            stock = start_broker(tmp_path / "stock", names.namesrv_addr, SMALL,
-                                 port=int(stock.addr.rpartition(":")[2]))
-            wait_until(lambda: committed(stock.addr, "coming", "Moving") == 2 * HALF,
-                       "the master knows what was read meanwhile")
-            members.send("Moving", queued(third))
-            for member in ("stays", "comes"):
-                members.wait_for("Moving", third, member)
-            seen = [line["keys"] for line in members.deliveries("Moving", "comes")]
-            assert sorted(seen) == sorted([*first, *second, *third])       # nothing twice
+        yield broker.addr
     finally:
-        members.stop()
-        admin.stop()
-        stock.stop()
+        broker.stop()
+
+
+@contextlib.contextmanager
+def master_up(kind: str, folder: Path, names: str, port: int) -> Iterator[str]:
+    """Its address; the port is the same in each of its lives."""
+    if kind == STOCK:
+        with stock(folder, names, {}, port) as address:
+            yield address
+        return
+    with mqcore_up(folder, {**SETTINGS, "broker.name": NAME, "broker.listen_port": port,
+                            "replication.listen": True}, namesrv_addr=names) as running:
+        yield running.broker_addr
+
+
+@contextlib.contextmanager
+def follower_up(kind: str, folder: Path, names: str) -> Iterator[str]:
+    if kind == STOCK:
+        with stock(folder, names, {"brokerRole": "SLAVE", "brokerId": 1},
+                   free_broker_port()) as address:
+            yield address
+        return
+    with slave_up(folder, names, SETTINGS) as running:
+        yield running.broker_addr
+
+
+def said(admin: Mqadmin, *words: str) -> str:
+    """What a command says; again when a request of it found nobody in time, on a busy machine."""
+    found: list[str] = []
+
+    def is_there() -> bool:
+        found.append(admin.run(*words))
+        return "TimeoutException" not in found[-1]
+
+    wait_until(is_there, f"an answer to {words}")
+    return found[-1]
+
+
+def assert_mqadmin_shows(admin: Mqadmin, brokers: dict[str, str], kinds: dict[str, str]) -> None:
+    """brokers, kinds: by their ids. `clusterList` has all of them, `brokerStatus` one log's end."""
+    found = {words[2]: words[3] for words in rows(said(admin, "clusterList"), "#Cluster Name")
+             if words[1] == NAME}
+    assert found == brokers
+    status = {number: fields(said(admin, "brokerStatus", "-b", address))
+              for number, address in brokers.items()}
+    assert len({one["commitLogMaxOffset"] for one in status.values()}) == 1, status
+    for number, kind in kinds.items():
+        role = {"0": "master", "1": "slave"}[number] if kind == OURS else None
+        assert status[number].get("replicationRole") == role
+    if kinds["0"] == OURS:
+        assert status["0"]["replicationSlaves"] == "1"
+    if kinds["1"] == OURS:
+        assert status["1"]["replicationMasterLink"] == "1"
+
+
+@pytest.mark.parametrize(("leads", "follows"), [(STOCK, OURS), (OURS, STOCK), (OURS, OURS)],
+                         ids=lambda kind: kind)
+def test_consumers_go_on_at_the_slave_and_come_back(
+    names: MqcoreProcess, tmp_path: Path, leads: str, follows: str,
+) -> None:
+    if STOCK in (leads, follows):
+        require_stock()
+    first, second, third = ([f"{part}-{number}" for number in range(HALF)] for part in "abc")
+    port, at = free_broker_port(), names.namesrv_addr
+    with contextlib.ExitStack() as life:
+        master_life = life.enter_context(contextlib.ExitStack())
+        master = master_life.enter_context(master_up(leads, tmp_path / "master", at, port))
+        slave = life.enter_context(follower_up(follows, tmp_path / "slave", at))
+        members = Members("java", tmp_path / "members", at)
+        life.callback(members.stop)
+        admin = Mqadmin(tmp_path / "admin", at)
+        life.callback(admin.stop)
+        wait_until(lambda: list(addresses(names)) == ["0", "1"], "both are known")
+        members.create("Moving", QUEUES)
+        members.push("stays", "Moving", "staying", routes=300, heartbeats=1_000)
+        members.send("Moving", queued(first))
+        members.wait_for("Moving", first, "stays")
+        members.send("Moving", queued(second))
+        members.wait_for("Moving", second, "stays")
+        wait_until(lambda: ends(slave, "Moving") == ends(master, "Moving"),
+                   "the slave has the queues")
+        assert_mqadmin_shows(admin, {"0": master, "1": slave}, {"0": leads, "1": follows})
+        master_life.close()
+        wait_until(lambda: list(addresses(names)) == ["1"], "the slave is alone")
+
+        members.push("comes", "Moving", "coming", routes=300, heartbeats=1_000)
+        members.wait_for("Moving", [*first, *second], "comes")         # from the slave
+        wait_until(lambda: committed(slave, "coming", "Moving") == 2 * HALF,
+                   "offsets are committed to the slave")
+        master_life.enter_context(master_up(leads, tmp_path / "master", at, port))
+        wait_until(lambda: committed(master, "coming", "Moving") == 2 * HALF,
+                   "the master knows what was read meanwhile")
+        members.send("Moving", queued(third))
+        for member in ("stays", "comes"):
+            members.wait_for("Moving", third, member)
+        seen = [line["keys"] for line in members.deliveries("Moving", "comes")]
+        assert sorted(seen) == sorted([*first, *second, *third])       # nothing twice

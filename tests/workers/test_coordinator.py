@@ -10,6 +10,7 @@ import pytest
 
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.participants import COORDINATOR
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
 from mqcore.turns import Job, finished
 from mqcore.workers.coordinator import Coordinator
@@ -84,6 +85,24 @@ def test_a_failure_outside_a_request_ends_the_process(tmp_path: Path, where: str
 
     with pytest.raises(Bug):
         asyncio.run(asyncio.wait_for(coordinator.run(break_it), DEADLINE_S))
+
+
+def test_a_slaves_tables_have_no_age_before_it_has_asked_for_them(tmp_path: Path) -> None:
+    """The process before this one had taken some over: its figure is in shared memory still."""
+    segment = Segment.create("/mqcore-test-coordinator", **SMALL, kind="memfd")
+    settings = settings_in(tmp_path, "replication.role=slave", "broker.id=1",
+                           "replication.master_address=127.0.0.1:1")
+    figures = FigureSlots(segment)
+    figures.put("tables_age_ms", 7)
+    coordinator = Bench(Inherited(
+        settings, ChangedSettings(settings), segment, Listeners(), embedded_namesrv=False,
+        namesrv_account=None, kept_access=None))
+    coordinator._start()
+    coordinator._figures = figures
+
+    coordinator._follower()
+
+    assert figures.total("tables_age_ms") == -1
 
 
 def test_a_stop_while_a_registration_is_made_is_a_clean_one() -> None:

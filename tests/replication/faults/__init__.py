@@ -6,6 +6,7 @@ Nothing acknowledged is lost, whatever breaks between a master and its slaves, a
     relay.py, liar.py         links that fail when told; slaves that lie
     torment.py                the dice, the count of faults and the verdict on a run
     brokers.py                a set of brokers, and what an operator does with it
+    stock.py                  a chain of brokers, stock ones among them
     namespaces.py             hosts of their own
     test_*.py                 runs, each with its dice
 

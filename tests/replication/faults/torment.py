@@ -1,7 +1,8 @@
 """
 Faults of links and processes, dealt out by dice and counted; and the verdict on a run.
 
-PLAN says how many faults each run has at least, together FAULTS_MIN; PLAN_OF_ROOT needs root.
+PLAN says how many faults each run has at least, together FAULTS_MIN; PLAN_OF_ROOT needs root,
+PLAN_OF_STOCK a stock broker.
 """
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tests.replication.faults.brokers import Broker, Brokers
 from tests.replication.faults.checker import check, summary
@@ -32,6 +34,7 @@ PLAN = {"links": 1_700, "processes": 250, "failovers": 60, "elections": 80}
 PLAN_OF_ROOT = {"hosts": 12, "disk": 4, "partitions": 6}
 PROGRESS_MAX = 20                     # acknowledgements that are waited for between faults
 EARLY = 0.1                           # of a link's faults: they do not wait until it is up
+PLAN_OF_STOCK = {"stock": 1}
 LinkFault = Callable[[FaultyRelay, random.Random], Awaitable[bool]]
 
 
@@ -60,6 +63,27 @@ def runs(name: str, folder: Path) -> Iterator[tuple[Torment, Path]]:
             return
 
 
+class Member(Protocol):
+    """One broker, as the verdict looks at it; running: None while it does not."""
+
+    name: str
+    running: object
+
+    @property
+    def address(self) -> str: ...
+
+
+class Set(Protocol):
+    """Brokers of one name, likewise."""
+
+    @property
+    def all(self) -> Sequence[Member]: ...
+
+    async def settled(self) -> None: ...
+
+    async def stopped_alike(self) -> None: ...
+
+
 class Torment:
     """The dice of a run and the faults so far: those that have met something."""
 
@@ -68,7 +92,7 @@ class Torment:
         self.seed = seed
         self.history = History(seed)
         self.dice = random.Random(f"{seed} {name}")
-        self.least = {**PLAN, **PLAN_OF_ROOT}[name]
+        self.least = {**PLAN, **PLAN_OF_ROOT, **PLAN_OF_STOCK}[name]
         self.faults: Counter[str] = Counter()
         self.vain = 0                 # of links that were not there, of no bytes
         print(f"{name}: MQCORE_TEST_SEED={seed}")
@@ -146,7 +170,7 @@ class Torment:
 
     # -- the end -------------------------------------------------------------------------------
 
-    async def verdict(self, set_: Brokers, traffic: Traffic) -> None:
+    async def verdict(self, set_: Set, traffic: Traffic) -> None:
         """
         All links are as they should be, and no client sends: what there is is judged, as brokers
         show it, and, when they have ended, as it lies in their stores.
