@@ -1,5 +1,5 @@
-# The commands: build, run, test, demo, perf, soak, lint, docs, wheel, sanitize, fuzz, clean. Each does
-# its own set-up in .venv.
+# The commands: build, run, test, demo, perf, soak, lint, docs, settings, wheel, sanitize, fuzz, clean.
+# Each does its own set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf lint docs clean soak wheel debug debug-build sanitize fuzz \
+.PHONY: build tools run test demo perf lint docs settings clean soak wheel debug debug-build sanitize fuzz \
         fuzz-build
 
 # -- what is installed from elsewhere is fetched beside the compiling, and so is .venv's own pip
@@ -126,6 +126,10 @@ lint: tools
 # -- build/docs: the client's API reference, of its docstrings
 docs: tools
 	$(BIN)/python -m docs.reference
+
+# -- defaults of settings, from their model into config/broker.toml and docs/configuration.md
+settings: build
+	$(BIN)/python -m docs.settings
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

@@ -32,7 +32,7 @@ def as_elected(settings: Settings, pen: LeadershipPen) -> Settings:
     return replace(settings, follows=not settings.follows)
 
 
-class LiveSettings:
+class SettingsNow:
     """
     settings: as they are now, for one process; `look` keeps them so.
 

@@ -22,7 +22,7 @@ from mqcore.broker.settings.model import Settings
 from mqcore.layout import WorkerState
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
-from mqcore.workers.live import LiveSettings
+from mqcore.workers.live import SettingsNow
 
 TURN_MS = 1000
 PR_SET_PDEATHSIG = 1
@@ -91,7 +91,7 @@ def run(make: Callable[[Settings], Worker], settings: Settings, segment: Segment
     sees the exit code and starts a fresh one, whose `start` rebuilds from the store. Every crash
     takes that road, so it is the tested one; `stop` only makes the next start quicker.
     """
-    live = LiveSettings(settings, segment)
+    live = SettingsNow(settings, segment)
     worker = make(live.settings)
     log = logging.getLogger(f"mqcore.{worker.name}")
     worker.start()

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from mqcore.broker.ports import Put, PutStatus
+from mqcore.broker.ports import AppendStatus, Put
 from mqcore.wire.properties import CLUSTER, encode_properties
 
 WAITING_COUNT_MAX = 10_000
@@ -74,7 +74,7 @@ class OwnMessages:
             text = encode_properties({CLUSTER: self._cluster, **properties})
         except ValueError as error:
             log.warning("a message for %s: %s", topic, error)
-            done(Put(PutStatus.MESSAGE_ILLEGAL))
+            done(Put(AppendStatus.MESSAGE_ILLEGAL))
             return
         self._waiting.append(_Message(topic, queue_id, body, text.encode("utf-8", "replace"), {
             "born_ms": born_ms, "flag": flag, "sys_flag": sys_flag,
@@ -88,22 +88,22 @@ class OwnMessages:
         for tag, status, queue_offset, position in self._producer.take_results():
             done = self._settling.pop(tag, None)
             if done is not None:
-                done(Put(PutStatus(status), queue_offset, position))
+                done(Put(AppendStatus(status), queue_offset, position))
         self._hand_over()
 
     def has_results(self) -> bool:
         """Whether `push` is due: to be asked again after the process has armed its doorbell."""
         return self._producer.has_results()
 
-    def _refusal(self, size: int) -> PutStatus | None:
+    def _refusal(self, size: int) -> AppendStatus | None:
         """Why a message cannot even wait."""
         if self._producer.refused():
-            return PutStatus.SERVICE_NOT_AVAILABLE
+            return AppendStatus.SERVICE_NOT_AVAILABLE
         if len(self._waiting) >= WAITING_COUNT_MAX or self._waiting_bytes + size > (
                 WAITING_BYTES_MAX):
             log.error("the writer does not take the broker's own messages: %d wait",
                       len(self._waiting))
-            return PutStatus.SERVICE_NOT_AVAILABLE
+            return AppendStatus.SERVICE_NOT_AVAILABLE
         return None
 
     def _hand_over(self) -> None:
@@ -118,7 +118,7 @@ class OwnMessages:
             except ValueError as error:
                 log.warning("a message for %s: %s", message.topic, error)
                 self._forget_first()
-                message.done(Put(PutStatus.MESSAGE_ILLEGAL))
+                message.done(Put(AppendStatus.MESSAGE_ILLEGAL))
                 continue
             self._tag = tag
             self._settling[tag] = message.done

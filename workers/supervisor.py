@@ -60,7 +60,7 @@ from mqcore.workers.inherited import Inherited, Listeners
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.limits import LimitError
 from mqcore.workers.listening import BACKLOG, ListenError, open_listeners
-from mqcore.workers.live import LiveSettings, set_log_level
+from mqcore.workers.live import SettingsNow, set_log_level
 from mqcore.workers.secured import KeptTls
 from mqcore.workers.stopping import EXIT_OVERTAKEN, EXIT_UNFINISHED, OvertakenError, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
@@ -342,7 +342,7 @@ class Supervisor:
         if not self._wait_running([child for child in self._children if not child.rests]):
             return self._start_failed()
         self._on_ready(self._settings)
-        live = LiveSettings(self._settings, self._segment)      # the log level may change
+        live = SettingsNow(self._settings, self._segment)      # the log level may change
         while not (self._stop_signal or self._asked_again or self._segment.queues_changed
                    or self._overtaken or (self._elections and self._elections.is_over)):
             live.look()

@@ -67,7 +67,7 @@ class AclFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessRefusal:
     """Why a request may not: a word for audit lines, stock's remark, whose it was."""
 
     reason: str
@@ -242,7 +242,7 @@ class Rules:
 
     def identify(
         self, ext: Mapping[str, str | None], body: bytes, host: str
-    ) -> Generator[None, None, Account | Refusal | None]:
+    ) -> Generator[None, None, Account | AccessRefusal | None]:
         """
         Whose request it is; None: an address that needs no account, or no permission. With pauses
         for long bodies.
@@ -252,30 +252,32 @@ class Rules:
             return None
         key = ext.get(ACCESS_KEY)
         if not key:
-            return Refusal("no access key", f"{EXCEPTION}No accessKey is configured")
+            return AccessRefusal("no access key", f"{EXCEPTION}No accessKey is configured")
         account = self.accounts.get(key)
         if account is None:
-            return Refusal("unknown access key", f"{EXCEPTION}No acl config for {key[:64]}", key)
+            return AccessRefusal(
+                "unknown access key", f"{EXCEPTION}No acl config for {key[:64]}", key)
         if addresses.contains(account.white, address):
             return None
         expected = yield from signature_in_turns(account.secret_key, ext, body)
         given = (ext.get(SIGNATURE) or "").encode("utf-8", "replace")
         if not hmac.compare_digest(expected, given):
-            return Refusal("wrong signature",
-                           f"{EXCEPTION}Check signature failed for accessKey={key}", key)
+            return AccessRefusal(
+                "wrong signature", f"{EXCEPTION}Check signature failed for accessKey={key}", key)
         return account
 
     def refusal(
         self, account: Account, code: int, needs: Iterable[tuple[str, int]], *, admin: bool
-    ) -> Refusal | None:
+    ) -> AccessRefusal | None:
         """Why an account may not do what needs these permissions, or an administrator."""
         if admin and not account.admin:
-            return Refusal("no administrator", f"{EXCEPTION}Need admin permission for request code="
-                           f"{code}, but accessKey={account.access_key} is not", account.access_key)
+            return AccessRefusal(
+                "no administrator", f"{EXCEPTION}Need admin permission for request code={code}, "
+                f"but accessKey={account.access_key} is not", account.access_key)
         for name, bits in needs:
             if not may(account, name, bits, stock=self.stock_permissions):
                 what = "group" if name.startswith(RETRY_PREFIX) else "topic"
-                return Refusal(
+                return AccessRefusal(
                     f"no permission for {what} {name.removeprefix(RETRY_PREFIX)}",
                     f"{EXCEPTION}No default permission for {what}:"
                     f"{name.removeprefix(RETRY_PREFIX)}", account.access_key)

@@ -16,8 +16,8 @@ from mqcore.acl.rules import (
     HOLDING_TOPICS,
     PUB,
     SUB,
+    AccessRefusal,
     Account,
-    Refusal,
     Rules,
     may,
 )
@@ -93,11 +93,11 @@ class AccessControl:
         """What a request is refused with; None: it may go on. With pauses."""
         command, host = request.command, remote_address(request.remote)[0]
         if request.body_size > len(command.body):      # its body is where nobody has looked at it
-            return self._refuse(request, Refusal(
+            return self._refuse(request, AccessRefusal(
                 "a header that cannot be checked",
                 f"{EXCEPTION}a request of more than 393216 bytes needs a plain header"))
         found = yield from self.rules.identify(command.ext or {}, command.body, host)
-        if isinstance(found, Refusal):
+        if isinstance(found, AccessRefusal):
             return self._refuse(request, found)
         if found is None:
             self._told(request, None, "")
@@ -109,8 +109,8 @@ class AccessControl:
             wanted = yield from needs.wanted(command, stock=stock)
             permissions = [*wanted.permissions, *self._half_topic(request)]
         except needs.Unreadable as error:
-            return self._refuse(request, Refusal("unreadable body", f"{EXCEPTION}{error}",
-                                                 found.access_key))
+            return self._refuse(request, AccessRefusal("unreadable body", f"{EXCEPTION}{error}",
+                                                       found.access_key))
         refusal = self.rules.refusal(found, command.code, permissions, admin=wanted.admin)
         if refusal is not None:
             return self._refuse(request, refusal)
@@ -167,7 +167,7 @@ class AccessControl:
             raise needs.Unreadable("there is no message at commitLogOffset")
         return [(record.properties.get(REAL_TOPIC, record.topic), PUB)]
 
-    def _refuse(self, request: Request, refusal: Refusal) -> Answer:
+    def _refuse(self, request: Request, refusal: AccessRefusal) -> Answer:
         self.refused += 1
         self._told(request, refusal.access_key, refusal.reason)
         return Answer(ResponseCode.SYSTEM_ERROR, refusal.remark)

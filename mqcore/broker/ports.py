@@ -287,7 +287,7 @@ class Connections(Protocol):
     def close(self, connection: int) -> None: ...
 
 
-class PutStatus(IntEnum):
+class AppendStatus(IntEnum):
     """What became of an append (PutStatus of mqcore/layout.pxd); named as stock names them."""
 
     PUT_OK = native.PUT_OK
@@ -305,19 +305,19 @@ class PutStatus(IntEnum):
     DISK_FAILED = native.PUT_DISK_FAILED               # whether it is stored is not known
 
     @classmethod
-    def _missing_(cls, value: object) -> PutStatus:
+    def _missing_(cls, value: object) -> AppendStatus:
         return cls.UNKNOWN_ERROR
 
     @property
     def stored(self) -> bool:
-        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT,
-                        PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
+        return self in (AppendStatus.PUT_OK, AppendStatus.FLUSH_DISK_TIMEOUT,
+                        AppendStatus.FLUSH_SLAVE_TIMEOUT, AppendStatus.SLAVE_NOT_AVAILABLE)
 
 
 class Put(NamedTuple):
     """The end of an append; the numbers count when it is stored."""
 
-    status: PutStatus
+    status: AppendStatus
     queue_offset: int = 0
     position: int = 0            # of the record in the commit log, bytes
 

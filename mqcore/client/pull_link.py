@@ -70,7 +70,7 @@ Answered = Callable[[PullAnswer], None]
 Failed = Callable[[RocketMQError], None]
 
 
-class PullRequest:
+class PullFrame:
     """A pull's frame, all but its offset and opaque made once."""
 
     def __init__(self, make: Callable[[str], Command], prepare: Callable[[Command], None], *,
@@ -122,7 +122,7 @@ class PullLink(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def pull(self, request: PullRequest, offset: int, timeout: float, answered: Answered,
+    def pull(self, request: PullFrame, offset: int, timeout: float, answered: Answered,
              failed: Failed) -> None:
         """Ask; `answered` or `failed` is called later, from the loop."""
         assert self._transport is not None

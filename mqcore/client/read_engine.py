@@ -16,7 +16,7 @@ from mqcore.client.core.cursor import ANSWERS, Cursor
 from mqcore.client.errors import REFUSED_FOR_NOW, BrokerError, RocketMQError, broker_error
 from mqcore.client.instance import ClientInstance
 from mqcore.client.pool import client_request
-from mqcore.client.pull_link import FLAG_REPLAYS, PullAnswer, PullLink, PullRequest
+from mqcore.client.pull_link import FLAG_REPLAYS, PullAnswer, PullFrame, PullLink
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.tags import Subscription
@@ -52,7 +52,7 @@ class ReadEngine:
         self._links: dict[str, PullLink] = {}
         self._opening: set[str] = set()
         self._last: dict[Cursor, tuple[int, PullLink]] = {}     # by which broker id, and link
-        self._requests: dict[tuple[Cursor, bool], PullRequest] = {}
+        self._requests: dict[tuple[Cursor, bool], PullFrame] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
@@ -127,7 +127,7 @@ class ReadEngine:
         hold = cursor.is_idle
         request = self._requests.get((cursor, hold))
         if request is None:
-            request = self._requests[cursor, hold] = PullRequest(
+            request = self._requests[cursor, hold] = PullFrame(
                 partial(self._request, cursor, hold), self._prepare,
                 signed=self._instance.config.account is not None)
         link.pull(request, cursor.ask, min(ANSWER_S, self._timeout) + (SUSPEND_S if hold else 0.0),

@@ -27,7 +27,7 @@ STATUS = {
 }
 
 
-class Outcome(Protocol):
+class OutcomeTaker(Protocol):
     """Where a send's outcome goes: an asyncio or a concurrent future; one that was cancelled raises
     InvalidStateError."""
 
@@ -36,7 +36,7 @@ class Outcome(Protocol):
 
 
 def deliver(
-    outcome: Outcome | None, result: SendResult | None, error: RocketMQError | None
+    outcome: OutcomeTaker | None, result: SendResult | None, error: RocketMQError | None
 ) -> None:
     """Tell what came of a send; nobody may wait for it any more."""
     if outcome is None:
@@ -106,7 +106,7 @@ class Sending(Waiter):
         self.is_ended: bool = False             # it has its outcome: whatever is said later is late
         self.may_move: bool = False
         self.is_oneway: bool = False
-        self.outcome: Outcome | None = None
+        self.outcome: OutcomeTaker | None = None
         self.call: Ended | None = None          # of hooks
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
         self.keep: SendResult | None = None     # of an earlier try that was stored, but not OK

@@ -63,7 +63,7 @@ class Place:
 
 
 @dataclass(eq=False)
-class Arrival:
+class NewConnection:
     """A connection that no protocol has yet."""
 
     socket: socket.socket
@@ -80,8 +80,8 @@ class Arrival:
 class Crowd:
     """Newcomers of one network, in their handshakes; the oldest first."""
 
-    shaking: dict[Arrival, None] = field(default_factory=dict)
-    line: OrderedDict[Arrival, None] = field(default_factory=OrderedDict)
+    shaking: dict[NewConnection, None] = field(default_factory=dict)
+    line: OrderedDict[NewConnection, None] = field(default_factory=OrderedDict)
 
 
 class Accepting:
@@ -107,9 +107,9 @@ class Accepting:
         self._epoll = select.epoll()
         self._loop.add_reader(self._epoll, self._turn)
         self._listeners: dict[int, socket.socket] = {}
-        self._newcomers: dict[int, Arrival] = {}          # by descriptor
-        self._silent: dict[Arrival, None] = {}            # the oldest first
-        self._shaking: dict[Arrival, None] = {}           # the oldest first
+        self._newcomers: dict[int, NewConnection] = {}          # by descriptor
+        self._silent: dict[NewConnection, None] = {}            # the oldest first
+        self._shaking: dict[NewConnection, None] = {}           # the oldest first
         self._crowds: dict[str, Crowd] = {}
         self._lines: deque[Crowd] = deque()               # that somebody stands in, by turns
         self._steps: Steps | None = None
@@ -197,7 +197,7 @@ class Accepting:
                 peer.close()
             else:
                 peer.setblocking(False)
-                arrival = Arrival(peer, f"{host}:{port}", place, self._loop.time())
+                arrival = NewConnection(peer, f"{host}:{port}", place, self._loop.time())
                 self._newcomers[peer.fileno()] = arrival
                 self._silent[arrival] = None
                 self._watch(arrival, select.EPOLLIN)
@@ -208,7 +208,7 @@ class Accepting:
         if listener.fileno() in self._listeners:
             self._epoll.register(listener, select.EPOLLIN)
 
-    def _hear(self, arrival: Arrival) -> None:
+    def _hear(self, arrival: NewConnection) -> None:
         if arrival in self._silent:
             self._look_at_first(arrival)
         elif arrival.watched & select.EPOLLOUT:
@@ -216,7 +216,7 @@ class Accepting:
         else:
             self._read(arrival)
 
-    def _look_at_first(self, arrival: Arrival) -> None:
+    def _look_at_first(self, arrival: NewConnection) -> None:
         try:
             first = arrival.socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -239,7 +239,7 @@ class Accepting:
 
     # -- handshakes --------------------------------------------------------------------------------
 
-    def _begin(self, arrival: Arrival, context: ssl.SSLContext) -> None:
+    def _begin(self, arrival: NewConnection, context: ssl.SSLContext) -> None:
         if len(self._shaking) >= self._tls.handshake_count_max:
             most = max(self._crowds.values(), key=lambda crowd: len(crowd.shaking))
             self._end(next(iter(most.shaking)),
@@ -268,7 +268,7 @@ class Accepting:
                 return
             self._end(oldest, f"its TLS handshake is not done after {1000 * time_s:.0f} ms")
 
-    def _read(self, arrival: Arrival) -> None:
+    def _read(self, arrival: NewConnection) -> None:
         assert arrival.shake is not None
         try:
             data = arrival.socket.recv(READ_BYTES)
@@ -306,13 +306,13 @@ class Accepting:
         arrival = steps.take()
         if arrival is None:
             return
-        assert isinstance(arrival, Arrival)
+        assert isinstance(arrival, NewConnection)
         arrival.away = False
         if not arrival.ended:
             self._go_on(arrival)
         self._hand_over()
 
-    def _go_on(self, arrival: Arrival) -> None:
+    def _go_on(self, arrival: NewConnection) -> None:
         shake = arrival.shake
         assert shake is not None
         if shake.done:
@@ -325,14 +325,14 @@ class Accepting:
         else:
             self._say_on(arrival)
 
-    def _say_on(self, arrival: Arrival) -> None:
+    def _say_on(self, arrival: NewConnection) -> None:
         assert arrival.shake is not None
         if not self._send(arrival, arrival.shake):
             self._end(arrival)
         else:
             self._watch(arrival, select.EPOLLOUT if arrival.shake.output() else select.EPOLLIN)
 
-    def _send(self, arrival: Arrival, shake: Shake) -> bool:
+    def _send(self, arrival: NewConnection, shake: Shake) -> bool:
         """As much as goes; False: it has gone."""
         try:
             output = shake.output()
@@ -346,7 +346,7 @@ class Accepting:
 
     # -- ways out ----------------------------------------------------------------------------------
 
-    def _watch(self, arrival: Arrival, wanted: int) -> None:
+    def _watch(self, arrival: NewConnection, wanted: int) -> None:
         if wanted == arrival.watched:
             return
         if not arrival.watched:
@@ -357,11 +357,11 @@ class Accepting:
             self._epoll.unregister(arrival.socket)
         arrival.watched = wanted
 
-    def _forget(self, arrival: Arrival) -> None:
+    def _forget(self, arrival: NewConnection) -> None:
         self._watch(arrival, 0)
         del self._newcomers[arrival.socket.fileno()]
 
-    def _leave_crowd(self, arrival: Arrival) -> None:
+    def _leave_crowd(self, arrival: NewConnection) -> None:
         del self._shaking[arrival]
         self._freed += 1
         crowd = self._crowds[arrival.place.network]
@@ -373,7 +373,7 @@ class Accepting:
         if not crowd.shaking:
             del self._crowds[arrival.place.network]
 
-    def _end(self, arrival: Arrival, why: str = "") -> None:
+    def _end(self, arrival: NewConnection, why: str = "") -> None:
         """Of one that gets no protocol; why: "" when it went itself, or said nothing."""
         arrival.ended = True
         if arrival in self._shaking:
@@ -400,7 +400,7 @@ class Accepting:
         else:
             self._unsaid += 1
 
-    def _connect(self, arrival: Arrival, shaken: ssl.SSLContext | None) -> None:
+    def _connect(self, arrival: NewConnection, shaken: ssl.SSLContext | None) -> None:
         """asyncio goes on with it."""
         self._silent.pop(arrival, None)
         self._forget(arrival)
@@ -408,12 +408,12 @@ class Accepting:
         self._connecting.add(task)
         task.add_done_callback(partial(self._connected, arrival))
 
-    async def _hand_to_asyncio(self, arrival: Arrival, shaken: ssl.SSLContext | None) -> None:
+    async def _hand_to_asyncio(self, arrival: NewConnection, shaken: ssl.SSLContext | None) -> None:
         await self._loop.connect_accepted_socket(
             lambda: self._make(arrival.place), arrival.socket, ssl=shaken,
             ssl_shutdown_timeout=SHUTDOWN_S if shaken else None)
 
-    def _connected(self, arrival: Arrival, task: asyncio.Task[None]) -> None:
+    def _connected(self, arrival: NewConnection, task: asyncio.Task[None]) -> None:
         self._connecting.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():

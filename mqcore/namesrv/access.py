@@ -17,7 +17,7 @@ from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import FollowedRules
 from mqcore.acl.kept import KeptFiles
 from mqcore.acl.needs import subject
-from mqcore.acl.rules import PUB, SUB, TRACE_TOPIC, Account, Refusal, Rules
+from mqcore.acl.rules import PUB, SUB, TRACE_TOPIC, AccessRefusal, Account, Rules
 from mqcore.namesrv.settings import NamesrvAclSettings
 from mqcore.tls.settings import TlsServerSettings
 from mqcore.wire.codes import TEMPLATE_TOPIC, RequestCode, ResponseCode
@@ -107,7 +107,7 @@ class AccessControl:
         return response(request, ResponseCode.SYSTEM_ERROR, refusal.remark)
 
 
-def _name(found: Account | Refusal | None) -> str:
+def _name(found: Account | AccessRefusal | None) -> str:
     return found.access_key if found is not None else ""
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mqcore.broker.ports import ConsumeQueueEntry, Put, PutStatus, QueueGrowth
+from mqcore.broker.ports import AppendStatus, ConsumeQueueEntry, Put, QueueGrowth
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from mqcore.wire.properties import (
@@ -78,9 +78,9 @@ class MemoryStore:
         try:
             raw = encode_record(whole)
         except (RecordError, ValueError):
-            return Put(PutStatus.MESSAGE_ILLEGAL)
+            return Put(AppendStatus.MESSAGE_ILLEGAL)
         if self._end + len(raw) > MEMORY_BYTES:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE)
+            return Put(AppendStatus.SERVICE_NOT_AVAILABLE)
         position = self._end
         self._records[position] = raw
         self._end += len(raw)
@@ -94,7 +94,7 @@ class MemoryStore:
         elif whole.topic == HALF_TOPIC:
             self._halved(position)
         self._grown(whole.topic, whole.queue_id)
-        return Put(PutStatus.PUT_OK, whole.queue_offset, position)
+        return Put(AppendStatus.PUT_OK, whole.queue_offset, position)
 
     def append(
         self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], *,

@@ -7,7 +7,7 @@ import pytest
 
 from mqcore.acl import addresses, needs
 from mqcore.acl.addresses import PatternError
-from mqcore.acl.rules import EXCEPTION, Refusal, Rules
+from mqcore.acl.rules import EXCEPTION, AccessRefusal, Rules
 from mqcore.net.remoting.access import AccessProbe
 from mqcore.turns import finished
 from mqcore.wire import command as wire
@@ -82,7 +82,7 @@ def ours(rules: Rules, host: str, frame: bytes) -> str:
     """"ok" or the remark."""
     command = wire.decode(frame)
     found = finished(rules.identify(command.ext or {}, command.body, host))
-    if isinstance(found, Refusal):
+    if isinstance(found, AccessRefusal):
         return found.remark
     if found is None or needs.is_trace(command):
         return "ok"

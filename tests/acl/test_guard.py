@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.acl import addresses, needs
-from mqcore.acl.rules import HOLDING_TOPICS, Refusal, Rules, signature
+from mqcore.acl.rules import HOLDING_TOPICS, AccessRefusal, Rules, signature
 from mqcore.net.remoting.access import AccessProbe, AccessReason
 from mqcore.shm.access import AccessBoard, AccessCopy, AccessTableFull
 from mqcore.shm.segment import Segment
@@ -179,10 +179,10 @@ def test_random_requests_are_judged_as_in_the_coordinator(tmp_path: Path):
                 found, _ = probe.judge(requests.frame(command), addresses.packed(host))
                 account = finished(rules.identify(command.ext or {}, command.body, host))
                 if found == "asked":
-                    assert not isinstance(account, Refusal)
+                    assert not isinstance(account, AccessRefusal)
                     continue
                 decided += 1
-                if isinstance(account, Refusal):
+                if isinstance(account, AccessRefusal):
                     assert found == "refused"
                 elif account is None:
                     assert found == "passed"

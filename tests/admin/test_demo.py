@@ -1,6 +1,7 @@
 """The demo: its arithmetic, its events, and a whole run with both kinds of second client."""
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,18 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 from mqcore.admin.demo import __main__ as demo
+from mqcore.admin.demo import clients
 from mqcore.admin.demo.ledger import Entry, balance
-from mqcore.admin.demo.orders import order_events
+from mqcore.admin.demo.orders import OrderEvent, order_events
 from mqcore.admin.demo.processes import DemoError, wait_until
+from tests.support.waiting import wait_until_async
 
-RUN_LIMIT_S = 60
+HELD_S = 0.05                     # in which what is not held would be sent
 
 
 def run_demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """It ends by itself, also where nothing moves."""
     return subprocess.run(
         [sys.executable, "-m", "mqcore.admin.demo", *options], capture_output=True, text=True,
-        timeout=RUN_LIMIT_S, cwd=folder, check=False,
-        env={**os.environ, "TMPDIR": str(folder)})
+        cwd=folder, check=False, env={**os.environ, "TMPDIR": str(folder)})
 
 
 def assert_told_and_tidied(run: subprocess.CompletedProcess[str], folder: Path, count: int) -> None:
@@ -69,8 +72,38 @@ def test_a_demo_in_which_something_does_not_hold_ends_with_status_1(
 
 
 def test_waiting_in_vain_names_what_was_waited_for() -> None:
-    with pytest.raises(DemoError, match=r"within 0\.05 s not seen: a new writer"):
-        wait_until("a new writer", lambda: False, 0.05)
+    with pytest.raises(DemoError,
+                       match=r"nothing moved for 0\.05 s, and not seen: a new writer"):
+        wait_until("a new writer", lambda: False, lambda: 0, 0.05)
+
+
+def test_a_wait_goes_on_as_long_as_something_moves() -> None:
+    steps = iter(range(1_000))
+    still_s = 0.05
+
+    assert wait_until("its end", lambda: next(steps) == 21, lambda: next(steps), still_s) > still_s
+
+
+def test_a_producer_that_holds_sends_the_rest_when_it_is_told(tmp_path: Path) -> None:
+    events, sent = order_events("a", 30), []
+
+    async def send(event: OrderEvent) -> tuple[int, int]:
+        sent.append(event.id)
+        return 0, len(sent)
+
+    async def held_and_told() -> list[str]:
+        work = asyncio.create_task(
+            clients.send_all(events, 1e6, send, clients.Diary(tmp_path / "diary"), hold_at=20))
+        await wait_until_async(lambda: len(sent) >= 20, "the first part")
+        done, _ = await asyncio.wait([work], timeout=HELD_S)
+        assert not done
+        before = list(sent)
+        os.kill(os.getpid(), clients.GO_ON)
+        await work
+        return before
+
+    assert asyncio.run(held_and_told()) == [event.id for event in events[:20]]
+    assert sent == [event.id for event in events]
 
 
 # -- the arithmetic --------------------------------------------------------------------------------

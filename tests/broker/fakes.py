@@ -10,11 +10,11 @@ from mqcore.acl.rules import Rules
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
 from mqcore.broker.ports import (
+    AppendStatus,
     ConsumeQueueEntry,
     LastPull,
     PullAdvance,
     Put,
-    PutStatus,
     QueueGrowth,
 )
 from mqcore.broker.registration import BrokerRegistration
@@ -246,7 +246,7 @@ class FakeAppender:
             self.waiting.append(done)
 
     def finish(
-        self, status: PutStatus = PutStatus.PUT_OK, queue_offset: int = 0, position: int = 0
+        self, status: AppendStatus = AppendStatus.PUT_OK, queue_offset: int = 0, position: int = 0
     ) -> None:
         for done in self.waiting:
             done(Put(status, queue_offset, position))

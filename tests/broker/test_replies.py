@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.ports import PutStatus
+from mqcore.broker.ports import AppendStatus
 from mqcore.wire.command import Command, response
 from mqcore.wire.properties import decode_properties
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
@@ -92,7 +92,7 @@ def test_a_reply_that_is_not_stored_is_pushed_all_the_same(bench: Bench) -> None
     beat(bench, "G")
     reply(bench)
     bench.broker.handle_response(REQUESTER, response(pushed(bench)[1], 0))
-    bench.appender.finish(PutStatus.SERVICE_NOT_AVAILABLE)
+    bench.appender.finish(AppendStatus.SERVICE_NOT_AVAILABLE)
 
     (answer,) = answers(bench)
     assert (answer.code, answer.ext) == (

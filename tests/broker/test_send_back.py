@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.ports import PutStatus
+from mqcore.broker.ports import AppendStatus
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, decode_record, encode_record
@@ -80,7 +80,7 @@ def test_what_is_sent_back_and_stored_is_counted_by_the_topic_that_it_came_from(
     bench.appender.finish()
     put(bench)
     back(bench)
-    bench.appender.finish(PutStatus.SERVICE_NOT_AVAILABLE)
+    bench.appender.finish(AppendStatus.SERVICE_NOT_AVAILABLE)
     bench.broker.tick(NOW_MS + 10_000)
 
     assert times_counted(bench, "T@G") == 1
@@ -89,12 +89,12 @@ def test_what_is_sent_back_and_stored_is_counted_by_the_topic_that_it_came_from(
 
 
 @pytest.mark.parametrize(("status", "wanted"), [
-    (PutStatus.FLUSH_DISK_TIMEOUT, (0, None)),         # stored: sent again it would come twice
-    (PutStatus.SERVICE_NOT_AVAILABLE, (1, "SERVICE_NOT_AVAILABLE")),
-    (PutStatus.WRITER_RESTARTED, (1, "WRITER_RESTARTED")),
+    (AppendStatus.FLUSH_DISK_TIMEOUT, (0, None)),         # stored: sent again it would come twice
+    (AppendStatus.SERVICE_NOT_AVAILABLE, (1, "SERVICE_NOT_AVAILABLE")),
+    (AppendStatus.WRITER_RESTARTED, (1, "WRITER_RESTARTED")),
 ])
 def test_a_copy_that_is_not_stored_is_refused_with_the_puts_status(
-    bench: Bench, status: PutStatus, wanted: tuple[int, str | None]
+    bench: Bench, status: AppendStatus, wanted: tuple[int, str | None]
 ) -> None:
     put(bench)
     back(bench)

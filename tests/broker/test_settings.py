@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from docs.settings import toml
 from mqcore.broker.settings.load import defaults, load
 from mqcore.broker.settings.model import SECTIONS, SettingsError
 
@@ -36,16 +37,10 @@ def test_the_document_describes_every_key_with_its_default() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     described = set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| `([^`]*)` \|", text, re.M))
     shown = {
-        (f"{section}.{key}", _toml(value))
+        (f"{section}.{key}", toml(value))
         for section, keys in defaults().items() for key, value in keys.items()
     }
     assert described == shown
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def test_the_shipped_file_changes_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqcore.client.batches import RawBatch, arrow_batch, arrow_schema, halves
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import TooMuch, columns, scan
-from mqcore.client.pull_link import PullRequest
+from mqcore.client.pull_link import PullFrame
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import decode, request
 from mqcore.wire.records import Record, RecordError, compress, decode_records, encode_record
@@ -181,7 +181,7 @@ def test_a_pull_made_beforehand_is_the_one_made_each_time():
     def prepare(command):
         command.ext = {**command.ext, "ReqT": "0"}
 
-    frames = [PullRequest(make, prepare, signed=signed).frame(12345, 77)
+    frames = [PullFrame(make, prepare, signed=signed).frame(12345, 77)
               for signed in (False, True)]
     assert frames[0] == frames[1]
     command = decode(frames[0][4:])

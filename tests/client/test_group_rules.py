@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mqcore.client.core import flow, redelivery
 from mqcore.client.core.allocate import allocate_averagely
-from mqcore.client.core.consume_stats import TopicStats
+from mqcore.client.core.consume_stats import TopicCounts
 from mqcore.client.core.offsets import Ask, ConsumeFrom, format_offsets, parse_offsets, start
 from mqcore.client.core.process_queue import OrderlyQueue, ProcessQueue
 from mqcore.client.core.rebalance import PULL_IDLE_S, Limits, changes
@@ -135,7 +135,7 @@ def test_a_queue_is_pulled_until_it_has_more_than_its_limits():
 
 
 def test_an_answer_decides_what_follows():
-    assert {status for status in PullStatus if flow.step(status) is flow.Step.RESTART} == {
+    assert {status for status in PullStatus if flow.step(status) is flow.NextStep.RESTART} == {
         PullStatus.OFFSET_ILLEGAL}
     assert flow.pause(ResponseCode.FLOW_CONTROL) == 0.02
     assert flow.pause(None) == flow.pause(ResponseCode.SYSTEM_ERROR) == 1.0
@@ -175,7 +175,7 @@ def test_a_listener_is_warned_of_before_it_is_overdue():
 
 
 def test_the_statistics_are_those_of_the_last_minute():
-    stats = TopicStats()
+    stats = TopicCounts()
     for second in range(0, 130, 10):
         stats.sample(float(second))
         stats.now.ok += 100
@@ -187,7 +187,7 @@ def test_the_statistics_are_those_of_the_last_minute():
     assert told["consumeOKTPS"] == pytest.approx(10.0)
     assert told["consumeRT"] == pytest.approx(2.0)
     assert told["consumeFailedMsgs"] == 13
-    assert TopicStats().as_json(0.0)["consumeOKTPS"] == 0.0
+    assert TopicCounts().as_json(0.0)["consumeOKTPS"] == 0.0
 
 
 def test_the_document_has_java_s_form():
@@ -197,7 +197,7 @@ def test_the_document_has_java_s_form():
     info = queue_info(queue, QueueTimes(True, 1, 2, 3), dropped=False)
     body = document(
         properties={"consumeThreadMin": "20"}, subscriptions=[parse_subscription("T", "A || B")],
-        queues={QUEUES[0]: info}, stats={"T": TopicStats()}, now=1.0, stacks="here")
+        queues={QUEUES[0]: info}, stats={"T": TopicCounts()}, now=1.0, stacks="here")
     read = fastjson.loads(body)
 
     assert body.startswith(

@@ -38,7 +38,7 @@ def end_of(world: World, topic: str) -> int:
 @pytest.mark.spark
 def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_path: Path) -> None:
     from mqcore.spark.errors import OptionError
-    from mqcore.spark.jobs.dlq import Choice, dlq
+    from mqcore.spark.jobs.dlq import DeadLetterChoice, dlq
 
     topic, ledger = world.topic(1), tmp_path / "ledger"
     group = f"{topic}-group"
@@ -49,7 +49,7 @@ def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_pa
         for number in range(COUNT)])
     fail_all(world, group, topic, COUNT)
 
-    report = dlq(world.spark, cluster, group, choice=Choice(tags=["t1"])).figures
+    report = dlq(world.spark, cluster, group, choice=DeadLetterChoice(tags=["t1"])).figures
     assert (report["letters"]["messages"], report["chosen"], report["dryRun"]) == (COUNT, 75, True)
     assert [(one["topic"], one["tags"], one["cause"], one["messages"])
             for one in report["clusters"]["dead"]["cause"]] == [
@@ -59,7 +59,7 @@ def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_pa
     with pytest.raises(OptionError, match="needs a ledger"):
         dlq(world.spark, cluster, group, redrive=True)
     with pytest.raises(OptionError, match=r"where 'nothing > 1': .*nothing"):
-        dlq(world.spark, cluster, group, choice=Choice(where="nothing > 1"))
+        dlq(world.spark, cluster, group, choice=DeadLetterChoice(where="nothing > 1"))
 
     killed = subprocess.Popen(
         [sys.executable, "-m", "mqcore.spark.jobs.dlq", group, "-n", world.namesrv, "--redrive",

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from mqcore.broker.ports import PutStatus
+from mqcore.broker.ports import AppendStatus
 from mqcore.layout import (
     PUT_CREATE_FILE_FAILED,
     PUT_DISK_FAILED,
@@ -71,7 +71,7 @@ def assert_true(run: Run, answers: dict[int, int]) -> set[int]:
     stored = after_a_restart(run)
     for number, status in answers.items():
         if status not in NOT_KNOWN:
-            assert (number in stored) == (status == PUT_OK), (number, PutStatus(status).name)
+            assert (number in stored) == (status == PUT_OK), (number, AppendStatus(status).name)
     return {number for number in stored if answers.get(number) in NOT_KNOWN}
 
 
@@ -184,8 +184,8 @@ def test_the_documents_table_names_every_status_and_says_of_which_the_outcome_is
     rows = {name: [cell.strip() for cell in row[1:]]
             for row in re.findall(r"^\|(.*?)\|(.*?)\|(.*?)\|(.*?)\|$", table, re.MULTILINE)
             for name in re.findall(r"[A-Z_]{6,}", row[0])}
-    assert {status.name for status in PutStatus} <= rows.keys()
-    for status in PutStatus:
+    assert {status.name for status in AppendStatus} <= rows.keys()
+    for status in AppendStatus:
         _, stored, code = rows[status.name]
         if status in NOT_KNOWN:
             assert (stored, code) == ("perhaps", "1"), status.name

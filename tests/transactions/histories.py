@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqcore.broker.ports import PutStatus
+from mqcore.broker.ports import AppendStatus
 from tests.transactions.desk import (
     GIVEN_UP,
     HALF_TOPIC,
@@ -111,7 +111,7 @@ class History:
     def write(self) -> None:
         bodies = list(self.messages)
         for tag, (status, offset) in self.desk.write().items():
-            if tag >= FIRST_TAG and status == PutStatus.PUT_OK:
+            if tag >= FIRST_TAG and status == AppendStatus.PUT_OK:
                 self.messages[bodies[tag - FIRST_TAG]].half = offset
 
     def dispatch(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mqcore.layout import CQ_ENTRY_SIZE
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreInUseError, StoreLock
-from mqcore.store.verify.report import Finding
+from mqcore.store.verify.report import NamedFinding
 from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import MqcoreProcess
 
@@ -83,7 +83,7 @@ def flip(path: Path, position: int, bit: int = 0) -> contextlib.AbstractContextM
     return changed(path, position, bytes([byte ^ (1 << bit)]))
 
 
-def damages(root: Path) -> list[Finding]:
+def damages(root: Path) -> list[NamedFinding]:
     """The findings that make a store damaged."""
     return [finding for finding in verify(root).findings if finding.severity == "damage"]
 

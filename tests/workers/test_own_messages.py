@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.ports import Put, PutStatus
+from mqcore.broker.ports import AppendStatus, Put
 from mqcore.workers import own_messages
 from mqcore.workers.own_messages import OwnMessages
 
@@ -65,8 +65,8 @@ def test_each_message_is_settled_with_its_own_result(
     assert own.has_results()
     own.push()
 
-    assert second == [Put(PutStatus.PUT_OK, 8, 900)]
-    assert [put.status for put in first] == [PutStatus.UNKNOWN_ERROR]
+    assert second == [Put(AppendStatus.PUT_OK, 8, 900)]
+    assert [put.status for put in first] == [AppendStatus.UNKNOWN_ERROR]
     producer.results = [(tags[1], 0, 8, 900)]
     own.push()
     assert len(second) == 1
@@ -102,7 +102,7 @@ def test_too_much_that_waits_is_refused(
     producer.room = 0
 
     assert [append(own), append(own)] == [[], []]
-    assert append(own) == [Put(PutStatus.SERVICE_NOT_AVAILABLE)]
+    assert append(own) == [Put(AppendStatus.SERVICE_NOT_AVAILABLE)]
     producer.room = 2
     own.push()
     assert append(own) == []
@@ -113,15 +113,15 @@ def test_a_store_that_takes_no_writes_refuses_at_once(
 ) -> None:
     producer.refuses = True
 
-    assert append(own) == [Put(PutStatus.SERVICE_NOT_AVAILABLE)]
+    assert append(own) == [Put(AppendStatus.SERVICE_NOT_AVAILABLE)]
     assert producer.taken == []
 
 
 def test_what_fits_no_record_is_refused_and_lets_the_next_pass(
     own: OwnMessages, producer: FakeProducer
 ) -> None:
-    assert append(own, b"too large") == [Put(PutStatus.MESSAGE_ILLEGAL)]
-    assert append(own, a="\x02") == [Put(PutStatus.MESSAGE_ILLEGAL)]
+    assert append(own, b"too large") == [Put(AppendStatus.MESSAGE_ILLEGAL)]
+    assert append(own, a="\x02") == [Put(AppendStatus.MESSAGE_ILLEGAL)]
     assert append(own) == []
     assert len(producer.taken) == 1
 

@@ -17,10 +17,12 @@ import tempfile
 import textwrap
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from mqcore.admin.demo.clients import GO_ON
 from mqcore.admin.demo.ledger import Balance, Entry, balance
 from mqcore.admin.demo.orders import order_events
 from mqcore.admin.demo.processes import Actor, Broker, DemoError, Writer, role, wait_until
@@ -28,10 +30,9 @@ from mqcore.admin.demo.processes import Actor, Broker, DemoError, Writer, role, 
 TOPIC = "ORDERS"
 GROUP = "billing"
 RATE = 250                    # orders a second of each producer: slow enough to watch
-JOIN_TIMEOUT_S = 120.0           # of a machine that does much else
-CATCH_UP_TIMEOUT_S = 120.0
 KILL_CONSUMER_AT = 0.3        # of the first client's orders acknowledged
 KILL_WRITER_AT = 0.6
+HOLD_AT = 0.8                 # the rest is sent after that kill, however long all took until then
 GO_CLIENTS = ("interop-go-*/finished",)      # below the test cache, where `make test` builds it
 
 
@@ -113,15 +114,14 @@ class Demo:
         first = self._started(role(
             "first-order", "produce", self._folder, namesrv=self._broker.namesrv, topic=TOPIC,
             source="first", count=1, rate=RATE))
-        first.finish(JOIN_TIMEOUT_S)
+        first.finish()
         self._first = first
         self._sent.append("first-00000")
         self._consumers = [
             self._started(role(f"{GROUP}-{number}", "consume", self._folder, topic=TOPIC,
                                namesrv=self._broker.namesrv, group=GROUP))
             for number in (1, 2)]
-        took = wait_until("two consumers that share the queues evenly", self._is_shared,
-                          JOIN_TIMEOUT_S)
+        took = self._wait("two consumers that share the queues evenly", self._is_shared)
         self._story.say(
             f"The first order made the topic {TOPIC}; two consumers formed the group {GROUP} in "
             f"{took:.2f} s.\n"
@@ -134,8 +134,9 @@ class Demo:
 
     def _start_producers(self) -> None:
         common = {"namesrv": self._broker.namesrv, "topic": TOPIC, "rate": RATE}
-        self._python = self._started(role("shop-a", "produce", self._folder, source="a",
-                                          count=self._orders, **common))
+        self._python = self._started(role(
+            "shop-a", "produce", self._folder, source="a", count=self._orders,
+            hold_at=int(HOLD_AT * self._orders), **common))
         self._sent += [event.id for event in order_events("a", self._orders)]
         if self._go_client is None:
             self._other = self._started(role(
@@ -167,11 +168,10 @@ class Demo:
         killed = time.monotonic()
         lost = queues_of(victim)
         acked = {entry.id for entry in self._acknowledged()}
-        wait_until("the other consumer with all queues",
-                   lambda: set(lost) <= set(queues_of(survivor)), CATCH_UP_TIMEOUT_S)
+        self._wait("the other consumer with all queues",
+                   lambda: set(lost) <= set(queues_of(survivor)))
         taken = time.monotonic() - killed
-        wait_until("all orders of before the kill, consumed",
-                   lambda: acked <= {entry.id for entry in self._delivered()}, CATCH_UP_TIMEOUT_S)
+        self._wait("all orders of before the kill, consumed", lambda: self._is_consumed(acked))
         self._story.say(
             f"kill -9 {victim.pid}: {victim.name} is gone. {len(acked)} orders were acknowledged, "
             f"{len(victim.of('got'))} of them read by it.\n"
@@ -185,15 +185,15 @@ class Demo:
         before = self._broker.processes()
         killed = time.time()
         os.kill(before["writer"]["pid"], 9)
+        self._python.process.send_signal(GO_ON)
 
         def answers() -> list[float]:
             return [line["at"] for line in self._python.of("acked") if line["at"] > killed]
 
-        wait_until("a new writer", lambda: self._broker.processes()["writer"]["starts"]
-                   > before["writer"]["starts"], CATCH_UP_TIMEOUT_S)
+        self._wait("a new writer", lambda: self._broker.processes()["writer"]["starts"]
+                   > before["writer"]["starts"])
         count = len([line for line in self._python.of("acked") if line["at"] <= killed])
-        wait_until("acknowledgements of the new writer", lambda: len(answers()) > 10,
-                   CATCH_UP_TIMEOUT_S)
+        self._wait("acknowledgements of the new writer", lambda: len(answers()) > 10)
         after = self._broker.processes()
         times = sorted([killed, *answers()])
         gap = max(later - earlier for earlier, later in itertools.pairwise(times))
@@ -219,17 +219,15 @@ class Demo:
 
     def _wait_for_orders(self, share: float) -> None:
         wanted = int(share * self._orders)
-        wait_until(f"{wanted} acknowledged orders of shop-a",
-                   lambda: len(self._python.of("acked")) >= wanted or not self._python.running,
-                   wanted / RATE + CATCH_UP_TIMEOUT_S)
+        self._wait(f"{wanted} acknowledged orders of shop-a",
+                   lambda: len(self._python.of("acked")) >= wanted or not self._python.running)
 
     def _finish_sending(self) -> None:
         for producer in (self._python, self._other):
-            producer.finish(self._orders / RATE + CATCH_UP_TIMEOUT_S)
+            producer.finish()
         acked = {entry.id for entry in self._acknowledged()}
-        wait_until("all acknowledged orders, consumed",
-                   lambda: acked <= {entry.id for entry in self._delivered()}
-                   or not self._consumers[1].running, CATCH_UP_TIMEOUT_S)
+        self._wait("all acknowledged orders, consumed",
+                   lambda: self._is_consumed(acked) or not self._consumers[1].running)
         self._story.say("Both shops are done, and the consumer has caught up.")
 
     def _settle(self) -> None:
@@ -269,6 +267,13 @@ class Demo:
                           and not self._broker.segments())
 
     # -- what was seen -----------------------------------------------------------------------------
+
+    def _wait(self, what: str, condition: Callable[[], bool]) -> float:
+        """Seconds until it held. Raises DemoError when nobody writes anything for too long."""
+        return wait_until(what, condition, lambda: [actor.said() for actor in self._actors])
+
+    def _is_consumed(self, acked: set[str]) -> bool:
+        return acked <= {line["got"] for one in self._consumers for line in one.of("got")}
 
     def _acknowledged(self) -> list[Entry]:
         return [entry for one in (self._first, self._python, self._other)

@@ -41,6 +41,7 @@ GIVE_UP_S = 120.0             # for one event, all its tries together
 AGAIN_S = 0.02                # pause before a send is repeated
 LOOK_S = 0.02                 # how often a consumer looks at which queues it has
 SEND_TIMEOUT_S = 3.0
+GO_ON = signal.SIGUSR1
 
 
 class Diary:
@@ -56,12 +57,17 @@ class Diary:
 Send = Callable[[OrderEvent], Awaitable[tuple[int, int]]]
 
 
-async def send_all(events: list[OrderEvent], rate: float, send: Send, diary: Diary) -> None:
+async def send_all(events: list[OrderEvent], rate: float, send: Send, diary: Diary,
+                   hold_at: int | None = None) -> None:
     """
-    Send events at `rate` a second, at most IN_FLIGHT at a time; what fails is sent again.
+    Send events at `rate` a second, at most IN_FLIGHT at a time; what fails is sent again. hold_at:
+    those from this one on are sent when a signal (GO_ON) has come.
 
     Raises TimeoutError when an event is not acknowledged within GIVE_UP_S.
     """
+    told = asyncio.Event()
+    if hold_at is not None:
+        asyncio.get_running_loop().add_signal_handler(GO_ON, told.set)
     places = asyncio.Semaphore(IN_FLIGHT)
     began = time.monotonic()
 
@@ -74,6 +80,9 @@ async def send_all(events: list[OrderEvent], rate: float, send: Send, diary: Dia
 
     async with asyncio.TaskGroup() as group:
         for number, event in enumerate(events):
+            if number == hold_at and not told.is_set():
+                await told.wait()
+                began = time.monotonic() - number / rate
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             await places.acquire()
             group.create_task(one(event))
@@ -92,7 +101,7 @@ async def until_acknowledged(event: OrderEvent, send: Send, diary: Diary) -> Non
 
 
 async def produce(namesrv: str, topic: str, events: list[OrderEvent], rate: float,
-                  diary: Diary) -> None:
+                  diary: Diary, hold_at: int | None) -> None:
     """With the library's own producer: JSON headers."""
     messages: dict[str, Message] = {}             # a repeated send keeps its message id
 
@@ -103,7 +112,7 @@ async def produce(namesrv: str, topic: str, events: list[OrderEvent], rate: floa
             result = await producer.send(message)
             return result.queue.queue_id, result.queue_offset
 
-        await send_all(events, rate, send, diary)
+        await send_all(events, rate, send, diary, hold_at)
 
 
 class BinaryProducer:
@@ -169,12 +178,12 @@ class BinaryProducer:
 
 
 async def produce_binary(namesrv: str, topic: str, events: list[OrderEvent], rate: float,
-                         diary: Diary) -> None:
+                         diary: Diary, hold_at: int | None) -> None:
     """With nothing of the library but its frames."""
     producer = BinaryProducer(namesrv, topic)
     await producer.start()
     try:
-        await send_all(events, rate, producer.send, diary)
+        await send_all(events, rate, producer.send, diary, hold_at)
     finally:
         await producer.stop()
 
@@ -216,11 +225,12 @@ def _producer(name: str, run: Callable[..., Awaitable[None]]) -> None:
     @click.option("--source", required=True)
     @click.option("--count", required=True, type=click.IntRange(1))
     @click.option("--rate", required=True, type=click.FloatRange(1))
+    @click.option("--hold-at", type=click.IntRange(0))
     @click.option("--out", required=True, type=click.Path(path_type=Path))
     def command(namesrv: str, topic: str, source: str, count: int, rate: float,
-                out: Path) -> None:
+                hold_at: int | None, out: Path) -> None:
         async def go() -> None:
-            await run(namesrv, topic, order_events(source, count), rate, Diary(out))
+            await run(namesrv, topic, order_events(source, count), rate, Diary(out), hold_at)
 
         asyncio.run(go())
 

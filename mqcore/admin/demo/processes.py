@@ -19,7 +19,7 @@ from mqcore.shm.segment import stale_segments
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.01
-START_TIMEOUT_S = 120.0
+STILL_S = 120.0               # nothing moves for so long: it is given up
 STOP_TIMEOUT_S = 60.0
 
 # Small files: the demo's store costs megabytes.
@@ -33,12 +33,20 @@ class DemoError(RuntimeError):
     """The demo cannot go on; the text says what did not happen."""
 
 
-def wait_until(what: str, condition: Callable[[], bool], timeout_s: float) -> float:
-    """Seconds until `condition` held. Raises DemoError naming `what` after `timeout_s`."""
-    began = time.monotonic()
+def wait_until(what: str, condition: Callable[[], bool], moved: Callable[[], object],
+               still_s: float = STILL_S) -> float:
+    """
+    Seconds until `condition` held. On a slow machine they may be many: it is given up, with a
+    DemoError that names `what`, when for `still_s` nothing has changed in what `moved` returns.
+    """
+    began = changed = time.monotonic()
+    before = moved()
     while not condition():
-        if time.monotonic() - began > timeout_s:
-            raise DemoError(f"within {timeout_s:g} s not seen: {what}")
+        now = time.monotonic()
+        if (after := moved()) != before:
+            before, changed = after, now
+        elif now - changed > still_s:
+            raise DemoError(f"nothing moved for {still_s:g} s, and not seen: {what}")
         time.sleep(POLL_S)
     return time.monotonic() - began
 
@@ -91,14 +99,15 @@ class Actor:
             self.kill()
             return self.process.returncode
 
-    def finish(self, timeout_s: float) -> None:
+    def said(self) -> int:
+        """How many bytes of what it does can be read."""
+        return self.log.stat().st_size
+
+    def finish(self) -> None:
         """Wait for an end with status 0. Raises DemoError."""
-        try:
-            code = self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise DemoError(f"{self.name} did not end within {timeout_s:g} s") from None
-        if code:
-            raise DemoError(f"{self.name} ended with {code}:\n{self.tail()}")
+        wait_until(f"the end of {self.name}", lambda: not self.running, self.said)
+        if self.process.returncode:
+            raise DemoError(f"{self.name} ended with {self.process.returncode}:\n{self.tail()}")
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
@@ -113,6 +122,9 @@ class Writer(Actor):
         self._position = 0
         self._seen: list[dict[str, Any]] = []
         super().__init__(name, [*command, "--out", str(self._path)], folder)
+
+    def said(self) -> int:
+        return super().said() + self._path.stat().st_size
 
     def lines(self) -> list[dict[str, Any]]:
         """All whole lines so far."""
@@ -133,7 +145,7 @@ def role(name: str, kind: str, folder: Path, **options: object) -> Writer:
     """Start a role of clients.py."""
     command = [sys.executable, "-m", "mqcore.admin.demo.clients", kind]
     for option, value in options.items():
-        command += [f"--{option}", str(value)]
+        command += [f"--{option.replace('_', '-')}", str(value)]
     return Writer(name, command, folder)
 
 
@@ -162,7 +174,7 @@ class Broker(Actor):
                 raise DemoError(f"the broker did not start:\n{self.tail()}")
             return "mqcore ready" in self.log.read_text(errors="replace")
 
-        return wait_until("the broker's line `mqcore ready`", ready, START_TIMEOUT_S)
+        return wait_until("the broker's line `mqcore ready`", ready, self.said)
 
     def segments(self) -> list[str]:
         """Names of its shared memory."""

@@ -17,8 +17,8 @@ from mqcore.broker.ports import Put
 from mqcore.broker.request import Answer, FieldError, Request, remote_address
 from mqcore.broker.requests.send_back import Place, delay
 from mqcore.broker.requests.send_rules import (
-    Refusal,
     SendHeader,
+    SendRefusal,
     answer_fields,
     checked_topic,
     delay_level,
@@ -49,7 +49,7 @@ def send_reply(core: Core, request: Request) -> Answer | None:
         topic = checked_topic(core, request, header)
         properties = decode_properties(header.properties)
         delay_level(properties.get(DELAY))
-    except Refusal as refusal:
+    except SendRefusal as refusal:
         return Answer(refusal.code, refusal.remark, ext)
     except FieldError as error:
         return Answer(ResponseCode.SYSTEM_ERROR, str(error), ext)

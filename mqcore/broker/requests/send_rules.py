@@ -37,7 +37,7 @@ _V2_NAMES = {
 }
 
 
-class Refusal(Exception):
+class SendRefusal(Exception):
     """A rule says no; carries the code and the remark."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
@@ -108,7 +108,7 @@ def handle_send(core: Core, request: Request) -> Outcome:
     ext = answer_fields(core)
     try:
         return _decide(core, request, SendHeader.read(request))
-    except Refusal as refusal:
+    except SendRefusal as refusal:
         return Answer(refusal.code, refusal.remark, ext)
     except FieldError as error:
         return Answer(ResponseCode.SYSTEM_ERROR, str(error), ext)
@@ -130,28 +130,28 @@ def _decide(core: Core, request: Request, header: SendHeader) -> Redo:
 
 
 def checked_topic(core: Core, request: Request, header: SendHeader) -> TopicConfig:
-    """The topic of a send that may be stored, made if need be. Raises Refusal."""
+    """The topic of a send that may be stored, made if need be. Raises SendRefusal."""
     broker = core.settings.broker
     if core.wall_ms(request.now_ms) < broker.accept_sends_from_ms:                # step 4
         opens = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(broker.accept_sends_from_ms / 1000))
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"no messages are accepted before {opens} UTC")
+        raise SendRefusal(ResponseCode.SYSTEM_ERROR, f"no messages are accepted before {opens} UTC")
     found = core.topics.get(header.topic)
     if not core.writable and found is not None and found.order:                   # step 5
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.NO_PERMISSION,
             f"the broker {core.settings.advertised_addr} is not writable",
         )
     trouble = name_trouble(header.topic)                                          # step 6
     if trouble is not None:
-        raise Refusal(ResponseCode.SYSTEM_ERROR, trouble)
+        raise SendRefusal(ResponseCode.SYSTEM_ERROR, trouble)
     if header.topic in SEND_FORBIDDEN:                                            # step 7
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.NO_PERMISSION, f"messages to the system topic {header.topic} are refused"
         )
     topic = found or _create(core, header, request.now_ms)                        # step 8
     queue_count = max(topic.write_queue_count, topic.read_queue_count)
     if header.queue_id >= queue_count:                                            # step 9
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.SYSTEM_ERROR,
             f"queue {header.queue_id} of topic {header.topic}: expected less than {queue_count}",
         )
@@ -165,7 +165,7 @@ def _create(core: Core, header: SendHeader, now_ms: int) -> TopicConfig:
     if topic is None and header.topic.startswith(RETRY_PREFIX):
         topic = core.topics.create_on_demand(header.topic, RETRY_QUEUE_COUNT, now_ms)
     if topic is None:
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic {header.topic} does not exist, and no template allows to make it"
             f" (asked for {header.default_topic})",
@@ -178,7 +178,7 @@ def _retry_target(core: Core, request: Request, header: SendHeader) -> Redo:
     name = header.topic[len(RETRY_PREFIX):]
     group = core.groups.find_or_create(name, request.now_ms)
     if group is None:
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
         )
     limit = group.retry_times_max
@@ -190,7 +190,7 @@ def _retry_target(core: Core, request: Request, header: SendHeader) -> Redo:
         DLQ_PREFIX + name, DLQ_QUEUE_COUNT, request.now_ms
     )
     if dead_letters is None:
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.SYSTEM_ERROR, f"topic {DLQ_PREFIX + name} could not be made"
         )
     return Redo(dead_letters.name, 0)
@@ -200,13 +200,13 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
     """Sizes, transactions, delays."""
     size_max = core.settings.store.message_size_max_bytes
     if request.body_size > size_max:
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the body has {request.body_size} bytes: expected at most {size_max}",
         )
     length = len(header.properties.encode("utf-8", "replace"))
     if length > PROPERTIES_LENGTH_MAX:
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the properties have {length} bytes: expected at most {PROPERTIES_LENGTH_MAX}",
         )
@@ -214,15 +214,15 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
     delayed = delay_level(properties.get(DELAY)) > 0
     if header.batch:
         if delayed or header.sys_flag & FLAG_TRANSACTION_MASK:
-            raise Refusal(
+            raise SendRefusal(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a batch can neither be delayed nor belong to a transaction",
             )
         return
     transactional = properties.get(TRANSACTION_PREPARED, "").lower() == "true"
     if transactional and core.settings.broker.reject_transaction_message:
-        raise Refusal(ResponseCode.NO_PERMISSION,
-                      "the broker is set to refuse transactional messages")
+        raise SendRefusal(ResponseCode.NO_PERMISSION,
+                          "the broker is set to refuse transactional messages")
 
 
 def delay_level(value: str | None) -> int:
@@ -231,7 +231,7 @@ def delay_level(value: str | None) -> int:
         return 0
     level = whole_number(value, I32_MIN, I32_MAX)
     if level is None:
-        raise Refusal(
+        raise SendRefusal(
             ResponseCode.SYSTEM_ERROR,
             f"property {DELAY} is {value[:40]!r}: expected a whole number",
         )

@@ -8,7 +8,7 @@ are mqcore/net/serving/transaction.pyx; the check-back is the transaction-check 
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.ports import Put, PutStatus
+from mqcore.broker.ports import AppendStatus, Put
 from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request
 from mqcore.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from mqcore.wire.codes import ResponseCode
@@ -51,7 +51,7 @@ def resume_check(core: Core, request: Request) -> Answer | None:
                       f"the message at log position {position} is no half message")
 
     def stored(put: Put) -> None:
-        good = put.status is PutStatus.PUT_OK
+        good = put.status is AppendStatus.PUT_OK
         answer = Answer(ResponseCode.SUCCESS if good else ResponseCode.SYSTEM_ERROR,
                         None if good else f"the half message is not stored: {put.status.name}")
         core.answer(request, answer)

@@ -29,7 +29,7 @@ from mqcore.client.admin.groups import (
     QueueTimeSpan,
 )
 from mqcore.client.admin.link import AdminError, Found, Target, Unreachable
-from mqcore.client.admin.messages import QueueEntries, QueueEntry
+from mqcore.client.admin.messages import QueueEntries, StoredEntry
 from mqcore.client.admin.offsets import ClientOffsets, GroupOffset, OffsetReset, QueueReset
 from mqcore.client.admin.sending import DeadLetter, Resent, SendTime
 from mqcore.client.admin.statistics import Stats, StatsWindow, TopicActivity
@@ -64,7 +64,6 @@ __all__ = [
     "ProcessQueueInfo",
     "ProducerConnection",
     "QueueEntries",
-    "QueueEntry",
     "QueueLag",
     "QueuePositions",
     "QueueReset",
@@ -74,6 +73,7 @@ __all__ = [
     "SendTime",
     "Stats",
     "StatsWindow",
+    "StoredEntry",
     "Target",
     "TopicActivity",
     "TopicConsumption",

@@ -34,7 +34,7 @@ NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True)
-class QueueEntry:
+class StoredEntry:
     """An entry of a consume queue (321)."""
 
     offset: int
@@ -52,7 +52,7 @@ class QueueEntries:
     queue: MessageQueue
     min_offset: int
     max_offset: int
-    entries: tuple[QueueEntry, ...]
+    entries: tuple[StoredEntry, ...]
     subscription: Subscription | None
     filter_text: str
 
@@ -284,7 +284,7 @@ class Messages(Connections, Link):
             "topic": queue.topic, "queueId": str(queue.queue_id), "index": str(index),
             "count": str(count), "consumerGroup": group or ""}, topic=queue.topic)
         body = document(answer, target.address)
-        entries = tuple(QueueEntry(
+        entries = tuple(StoredEntry(
             index + number, fields.number("physicOffset"), fields.number("physicSize"),
             fields.number("tagsCode"), fields.flag("eval") if group else None, fields.text("msg"),
         ) for number, fields in enumerate(body.objects("queueData")))

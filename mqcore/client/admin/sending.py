@@ -64,7 +64,7 @@ class SendTime:
     error: RocketMQError | None
 
 
-class Sending(Messages, Link):
+class AdminSends(Messages, Link):
     """What AsyncAdmin sends."""
 
     @limited

@@ -23,7 +23,7 @@ from mqcore.client.consume.puller import Puller, Sink
 from mqcore.client.consume.rules import Rules
 from mqcore.client.consume.sharing import Sharing
 from mqcore.client.consume.stores import OffsetStore
-from mqcore.client.core.consume_stats import TopicStats
+from mqcore.client.core.consume_stats import TopicCounts
 from mqcore.client.core.offsets import Ask, start
 from mqcore.client.core.rebalance import Limits, changes
 from mqcore.client.errors import RocketMQError
@@ -54,7 +54,7 @@ class GroupMember:
         self.subscriptions: dict[str, Subscription] = {}
         self.filters: dict[str, Subscription] = {}          # of assigned topics
         self.held: dict[MessageQueue, Held] = {}
-        self.stats: dict[str, TopicStats] = {}
+        self.stats: dict[str, TopicCounts] = {}
         self.limits: Limits = rules.limits
         self.started_ms: int = 0
         self._instance = instance
@@ -339,7 +339,7 @@ class GroupMember:
             log.warning("%s waits for its offset: %s", queue, error)
             return
         shown = self._instance.shown(queue)
-        counts = self.stats.setdefault(queue.topic, TopicStats()).now
+        counts = self.stats.setdefault(queue.topic, TopicCounts()).now
         held = Held(queue, shown, begin, time.monotonic(), counts, orderly=self.rules.orderly,
                     locked=self.rules.locks)
         if self.rules.manual_commit:

@@ -89,7 +89,7 @@ class Puller:
             broker_id = result.suggested_broker_id
             if held.dropped:
                 return
-            if flow.step(result.status) is flow.Step.RESTART:
+            if flow.step(result.status) is flow.NextStep.RESTART:
                 log.warning("%s: offset %d moved to %d", held.queue, held.messages.next_offset,
                             result.next_begin_offset)
                 self._instance.spawn(host.move(held.queue, result.next_begin_offset))

@@ -29,7 +29,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class TopicStats:
+class TopicCounts:
     """One topic's counts, and samples of them."""
 
     now: Counts = field(default_factory=Counts)

@@ -37,15 +37,15 @@ def full(queue: ProcessQueue[Any], limits: Limits, *, orderly: bool) -> Full | N
     return None
 
 
-class Step(Enum):
+class NextStep(Enum):
     """What comes after an answer."""
 
     PULL = "pull again at once"
     RESTART = "give the queue up and begin at the corrected offset"
 
 
-def step(status: PullStatus) -> Step:
-    return Step.RESTART if status is PullStatus.OFFSET_ILLEGAL else Step.PULL
+def step(status: PullStatus) -> NextStep:
+    return NextStep.RESTART if status is PullStatus.OFFSET_ILLEGAL else NextStep.PULL
 
 
 def pause(code: int | None) -> float:

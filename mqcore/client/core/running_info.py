@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.client.core.consume_stats import TopicStats
+from mqcore.client.core.consume_stats import TopicCounts
 from mqcore.client.core.process_queue import OrderlyQueue, ProcessQueue
 from mqcore.client.message import MessageQueue
 from mqcore.wire import fastjson
@@ -54,7 +54,7 @@ def queue_info(queue: ProcessQueue[Any], times: QueueTimes, *, dropped: bool) ->
 
 def document(
     *, properties: Mapping[str, str], subscriptions: Iterable[Subscription],
-    queues: Mapping[MessageQueue, dict[str, Any]], stats: Mapping[str, TopicStats], now: float,
+    queues: Mapping[MessageQueue, dict[str, Any]], stats: Mapping[str, TopicCounts], now: float,
     stacks: str | None,
 ) -> bytes:
     """The body of the answer to 307."""

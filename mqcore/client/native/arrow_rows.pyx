@@ -44,7 +44,7 @@ cdef struct Texts:
     int64_t offset
     bint is_given
 
-cdef struct Piece:
+cdef struct Cell:
     const uint8_t* start
     int64_t size
 
@@ -53,19 +53,19 @@ cdef inline bint is_there(const uint8_t* bits, int64_t index) noexcept nogil:
     return bits == NULL or (bits[index >> 3] >> (index & 7)) & 1
 
 
-cdef inline Piece piece_of(const Texts* texts, int64_t row) noexcept nogil:
+cdef inline Cell cell_of(const Texts* texts, int64_t row) noexcept nogil:
     """The text of a row; an empty one where there is none."""
-    cdef Piece piece
+    cdef Cell cell
     cdef int64_t at = texts.offset + row
-    piece.start = texts.data
-    piece.size = 0
+    cell.start = texts.data
+    cell.size = 0
     if texts.is_given and is_there(texts.there, at):
-        piece.start = texts.data + texts.ends[at]
-        piece.size = texts.ends[at + 1] - texts.ends[at]
-    return piece
+        cell.start = texts.data + texts.ends[at]
+        cell.size = texts.ends[at + 1] - texts.ends[at]
+    return cell
 
 
-cdef inline bint is_left_out(const Piece* name) noexcept nogil:
+cdef inline bint is_left_out(const Cell* name) noexcept nogil:
     """Whether a property is the clients' or brokers' own."""
     cdef int index
     for index in range(_left_out_count):
@@ -81,7 +81,7 @@ cdef inline uint8_t* put(uint8_t* at, const void* start, int64_t size) noexcept 
 
 
 cdef inline int64_t put_item(
-    uint8_t* target, const char* name, int64_t name_size, const Piece* value
+    uint8_t* target, const char* name, int64_t name_size, const Cell* value
 ) noexcept nogil:
     """One more property; its bytes, written when there is a target."""
     if target != NULL:
@@ -161,7 +161,7 @@ cdef class ArrowRows:
         target. ConfigError.
         """
         cdef int64_t total = 0, at, first, last
-        cdef Piece tags = piece_of(&self._tags, row), keys, name, value
+        cdef Cell tags = cell_of(&self._tags, row), keys, name, value
         cdef bint has_keys = False
         if tags.size:
             total += put_item(target, b"TAGS", 4, &tags)
@@ -172,7 +172,7 @@ cdef class ArrowRows:
                 has_keys = last > first
                 total += self.joined(first, last, NULL if target == NULL else target + total)
         else:
-            keys = piece_of(&self._key, row)
+            keys = cell_of(&self._key, row)
             has_keys = keys.size > 0
             if has_keys:
                 total += put_item(NULL if target == NULL else target + total, b"KEYS", 4, &keys)
@@ -180,7 +180,7 @@ cdef class ArrowRows:
             return total
         at = self._map_offset + row
         for at in range(self._map_ends[at], self._map_ends[at + 1]):
-            name, value = piece_of(&self._names, at), piece_of(&self._values, at)
+            name, value = cell_of(&self._names, at), cell_of(&self._values, at)
             if not value.size:
                 continue
             if not self._verbatim and is_left_out(&name) and not (
@@ -197,14 +197,14 @@ cdef class ArrowRows:
     cdef int64_t joined(self, int64_t first, int64_t last, uint8_t* target) noexcept nogil:
         """Keys of a list, parted by blanks, as one property; its bytes."""
         cdef int64_t total = 0, at
-        cdef Piece key, none
+        cdef Cell key, none
         none.start = NULL
         none.size = 0
         if first == last:
             return 0
         total += put_item(target, b"KEYS", 4, &none)
         for at in range(first, last):
-            key = piece_of(&self._key, at)
+            key = cell_of(&self._key, at)
             if at > first:
                 if target != NULL:
                     target[total] = c" "
@@ -214,7 +214,7 @@ cdef class ArrowRows:
             total += key.size
         return total
 
-    cdef int check(self, int64_t row, const Piece* name, const Piece* value) except -1:
+    cdef int check(self, int64_t row, const Cell* name, const Cell* value) except -1:
         if not name.size or memchr(name.start, NAME_SEPARATOR, name.size) != NULL or (
                 memchr(name.start, PROPERTY_SEPARATOR, name.size) != NULL) or (
                 memchr(value.start, PROPERTY_SEPARATOR, value.size) != NULL):
@@ -238,14 +238,14 @@ cdef class ArrowRows:
         """
         cdef int64_t row = first, size = 0, item_size, end = min(self.count, first + count_max)
         cdef int64_t properties_size, index
-        cdef Piece body
+        cdef Cell body
         cdef const char* digits = "0123456789ABCDEF"
         cdef bytes made
         cdef uint8_t* at
         if not self._verbatim and len(prefix) != ID_PREFIX_SIZE:
             raise ConfigError(f"prefix {prefix!r}: expected {ID_PREFIX_SIZE} digits")
         while row < end:
-            body = piece_of(&self._body, row)
+            body = cell_of(&self._body, row)
             if not body.size:
                 raise ConfigError("a row has no body: brokers take no empty messages")
             properties_size = self.properties_size(row)
@@ -261,7 +261,7 @@ cdef class ArrowRows:
         made = PyBytes_FromStringAndSize(NULL, size)
         at = <uint8_t*>PyBytes_AS_STRING(made)
         for row in range(first, end):
-            body = piece_of(&self._body, row)
+            body = cell_of(&self._body, row)
             properties_size = self.properties_size(row)
             store_i32(at, <int32_t>(BATCH_HEAD_SIZE + body.size + PROPERTIES_LENGTH_SIZE
                                     + properties_size))

@@ -29,7 +29,7 @@ from mqcore.client.errors import (
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import scan
 from mqcore.client.pool import client_request
-from mqcore.client.pull_link import FLAG_REPLAYS, PullRequest
+from mqcore.client.pull_link import FLAG_REPLAYS, PullFrame
 from mqcore.spark.broker.link import Answer, Link, keep_link, open_link, prepare
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext
@@ -113,7 +113,7 @@ class RangeReader:
         self._whole = subscription.expression == SUBSCRIBE_ALL
         self._tags = [tag.encode() for tag in subscription.tags] or None
         self._prepare = prepare(config)
-        self._requests: dict[int, PullRequest] = {}
+        self._requests: dict[int, PullFrame] = {}
         self._link: Link | None = None
         self._waiting: dict[int, _Segment] = {}
         self._segments: deque[_Segment] = deque()
@@ -193,7 +193,7 @@ class RangeReader:
         count = min(segment.end - segment.at, PULL_COUNT_MAX)
         request = self._requests.get(count)
         if request is None:
-            request = self._requests[count] = PullRequest(
+            request = self._requests[count] = PullFrame(
                 partial(self._request, count), self._prepare,
                 signed=self._config.account is not None)
         opaque = self._link.next_opaque()

@@ -16,7 +16,7 @@ from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError, RemotingError, broker_error
 from mqcore.client.native.columns import scan
 from mqcore.client.pool import client_request
-from mqcore.client.pull_link import PullRequest
+from mqcore.client.pull_link import PullFrame
 from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.broker.ranges import PAUSE_MAX_S, PAUSE_S, Missing, Piece, Range
 from mqcore.wire import fastjson
@@ -41,7 +41,7 @@ class ViewReader:
         self._range = one
         self._in_flight = in_flight
         self._timeout = timeout
-        self._view = PullRequest(_view, prepare(config), signed=config.account is not None)
+        self._view = PullFrame(_view, prepare(config), signed=config.account is not None)
 
     def __iter__(self) -> Iterator[Piece | Missing]:
         """What the range has. Raises RocketMQError."""

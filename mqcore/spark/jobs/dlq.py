@@ -45,7 +45,7 @@ LEDGER: Final = ("brokerName string, queueId int, queueOffset bigint, storeMs bi
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeadLetterChoice:
     """
     Which dead letters: all of these hold.
 
@@ -140,7 +140,7 @@ class Letters:
             found["clusters"][row.fate].setdefault(row.by, []).append(_shown(row))
         return found
 
-    def chosen(self, choice: Choice, count: int, *, again: bool) -> Any:
+    def chosen(self, choice: DeadLetterChoice, count: int, *, again: bool) -> Any:
         """A pyarrow.Table of what to send again. Raises OptionError for SQL that cannot be."""
         from pyspark.errors import AnalysisException, ParseException
 
@@ -216,7 +216,7 @@ def _shown(row: Any) -> dict[str, Any]:
 
 @in_own_session
 def dlq(
-    spark: Any, cluster: Cluster, group: str, *, choice: Choice | None = None,
+    spark: Any, cluster: Cluster, group: str, *, choice: DeadLetterChoice | None = None,
     redrive: bool = False, ledger: Path | None = None, count_max: int = COUNT_MAX,
     rate: int = RATE, again: bool = False, abandon: bool = False, list_count: int = LIST_COUNT,
     causes: Sequence[str] = tables.CAUSES,
@@ -266,12 +266,12 @@ def _end_runs(letters: Letters, book: Ledger, rate: int, *, abandon: bool) -> in
 
 
 def _work(
-    letters: Letters, book: Ledger | None, group: str, choice: Choice | None, count_max: int,
-    list_count: int, *, again: bool, rate: int | None = None,
+    letters: Letters, book: Ledger | None, group: str, choice: DeadLetterChoice | None,
+    count_max: int, list_count: int, *, again: bool, rate: int | None = None,
 ) -> Outcome:
     """Look, choose, and send at this rate; None: say what would be sent."""
     letters.know(book.runs() if book is not None else [])
-    table = letters.chosen(choice or Choice(), count_max, again=again)
+    table = letters.chosen(choice or DeadLetterChoice(), count_max, again=again)
     sent = 0
     figures = {"group": group, **letters.report(list_count), "chosen": table.num_rows,
                "dryRun": rate is None}
@@ -320,7 +320,7 @@ def command(
 
     Exit status: 0 done, 2 not done.
     """
-    choice = Choice(topics, tags, keys, begin_ms, end_ms, where)
+    choice = DeadLetterChoice(topics, tags, keys, begin_ms, end_ms, where)
     run("dlq", lambda spark: dlq(spark, cluster_of(namesrv, source), group, choice=choice,
                                  **options), master=master, confs=confs)
 

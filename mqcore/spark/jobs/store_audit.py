@@ -20,7 +20,7 @@ from mqcore.spark.store.audit_source import KEYS, LOG
 from mqcore.spark.store.audit_source import NAME as AUDIT
 from mqcore.spark.store.source import NAME as STORE
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import QueueFiles
+from mqcore.store.verify.files import FilesOfQueue
 from mqcore.store.verify.findings import FINDINGS_OF_A_KIND_MAX, FindingKind
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import WORDS, Report
@@ -261,7 +261,7 @@ class AuditedStore:
         return self._place.judge().replay_from(before_ms)
 
 
-def _queue(name: tuple[str, int], files: QueueFiles | None, logged: dict[str, int] | None,
+def _queue(name: tuple[str, int], files: FilesOfQueue | None, logged: dict[str, int] | None,
            there: dict[str, int] | None) -> dict[str, Any]:
     first = files.first if files is not None else 0
     nothing = dict.fromkeys((

@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
         self.query = query
 
 
-class Sink:
+class LakeSink:
     """What every task of a write does, and what the driver does with it."""
 
     def __init__(self, options: Options, path: str, schema: Any, overwrite: bool) -> None:
@@ -130,7 +130,7 @@ class Sink:
             self._table().discard(each.path for one in written for each in one.files)
 
 
-class TableWriter(Sink, DataSourceArrowWriter):
+class TableWriter(LakeSink, DataSourceArrowWriter):
     """Writes a batch."""
 
     @one_line
@@ -141,7 +141,7 @@ class TableWriter(Sink, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class TableStreamWriter(Sink, DataSourceStreamArrowWriter):
+class TableStreamWriter(LakeSink, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
 
     @one_line

@@ -64,7 +64,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedRecords:
     """Which records: topics, queue_ids None: any; store times, both counted in; log positions."""
 
     topics: tuple[str, ...] | None = None
@@ -76,7 +76,7 @@ class Wanted:
     decided: bool = False              # no half messages, nor what settled them
 
 
-EVERYTHING: Final = Wanted()
+EVERYTHING: Final = WantedRecords()
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class StoreAtRest:
         finally:
             lock.release()
 
-    def records(self, start: int, stop: int, wanted: Wanted | None = None) -> RawRecords:
+    def records(self, start: int, stop: int, wanted: WantedRecords | None = None) -> RawRecords:
         """The records of [start, stop); wanted None: none of them, it only goes by."""
         if wanted is None:
             return RawRecords(self.folders, list(self.segments), start=start, stop=stop,
@@ -198,7 +198,7 @@ class StoreAtRest:
 
 
 def read_part(
-    store: StoreAtRest, part: LogPart, wanted: Wanted, raw: RawRecords | None = None
+    store: StoreAtRest, part: LogPart, wanted: WantedRecords, raw: RawRecords | None = None
 ) -> Iterator[tuple[bytes, int] | Trouble]:
     """
     The records of a part that fit, as (bytes end to end, how many), and what cannot be read between
@@ -237,7 +237,7 @@ def _words(result: int) -> str:
 
 
 def plan(store: StoreAtRest, report: Report, *, split_bytes: int, parts_min: int = 1,
-         wanted: Wanted = EVERYTHING) -> LogPlan:
+         wanted: WantedRecords = EVERYTHING) -> LogPlan:
     """
     Split a log into parts of about `split_bytes`, at least `parts_min` where it is long enough.
 

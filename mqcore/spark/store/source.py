@@ -34,7 +34,7 @@ from mqcore.spark.store.at_rest import (
     StoreAtRest,
     StoreError,
     Trouble,
-    Wanted,
+    WantedRecords,
     plan,
     read_part,
 )
@@ -67,7 +67,7 @@ class LogTask(InputPartition):
     """A part of the log, and what is known to be wrong before it is read."""
 
     part: LogPart | None
-    wanted: Wanted
+    wanted: WantedRecords
     troubles: tuple[Trouble, ...] = ()
 
 
@@ -140,13 +140,13 @@ class StoreReader(DataSourceReader):
         self._options = options
         self._picked = picked
         self._store, self._report = self._open()
-        self._wanted = Wanted(
+        self._wanted = WantedRecords(
             topics=_none_or(tuple, options["topic"]),
             queue_ids=_numbers(options["queueIds"]),
             from_ms=options["startingTimestamp"] if options.has("startingTimestamp")
-            else Wanted.from_ms,
+            else WantedRecords.from_ms,
             to_ms=options["endingTimestamp"] - 1 if options.has("endingTimestamp")
-            else Wanted.to_ms,
+            else WantedRecords.to_ms,
             decided=options["transactions"] == "committed")
 
     def _open(self) -> tuple[StoreAtRest, Report]:
@@ -245,7 +245,7 @@ class FilteringReader(StoreReader):
             if not is_whole:
                 yield one
 
-    def _narrowed(self, one: Filter) -> tuple[Wanted, bool] | None:
+    def _narrowed(self, one: Filter) -> tuple[WantedRecords, bool] | None:
         """What is wanted with a filter, and whether that is all of it; None: it is not taken."""
         if isinstance(one, EqualTo | In) and len(one.attribute) == 1:
             values = list(one.value) if isinstance(one, In) else [one.value]
@@ -256,14 +256,14 @@ class FilteringReader(StoreReader):
             return None
         return self._ranged(one.attribute[0], one)
 
-    def _named(self, name: str, values: list[Any]) -> tuple[Wanted, bool] | None:
+    def _named(self, name: str, values: list[Any]) -> tuple[WantedRecords, bool] | None:
         if name == "topic" and all(isinstance(value, str) for value in values):
             return replace(self._wanted, topics=_both(self._wanted.topics, values)), True
         if name == "queueId" and all(isinstance(value, int) for value in values):
             return replace(self._wanted, queue_ids=_both(self._wanted.queue_ids, values)), True
         return None
 
-    def _ranged(self, name: str, one: Any) -> tuple[Wanted, bool] | None:
+    def _ranged(self, name: str, one: Any) -> tuple[WantedRecords, bool] | None:
         wanted, value = self._wanted, one.value
         is_lower = isinstance(one, GreaterThan | GreaterThanOrEqual)
         if name == "commitLogOffset" and isinstance(value, int):

@@ -14,7 +14,7 @@ import numpy as np
 
 from mqcore.store.paths import FILE_NAME, queue_folder
 from mqcore.store.repair.records import LIGHT_PREFIX, RECORD_MIN, Lost, filled, room
-from mqcore.store.verify.files import ENTRY_SIZE, QueueFiles
+from mqcore.store.verify.files import ENTRY_SIZE, FilesOfQueue
 
 ENTRY = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 FILLER_SIZE = 0x7FFF_FFFF
@@ -72,7 +72,7 @@ def stretches(ranges: Iterable[tuple[int, int]], segments: Sequence[tuple[int, i
     return sorted(found, key=lambda stretch: stretch.start)
 
 
-def entries_at(root: Path, queues: Sequence[QueueFiles], found: Sequence[Stretch],
+def entries_at(root: Path, queues: Sequence[FilesOfQueue], found: Sequence[Stretch],
                ) -> dict[int, list[tuple[bytes, int, int]]]:
     """
     (topic, queue id, queue offset) of the entries that point into the stretches, by log position.

@@ -51,7 +51,7 @@ EXTENDED_BELOW: Final = -(1 << 31)      # a tag code below names a unit of the q
 
 
 @dataclass
-class Walked:
+class WalkedLog:
     """What one walk over the log found."""
 
     found: list[dict[str, int]]
@@ -216,7 +216,7 @@ class LogRepair:
 
     # -- a round -----------------------------------------------------------------------------------
 
-    def _walk(self, *, checksums: bool) -> Walked:
+    def _walk(self, *, checksums: bool) -> WalkedLog:
         walker = LogVerifier(
             os.fsencode(self._root / "commitlog"), self._files.segments,
             os.fsencode(self._root / "consumequeue"), os.fsencode(self._root / "consumequeue_ext"),
@@ -231,10 +231,10 @@ class LogRepair:
         for number in range(walker.queue_count):
             walker.scan_queue(number)
         queues = [walker.queue(number) for number in range(walker.queue_count)]
-        return Walked(walker.findings()[0],
-                      [(queue["topic"], int(queue["queue_id"])) for queue in queues])
+        return WalkedLog(walker.findings()[0],
+                         [(queue["topic"], int(queue["queue_id"])) for queue in queues])
 
-    def _round(self, walked: Walked) -> bool:
+    def _round(self, walked: WalkedLog) -> bool:
         """Whether something was changed; what depends on other changes waits for the next round."""
         unread = walked.of(FindingKind.FOUND_BAD_RECORD, FindingKind.FOUND_UNREADABLE)
         ranges = [(one["position"], one["expected"]) for one in unread]
@@ -325,7 +325,7 @@ class LogRepair:
         self._replaced.add(position)
         return made is not None and self._rewrite(position, raw, made)
 
-    def _strays(self, walked: Walked) -> list[tuple[int, tuple[bytes, int, int]]]:
+    def _strays(self, walked: WalkedLog) -> list[tuple[int, tuple[bytes, int, int]]]:
         """(log position, what a queue says lies there) where the record says something else."""
         return [(one["found"], (*walked.queues[one["number"]], one["detail"]))
                 for one in walked.of(FindingKind.FOUND_ENTRY_STRAY)]
@@ -345,7 +345,7 @@ class LogRepair:
         made = patched(raw, 0, [queue], 0)
         return made is not None and self._rewrite(position, raw, made)
 
-    def _gaps(self, walked: Walked) -> list[Gap]:
+    def _gaps(self, walked: WalkedLog) -> list[Gap]:
         return [Gap(walked.queues[one["number"]], one["expected"], one["found"], one["detail"],
                     one["position"]) for one in walked.of(FindingKind.FOUND_OFFSET_GAP)]
 

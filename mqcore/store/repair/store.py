@@ -25,7 +25,7 @@ from mqcore.store.verify.report import (
     STATUS_DAMAGED,
     STATUS_MEND,
     WORDS,
-    Finding,
+    NamedFinding,
     Report,
 )
 from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
@@ -113,7 +113,7 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
 def _repair_rest(salvage: Salvage, found: Report, *, log_changed: bool) -> None:
     """Everything but the log, by the findings of a verification."""
     damaged = [finding for finding in found.findings if finding.severity == DAMAGE]
-    by_part: dict[str, list[Finding]] = {}
+    by_part: dict[str, list[NamedFinding]] = {}
     for finding in damaged:
         by_part.setdefault(finding.file.split("/")[0], []).append(finding)
     no_log = any(finding.file == LOG and finding.text.startswith("no segment, expected those")

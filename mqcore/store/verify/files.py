@@ -82,7 +82,7 @@ class StoreLock:
 
 
 @dataclass
-class QueueFiles:
+class FilesOfQueue:
     """One queue's files; offsets are queue offsets, ext_bytes the size of an ext file or 0."""
 
     topic: str
@@ -114,7 +114,7 @@ class StoreListing:
     segment_bytes: int = 0
     segments: list[tuple[int, int]] = field(default_factory=list)
     file_entries: int = QUEUE_FILE_DEFAULT // ENTRY_SIZE
-    queues: list[QueueFiles] = field(default_factory=list)
+    queues: list[FilesOfQueue] = field(default_factory=list)
     index: list[Path] = field(default_factory=list)
     index_slots: int = 0
     index_entries: int = 0
@@ -198,7 +198,7 @@ def read_queues(files: StoreListing, report: Report, *, unclean: bool) -> None:
         name = f"consumequeue/{name_of_topic}/{queue_id}"
         _check_numbered(name, those, size, report, unclean=unclean)
         starts = [start for start, _ in those if start % size == 0]
-        files.queues.append(QueueFiles(
+        files.queues.append(FilesOfQueue(
             name_of_topic, queue_id, first=min(starts) // ENTRY_SIZE if starts else 0,
             limit=(max(starts) + size) // ENTRY_SIZE if starts else 0,
             ext_bytes=ext_bytes.get((name_of_topic, queue_id), 0)))

@@ -16,7 +16,7 @@ WORDS: Final = {STATUS_SOUND: "sound", STATUS_DAMAGED: "damaged",
 
 
 @dataclass(frozen=True)
-class Finding:
+class NamedFinding:
     """
     One thing found.
 
@@ -41,7 +41,7 @@ class Report:
     """One verification. figures: counts by name; queues: one entry a queue, sorted."""
 
     store: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[NamedFinding] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
     queues: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -55,7 +55,7 @@ class Report:
         return STATUS_MEND if MEND in severities else STATUS_SOUND
 
     def add(self, severity: str, file: str, position: int | None, text: str) -> None:
-        self.findings.append(Finding(severity, file, position, text))
+        self.findings.append(NamedFinding(severity, file, position, text))
 
     def expired_queues(self) -> set[str]:
         """

@@ -23,7 +23,7 @@ from mqcore.store.verify.files import (
     StoreListing,
 )
 from mqcore.store.verify.findings import Field, FindingKind, IndexField
-from mqcore.store.verify.report import DAMAGE, MEND, Finding
+from mqcore.store.verify.report import DAMAGE, MEND, NamedFinding
 
 RESULTS: dict[int, str] = {
     ParseResult.PARSE_BAD_MAGIC: "no record magic",
@@ -96,9 +96,9 @@ class Context:
             FindingKind.FOUND_INDEX_OPEN_SLOT: self._index_open_slot,
         }
 
-    def finding(self, found: dict[str, int]) -> Finding:
+    def finding(self, found: dict[str, int]) -> NamedFinding:
         file, position, text = self.rules[found["kind"]](found)
-        return Finding(self._severity(found), file, position, text)
+        return NamedFinding(self._severity(found), file, position, text)
 
     def _severity(self, found: dict[str, int]) -> str:
         kind = found["kind"]

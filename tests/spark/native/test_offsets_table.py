@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mqcore.client.message import MessageQueue
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs.migrate.clusters import paired
-from mqcore.spark.jobs.migrate.table import QueueMap, Segment, Table
+from mqcore.spark.jobs.migrate.table import MigrationTable, QueueMap, Segment
 
 QUEUE = MessageQueue("t", "old", 3)
 
@@ -59,17 +59,17 @@ def test_a_queue_without_messages_begins_at_its_begin() -> None:
 
 
 def test_the_table_is_the_same_after_it_was_kept(tmp_path: Path) -> None:
-    table = Table({"old": "new"}, {QUEUE: made([5, 6, None, 8])})
+    table = MigrationTable({"old": "new"}, {QUEUE: made([5, 6, None, 8])})
     table.queues[QUEUE].expired = 2
     table.save(tmp_path / "state")
 
-    assert Table.load(tmp_path / "state") == table
-    assert Table.load(tmp_path / "none") == Table()
+    assert MigrationTable.load(tmp_path / "state") == table
+    assert MigrationTable.load(tmp_path / "none") == MigrationTable()
     assert table.target(QUEUE) == MessageQueue("t", "new", 3)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["offsets.json"]
     (tmp_path / "state" / "offsets.json").write_text('{"v": 2}')
     with pytest.raises(SparkSourceError, match="no table of offsets of version 1"):
-        Table.load(tmp_path / "state")
+        MigrationTable.load(tmp_path / "state")
 
 
 def test_brokers_are_paired_by_name_or_as_one_says() -> None:

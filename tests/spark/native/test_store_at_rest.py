@@ -15,7 +15,7 @@ from mqcore.spark.store.at_rest import (
     StoreAtRest,
     StoreError,
     Trouble,
-    Wanted,
+    WantedRecords,
     plan,
     read_part,
 )
@@ -31,7 +31,7 @@ WHOLE = 1 << 40
 FURTHER = re.compile(r"whole records (?:follow from|go on at) log position (\d+)")
 
 
-def read(root: Path, split_bytes: int = WHOLE, wanted: Wanted = EVERYTHING, *,
+def read(root: Path, split_bytes: int = WHOLE, wanted: WantedRecords = EVERYTHING, *,
          folders: LogFolders | None = None) -> tuple[list[Record], list[Trouble], LogPlan]:
     store, report = StoreAtRest.open(root, folders)
     made = plan(store, report, split_bytes=split_bytes, wanted=wanted)
@@ -127,7 +127,7 @@ def test_parts_outside_the_log_positions_that_are_wanted_are_left_out(stopped: P
     everything = positions(read(stopped, 7_000)[0])
     low, high = everything[200], everything[300]
 
-    records, _, made = read(stopped, 7_000, Wanted(first=low, end=high))
+    records, _, made = read(stopped, 7_000, WantedRecords(first=low, end=high))
 
     assert set(everything[200:300]) <= set(positions(records))
     assert len(made.parts) < 20
@@ -157,22 +157,22 @@ def test_only_the_records_that_are_wanted_come(tmp_path: Path) -> None:
     times = sorted(record.store_timestamp_ms for record in records)
     low, high = times[len(times) // 4], times[len(times) // 2]
 
-    found = read(root, 4_000, Wanted(topics=tuple(topics)))[0]
+    found = read(root, 4_000, WantedRecords(topics=tuple(topics)))[0]
     assert positions(found) == positions(one for one in records if one.topic in topics)
-    found = read(root, 4_000, Wanted(queue_ids=(1, 2)))[0]
+    found = read(root, 4_000, WantedRecords(queue_ids=(1, 2)))[0]
     assert positions(found) == positions(one for one in records if one.queue_id in (1, 2))
-    found = read(root, 4_000, Wanted(from_ms=low, to_ms=high))[0]
+    found = read(root, 4_000, WantedRecords(from_ms=low, to_ms=high))[0]
     assert positions(found) == positions(
         one for one in records if low <= one.store_timestamp_ms <= high)
-    assert read(root, 4_000, Wanted(topics=("no such",)))[0] == []
-    assert read(root, 4_000, Wanted(topics=("x" * 200,)))[0] == []
+    assert read(root, 4_000, WantedRecords(topics=("no such",)))[0] == []
+    assert read(root, 4_000, WantedRecords(topics=("x" * 200,)))[0] == []
 
 
 def test_decided_transactions_are_the_messages_that_consumers_see(tmp_path: Path) -> None:
     root = unpack("transactions", tmp_path)
     records = read(root)[0]
 
-    found = read(root, 4_000, Wanted(decided=True))[0]
+    found = read(root, 4_000, WantedRecords(decided=True))[0]
 
     assert {one.topic for one in records} - {one.topic for one in found} == {
         "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}

@@ -22,12 +22,12 @@ from typing import Any
 from mqcore.spark.jobs import replay as replays
 from mqcore.spark.jobs.lake_maintain import lake_maintain
 from mqcore.spark.jobs.migrate import Migration
-from mqcore.spark.jobs.migrate.table import Table
+from mqcore.spark.jobs.migrate.table import MigrationTable
 from mqcore.spark.jobs.replay import PLAN, Choice, replay
 from tests.spark.programs.session import local_session
 from tests.support.waiting import wait_until
 
-_put_once, _save = replays.put_once, Table.save
+_put_once, _save = replays.put_once, MigrationTable.save
 
 
 def stand_still(sign: Path) -> None:
@@ -46,7 +46,7 @@ def put_once(path: Path, content: bytes) -> bool:
     return put
 
 
-def save(self: Table, folder: Path) -> None:
+def save(self: MigrationTable, folder: Path) -> None:
     """Of a migration's state."""
     if folder.name == "before":
         stand_still(folder.with_suffix(".held"))
@@ -83,7 +83,7 @@ def run(job: Callable[[], object]) -> None:
 
 def main() -> None:
     replays.put_once = put_once
-    Table.save = save                                           # type: ignore[method-assign]
+    MigrationTable.save = save                                           # type: ignore[method-assign]
     for job, sign in jobs(local_session("jobs", 6), json.loads(sys.argv[1])):
         threading.Thread(target=run, args=(job,)).start()
         if "middle" not in str(sign):

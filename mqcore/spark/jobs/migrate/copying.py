@@ -21,7 +21,7 @@ from mqcore.spark.broker.stream import allotted
 from mqcore.spark.columns import BROKEN_BODY
 from mqcore.spark.errors import SparkSourceError
 from mqcore.spark.jobs.migrate.clusters import Cluster
-from mqcore.spark.jobs.migrate.table import Segment, Table
+from mqcore.spark.jobs.migrate.table import MigrationTable, Segment
 from mqcore.spark.options import READ, ROCKETMQ, read_options
 
 COPIED: Final = ("topic,brokerName,queueId,queueOffset,bornTimestamp,storeTimestamp,body,flag,"
@@ -41,7 +41,7 @@ class Round:
 class Copying:
     """Copies from one cluster to the other; the table says what is there."""
 
-    def __init__(self, spark: Any, source: Cluster, target: Cluster, table: Table, *,
+    def __init__(self, spark: Any, source: Cluster, target: Cluster, table: MigrationTable, *,
                  messages_max: int, sink: Mapping[str, str], broken: str) -> None:
         """
         spark         a session of its own

@@ -20,7 +20,7 @@ from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome
 from mqcore.spark.jobs.migrate.clusters import Cluster, Settings, paired
 from mqcore.spark.jobs.migrate.copying import Copying
-from mqcore.spark.jobs.migrate.table import Table
+from mqcore.spark.jobs.migrate.table import MigrationTable
 from mqcore.spark.jobs.reconcile import ORIGIN, reconcile
 from mqcore.spark.session import own_session
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
@@ -143,7 +143,7 @@ class _Way:
     def __init__(self, migration: Migration, spark: Any, source: Cluster, target: Cluster) -> None:
         self._state = migration.state
         self.source, self.target = source, target
-        self.table = Table.load(migration.state)
+        self.table = MigrationTable.load(migration.state)
         brokers = paired(source.masters(), target.masters(), migration.brokers)
         if self.table.brokers and self.table.brokers != brokers:
             raise OptionError(f"--state: {migration.state} is of brokers {self.table.brokers}, not"

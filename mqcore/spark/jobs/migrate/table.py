@@ -90,7 +90,7 @@ class QueueMap:
 
 
 @dataclass(slots=True)
-class Table:
+class MigrationTable:
     """All queues of a migration, by their names on the old cluster; `brokers`: old to new."""
 
     brokers: dict[str, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Table:
         put(folder / FILE, json.dumps(said).encode())
 
     @classmethod
-    def load(cls, folder: Path) -> Table:
+    def load(cls, folder: Path) -> MigrationTable:
         """The table of a folder; an empty one when there is none yet. Raises SparkSourceError."""
         path = folder / FILE
         try:
