@@ -41,6 +41,7 @@ def sources() -> set[str]:
     return {name for name in listed if (ROOT / name).is_file()}
 
 
+@pytest.mark.slow
 def test_the_archive_of_the_sources_has_what_a_build_needs_and_nothing_else(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, cwd=ROOT)
     (archive,) = tmp_path.iterdir()

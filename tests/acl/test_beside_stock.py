@@ -94,6 +94,7 @@ def ours(rules: Rules, host: str, frame: bytes) -> str:
     return "ok" if refusal is None else refusal.remark
 
 
+@pytest.mark.slow
 def test_random_requests_are_judged_as_stock_judges_them(judged: Judged):
     assert len(judged) >= 2_000
     said = [answer.partition(", org.apache")[0] for _, _, _, answer in judged]

@@ -90,6 +90,7 @@ def test_two_ways_at_once_and_a_secret_that_nobody_gives_are_usage_errors(
         credentials("a", None)
 
 
+@pytest.mark.slow
 def test_commands_are_let_in_by_their_account(tmp_path: Path, profiles: Path) -> None:
     folder = tmp_path / "broker"
     folder.mkdir()

@@ -34,6 +34,7 @@ def tables(target: MqcoreProcess) -> None:
     hogs.make_tables(target.broker_addr)
 
 
+@pytest.mark.slow
 def test_answers_to_many_at_a_time_take_no_more_memory_than_the_sum(
     target: MqcoreProcess, honest: Honest, watch: Watch
 ) -> None:

@@ -114,6 +114,7 @@ def test_delayed_messages_keep_their_time_through_steps_both_ways(
         honest.check()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ahead_s", [-HOUR_S, 0.0])
 def test_what_waits_over_a_restart_with_the_clock_set_back_is_not_early_and_not_lost(

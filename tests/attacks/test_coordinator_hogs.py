@@ -50,6 +50,7 @@ def tables(target: MqcoreProcess) -> None:
     hogs.make_tables(target.broker_addr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_heartbeats_go_on_beside_every_request_over_the_largest_topic(
     target: MqcoreProcess, honest: Honest, watch: Watch, part: int
@@ -69,6 +70,7 @@ def test_heartbeats_go_on_beside_time_spans_of_65_535_queues(
     assert_prompt(span, calm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [hogs.other_heartbeats, hogs.new_groups, hogs.large_bodies])
 def test_heartbeats_go_on_beside_those_of_a_hog(
     target: MqcoreProcess, honest: Honest, watch: Watch,

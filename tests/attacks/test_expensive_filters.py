@@ -49,6 +49,7 @@ def pull_until(target: MqcoreProcess, stop: threading.Event, expression: str,
             pulled.append(at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [SHORT, LARGE])
 @pytest.mark.parametrize("connections", [1, 6])
 def test_pulls_by_a_dear_expression_do_not_delay_the_others(

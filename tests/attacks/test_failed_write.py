@@ -47,6 +47,7 @@ def until_said(broker: MqcoreProcess, what: str) -> None:
     wait_until(lambda: what in broker.output.read_text(), what, WAIT_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.EAGAIN])
 def test_writes_that_fail_for_a_while_are_refused_for_that_while_and_lose_nothing(
@@ -96,6 +97,7 @@ def test_one_failed_write_is_tried_again_and_nobody_sees_it(
         assert "refused" not in broker.output.read_text()
 
 
+@pytest.mark.slow
 def test_a_failed_flush_is_final_and_the_broker_says_what_to_do(
     tmp_path: Path, disk: FailingDisk,
 ) -> None:

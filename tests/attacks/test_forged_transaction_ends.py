@@ -68,6 +68,7 @@ def refused_ends(peer: Peer, found: Forged) -> None:
         assert answer.remark == "there is no message at commitLogOffset"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("topic", "queue"), HOSTILE.values(), ids=[*HOSTILE])
 def test_a_half_message_inside_a_body_is_not_ended(
     target: MqcoreProcess, honest: Honest, watch: Watch, peer: Peer, topic: str, queue: int

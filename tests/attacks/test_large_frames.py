@@ -6,6 +6,8 @@ import random
 import threading
 from pathlib import Path
 
+import pytest
+
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, encode
 from tests.attacks.honest import Honest
@@ -22,6 +24,7 @@ AT_ONCE = 3
 FLOOR_MS = 2_000.0              # both share two cores with megabytes that are copied
 
 
+@pytest.mark.slow
 def test_an_honest_large_heartbeat_is_answered_beside_them(
     target: MqcoreProcess, honest: Honest, watch: Watch
 ) -> None:

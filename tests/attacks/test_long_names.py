@@ -17,6 +17,7 @@ FRAMES = 10
 GROWTH_KIB = 64 << 10                  # of a process: a few such frames on their way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(bodies(0)))
 def test_long_names_are_refused_and_take_no_memory(
     target: MqcoreProcess, honest: Honest, watch: Watch, kind: str

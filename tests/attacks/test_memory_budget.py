@@ -57,6 +57,7 @@ def assert_within_budget(watch: Watch) -> None:
     assert max(growth.values()) <= BUDGET_KIB + OTHERS_KIB, growth
 
 
+@pytest.mark.slow
 def test_connections_that_do_not_read_take_the_budget_at_most(
     target: MqcoreProcess, watch: Watch, honest: Honest
 ) -> None:
@@ -74,6 +75,7 @@ def test_connections_that_do_not_read_take_the_budget_at_most(
     wait_until(lambda: max(watch.growth_kib().values()) <= OTHERS_KIB, "their memory given back")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["broker", "name server"])
 def test_unfinished_frames_take_the_budget(
     target: MqcoreProcess, watch: Watch, honest: Honest, server: str
@@ -118,6 +120,7 @@ def test_a_large_frame_of_somebody_honest_arrives_while_the_budget_is_spent(
                 sender.message("LargeSends", body=bytes([number]) * (4 << 20))
 
 
+@pytest.mark.slow
 def test_frames_that_come_by_the_byte_cost_little(
     target: MqcoreProcess, watch: Watch, honest: Honest
 ) -> None:

@@ -25,6 +25,7 @@ from tests.wire_live.peer import Peer
 TOPIC = "honest"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_forged_records_in_a_body_are_never_messages(tmp_path: Path, flush: str) -> None:
     with mqcore_up(tmp_path, {"store.flush": flush}) as broker, Peer(broker.broker_addr) as peer:

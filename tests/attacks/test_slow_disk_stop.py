@@ -35,6 +35,7 @@ def stopped(broker: MqcoreProcess, *, twice: bool = False) -> int:
     return broker.process.wait(STOP_S)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("flush", ["transient-pool", "async", "sync"])
 def test_a_stop_waits_for_a_slow_disk_and_loses_nothing(
@@ -79,6 +80,7 @@ def test_a_stop_that_loses_something_says_how_much_and_ends_with_an_error(
     assert re.search(r"[1-9]\d* bytes of acknowledged messages are lost", said), said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_idle_stop_with_thousands_of_queues_is_quick_and_whole(tmp_path: Path) -> None:
     """And so is the start after it: nothing has to be made again."""

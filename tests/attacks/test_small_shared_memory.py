@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from mqcore.bench.control import find_target
 from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.wire.codes import RequestCode
@@ -88,6 +90,7 @@ def test_named_memory_that_dev_shm_cannot_hold_is_one_sentence_at_the_start(
     assert "processes.shared_memory" in line
 
 
+@pytest.mark.slow
 def test_a_dev_shm_that_others_fill_ends_no_process(tmp_path: Path) -> None:
     """Named memory was reserved; the tables say that they are full when they cannot grow."""
     with mqcore_up(tmp_path, FOUR, program=[*small_shm("600m", tmp_path), *MQCORE]) as broker:

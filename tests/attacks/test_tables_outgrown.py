@@ -80,6 +80,7 @@ def test_a_table_larger_than_a_frame_costs_an_honest_group_neither_its_offset_no
         again.kill()
 
 
+@pytest.mark.slow
 def test_who_fills_the_table_leaves_room_for_others(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, {"broker.consumer_offsets_bytes_max": 1 << 20}) as broker:
         for source in SOURCES:

@@ -25,6 +25,7 @@ from tests.wire_live.peer import Peer
 TOPIC = "honest"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 @pytest.mark.parametrize("properties", [
     pytest.param(ZEROS, id="a-value"),

@@ -82,6 +82,7 @@ def answer_of(bench: Bench) -> Answer:
     return Answer(command.code, command.remark, command.ext, command.body)
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     code=st.sampled_from([*(int(code) for code in _HANDLERS), 17]),

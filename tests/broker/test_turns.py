@@ -108,6 +108,7 @@ def longest_of(job: Iterator[object]) -> float:
         longest = max(longest, time.thread_time() - began)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [
     {"topic": "one-topic", "group": "one-group"}, {"topic": "T-1", "group": "G-1"},
     {"topic": "", "group": "one-group"},
@@ -219,6 +220,7 @@ def turns_of(bench: Bench, requests: list[tuple[Code, bytes]]) -> list[float]:
     return taken
 
 
+@pytest.mark.slow
 def test_neither_do_the_largest_heartbeats(bench: Bench) -> None:
     wide = {"unknown": "x" * 150}
     taken = turns_of(bench, [
@@ -232,6 +234,7 @@ def test_neither_do_the_largest_heartbeats(bench: Bench) -> None:
     assert max(taken) <= UNITS_MAX, taken
 
 
+@pytest.mark.slow
 def test_neither_do_heartbeats_of_very_many_groups(bench: Bench) -> None:
     body = json.dumps({"clientID": "hog", "consumerDataSet": [
         {"groupName": f"hog-{group}", "subscriptionDataSet": [
@@ -268,6 +271,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", BODIES.values(), ids=BODIES)
 def test_neither_do_bodies_as_long_as_a_frame(
     bench: Bench, inner: Callable[[], bytes],
@@ -292,6 +296,7 @@ def test_blanks_behind_a_body_are_not_all_looked_at() -> None:
             finished(fastjson.loads_in_turns(text))
 
 
+@pytest.mark.slow
 def test_neither_do_the_largest_locks(bench: Bench) -> None:
     body = json.dumps({"consumerGroup": "g", "clientId": "hog", "mqSet": [
         {"topic": f"t-{number}", "brokerName": "b", "queueId": number}

@@ -127,6 +127,7 @@ def open_files():
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.slow
 def test_a_thousand_restarts_leave_no_task_no_thread_and_no_socket(address):
     def once():
         with Producer("PG", namesrv=address) as producer:

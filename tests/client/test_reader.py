@@ -313,6 +313,7 @@ def test_an_arrow_batch_of_the_live_end_does_not_wait_until_it_is_full(address):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_bodies_that_inflate_much_come_in_batches_that_do_not():
     """80 messages are some 400 KiB as they are stored, and 320 MiB as they are read."""
     async def scenario():

@@ -55,6 +55,7 @@ def cluster(certificate, tmp_path_factory):
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ways", [{}, {"namespace": "space"}, {"stream": True}])
 def test_signed_sends_are_taken(cluster, ways):
     with Producer("PG", namesrv=cluster.namesrv_addr, credentials=(ACCOUNT, SECRET),

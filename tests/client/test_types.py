@@ -35,6 +35,7 @@ def pyright(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_every_type_of_the_public_interface_is_known() -> None:
     done = pyright("--verifytypes", "mqcore.client", "--ignoreexternal", "--outputjson")
@@ -64,6 +65,7 @@ def test_mypy_finds_nothing_but_the_program_s_own_mistakes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_pyright_finds_nothing_but_the_program_s_own_mistakes(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path)

@@ -268,6 +268,7 @@ def test_an_orderly_stop_lets_the_other_one_lead_at_once(members: Members) -> No
     assert took < LEASE_S
 
 
+@pytest.mark.slow
 def test_tools_say_who_leads_for_how_long_and_who_has_what(members: Members) -> None:
     leader = members.leader()
     follower = members.running[3 - leader]

@@ -61,6 +61,7 @@ def lose_etcds_leader(members: Members) -> EtcdServer:
     return lost
 
 
+@pytest.mark.slow
 def test_brokers_live_through_the_loss_of_etcds_leader_and_of_their_own(members: Members) -> None:
     known = [one.broker_addr for one in members.running.values()]
     leader = members.leader()
@@ -83,6 +84,7 @@ def test_brokers_live_through_the_loss_of_etcds_leader_and_of_their_own(members:
     assert took <= WRITABLE_S_MAX
 
 
+@pytest.mark.slow
 def test_a_member_of_etcd_that_hangs_costs_no_lease(members: Members) -> None:
     etcd = members.etcd
     assert isinstance(etcd, EtcdMembers)

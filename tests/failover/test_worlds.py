@@ -46,6 +46,7 @@ def disturb(world: World) -> None:
         broker.begin_anew()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(seed: int, count: int) -> None:

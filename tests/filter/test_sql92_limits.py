@@ -194,6 +194,7 @@ def test_code_that_could_leave_its_stack_or_never_end_is_refused(
             Program(assembled(*steps))
 
 
+@pytest.mark.slow
 @settings(max_examples=1_500, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.tuples(st.floats(0, 1, exclude_max=True),
                                                  st.integers(0, 255)), min_size=1, max_size=4))

@@ -36,6 +36,7 @@ def reference_whole(text: str) -> int | None:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=3_000, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.sampled_from(VALUES))
 def test_a_text_is_read_as_the_reference_reads_it(text: str) -> None:
@@ -43,6 +44,7 @@ def test_a_text_is_read_as_the_reference_reads_it(text: str) -> None:
     assert whole(text.encode()) == reference_whole(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=3_000, deadline=None)
 @given(st.floats(allow_nan=False))
 def test_the_shortest_text_of_a_double_is_read_back_to_the_bit(value: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def check(tree: reference.Tree, expression: str, messages: Generator, count: int
     return seen
 
 
+@pytest.mark.slow
 @settings(max_examples=EXPRESSIONS, deadline=None,
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.randoms(use_true_random=False), st.integers(0, 2**32))
@@ -49,6 +51,7 @@ def test_a_random_expression_means_what_the_reference_says(random: Random, seed:
     check(tree, generator.text(tree), Generator(Random(seed)), MESSAGES)
 
 
+@pytest.mark.slow
 def test_fifty_thousand_seeded_cases_agree_and_reach_every_outcome() -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -62,6 +65,7 @@ def test_fifty_thousand_seeded_cases_agree_and_reach_every_outcome() -> None:
     assert outcomes.total() > 50_000
 
 
+@pytest.mark.slow
 @settings(max_examples=1_500, deadline=None)
 @given(st.text(max_size=60) | st.randoms(use_true_random=False).map(lambda r: Generator(r).soup()))
 def test_any_text_is_compiled_or_refused_with_a_position_in_it(text: str) -> None:

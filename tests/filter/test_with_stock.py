@@ -16,6 +16,7 @@ pytestmark = pytest.mark.interop
 EXPRESSIONS = 2_000
 
 
+@pytest.mark.slow
 def test_mqcore_and_stock_give_the_same_answers() -> None:
     require_stock()
     if shutil.which("javac") is None:

@@ -109,6 +109,7 @@ def test_peers_that_never_read_are_not_read_either(
                "their memory given back")
 
 
+@pytest.mark.slow
 def test_a_peer_that_begins_to_read_late_gets_every_answer_in_its_order(
     target: MqcoreProcess, watch: Watch, honest: State
 ) -> None:

@@ -26,6 +26,7 @@ def send_fields_of(command: Command) -> dict[int, str]:
             if ext.get(name) is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_both_readers_agree_on_mutated_headers(seed: int) -> None:
     mutator, agreed = Mutator(seed, "broker"), 0

@@ -165,6 +165,7 @@ def sockets(pid: int) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("name", VISITS)
 def test_no_memory_costs_its_peer_alone(

@@ -52,6 +52,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
+@pytest.mark.slow
 def test_java_clients_with_accounts_have_the_same_outcome_as_with_stock(world: World) -> None:
     kinds = (*SENDS, "pull")
     check(world, "Java", java_outcomes(world, kinds), kinds)

@@ -73,6 +73,7 @@ def same_everywhere(stores: list[Path]) -> None:
                    "and the queues")
 
 
+@pytest.mark.slow
 def test_behind_a_stock_master_ours_hands_on_to_stock_and_to_ours(
     tmp_path: Path, names: str,
 ) -> None:
@@ -92,6 +93,7 @@ def test_behind_a_stock_master_ours_hands_on_to_stock_and_to_ours(
         assert verify(store).status == 0
 
 
+@pytest.mark.slow
 def test_behind_a_master_of_ours_stock_and_ours_hand_on_to_each_other(
     tmp_path: Path, names: str,
 ) -> None:

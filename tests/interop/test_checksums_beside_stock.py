@@ -22,6 +22,7 @@ TOPIC = "moved"
 COUNT = 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours_killed", [False, True], ids=["we-stopped", "we-were-killed"])
 @pytest.mark.parametrize("stock_killed", [False, True], ids=["it-stopped", "it-was-killed"])
 def test_a_stock_broker_between_two_runs_of_ours_costs_no_message(

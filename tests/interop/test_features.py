@@ -44,6 +44,7 @@ def _end(runs: list[Run]) -> None:
 # -- delayed delivery ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_delayed_message_comes_after_its_delay_and_not_before(
     programs: Programs, cluster: Cluster, client: str,
@@ -81,6 +82,7 @@ def rejecting_readers(cluster: Cluster, session_programs: Programs) -> dict[str,
     return runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_rejected_message_comes_again_once(
     rejecting_readers: dict[str, Run], cluster: Cluster, client: str,
@@ -99,6 +101,7 @@ def test_a_rejected_message_comes_again_once(
 # -- SQL92 and keys --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", SELECTING)
 def test_an_sql_expression_selects_by_properties(
     programs: Programs, cluster: Cluster, client: str,

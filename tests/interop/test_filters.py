@@ -86,6 +86,7 @@ def selected(cluster: Cluster, session_programs: Programs) -> tuple[list[Line], 
     return sent, runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_a_selection_delivers_exactly_what_it_names(
     selected: tuple[list[Line], dict[str, Run]], cluster: Cluster, name: str
@@ -98,6 +99,7 @@ def test_a_selection_delivers_exactly_what_it_names(
     assert_same([one for one in sent if wanted(one)], run.lines, f"selected-{cluster.kind}")
 
 
+@pytest.mark.slow
 def test_a_subscription_that_changes_delivers_by_the_new_one_from_then_on(
     programs: Programs, cluster: Cluster
 ) -> None:

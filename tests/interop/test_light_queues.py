@@ -68,6 +68,7 @@ def max_offset(cluster_addr: str, topic: str) -> int:
     return int((answer.ext or {})["offset"] or 0)
 
 
+@pytest.mark.slow
 def test_every_light_queue_gives_its_messages_in_order_and_keeps_its_offset(
     light: Cluster, programs: Programs,
 ) -> None:

@@ -58,6 +58,7 @@ def _mqcore_store(folder: Path, programs: Programs, sent: list[Message], topic: 
 # -- stores ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_stock_store_classes_read_every_message_of_a_store_that_we_closed(
     tmp_path: Path, programs: Programs,
 ) -> None:
@@ -73,6 +74,7 @@ def test_the_stock_store_classes_read_every_message_of_a_store_that_we_closed(
     assert by_key == {"stored-unicode": "stored-unicode", "second-3": "stored-long-text"}
 
 
+@pytest.mark.slow
 def test_the_store_reader_reads_a_stock_store_in_the_same_way(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:
@@ -98,6 +100,7 @@ def _read_store(programs: Programs, store: Path, find: str) -> list[Message]:
         index_slots=sizes["index_slot_count"], index_entries=sizes["index_entry_count"])
 
 
+@pytest.mark.slow
 def test_a_stock_broker_carries_on_with_our_store(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:
@@ -159,6 +162,7 @@ def test_our_broker_serves_clients_through_a_stock_name_server(
     assert stock.registered_brokers(stock_namesrv) == set()         # it said goodbye
 
 
+@pytest.mark.slow
 def test_a_stock_broker_serves_clients_through_our_name_server(
     tmp_path: Path, programs: Programs,
 ) -> None:
@@ -180,6 +184,7 @@ def _exchange(programs: Programs, namesrv_addr: str, sent: list[Message]) -> lis
     return programs.consume("java", namesrv_addr, "through", "readers", len(sent)).finish()
 
 
+@pytest.mark.slow
 def test_our_broker_and_a_stock_one_form_a_cluster(tmp_path: Path, programs: Programs) -> None:
     sent = plain(f"both-{index}" for index in range(4 * QUEUES))
     with mqcore_namesrv(tmp_path / "namesrv") as namesrv:

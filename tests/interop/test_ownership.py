@@ -121,6 +121,7 @@ def test_the_stock_store_classes_read_all_of_a_store_whose_broker_was_killed(
     assert by_key == {"stored-unicode": "stored-unicode", "second-3": "stored-long-text"}
 
 
+@pytest.mark.slow
 def test_killed_and_clean_stores_hold_the_same_for_the_stock_classes_and_for_us(
     tmp_path: Path, programs: Programs,
 ) -> None:

@@ -120,6 +120,7 @@ JVM_OPTIONS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["java", "go"])
 def test_a_dead_members_queues_are_taken_over_in_order_when_its_locks_expire(
     short_cluster: Short, members_of: Starter, start_members: Starter, killed: str,

@@ -45,6 +45,7 @@ def assert_all_but(sent: list[Message], lost: set[str], seen: list[Message]) -> 
     assert_same(kept, [one for one in seen if one not in placeholders], "repaired")
 
 
+@pytest.mark.slow
 def test_the_stock_store_classes_read_every_message_that_was_whole(
     tmp_path: Path, programs: Programs,
 ) -> None:

@@ -95,6 +95,7 @@ def torment(dice: random.Random, relay: Relay, target: str,
     return maybe
 
 
+@pytest.mark.slow
 def test_another_history_of_a_stock_master_is_refused_and_nothing_is_written(
     tmp_path: Path, names: str,
 ) -> None:
@@ -130,6 +131,7 @@ def test_another_history_of_a_stock_master_is_refused_and_nothing_is_written(
     assert verify(slave.store).status == 0
 
 
+@pytest.mark.slow
 def test_a_slave_of_ours_has_the_log_and_the_queues_of_a_stock_master(
     tmp_path: Path, names: str,
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_slave_of_ours_has_the_log_and_the_queues_of_a_stock_master(
     assert queues_of(stock, TOPIC) == queues_of(slave.store, TOPIC)
 
 
+@pytest.mark.slow
 def test_a_stock_slave_has_the_log_and_the_queues_of_a_master_of_ours(
     tmp_path: Path, names: str,
 ) -> None:

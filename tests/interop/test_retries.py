@@ -62,6 +62,7 @@ def test_a_message_that_fails_always_comes_again_on_schedule_and_then_is_a_dead_
     assert {letter.properties["RETRY_TOPIC"] for letter in letters} == {topic}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra_bytes", [0, 1 << 20, (4 << 20) - (1 << 14)])
 def test_requests_get_their_replies_also_large_ones(
     programs: Programs, cluster: Cluster, extra_bytes: int,

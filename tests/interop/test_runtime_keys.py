@@ -4,6 +4,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from tests.support.ci import unavailable
@@ -26,6 +28,7 @@ def subject(key: str) -> str:
     return re.sub(r"^(commitLogDiskRatio)_.*", r"\1_", key)
 
 
+@pytest.mark.slow
 def test_every_key_of_stock_is_answered(tmp_path: Path) -> None:
     require_stock()
     try:

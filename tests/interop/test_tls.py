@@ -53,6 +53,7 @@ def test_a_stock_broker_registers_at_our_name_server_by_tls(
         assert stock.addr.encode() in body
 
 
+@pytest.mark.slow
 def test_our_broker_registers_at_a_stock_name_server_by_tls(
     authority: Authority, served: dict[str, object], tmp_path: Path,
 ) -> None:
@@ -85,6 +86,7 @@ def served_certificate(address: str) -> bytes:
         return secured.getpeercert(binary_form=True) or b""
 
 
+@pytest.mark.slow
 def test_a_java_client_believes_our_certificates_as_it_does_those_of_a_stock_broker(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:

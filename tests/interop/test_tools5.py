@@ -92,6 +92,7 @@ def tools(live: MqcoreProcess, tmp_path_factory: pytest.TempPathFactory) -> Iter
     started.stop()
 
 
+@pytest.mark.slow
 def test_topic_status_shows_the_queues(tools: Tools5) -> None:
     text = tools.admin("topicStatus", "-t", TOPIC)
 

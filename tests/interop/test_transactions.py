@@ -83,6 +83,7 @@ def test_a_transaction_is_seen_if_it_commits_at_once_or_when_asked(
             "check-rollback-3": UNKNOWN, "check-late-4": UNKNOWN, "commit-5": COMMIT}
 
 
+@pytest.mark.slow
 def test_an_exception_in_the_listener_leaves_the_transaction_to_the_check(
     programs: Programs, cluster: Cluster,
 ) -> None:
@@ -99,6 +100,7 @@ def test_an_exception_in_the_listener_leaves_the_transaction_to_the_check(
                for line in lines if "asked" in line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", SENDERS)
 def test_a_second_instance_answers_for_a_producer_that_was_killed(
     programs: Programs, cluster: Cluster, client: str,
@@ -126,6 +128,7 @@ def test_a_second_instance_answers_for_a_producer_that_was_killed(
     assert sorted(checks(lines)) == mids(orphans)
 
 
+@pytest.mark.slow
 def test_a_transaction_that_nobody_decides_is_asked_about_so_often_and_no_more(
     programs: Programs, cluster: Cluster,
 ) -> None:
@@ -143,6 +146,7 @@ def test_a_transaction_that_nobody_decides_is_asked_about_so_often_and_no_more(
     assert checks(asking.read_lines()) == {"orphan": list(range(1, CHECK_MAX + 1))}
 
 
+@pytest.mark.slow
 def test_a_key_finds_a_committed_transaction_once_and_no_other(
     programs: Programs, cluster: Cluster,
 ) -> None:

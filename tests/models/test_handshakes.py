@@ -136,10 +136,12 @@ def nothing_is_left(memory: dict[str, int], said: list[Any]) -> None:
     assert memory.get("closed", 0) == memory.get("freed", 0) == gone, "TL9: all is let go of"
 
 
+@pytest.mark.slow
 def test_a_pipe_is_in_one_hand_at_a_time_and_is_let_go_of_once() -> None:
     assert holds(*shaker(1, ends=True), at_end=nothing_is_left) > 1000
 
 
+@pytest.mark.slow
 def test_steps_follow_each_other_and_nobody_sleeps_for_ever() -> None:
     assert holds(*shaker(2, ends=False), at_end=nothing_is_left) > 1000
 

@@ -61,6 +61,7 @@ def ring(count: int, capacity: int, without: str = "") -> tuple[Thread, Thread]:
     return producer, consumer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "capacity"), [(3, 1), (3, 2)])
 def test_a_ring_brings_each_record_once_and_nobody_sleeps_for_ever(count: int, capacity: int):
     assert holds(*ring(count, capacity)) > 1000

@@ -48,6 +48,7 @@ def committed(engine: Engine) -> set[int]:
         return set(connection.execute(select(orders.c.id)).scalars())
 
 
+@pytest.mark.slow
 def test_an_outbox_sends_what_was_committed_in_order_and_nothing_else(
     url: str, running: Broker
 ) -> None:
@@ -184,6 +185,7 @@ def test_a_run_that_is_killed_is_done_as_a_whole(url: str) -> None:
     check_trips(engine, killed, RunState.DONE)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_and_is_killed_is_undone_as_a_whole(url: str) -> None:
     engine = open_engine(url)
     programs.create_all(engine)

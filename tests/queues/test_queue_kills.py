@@ -103,6 +103,7 @@ def check_store(store: Path, sender: Sender) -> None:
         assert unit.tag_code in [tags_code(b"t%d" % number) for number in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_light_queues_and_units_are_whole_after_any_kill(tmp_path: Path, flush: str) -> None:

@@ -95,6 +95,7 @@ def test_a_topic_that_was_deleted_is_not_made_again_while_the_file_is_there(
     assert settings_in(tmp_path).broker is not None
 
 
+@pytest.mark.slow
 def test_what_came_while_the_index_was_off_is_indexed_when_it_is_on_again(tmp_path: Path) -> None:
     """And once: later starts take the ends that the last run left."""
     for run, kept in enumerate((True, False, True, True)):

@@ -71,6 +71,7 @@ def flip(path: Path, at: int, bit: int) -> None:
         file.write(bytes([byte ^ 1 << bit]))
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_any_byte_of_a_record_is_damage_and_not_a_torn_end(root: Path) -> None:
     """Each byte of the first record, of one in the middle, of a blank one and of the last."""
     found = records(root)

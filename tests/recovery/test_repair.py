@@ -324,6 +324,7 @@ def test_a_second_repair_finds_nothing(root: Path) -> None:
     assert repaired(root).actions == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_random_garbage_all_over_the_log_is_repaired(seed: int, root: Path) -> None:
     dice = random.Random(seed)

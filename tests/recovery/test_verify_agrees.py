@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from mqcore.store.log.owner import mark_alone
 from mqcore.store.recovery import queue_ends
 from mqcore.store.recovery.errors import DamagedStoreError
@@ -118,6 +120,7 @@ def test_an_end_of_the_log_that_only_the_last_stop_tells_of_is_missed(store: Sto
     assert started(store, True) == ""
 
 
+@pytest.mark.slow
 def test_what_is_not_called_damaged_is_started_whole(first_store: Store, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     whole = first_store.content()

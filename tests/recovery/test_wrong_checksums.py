@@ -98,6 +98,7 @@ def test_one_wrong_bit_of_a_checksum_hides_no_message(
         assert "is damaged" not in broker.output.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["ours", "lock"])
 @pytest.mark.parametrize("files", ["all", "the first", "the last"])
 def test_checksums_of_another_log_are_set_aside_by_the_next_start(

@@ -227,6 +227,7 @@ def settle_behind_the_slaves_log(pair: Stalled) -> None:
     assert stored(pair.slave.broker_addr) == Counter()
 
 
+@pytest.mark.slow
 def test_what_the_master_settled_behind_the_slaves_log_is_settled_by_who_is_promoted(
     tmp_path: Path,
 ) -> None:

@@ -123,6 +123,7 @@ def runtime(broker: MqcoreProcess) -> dict[str, str]:
         return table
 
 
+@pytest.mark.slow
 def test_a_slave_that_lags_is_told_of_in_figures_and_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "slave" / "store" / "overtaken").mkdir(parents=True)
     (tmp_path / "slave" / "store" / "overtaken" / "x.json").write_text('{"messages": 3}')

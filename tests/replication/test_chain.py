@@ -65,6 +65,7 @@ def three(tmp_path: Path) -> Iterator[Chain]:
         yield made
 
 
+@pytest.mark.slow
 def test_the_last_of_a_chain_has_the_log_and_the_epochs_of_the_first(three: Chain) -> None:
     sent = [b"message %d" % number for number in range(50)]
     assert send(three.master.broker_addr, *sent) == [0] * 50
@@ -81,6 +82,7 @@ def test_the_last_of_a_chain_has_the_log_and_the_epochs_of_the_first(three: Chai
     assert roles == ["master", "middle", "slave"]
 
 
+@pytest.mark.slow
 def test_the_middle_is_killed_whole_and_in_parts(three: Chain) -> None:
     for role in ("ha-master", "ha-slave", "writer"):
         wait_until(lambda role=role: role in by_role(three.middle), "it is there")
@@ -97,6 +99,7 @@ def test_the_middle_is_killed_whole_and_in_parts(three: Chain) -> None:
     assert not [found for found in verify(three.last.store).findings if found.severity == DAMAGE]
 
 
+@pytest.mark.slow
 def test_the_middle_is_promoted_and_the_last_one_follows_on(three: Chain) -> None:
     wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 1"), "acknowledged")
     wait_until(three.is_even, "one log")
@@ -126,6 +129,7 @@ def test_a_new_epoch_reaches_the_last_one_before_its_first_byte(three: Chain) ->
     assert "are not in the master's" not in three.last.tail()
 
 
+@pytest.mark.slow
 def test_the_last_of_a_chain_acknowledges_nothing_to_the_first(tmp_path: Path) -> None:
     with chain(tmp_path, {**SYNC, "replication.min_in_sync": 2}) as three:
         assert send(three.master.broker_addr, b"two brokers have it") == [11]

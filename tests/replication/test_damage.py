@@ -4,6 +4,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from mqcore.store.verify.store import verify
 from tests.replication.pairs import NAME, slave_up
 from tests.store.harness import log_records
@@ -27,6 +29,7 @@ def flip(store: Path, position: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_rotten_property_reaches_no_slave_until_it_is_mended(tmp_path: Path) -> None:
     with mqcore_up(tmp_path / "master", MASTER) as master:
         load(master, MESSAGES)

@@ -95,6 +95,7 @@ def test_a_follower_that_is_elected_leads_in_place(pair: Set) -> None:
     assert "this broker is the master now" in other.broker.tail()
 
 
+@pytest.mark.slow
 def test_who_lost_the_election_follows_and_cuts_what_it_alone_has(pair: Set) -> None:
     names, one, other = pair
     assert send(one.address, *(b"both %d" % number for number in range(5))) == [0] * 5
@@ -270,6 +271,7 @@ class Sender:
                         self.stored.append(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["writer", "dispatcher", "coordinator", "pull-serving-0",
                                   "ha-slave"])
 @pytest.mark.parametrize("late", [False, True], ids=["before", "behind"])

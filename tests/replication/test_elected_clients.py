@@ -68,6 +68,7 @@ def test_our_clients_go_on_at_the_new_leader_with_all_that_was_acknowledged(
         asyncio.run(scenario(names.namesrv_addr, one, other))
 
 
+@pytest.mark.slow
 @pytest.mark.interop
 @pytest.mark.timeout(300)
 def test_java_consumers_find_the_new_leader(tmp_path: Path) -> None:

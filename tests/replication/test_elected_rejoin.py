@@ -109,6 +109,7 @@ def check(parted: Parted, store: Path) -> None:
     assert not [one for one in verify(store).findings if one.severity == DAMAGE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_order", [False, True])
 def test_it_may_die_at_every_call_to_the_disk(
     parted: Parted, tmp_path: Path, in_order: bool,

@@ -93,6 +93,7 @@ class Load:
                 await asyncio.sleep(0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_a_slave_has_what_was_acknowledged_whoever_dies(tmp_path: Path, flush: str) -> None:
     print(f"seed {SEED}")

@@ -65,6 +65,7 @@ def as_before(master: MqcoreProcess) -> dict[str, object]:
             "broker.listen_port": int(master.broker_addr.rpartition(":")[2])}
 
 
+@pytest.mark.slow
 def test_a_master_that_lost_what_its_slave_has_does_not_lead(tmp_path: Path) -> None:
     with pair(tmp_path, SYNC, {"replication.slave_timeout_ms": 300}) as running:
         old, new = running.master, running.slave
@@ -88,6 +89,7 @@ def test_a_master_that_lost_what_its_slave_has_does_not_lead(tmp_path: Path) -> 
             assert [one for one in bodies(new.broker_addr) if one.startswith(b"lost")] == LOST
 
 
+@pytest.mark.slow
 def test_a_start_that_was_refused_does_not_forget_the_loss_of_power(tmp_path: Path) -> None:
     with pair(tmp_path, SYNC) as running:
         names, old = running.names.namesrv_addr, running.master
@@ -102,6 +104,7 @@ def test_a_start_that_was_refused_does_not_forget_the_loss_of_power(tmp_path: Pa
         assert not (old.store / "abort").exists()
 
 
+@pytest.mark.slow
 def test_a_slave_with_what_its_master_lost_says_so_and_rejoins(tmp_path: Path) -> None:
     """It was away when the master came back: an epoch begins where the two logs part."""
     with pair(tmp_path, SYNC) as running:

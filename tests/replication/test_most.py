@@ -26,6 +26,7 @@ def test_the_end_of_a_log_at_rest_is_where_a_start_finds_it(name: str, tmp_path:
     assert log_end(root, 0, LogFolders((tmp_path / "elsewhere",))) == end
 
 
+@pytest.mark.slow
 def test_who_lacks_what_another_one_has_is_promoted_only_by_force(tmp_path: Path) -> None:
     with apart(tmp_path) as pair:
         names = "-n", pair.names.namesrv_addr
@@ -48,6 +49,7 @@ def test_who_lacks_what_another_one_has_is_promoted_only_by_force(tmp_path: Path
         assert (done.returncode, "is that of a master" in done.stdout) == (0, True), done
 
 
+@pytest.mark.slow
 def test_who_has_as_much_as_all_that_answer_is_promoted(tmp_path: Path) -> None:
     with apart(tmp_path) as pair:
         names = "-n", pair.names.namesrv_addr

@@ -53,6 +53,7 @@ def offsets(address: str) -> Any:
     return table(address, 43)["offsetTable"].get("Shared@SharedGroup")
 
 
+@pytest.mark.slow
 def test_our_slave_has_a_stock_masters_tables_and_brings_offsets_back(
     names: MqcoreProcess, tmp_path: Path,
 ) -> None:
@@ -90,6 +91,7 @@ def stock_slave(folder: Path, names: MqcoreProcess, port: int) -> StockProcess:
         **SMALL, "brokerRole": "SLAVE", "brokerId": 1}, port=port)
 
 
+@pytest.mark.slow
 def test_a_stock_slave_has_our_masters_tables(names: MqcoreProcess, tmp_path: Path) -> None:
     with mqcore_up(tmp_path / "master", {"broker.message_delay_levels": "1s 2s"},
                    namesrv_addr=names.namesrv_addr) as master:

@@ -52,11 +52,13 @@ def promoted(tmp_path: Path) -> Iterator[Promoted]:
         names.stop()
 
 
+@pytest.mark.slow
 def test_the_end_of_the_old_master_leaves_the_new_one_known(promoted: Promoted) -> None:
     promoted.old.stop()
     assert addresses_at(promoted.names) == {"0": promoted.new.broker_addr}
 
 
+@pytest.mark.slow
 def test_the_old_master_is_demoted_and_the_new_one_stays_known(promoted: Promoted) -> None:
     done = mqcore("replication", "demote", promoted.old.store, "--broker-id", "2")
     assert done.returncode == 0, done

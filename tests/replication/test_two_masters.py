@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.replication.pairs import NAME, addresses, pair, slave_up
 from tests.replication.test_promotion import mqcore, same_log, send
 from tests.support.mqcore_process import mqcore_up
@@ -11,6 +13,7 @@ from tests.support.waiting import wait_until
 OFTEN = {"broker.register_interval_ms": 10_000}         # the least
 
 
+@pytest.mark.slow
 def test_the_master_that_was_overtaken_ends_when_the_promoted_one_is_there(tmp_path: Path) -> None:
     """As after a site's power is back: the old one is up first, and sees nobody."""
     with pair(tmp_path) as running:

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.replication.pairs import addresses, pair, slave_up
 from tests.replication.test_promotion import bodies, mqcore, same_log, send
 from tests.support.waiting import wait_until
@@ -10,6 +12,7 @@ from tests.support.waiting import wait_until
 RARELY: dict[str, object] = {"broker.register_interval_ms": 60_000}
 
 
+@pytest.mark.slow
 def test_the_other_slave_finds_who_was_promoted_long_before_it_registers_again(
     tmp_path: Path,
 ) -> None:

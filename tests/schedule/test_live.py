@@ -135,6 +135,7 @@ def test_messages_come_when_they_are_due_as_stock_delivers_them(tmp_path: Path) 
     ledger(broker).check()
 
 
+@pytest.mark.slow
 def test_deliveries_are_hardly_late_under_load(tmp_path: Path) -> None:
     """The best of some attempts: the machine may have other work. perf/delay.py takes figures."""
     p99s = []
@@ -169,6 +170,7 @@ def test_messages_wait_over_a_stop(tmp_path: Path) -> None:
 # -- deaths ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_kills_of_scheduler_and_writer_lose_and_double_nothing(
     tmp_path: Path, flush: str
@@ -189,6 +191,7 @@ def test_kills_of_scheduler_and_writer_lose_and_double_nothing(
     ledger(broker).check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_kills_of_everything_lose_and_double_nothing(tmp_path: Path, flush: str) -> None:
     print(f"seed {SEED}")

@@ -230,6 +230,7 @@ def kill_after(pid, condition):
     os.waitpid(pid, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("capacity", "count"), [
     (1 << 16, 5_000_000), (1 << 20, 200_000), (512, 300_000)])
@@ -263,6 +264,7 @@ def next_number(memory, capacity):
     return int.from_bytes(memory[at + HEADER:at + HEADER + 8], "little")
 
 
+@pytest.mark.slow
 def test_a_killed_producer_leaves_whole_records_and_its_successor_goes_on():
     """Round after round on one ring: numbers begin at 0 again with each new producer."""
     capacity = 1 << 16
@@ -289,6 +291,7 @@ def test_a_killed_producer_leaves_whole_records_and_its_successor_goes_on():
     assert total > 1000
 
 
+@pytest.mark.slow
 def test_a_killed_consumer_leaves_its_successor_every_record_it_had_not_released():
     capacity = 1 << 16
     memory = memory_for(capacity)

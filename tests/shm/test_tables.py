@@ -228,6 +228,7 @@ def busy_writer(segment):
         os._exit(1)
 
 
+@pytest.mark.slow
 def test_a_reader_in_another_process_never_sees_a_torn_entry(segment, writer, reader):
     writer.publish_topic("busy", read_queues=0, write_queues=0, perm=0)
     writer.publish_subscription("g", "busy", version=0, codes=[0])

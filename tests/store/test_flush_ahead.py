@@ -192,6 +192,7 @@ def test_warm_segments_have_their_blocks_before_the_messages_come(
     assert run.segment.log_state()["published"] < 1 << 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "transient-pool"])
 def test_zeros_that_run_ahead_never_hit_a_record(tmp_path: Path, mode: str) -> None:       # P1
     run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)

@@ -304,6 +304,7 @@ def test_a_broker_spreads_its_log_and_starts_again(tmp_path: Path) -> None:
                    "all messages")
 
 
+@pytest.mark.slow
 def test_logs_of_two_brokers_in_one_folder_do_not_touch_each_other(tmp_path: Path) -> None:
     """Both are killed and start again with all that was acknowledged."""
     names = ("one", "two")
@@ -326,6 +327,7 @@ def test_logs_of_two_brokers_in_one_folder_do_not_touch_each_other(tmp_path: Pat
             assert len(asker.queue("TBW102", 0, counts[name])) == counts[name]
 
 
+@pytest.mark.slow
 def test_a_log_elsewhere_is_named_by_a_start_and_asked_for_by_verify_and_repair(
     tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def record_lives(root: Path, mode: str, dice: random.Random) -> tuple[list[Event
     return events, rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "transient-pool"])
 def test_a_power_cut_costs_only_what_was_not_flushed(mode: str, memory: Path) -> None:
     print(f"MQCORE_TEST_SEED={SEED}, {IMAGES // 5} images")

@@ -60,6 +60,7 @@ class Sender:
                 self.places[opaque] = (offset, position)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_writer_killed_at_any_moment_loses_and_doubles_nothing(mode, tmp_path):
     seed = random.randrange(1 << 32)

@@ -133,6 +133,7 @@ def test_killed(mqcore_broker):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_fixture_cleans_up_after_failures_and_kills(tmp_path: Path, killed: bool) -> None:
     (tmp_path / "test_it.py").write_text(PYTEST_FILE)

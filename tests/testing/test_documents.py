@@ -53,6 +53,7 @@ def test_the_java_recipe_runs(tmp_path: Path) -> None:
     assert "1 tests successful" in said
 
 
+@pytest.mark.slow
 def test_the_pytest_example_passes(tmp_path: Path) -> None:
     first, _, memory = examples("testing.md", "python")
     (tmp_path / "test_it.py").write_text(

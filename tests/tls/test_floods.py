@@ -32,6 +32,7 @@ def honest(broker: MqcoreProcess) -> Iterator[Honest]:
     made.check()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_honest_client_waits_no_longer_beside_peers_that_begin_handshakes(

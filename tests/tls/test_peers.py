@@ -212,6 +212,7 @@ def test_a_thousand_half_open_handshakes_do_not_keep_others_waiting(
         honest.check()
 
 
+@pytest.mark.slow
 def test_connections_leave_no_memory_behind(broker: MqcoreProcess) -> None:
     """Handshakes, whole and half, over and over: a serving process ends where it began."""
 

@@ -177,6 +177,7 @@ def bank(tmp_path: Path) -> Iterator[Bank]:
     made.life.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_was_decided_comes_true_whichever_process_is_killed_between_any_two_steps(
     bank: Bank,

@@ -96,6 +96,7 @@ def test_at_most_so_many_copies_are_on_their_way(desk: Desk) -> None:           
     assert len(desk.questions()) == 700
 
 
+@pytest.mark.slow
 def test_op_records_beyond_number_cost_blocks_and_no_more(tmp_path: Path) -> None:
     """Half message 0 stays open while 600,000 op records come: the blocks double twice."""
     desk = Desk(tmp_path, segment_size=16 << 20, file_entries=100_000)

@@ -121,6 +121,7 @@ def test_ours_finishes_what_a_stock_broker_left_undecided_and_stock_goes_on_afte
         assert_nothing_is_left(address, left)
 
 
+@pytest.mark.slow
 def test_a_stock_broker_finishes_what_ours_left_undecided_and_ours_goes_on_after_it(
     tmp_path: Path,
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_stock_broker_finishes_what_ours_left_undecided_and_ours_goes_on_after
         assert_nothing_is_left(broker.broker_addr, left)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ours", "stock"])
 def test_undecided_transactions_of_a_killed_broker_are_finished_by_the_other_kind(
     tmp_path: Path, kind: str,

@@ -94,6 +94,7 @@ def does_no_harm(name: str, root: Path, path: Path, offset: int, before: bytes) 
     return folder in ("config", "consumequeue_ext")    # text, and a side file that may lose units
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_a_flipped_bit_is_found_or_does_no_harm(name: str, stock: dict[str, Path]) -> None:
     root = stock[name]
@@ -115,6 +116,7 @@ def test_a_flipped_bit_is_found_or_does_no_harm(name: str, stock: dict[str, Path
     assert verify(root).status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ipv6", "lmq"])
 def test_bytes_all_over_a_small_stores_queues_and_index_count(
     name: str, stock: dict[str, Path]

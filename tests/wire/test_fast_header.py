@@ -114,6 +114,7 @@ def headers(draw):
                       separators=separators).encode(), order
 
 
+@pytest.mark.slow
 @given(headers())
 @settings(max_examples=1500, deadline=None)
 def test_generated_json_headers_read_alike(case):
@@ -122,6 +123,7 @@ def test_generated_json_headers_read_alike(case):
     assert result == (READ if order.index("code") < order.index("extFields") else UNUSUAL)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([*NAMES]),
        st.dictionaries(st.sampled_from(sorted({*V1_NAMES, *PULL_NAMES, *END_NAMES,
                                                *"abcdefghijklmno"})), TEXTS, max_size=14),
@@ -256,6 +258,7 @@ def processor_s(header, binary, times):
     return time.process_time() - began
 
 
+@pytest.mark.slow
 def test_a_million_mutated_headers_end_in_one_of_three_ways_and_in_bounded_time():
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -32,6 +32,7 @@ def outcome(read):
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(VALUES, st.sampled_from((None, 0, 1)), st.booleans(), st.data())
 def test_texts_and_damaged_ones(value, indent, ascii_only, data):

@@ -63,6 +63,7 @@ def test_every_process_says_what_it_is(tmp_path: Path) -> None:
             assert comm == f"mqcore: {role}"[:15]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_broker_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
     for attempt in range(TRIES):
@@ -76,6 +77,7 @@ def test_an_idle_broker_ends_at_once(tmp_path: Path, number: signal.Signals) -> 
     assert not (broker.store / "abort").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_a_stop_under_load_keeps_what_was_acknowledged_and_flushes_it(
     tmp_path: Path, flush: str

@@ -63,6 +63,7 @@ def cpu_ns(broker: MqcoreProcess) -> int:
                for pid in broker.family() for task in Path(f"/proc/{pid}/task").iterdir())
 
 
+@pytest.mark.slow
 def test_a_million_messages_make_no_python_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_an_idle_broker_costs_no_processor_time_and_little_memory(tmp_path: Path
     assert private <= IDLE_PRIVATE_BYTES_MAX
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_messages(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, {"store.segment_size_bytes": 1 << 30}, program=MQCORE) as broker:
         target = find_target("growth", broker=broker.broker_addr, namesrv=None, queues=8,
@@ -147,6 +149,7 @@ def seconds_to_load_the_code() -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_an_empty_broker_is_ready_soon(tmp_path: Path) -> None:
     """By the time that loading takes just before; the first start that is in time counts."""
     seen = []

@@ -52,6 +52,7 @@ def can_pull(broker: MqcoreProcess) -> None:
         assert all(asker.pull(TOPIC, queue_id, 0).code == 0 for queue_id in range(QUEUES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_a_full_disk_refuses_writes_until_there_is_space_and_loses_nothing(
     tmp_path: Path, flush: str
@@ -83,6 +84,7 @@ def test_a_full_disk_refuses_writes_until_there_is_space_and_loses_nothing(
             audit(broker.broker_addr, promises)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stopped", "killed"])
 def test_a_broker_starts_on_a_full_disk_and_takes_writes_when_there_is_space(
     tmp_path: Path, way: str
@@ -116,6 +118,7 @@ def test_a_broker_starts_on_a_full_disk_and_takes_writes_when_there_is_space(
             asyncio.run(on_the_full_disk(promised))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_stop_on_a_full_disk_is_an_error_only_if_something_is_lost(
     tmp_path: Path, committed: bool
@@ -144,6 +147,7 @@ def test_a_stop_on_a_full_disk_is_an_error_only_if_something_is_lost(
             audit(broker.broker_addr, promises)
 
 
+@pytest.mark.slow
 def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Path) -> None:
     async def behind_and_full() -> Promises:
         async with load(broker.broker_addr, SEED) as running:
@@ -180,6 +184,7 @@ def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Pat
         assert len(files) <= stored // 999 + 1, files
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_written_is_named_and_nothing_is_started(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=1m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)

@@ -215,6 +215,7 @@ def kill_in_the_next_start(broker: MqcoreProcess, role: str) -> None:
                f"ready, though the {role} was killed")
 
 
+@pytest.mark.slow
 def test_who_is_killed_before_the_broker_is_ready_is_started_again(tmp_path: Path) -> None:
     with mqcore_up(tmp_path) as broker:
         with Peer(broker.broker_addr) as peer:

@@ -30,6 +30,7 @@ def guarded(tmp_path_factory):
         yield stock.namesrv_addr
 
 
+@pytest.mark.slow
 @pytest.mark.interop
 def test_accounts_are_made_changed_and_deleted(guarded):
     key, secret = unique("Account"), "longsecret"

@@ -7,6 +7,7 @@ from mqcore.client import BrokerError
 from tests.client.admin.conftest import BROKER_NAME, unique
 
 
+@pytest.mark.slow
 def test_values_of_a_name_server(admin, mqadmin):
     space = unique("space")
     assert admin.kv(space, "key") is None
