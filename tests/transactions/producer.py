@@ -139,7 +139,10 @@ class Producer(Peer):
 
 
 def settled(producer: Producer) -> None:
-    """Until every half message and op record that there is now is passed."""
+    """Until every half message and op record that there is now is passed, and all can be pulled."""
+    marker = producer.topic()
+    assert producer.ask(Code.SEND_MESSAGE_V2, send_fields(marker), b"behind them").code == 0
+    producer.until(lambda: producer.stored(marker) != [], "all has its place in a queue")
     halves = producer.end_of(HALF_TOPIC)
     producer.until(lambda: producer.offset(HALF_TOPIC) >= halves, "all half messages settled")
     ops = producer.end_of(OP_TOPIC)
