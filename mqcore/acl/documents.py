@@ -136,7 +136,8 @@ class _Builder:
         own: dict[str, Node] = {}
         others: list[dict[str, Node]] | None = None
         while not isinstance(item := self._parser.get_event(), yaml.MappingEndEvent):
-            if isinstance(item, yaml.ScalarEvent) and _tag(item) == _MERGE:
+            if isinstance(item, yaml.ScalarEvent) and (
+                    item.tag == _MERGE or (item.value == "<<" and _tag(item) == _MERGE)):
                 if others is not None:
                     raise self._wrong(item, "<<: expected once in a map")
                 self._counted(item, 1, len(item.value))

@@ -10,6 +10,7 @@ import hmac
 import string
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from mqcore.acl import addresses, documents
@@ -175,6 +176,7 @@ def _fields(path: str, given: Mapping[str, Node]) -> dict[str, Node]:
     return found
 
 
+@lru_cache(256)
 def _field(name: str) -> str:
     """
     What a name stands for in an account: stock looks at neither case nor `_` nor `-`, and takes
