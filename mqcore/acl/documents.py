@@ -20,6 +20,7 @@ _Parser: Any = getattr(yaml.cyaml, "CParser", None) if yaml.__with_libyaml__ els
 _resolver = yaml.resolver.Resolver()
 _constructor = yaml.constructor.SafeConstructor()
 _PREFIX = "tag:yaml.org,2002:"
+_MERGE = f"{_PREFIX}merge"
 
 
 class AclFileError(ValueError):
@@ -38,6 +39,7 @@ class Node:
     count: int = 1                     # of the values in it
     size: int = 0                      # characters of their text
     height: int = 0                    # levels below it
+    takes: bool = False                # by `<<` from other maps
 
 
 class _PlainParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
@@ -120,12 +122,7 @@ class _Builder:
             while not isinstance(item := self._parser.get_event(), yaml.SequenceEndEvent):
                 node.value.append(self._value(item, depth + 1))
         else:
-            node.value = {}
-            while not isinstance(item := self._parser.get_event(), yaml.MappingEndEvent):
-                name = self._value(item, depth + 1)
-                if isinstance(name.value, list | dict):
-                    raise self._wrong(item, "a list or map as a name: expected text")
-                node.value[text(name.value)] = self._value(self._parser.get_event(), depth + 1)
+            node.value, node.takes = self._map(depth)
         if isinstance(node.value, list | dict):
             below = node.value if isinstance(node.value, list) else node.value.values()
             node.height = 1 + max((item.height for item in below), default=0)
@@ -134,11 +131,38 @@ class _Builder:
             self._anchors[event.anchor] = node
         return node
 
+    def _map(self, depth: int) -> tuple[dict[str, Node], bool]:
+        """What a map says itself, else what it takes from others by `<<`, and whether it does."""
+        own: dict[str, Node] = {}
+        others: list[dict[str, Node]] | None = None
+        while not isinstance(item := self._parser.get_event(), yaml.MappingEndEvent):
+            if isinstance(item, yaml.ScalarEvent) and (
+                    item.tag == _MERGE or (item.value == "<<" and _tag(item) == _MERGE)):
+                if others is not None:
+                    raise self._wrong(item, "<<: expected once in a map")
+                self._counted(item, 1, len(item.value))
+                others = self._others(item, self._value(self._parser.get_event(), depth + 1))
+                continue
+            name = self._value(item, depth + 1)
+            if isinstance(name.value, list | dict):
+                raise self._wrong(item, "a list or map as a name: expected text")
+            own[text(name.value)] = self._value(self._parser.get_event(), depth + 1)
+        for other in others or ():
+            own = {**other, **own}
+        return own, others is not None
+
+    def _others(self, event: Any, node: Node) -> list[dict[str, Node]]:
+        """
+        The maps that a `<<` names; what an earlier one says counts. Readers differ about maps that
+        take from others themselves.
+        """
+        found = node.value if isinstance(node.value, list) else [node]
+        if not all(isinstance(one.value, dict) and not one.takes for one in found):
+            raise self._wrong(event, "<<: expected a map, or a list of maps, without << in them")
+        return [one.value for one in found]
+
     def _scalar(self, event: Any) -> Any:
-        tag = event.tag
-        if tag is None or tag == "!":
-            tag = _resolver.resolve(yaml.ScalarNode, event.value,
-                                    event.implicit if tag is None else (False, True))
+        tag = _tag(event)
         kind = tag.removeprefix(_PREFIX)
         node = yaml.ScalarNode(tag, event.value)
         if kind == "int" and len(event.value) > NUMBER_LENGTH_MAX:
@@ -158,6 +182,14 @@ class _Builder:
         if kind in ("float", "timestamp"):
             raise self._wrong(event, "a number with a fraction, or a date: expected text in quotes")
         raise self._wrong(event, f"the tag {tag[:80]!a}: expected plain YAML")
+
+
+def _tag(event: Any) -> str:
+    """Of a scalar: its own, or by what it looks like."""
+    if event.tag is not None and event.tag != "!":
+        return str(event.tag)
+    return str(_resolver.resolve(yaml.ScalarNode, event.value,
+                                 event.implicit if event.tag is None else (False, True)))
 
 
 def text(value: Any) -> str:

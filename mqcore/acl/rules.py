@@ -7,8 +7,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import string
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from mqcore.acl import addresses, documents
@@ -36,6 +38,11 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 HOLDING_TOPICS = frozenset((
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+_FIELDS = ("accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm",
+           "defaultGroupPerm", "topicPerms", "groupPerms")
+_FOLDING = str.maketrans(string.ascii_uppercase, string.ascii_lowercase, "_-")
+_BY_FOLDED = {name.translate(_FOLDING): name for name in _FIELDS}
+_TRUE, _FALSE = ("1", "Y", "y", "T"), ("", "0", "F", "f", "N", "null", "NULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,7 @@ def _pattern(path: str, node: Node) -> tuple[Address, ...]:
 def _account(path: str, node: Node) -> Account:
     if not isinstance(node.value, dict):
         raise AclFileError(path, node.line, "an account: expected accessKey, secretKey and more")
+    node.value = _fields(path, node.value)
     keys = {}
     for name in ("accessKey", "secretKey"):
         keys[name] = _text(path, node, name)
@@ -157,10 +165,33 @@ def _account(path: str, node: Node) -> Account:
         _default(_text(path, node, "defaultGroupPerm")), permissions)
 
 
+def _fields(path: str, given: Mapping[str, Node]) -> dict[str, Node]:
+    """An account's fields by their names, however they are spelled; unknown ones as they are."""
+    found: dict[str, Node] = {}
+    for name, node in given.items():
+        field_name = _field(name)
+        if field_name in found:
+            raise AclFileError(path, node.line, f"{field_name}: expected once, in one spelling")
+        found[field_name] = node
+    return found
+
+
+@lru_cache(256)
+def _field(name: str) -> str:
+    """
+    What a name stands for in an account: stock looks at neither case nor `_` nor `-`, and takes
+    isAdmin for admin.
+    """
+    if name.startswith("is") and name[2:].translate(_FOLDING) == "admin":
+        return "admin"
+    return _BY_FOLDED.get(name.translate(_FOLDING), name)
+
+
 def wrong_key(key: str) -> str:
     """What is wrong with an access or secret key, or ''; the key itself is not told."""
-    if len(key) < KEY_LENGTH_MIN:
-        return f"{len(key)} characters: expected at least {KEY_LENGTH_MIN}"
+    length = len(key.encode("utf-16-le", "surrogatepass")) // 2        # as Java counts
+    if length < KEY_LENGTH_MIN:
+        return f"{length} characters: expected at least {KEY_LENGTH_MIN}"
     if not _is_name(key):
         return f"more than {NAME_BYTES_MAX} bytes, or no Unicode text"
     return ""
@@ -180,8 +211,12 @@ def _flag(path: str, parent: Node, name: str) -> bool:
         return False
     if isinstance(node.value, bool):
         return node.value
-    if documents.text(node.value).lower() in ("true", "false"):
-        return documents.text(node.value).lower() == "true"
+    if not isinstance(node.value, list | dict):
+        said = documents.text(node.value)
+        if said.lower() == "true" or said in _TRUE:
+            return True
+        if said.lower() == "false" or said in _FALSE:
+            return False
     raise AclFileError(path, node.line, f"{name}: expected true or false")
 
 

@@ -2,17 +2,20 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from mqcore.acl import addresses, needs
 from mqcore.acl.addresses import PatternError
+from mqcore.acl.documents import AclFileError
 from mqcore.acl.rules import EXCEPTION, AccessRefusal, Rules
 from mqcore.net.remoting.access import AccessProbe
 from mqcore.turns import finished
 from mqcore.wire import command as wire
 from mqcore.wire.command import Command
 from tests.acl import oracle, requests
+from tests.acl.access_files import FACES, FILES, KEY, REFUSED, SECRET, WHITE
 
 PLAIN_WORLDS, SPREAD_WORLDS, REQUESTS = 16, 24, 100
 
@@ -135,6 +138,43 @@ def test_the_serving_path_judges_as_stock_does(judged: Judged):
                     told = wire.decode(frame), host, answer
                     assert (found == "passed") == (answer == "ok"), told
     assert decided > len(judged) // 4
+
+
+def taken(folder: Path, text: str) -> Rules | None:
+    """Its rules; None: it is refused."""
+    try:
+        return requests.read(folder, text, stock=True)
+    except AclFileError:
+        return None
+
+
+def test_files_full_of_edges_are_read_as_stock_reads_them(tmp_path: Path):
+    """Taken or refused; if both take one, the same requests pass, of all secrets it may mean."""
+    secrets = (SECRET, "12345678", "2739128", "0123456789", "19088743", "-12345678",
+               "12345678901234567890123", "0123456", "-.inf000", f"{FACES}a")
+    frames = [requests.frame(requests.signed(code, ext, key, secret, b"x"))
+              for key, secret in [(KEY, secret) for secret in secrets] + [(f"{FACES}a", SECRET)]
+              for code, ext in ((310, {"a": "PG", "b": "orders"}), (17, {"topic": "x"}),
+                                (11, {"topic": "orders", "consumerGroup": "workers"}))]
+    lines, found = [], {}
+    for number, (name, text) in enumerate({**FILES, **REFUSED}.items()):
+        folder = tmp_path / str(number)
+        found[name] = taken(folder / "conf", text)
+        (folder / "conf" / "acl").mkdir()
+        lines += [oracle.home(folder), *(oracle.judge(WHITE, frame) for frame in frames)]
+    answers = iter(oracle.ask(lines))
+    passed: set[bytes] = set()
+    for name, rules in found.items():
+        loaded, *judged = (next(answers) for _ in range(1 + len(frames)))
+        assert (loaded == "ok") == (rules is not None or name in REFUSED), (name, loaded)
+        if rules is None:
+            continue
+        for frame, answer in zip(frames, judged, strict=True):
+            assert (ours(rules, WHITE, frame) == "ok") == (answer == "ok"), (
+                name, wire.decode(frame), answer)
+            passed |= {frame} if answer == "ok" else set()
+    assert len(passed) >= len(secrets)
+    assert [name for name in REFUSED if found[name] is not None] == []
 
 
 def test_the_signature_of_the_specification():

@@ -5,6 +5,7 @@ stated reason, whichever of the two parsers reads it; and nothing ends in anothe
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from mqcore.acl.rules import read_file
 
 SEED, DOCUMENTS = 7, 800
 REASONS = ("no YAML", "a second document", "expected text", "expected plain YAML", " is no int",
-           " is no bool", "deeper than", "expected the name of a value")
+           " is no bool", "deeper than", "expected the name of a value", "expected once in a map",
+           "expected a map, or a list of maps")
+# Tags that we do not know, and maps taken from others: of 1 and "1" in one PyYAML takes the first.
+LEFT_OUT = re.compile(b"!|<<")
 ACCOUNT = b"accounts:\n- {accessKey: %s, secretKey: secret-1}\n"
 
 # What YAML is made of, with the forms that readers differ about
@@ -87,7 +91,7 @@ def test_what_is_taken_is_what_safe_load_reads(
             assert any(reason in refused for reason in REASONS), (raw, refused)
             if "no YAML" in refused and not native:        # its own parser
                 assert isinstance(expected, Exception), (raw, refused)
-        elif not isinstance(expected, Exception) and b"!!" not in raw:
+        elif not isinstance(expected, Exception) and not LEFT_OUT.search(raw):
             assert value == expected, raw
             taken += 1
     assert taken > DOCUMENTS // 10

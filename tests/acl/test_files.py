@@ -52,6 +52,12 @@ def test_a_file_as_it_is():
      "expected name=PERM"),
     ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  admin: perhaps\n", 4,
      "true or false"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  admin: 2\n", 4, "true or false"),
+    ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  AccessKey: Another\n", 4,
+     "accessKey: expected once"),
+    ("a: {<<: {b: 1}, <<: {c: 1}}\n", 1, "<<: expected once"),
+    ("a:\n  <<: b\n", 2, "<<: expected a map"),
+    ("x: &x {a: b}\ny: &y {<<: *x}\nz:\n  <<: [*x, *y]\n", 4, "without << in them"),
     ("accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  whiteRemoteAddress: 1.2.3\n", 4,
      "no address pattern"),
     ("globalWhiteRemoteAddresses:\n- 1.1.1.1\n- 10.0.0.1-300\n", 3, "no address pattern"),
@@ -72,11 +78,34 @@ def test_a_wrong_file_is_refused_with_its_line(text: str, line: int, expected: s
     assert "short!" not in str(told.value)
 
 
+def test_fields_of_accounts_count_in_any_spelling_and_are_written_in_their_own():
+    found = read_file("f", b"accounts:\n- AccessKey: RocketMQ\n  secret_key: 12345678\n"
+                           b"  isAdmin: 1\n  topic-perms: [a=DENY]\n  DEFAULTTOPICPERM: PUB\n")
+    (account,) = found.accounts
+    assert (account.access_key, account.admin, account.topic_default) == ("RocketMQ", True, PUB)
+    assert dict(account.permissions) == {"a": DENY}
+    assert set(found.document["accounts"][0]) == {
+        "accessKey", "secretKey", "admin", "topicPerms", "defaultTopicPerm"}
+
+
+def test_a_map_takes_from_others_what_it_does_not_say_itself():
+    found = read_file("f", b"x: &x {secretKey: secret-1, admin: true}\ny: &y {admin: false}\n"
+                           b"accounts:\n- {<<: [*y, *x], accessKey: account-1}\n"
+                           b"- {admin: false, <<: *x, accessKey: account-2}\n"
+                           b"- {<<: *x, accessKey: account-3}\n")
+    assert [one.admin for one in found.accounts] == [False, False, True]
+    assert {one.secret_key for one in found.accounts} == {"secret-1"}
+
+
 def test_aliases_are_counted_as_often_as_they_repeat():
     laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
     with pytest.raises(AclFileError, match=f"more than {VALUES_MAX} values"):
         read_file("f", laughs.encode())
+    merged = "a0: &a0 {" + ", ".join(f"k{n}: x" for n in range(1000)) + "}\nb:\n" + (
+        "- {<<: *a0}\n" * (VALUES_MAX // 1000))
+    with pytest.raises(AclFileError, match=f"more than {VALUES_MAX} values"):
+        read_file("f", merged.encode())
     shared = ("names: &names [topicA=PUB]\naccounts:\n- {accessKey: account1, secretKey: secret-1, "
               "topicPerms: *names}\n"
               "- {accessKey: account2, secretKey: secret-2, topicPerms: *names}\n")

@@ -1,6 +1,6 @@
 """
 A matrix of requests and of what accounts may do with them: at a stock broker, at one of ours that
-lets pass what stock does, and at one that asks for what a request touches (broker.md 14.1).
+lets pass what stock does, and at one that asks for what a request touches (docs/security.md).
 """
 from __future__ import annotations
 
