@@ -113,7 +113,7 @@ class Accepting:
         self._crowds: dict[str, Crowd] = {}
         self._lines: deque[Crowd] = deque()               # that somebody stands in, by turns
         self._steps: Steps | None = None
-        self._slow: asyncio.TimerHandle | None = None
+        self._slow: asyncio.Handle | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._said, self._said_s, self._unsaid = 0, 0.0, 0
         self.handshakes = 0                # that were done
@@ -140,12 +140,23 @@ class Accepting:
         Close who has said nothing for too long, and give back what a crowd's handshakes took;
         called now and then.
         """
-        before = self._loop.time() - self._idle_s
-        for one in [one for one in self._silent if one.since < before]:
-            self._end(one)
+        self._end_silent()
         if self._freed >= FREED_COUNT and len(self._shaking) < FREED_COUNT:
             self._freed = 0
             malloc_trim(0)                 # else the C library keeps it
+
+    def _end_silent(self) -> None:
+        """A stretch of them, the oldest first; then others have their turn."""
+        before = self._loop.time() - self._idle_s
+        until = time.perf_counter() + STRETCH_S
+        while self._silent:
+            oldest = next(iter(self._silent))
+            if oldest.since >= before:
+                return
+            self._end(oldest)
+            if time.perf_counter() > until:
+                self._loop.call_soon(self._end_silent)
+                return
 
     async def close(self) -> None:
         """Accept nobody any more; connections that are made stay."""
@@ -258,8 +269,9 @@ class Accepting:
         self._read(arrival)
 
     def _end_slow(self) -> None:
-        """Whose time is over; then when that of the next one is."""
+        """Whose time is over, a stretch of them; then when that of the next one is."""
         now, time_s = self._loop.time(), self._tls.handshake_ms_max / 1000
+        until = time.perf_counter() + STRETCH_S
         self._slow = None
         while self._shaking:
             oldest = next(iter(self._shaking))
@@ -267,6 +279,9 @@ class Accepting:
                 self._slow = self._loop.call_at(oldest.since + time_s, self._end_slow)
                 return
             self._end(oldest, f"its TLS handshake is not done after {1000 * time_s:.0f} ms")
+            if time.perf_counter() > until:
+                self._slow = self._loop.call_soon(self._end_slow)
+                return
 
     def _read(self, arrival: NewConnection) -> None:
         assert arrival.shake is not None

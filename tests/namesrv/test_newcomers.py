@@ -7,7 +7,7 @@ import itertools
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.tls.certificates import careless
 from tests.tls.floods import client_hello
 
 MANY = 200
+SHAKING = 50                      # as many as there may be
 ROUNDS_MAX = 100_000
 STEP_S = 0.0001                   # of the clock, at each look
 AT_ONCE_MAX = 10
@@ -34,7 +35,7 @@ AT_ONCE_MAX = 10
 def tls(tmp_path: Path) -> TlsServerSettings:
     file = tmp_path / "certificate.pem"
     file.write_bytes(self_signed("names"))
-    return expanded(TlsServerSettings(certificate=str(file), handshake_count_max=50))
+    return expanded(TlsServerSettings(certificate=str(file), handshake_count_max=SHAKING))
 
 
 class Heard(asyncio.Protocol):
@@ -99,21 +100,19 @@ async def rounds_until(condition: Any) -> list[int]:
     raise AssertionError(f"not within {ROUNDS_MAX} rounds: {found[-1]}")
 
 
+def moving_clock() -> Callable[[], float]:
+    """One that moves with each look at it: what is slow is cut short."""
+    looks = itertools.count(1)
+    return lambda: STEP_S * next(looks)
+
+
 def test_a_round_of_the_loop_takes_few_newcomers_however_many_there_are(
     tls: TlsServerSettings, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a clock that moves with each look at it: what is slow is cut short."""
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += STEP_S
-        return now
-
     async def scenario() -> list[int]:
         server = Server(tls, None)
         with peers(server.address, MANY, b"\0"):
-            monkeypatch.setattr(accepting.time, "perf_counter", clock)
+            monkeypatch.setattr(accepting.time, "perf_counter", moving_clock())
             left = await rounds_until(lambda: MANY - server.entered)
             monkeypatch.undo()
             await server.door.close()
@@ -121,6 +120,35 @@ def test_a_round_of_the_loop_takes_few_newcomers_however_many_there_are(
 
     left = asyncio.run(scenario())
     assert max(before - after for before, after in itertools.pairwise(left)) < AT_ONCE_MAX
+
+
+@pytest.mark.parametrize("end", ["silent", "slow"])
+def test_a_round_of_the_loop_ends_few_whose_time_is_over_however_many_there_are(
+    tls: TlsServerSettings, monkeypatch: pytest.MonkeyPatch, end: str,
+) -> None:
+    """Who has said nothing for too long, and whose handshake takes too long."""
+    hour_s, say = 3_600.0, b"" if end == "silent" else client_hello()[:100]
+
+    async def scenario() -> list[int]:
+        server = Server(tls, server_context(tls))
+        loop = asyncio.get_running_loop()
+        with peers(server.address, SHAKING, say):
+            await wait_until_async(
+                lambda: len(server.door._shaking if say else server.door._silent) == SHAKING,
+                "they are let in")
+            monkeypatch.setattr(accepting.time, "perf_counter", moving_clock())
+            now = loop.time()
+            monkeypatch.setattr(loop, "time", lambda: now + hour_s)
+            if end == "silent":
+                server.door.look()
+            left = await rounds_until(lambda: server.places)
+            monkeypatch.undo()
+            await server.door.close()
+        return left
+
+    left = asyncio.run(scenario())
+    assert max(before - after for before, after in itertools.pairwise([SHAKING, *left])) \
+        < AT_ONCE_MAX
 
 
 def test_steps_of_handshakes_are_taken_by_a_thread(

@@ -21,7 +21,7 @@ import pytest
 from mqcore.wire.codes import LENGTH_WORD_SIZE
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import decode, encode, request
-from tests.attacks.honest import FLOOR_MS, Honest, median
+from tests.attacks.honest import FLOOR_MS, Honest, median, p99
 from tests.attacks.honest_names import ROUTES, HonestNames
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -37,7 +37,7 @@ HANDSHAKE_MS = 20_000 if SOAK else 5_000
 SERVERS = {"broker": "pull-serving-0", "name server": "namesrv"}
 BOTH = pytest.mark.parametrize("server", SERVERS)
 NETWORKS = 50                     # addresses that the peers come from
-ENOUGH = 40                       # that the honest ask beside them
+ENOUGH = 1_000 if SOAK else 40    # that the honest ask beside them
 KIB_EACH = 64                     # of memory, that half a handshake may take
 KEPT_KIB = 64 << 10               # that the C library may keep when they are gone
 SPENT_BYTES, SHAKE_BYTES = 64 << 20, 48 << 10   # memory for connections; of a handshake (TL4)
@@ -72,11 +72,11 @@ def names(broker: MqcoreProcess) -> Iterator[HonestNames]:
 
 
 class Waits:
-    """How long the honest wait at a server: the median of a block, in ms."""
+    """How long the honest wait at a server: median and p99 of a block, in ms."""
 
     def __init__(self, until: Callable[..., None], span: Callable[[], Any], kind: str) -> None:
         self._until, self._span, self._kind = until, span, kind
-        self.ms = 0.0
+        self.ms = self.p99_ms = 0.0
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
@@ -85,12 +85,20 @@ class Waits:
             took = span[ROUTES] if self._kind == ROUTES else span.sends_ms
             yield
             self._until(lambda: len(took) >= ENOUGH, "requests beside the peers")
-        self.ms = median(took)
+        self.ms, self.p99_ms = median(took), p99(took)
 
-    def now(self) -> float:
+    def now(self) -> tuple[float, float]:
         with self.during():
             pass
-        return self.ms
+        return self.ms, self.p99_ms
+
+    def assert_hardly_longer(self, calm: tuple[float, float]) -> None:
+        """p99 for 10,000 alone: of a few, on a machine that others use, it says nothing."""
+        print(f"median, p99 {calm[0]:.2f}, {calm[1]:.2f} ms; beside them "
+              f"{self.ms:.2f}, {self.p99_ms:.2f} ms")
+        assert self.ms <= max(2 * calm[0], FLOOR_MS)
+        if SOAK:
+            assert self.p99_ms <= max(2 * calm[1], FLOOR_MS)
 
 
 @pytest.fixture
@@ -145,7 +153,7 @@ def test_half_handshakes_are_bounded_in_memory_and_time_and_delay_nobody(
     address, pid = address_of(broker, server), pid_of(broker, SERVERS[server])
     with Peer(address, tls=careless()):                # tables that the first one makes
         before, there = own_kib(pid), descriptors(pid)
-    calm_ms = waits.now()
+    calm = waits.now()
     began = time.monotonic()
     with half_open(address, PEERS) as peers:
         wait_until(lambda: descriptors(pid) >= there + PEERS - ended(peers), "they are let in")
@@ -158,11 +166,10 @@ def test_half_handshakes_are_bounded_in_memory_and_time_and_delay_nobody(
                    2 * HANDSHAKE_MS / 1000 + 60)
         took_s = time.monotonic() - began
         wait_until(lambda: descriptors(pid) <= there, "it has let go of them")
-    print(f"{held} half handshakes, {each_kib:.1f} KiB each; ended after {took_s:.1f} s; "
-          f"median {calm_ms:.2f} ms, {waits.ms:.2f} ms beside them")
+    print(f"{held} of {PEERS} half handshakes, {each_kib:.1f} KiB each; ended after {took_s:.1f} s")
     assert each_kib <= KIB_EACH
     assert took_s >= HANDSHAKE_MS / 1000
-    assert waits.ms <= max(2 * calm_ms, FLOOR_MS)
+    waits.assert_hardly_longer(calm)
     if SOAK:
         wait_until(lambda: own_kib(pid) - before <= KEPT_KIB, "memory is given back")
 
@@ -175,7 +182,7 @@ def test_frames_that_come_a_byte_in_a_record_delay_nobody_and_are_answered(
     address, pid = address_of(broker, server), pid_of(broker, SERVERS[server])
     asked = request(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"})
     frame = encode(asked)
-    calm_ms = waits.now()
+    calm = waits.now()
     with contextlib.ExitStack() as ends:
         before = own_kib(pid)
         peers = [Pieces(address, careless()) for _ in range(SLOW_PEERS)]
@@ -192,9 +199,9 @@ def test_frames_that_come_a_byte_in_a_record_delay_nobody_and_are_answered(
             peer.socket.sendall(peer.record(frame[-1:]))
             answer = decode(peer.read()[LENGTH_WORD_SIZE:])
             assert answer.opaque == asked.opaque
-    print(f"{each_kib:.1f} KiB each; median {calm_ms:.2f} ms, {waits.ms:.2f} ms beside them")
+    print(f"{each_kib:.1f} KiB each")
     assert each_kib <= KIB_EACH
-    assert waits.ms <= max(2 * calm_ms, FLOOR_MS)
+    waits.assert_hardly_longer(calm)
 
 
 @pytest.mark.timeout(600)
