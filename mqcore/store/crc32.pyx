@@ -13,9 +13,9 @@ cdef extern from "mq_crc32.h" nogil:
 cdef extern from "mq_crc32c.h" nogil:
     void mq_crc32c_init() noexcept
     uint32_t mq_crc32c(const uint8_t* data, size_t length) noexcept
-    uint32_t mq_crc32c_tables(uint32_t crc, const uint8_t* data, size_t length) noexcept
+    uint32_t mq_crc32c_by(int way, const uint8_t* data, size_t length) noexcept
     uint32_t mq_crc32c_table[8][256]
-    int mq_crc32c_steps
+    int mq_crc32c_way
 
 mq_crc32_init()
 mq_crc32c_init()
@@ -44,12 +44,13 @@ def folds() -> bool:
     return mq_crc_folds != 0
 
 
-def crc32c(const uint8_t[::1] data, *, bint tables_only=False) -> int:
-    """CRC-32C of `data`, for tests. tables_only: without the processor's instruction."""
+def crc32c(const uint8_t[::1] data, *, int way=2) -> int:
+    """
+    CRC-32C of `data`. way, for tests, at most: 0 tables, 1 the processor's instruction, 2 three parts
+    of a block side by side.
+    """
     cdef const uint8_t* start = &data[0] if data.shape[0] else NULL
-    if tables_only:
-        return ~mq_crc32c_tables(0xFFFFFFFF, start, data.shape[0]) & 0xFFFFFFFF
-    return mq_crc32c(start, data.shape[0])
+    return mq_crc32c_by(min(way, mq_crc32c_way), start, data.shape[0])
 
 
 def flipped_bit(const uint8_t[::1] data not None, uint32_t crc):
@@ -77,6 +78,6 @@ def flipped_bit(const uint8_t[::1] data not None, uint32_t crc):
     return None
 
 
-def steps() -> bool:
-    """Whether this processor's CRC-32C instruction is used."""
-    return mq_crc32c_steps != 0
+def crc32c_way() -> int:
+    """How this processor does it, as `crc32c` counts the ways."""
+    return mq_crc32c_way
