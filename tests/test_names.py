@@ -1,7 +1,6 @@
 """A class name means one thing: in a room, and over all rooms where the shared memory has it."""
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -10,18 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NATIVE = re.compile(
-    r"\s*(?:class|(?:cdef|cpdef|ctypedef) (?:packed )?(?:class|struct|union|enum)) (\w+)\b.*:")
+CLASS = re.compile(
+    r"^ *(?:class|(?:cdef|cpdef|ctypedef) (?:packed )?(?:class|struct|union|enum)) (\w+)"
+    r'(?: "\w+")? *[(:]', re.M)                  # its name in C may follow
 AS_THEIR_FRAMEWORK = "contrib"     # its classes are called as those of the framework are
 
 
 def classes(path: Path) -> Iterator[str]:
     """Names of classes, structs and enums; what is a module's own alone (_Name) is left out."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        names = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
-    else:
-        names = [found[1] for line in text.splitlines() if (found := NATIVE.match(line))]
+    names = CLASS.findall(path.read_text(encoding="utf-8"))
     return (name for name in names if not name.startswith("_"))
 
 

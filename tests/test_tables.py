@@ -21,6 +21,7 @@ from mqcore.participants import (
     Holds,
     processes,
 )
+from mqcore.wire.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [path for folder in ("mqcore", "workers", "tests", "perf")
@@ -88,6 +89,28 @@ def test_no_python_file_repeats_the_numbers_of_a_native_enum() -> None:
 
     assert [f"{path.relative_to(ROOT)}:{line} {name}" for path in PYTHON
             for line, name in repeated(path.read_text(encoding="utf-8"), members)] == []
+
+
+# -- codes -----------------------------------------------------------------------------------------
+
+
+def typed(source: str) -> list[tuple[str, int]]:
+    """Members of native enums with their numbers: REQUEST_, RESPONSE_ and CODE_."""
+    return [(name, int(number)) for name, number in re.findall(
+        r"^    ((?:REQUEST|RESPONSE|CODE)_\w+) = (\d+)\b", source, re.M)]
+
+
+def test_native_codes_are_those_of_the_wire_and_stand_in_one_file() -> None:
+    codes = ROOT / "mqcore/wire/codes.pxd"
+    found = typed(codes.read_text(encoding="utf-8"))
+    named = {f"REQUEST_{code.name}": code.value for code in RequestCode} | {
+        f"RESPONSE_{code.name}": code.value for code in ResponseCode}
+
+    assert len(found) > 20
+    assert [(name, number) for name, number in found if named.get(name) != number] == []
+    assert [f"{path.relative_to(ROOT)}: {name}" for path in NATIVE if path != codes
+            for name, _ in typed(path.read_text(encoding="utf-8"))
+            if name in named or name.startswith("CODE_")] == []
 
 
 # -- figures ---------------------------------------------------------------------------------------

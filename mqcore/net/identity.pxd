@@ -3,13 +3,18 @@ from libc.stdint cimport int32_t, uint8_t
 
 from mqcore.layout cimport HOST_V6_SIZE
 
+cdef enum:
+    CLUSTER_PROPERTY_MAX = 300
+    REGION_MAX = 256
+    ILLEGAL_REMARK_MAX = 256
+
 cdef struct Identity:
     uint8_t[HOST_V6_SIZE] store_host   # as a record has it
     int32_t store_host_size
-    uint8_t[300] cluster_property      # CLUSTER 0x01 name
+    uint8_t[CLUSTER_PROPERTY_MAX] cluster_property     # CLUSTER 0x01 name
     int32_t cluster_property_length
-    uint8_t[256] region
+    uint8_t[REGION_MAX] region
     int32_t region_length
     bint trace_on
     int32_t body_max
-    char[256] illegal                  # the remark of MESSAGE_ILLEGAL, with the limits
+    char[ILLEGAL_REMARK_MAX] illegal   # the remark of MESSAGE_ILLEGAL, with the limits

@@ -76,16 +76,9 @@ cdef struct EndRequest:                # of a transaction
     int64_t log_position               # of the half message
     const AccessAccount* account       # that has to be allowed to publish it; NULL: all may
 
-cdef enum PullCodes:
-    CODE_FOUND = 0
-    CODE_SYSTEM_ERROR = 1
-    CODE_NOT_FOUND = 19
-    CODE_RETRY_IMMEDIATELY = 20
-    CODE_OFFSET_MOVED = 21
-
 cdef struct PullAnswer:
     Asker asker
-    int32_t code                       # PullCodes
+    int32_t code                       # RESPONSE_SUCCESS, _SYSTEM_ERROR or one of _PULL_
     const char* remark
     int32_t broker                     # where to read from next
     int64_t next_offset

@@ -28,7 +28,13 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
-from mqcore.replication.greet cimport GREETING_FIXED_SIZE, GREETING_WORDS_MAX, TELL_SIZE
+from mqcore.replication.greet cimport (
+    FRAME_HEAD_SIZE,
+    GREETING_FIXED_SIZE,
+    GREETING_WORDS_MAX,
+    REPORT_SIZE,
+    TELL_SIZE,
+)
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.append_end cimport AppendEnd
 
@@ -67,10 +73,10 @@ cdef struct Slave:
     int64_t heard_ms
     int64_t reported                  # the last report, -1: none on this link
     int64_t reported_ms
-    uint8_t out[16]                   # of reports that the socket has not taken
+    uint8_t out[2 * REPORT_SIZE]      # of reports that the socket has not taken
     int out_size
     int out_sent
-    uint8_t head[12]
+    uint8_t head[FRAME_HEAD_SIZE]
     int head_got
     int64_t left                      # bytes of this frame's body that are to come
     int64_t next                      # log position of the next byte that comes, -1: not known

@@ -48,6 +48,7 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
+    EVENTS_A_WAIT = 4
     READS_A_TURN = 16
     CONNECT_MS = 5000
     RESULTS_WAIT_MS = 5000            # after a link that failed; then they count as lost
@@ -477,8 +478,8 @@ cdef bint slave_has_work(Slave* s) noexcept nogil:
 
 
 cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil:
-    cdef epoll_event events[4]
-    cdef int i, count = epoll_wait(s.epoll, events, 4, <int>timeout_ms)
+    cdef epoll_event events[EVENTS_A_WAIT]
+    cdef int i, count = epoll_wait(s.epoll, events, EVENTS_A_WAIT, <int>timeout_ms)
     for i in range(count):
         if events[i].data.u64 == BELL_KEY or s.fd < 0:
             continue

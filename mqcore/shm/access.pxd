@@ -10,7 +10,11 @@
 #    AccessTable | AccessAccount[] | account index | AccessPermission[] | AccessAddress[] | texts
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from mqcore.layout cimport ADDRESS_V6_SIZE
 from mqcore.shm.segment cimport Shm
+
+cdef enum:
+    KEY_STATE_WORDS = 5                  # of SHA-1
 
 cdef struct AccessTable:
     int64_t size                         # of all of it, in bytes
@@ -27,8 +31,8 @@ cdef struct AccessTable:
     int64_t texts_start
 
 cdef struct AccessAccount:
-    uint32_t inner[5]                    # of its secret key (mqcore/hmac_sha1.pxd)
-    uint32_t outer[5]
+    uint32_t inner[KEY_STATE_WORDS]      # of its secret key (mqcore/hmac_sha1.pxd)
+    uint32_t outer[KEY_STATE_WORDS]
     int32_t key_start                    # its access key, in the texts
     int32_t key_length
     int32_t address_first                # of its own white list
@@ -55,7 +59,7 @@ cdef struct AccessAddress:
     uint8_t pad
     uint16_t low                         # that number is one of these
     uint16_t high
-    uint8_t prefix[16]
+    uint8_t prefix[ADDRESS_V6_SIZE]
 
 cpdef enum AccessPermissionBits:
     ACCESS_DENY = 1

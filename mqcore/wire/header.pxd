@@ -10,14 +10,6 @@ cdef enum HeaderResult:
     HEADER_UNUSUAL = 1                 # let the general reader decide
     HEADER_BROKEN = 2                  # no reader could: close the connection
 
-cdef enum RequestCodes:
-    CODE_SEND = 10
-    CODE_PULL = 11
-    CODE_END_TRANSACTION = 37
-    CODE_SEND_V2 = 310
-    CODE_SEND_BATCH = 320
-    CODE_LITE_PULL = 361               # of 5.x clients: a pull under another code
-
 # Fields of sends, in the order of V2's letters a to n
 cdef enum:
     SEND_PRODUCER_GROUP = 0

@@ -4,6 +4,14 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from mqcore.endian cimport load_i16, load_i32
 from mqcore.text cimport SMALL_LETTER, is_digit, is_literal, literal_length
+from mqcore.wire.codes cimport (
+    REQUEST_END_TRANSACTION,
+    REQUEST_LITE_PULL_MESSAGE,
+    REQUEST_PULL_MESSAGE,
+    REQUEST_SEND_BATCH_MESSAGE,
+    REQUEST_SEND_MESSAGE,
+    REQUEST_SEND_MESSAGE_V2,
+)
 
 cdef extern from *:
     """
@@ -110,13 +118,13 @@ cdef inline int end_field(const uint8_t* key, int32_t length) noexcept nogil:
 
 
 cdef inline int field_of(int32_t code, const uint8_t* key, int32_t length) noexcept nogil:
-    if code == CODE_PULL or code == CODE_LITE_PULL:
+    if code == REQUEST_PULL_MESSAGE or code == REQUEST_LITE_PULL_MESSAGE:
         return pull_field(key, length)
-    if code == CODE_SEND_V2 or code == CODE_SEND_BATCH:
+    if code == REQUEST_SEND_MESSAGE_V2 or code == REQUEST_SEND_BATCH_MESSAGE:
         return letter_field(key, length)
-    if code == CODE_SEND:
+    if code == REQUEST_SEND_MESSAGE:
         return send_field(key, length)
-    if code == CODE_END_TRANSACTION:
+    if code == REQUEST_END_TRANSACTION:
         return end_field(key, length)
     return -1
 

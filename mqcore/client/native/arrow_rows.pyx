@@ -11,6 +11,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from mqcore.endian cimport store_i16, store_i32
 from mqcore.layout cimport NAME_SEPARATOR, PROPERTY_SEPARATOR
+from mqcore.text cimport Literal, is_literal, literal
 
 from mqcore.client.errors import ConfigError, MessageTooLarge
 from mqcore.wire.properties import LENGTH_MAX, RESERVED
@@ -81,15 +82,15 @@ cdef inline uint8_t* put(uint8_t* at, const void* start, int64_t size) noexcept 
 
 
 cdef inline int64_t put_item(
-    uint8_t* target, const char* name, int64_t name_size, const Cell* value
+    uint8_t* target, Literal name, const Cell* value
 ) noexcept nogil:
     """One more property; its bytes, written when there is a target."""
     if target != NULL:
         target[0] = PROPERTY_SEPARATOR
-        target = put(target + 1, name, name_size)
+        target = put(target + 1, name.text, name.length)
         target[0] = NAME_SEPARATOR
         put(target + 1, value.start, value.size)
-    return 2 + name_size + value.size
+    return 2 + name.length + value.size
 
 
 cdef class ArrowRows:
@@ -162,9 +163,10 @@ cdef class ArrowRows:
         """
         cdef int64_t total = 0, at, first, last
         cdef Cell tags = cell_of(&self._tags, row), keys, name, value
+        cdef Literal text
         cdef bint has_keys = False
         if tags.size:
-            total += put_item(target, b"TAGS", 4, &tags)
+            total += put_item(target, literal("TAGS"), &tags)
         if self._keys_ends != NULL:
             at = self._keys_offset + row
             if is_there(self._keys_there, at):
@@ -175,7 +177,7 @@ cdef class ArrowRows:
             keys = cell_of(&self._key, row)
             has_keys = keys.size > 0
             if has_keys:
-                total += put_item(NULL if target == NULL else target + total, b"KEYS", 4, &keys)
+                total += put_item(NULL if target == NULL else target + total, literal("KEYS"), &keys)
         if self._map_ends == NULL or not is_there(self._map_there, self._map_offset + row):
             return total
         at = self._map_offset + row
@@ -184,14 +186,13 @@ cdef class ArrowRows:
             if not value.size:
                 continue
             if not self._verbatim and is_left_out(&name) and not (
-                    (not tags.size and name.size == 4 and memcmp(name.start, b"TAGS", 4) == 0)
-                    or (not has_keys and name.size == 4
-                        and memcmp(name.start, b"KEYS", 4) == 0)):
+                    (not tags.size and is_literal(name.start, name.size, "TAGS"))
+                    or (not has_keys and is_literal(name.start, name.size, "KEYS"))):
                 continue
             if target == NULL:
                 self.check(row, &name, &value)
-            total += put_item(NULL if target == NULL else target + total,
-                              <const char*>name.start, name.size, &value)
+            text.text, text.length = <const char*>name.start, <int32_t>name.size
+            total += put_item(NULL if target == NULL else target + total, text, &value)
         return total
 
     cdef int64_t joined(self, int64_t first, int64_t last, uint8_t* target) noexcept nogil:
@@ -202,7 +203,7 @@ cdef class ArrowRows:
         none.size = 0
         if first == last:
             return 0
-        total += put_item(target, b"KEYS", 4, &none)
+        total += put_item(target, literal("KEYS"), &none)
         for at in range(first, last):
             key = cell_of(&self._key, at)
             if at > first:

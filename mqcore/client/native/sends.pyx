@@ -175,9 +175,9 @@ cdef uint8_t* _put_escaped(uint8_t* at, const uint8_t* start, Py_ssize_t size) n
             at[1] = c't'
         elif character == c'\r':
             at[1] = c'r'
-        elif character == 8:
+        elif character == c'\b':
             at[1] = c'b'
-        elif character == 12:
+        elif character == c'\f':
             at[1] = c'f'
         else:
             at[1] = c'u'

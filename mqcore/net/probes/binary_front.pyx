@@ -19,7 +19,6 @@ from libc.string cimport memcpy
 
 from mqcore.endian cimport load_i32, load_i64, load_u16, store_i32, store_i64
 from mqcore.net.requests cimport (
-    CODE_SYSTEM_ERROR,
     HANDLED,
     HANDLE_FORWARD,
     HANDLE_WAIT,
@@ -47,6 +46,7 @@ from mqcore.net.transport.transport cimport (
     Transport,
 )
 from mqcore.net.transport.work cimport frame_may_begin, work_charge
+from mqcore.wire.codes cimport RESPONSE_SYSTEM_ERROR
 
 cdef enum:
     SEND = 1
@@ -155,7 +155,7 @@ cdef int one_frame(Speaker* s, Connection* c, const uint8_t* frame, int32_t leng
         result = one_pull(s, c, &r, asker)
         asker.binary = True
     if result == HANDLE_FORWARD:       # whom a front asks then is its own business; this one nobody
-        say(s, c, &asker, CODE_SYSTEM_ERROR, NULL)
+        say(s, c, &asker, RESPONSE_SYSTEM_ERROR, NULL)
         return HANDLED
     return result
 

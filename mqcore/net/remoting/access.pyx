@@ -21,7 +21,7 @@ from mqcore.layout cimport (
     FRAME_HEADER_WORD,
     SLOT_SERVING,
 )
-from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
+from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT, AccessShare, access_of
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport HANDLED, HANDLE_FORWARD, HANDLE_WAIT
 from mqcore.shm.access cimport (
@@ -39,13 +39,17 @@ from mqcore.shm.access cimport (
 )
 from mqcore.shm.segment cimport Segment
 from mqcore.text cimport is_literal, literal_length, put_literal, starts_with
+from mqcore.wire.codes cimport (
+    REQUEST_END_TRANSACTION,
+    REQUEST_LITE_PULL_MESSAGE,
+    REQUEST_PULL_MESSAGE,
+    REQUEST_SEND_BATCH_MESSAGE,
+    REQUEST_SEND_MESSAGE,
+    REQUEST_SEND_MESSAGE_V2,
+    RESPONSE_MESSAGE_ILLEGAL,
+    RESPONSE_SYSTEM_ERROR,
+)
 from mqcore.wire.header cimport (
-    CODE_END_TRANSACTION,
-    CODE_LITE_PULL,
-    CODE_PULL,
-    CODE_SEND,
-    CODE_SEND_BATCH,
-    CODE_SEND_V2,
     HEADER_BROKEN,
     HEADER_READ,
     HEADER_UNUSUAL,
@@ -78,8 +82,6 @@ cdef extern from *:
     const char* GIVEN_UP_TOPIC "MQ_ACL_GIVEN_UP"
 
 cdef enum:
-    CODE_SYSTEM_ERROR = 1
-    CODE_MESSAGE_ILLEGAL = 13
     BODY_BYTES_FREE = 1 << 19          # signed whatever the longest message is
     SIGNATURE_BYTES_MAX = 6 * SIGNATURE_LENGTH     # each of them may be an escape
     NAME_BYTES_MAX = 512               # longer names have no permission of their own
@@ -141,7 +143,7 @@ cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, in
         at = put_literal(at, "No default permission for group:")
     at = put_plain(at, name, length, REFUSAL_NAME_MAX)
     at[0] = 0
-    reply_plain(g.transport, c, request.header.binary, request.header.opaque, CODE_SYSTEM_ERROR,
+    reply_plain(g.transport, c, request.header.binary, request.header.opaque, RESPONSE_SYSTEM_ERROR,
                 <const char*>g.remark)
     return HANDLED
 
@@ -283,7 +285,7 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
     cdef const Text* group_text
     cdef int32_t group_length
     cdef int32_t length = name_of(&fields[SEND_TOPIC], topic)
-    if table.stock_permissions and (request.header.code == CODE_SEND_BATCH or length == 0):
+    if table.stock_permissions and (request.header.code == REQUEST_SEND_BATCH_MESSAGE or length == 0):
         return HANDLE_FORWARD
     if is_literal(topic, length, TRACE_TOPIC):
         return HANDLE_FORWARD
@@ -296,7 +298,7 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
                                                ACCESS_SUB):
         return refuse_topic(g, c, request, topic, length)
     # of the older form stock asks for a field that no client sends
-    group_text = (field(g, "group") if request.header.code == CODE_SEND
+    group_text = (field(g, "group") if request.header.code == REQUEST_SEND_MESSAGE
                   else &fields[SEND_PRODUCER_GROUP])
     if group_text == NULL or group_text.length < 0:
         return HANDLE_FORWARD
@@ -311,7 +313,7 @@ cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexc
     cdef const Text* fields = &request.header.fields[0]
     cdef uint8_t name[NAME_BYTES_MAX]
     cdef int32_t length
-    if table.stock_permissions and request.header.code == CODE_LITE_PULL:
+    if table.stock_permissions and request.header.code == REQUEST_LITE_PULL_MESSAGE:
         return HANDLE_FORWARD
     length = name_of(&fields[PULL_TOPIC], name)
     if not (length == 0 and table.stock_permissions) and not may(
@@ -328,17 +330,19 @@ cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexc
 
 cdef inline bint is_decided_here(const Request* request) noexcept nogil:
     cdef int32_t code = request.header.code
-    return (code == CODE_SEND_V2 or code == CODE_SEND or code == CODE_SEND_BATCH
-            or code == CODE_PULL or code == CODE_LITE_PULL or code == CODE_END_TRANSACTION)
+    return (code == REQUEST_SEND_MESSAGE_V2 or code == REQUEST_SEND_MESSAGE
+            or code == REQUEST_SEND_BATCH_MESSAGE or code == REQUEST_PULL_MESSAGE
+            or code == REQUEST_LITE_PULL_MESSAGE or code == REQUEST_END_TRANSACTION)
 
 
 cdef bint is_white(AccessGuard* g, Connection* c) noexcept nogil:
     """By the global list; looked up once for a connection and a state of the rules."""
-    if c.access_sequence != g.access.sequence:
-        c.access_sequence = g.access.sequence
-        c.access_white = access_is_white(g.access.table, 0, g.access.table.address_count, c.address,
-                                         c.address_is_v6)
-    return c.access_white
+    cdef AccessShare* own = access_of(c)
+    if own.sequence != g.access.sequence:
+        own.sequence = g.access.sequence
+        own.white = access_is_white(g.access.table, 0, g.access.table.address_count, c.address,
+                                    c.address_is_v6)
+    return own.white
 
 
 cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept nogil:
@@ -373,22 +377,23 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
     if request.body_length > max(g.identity.body_max, <int32_t>BODY_BYTES_FREE):         # AR5
         if not request.header.flag & ONEWAY_BIT:
             reply_plain(g.transport, c, request.header.binary, request.header.opaque,
-                        CODE_MESSAGE_ILLEGAL, <const char*>g.identity.illegal)
+                        RESPONSE_MESSAGE_ILLEGAL, <const char*>g.identity.illegal)
         return HANDLED
-    if not c.access_proved:
+    if not access_of(c).proved:
         g.transport.work += CHECK_WORK + request.length
         if not is_signed_by(g, account, request, field(g, "Signature")):
             return access_refuse(g, c, request, ACCESS_SIGNATURE, name, length)
-        c.access_proved = True
+        access_of(c).proved = True
     request.passed = decided
     request.account = account
     if not decided:
         return HANDLE_FORWARD
-    if request.header.code == CODE_END_TRANSACTION:
+    if request.header.code == REQUEST_END_TRANSACTION:
         if table.stock_permissions:
             request.account = NULL
         return HANDLE_FORWARD              # what it publishes to is known when it is served
-    if request.header.code == CODE_PULL or request.header.code == CODE_LITE_PULL:
+    if (request.header.code == REQUEST_PULL_MESSAGE
+            or request.header.code == REQUEST_LITE_PULL_MESSAGE):
         return check_pull(g, c, request)
     return check_send(g, c, request)
 
@@ -466,6 +471,6 @@ cdef class AccessProbe:
                     start + FRAME_HEADER_WORD, request.header_length, word >> 24 == 1,
                     &request.header, &self.guard.fields) != HEADER_READ
                 request.header.flag |= ONEWAY_BIT
-                c.access_proved = False
+                access_of(&c).proved = False
                 passed += access_check(self.guard, &c, &request) == HANDLE_FORWARD
         return passed

@@ -27,6 +27,11 @@ cdef struct Request:                   # or a response to what the broker asked
     const AccessAccount* account       # whose it is, once that is proved; else NULL
     Header header
 
+cdef struct AccessShare:               # what access control keeps of a connection (access.pyx)
+    int32_t sequence                   # of the rules that `white` was looked up in
+    bint white                         # its address needs no account
+    bint proved                        # the signature of its first frame, which waits, was right
+
 cdef struct Remoting:
     Transport* transport
     # HANDLE_FORWARD: it goes on, with `passed` and `account` set.
@@ -38,6 +43,9 @@ cdef struct Remoting:
     # What is not served, since it was refused; what it has cost is counted.
     void (*refused)(void* top, Connection* c, const Request* request) noexcept nogil
     int (*serve)(void* top, Connection* c, Request* request) noexcept nogil          # Handled
+
+cdef inline AccessShare* access_of(Connection* c) noexcept nogil:
+    return <AccessShare*>c.of_front
 
 # All whole frames of `data`, as far as N2, N3 and N9 let it (Above.bytes_came). remoting: a Remoting*.
 cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t length) noexcept nogil

@@ -12,6 +12,7 @@ from mqcore.net.requests cimport (
 )
 from mqcore.net.transport.connections cimport connection_close, connection_stall
 from mqcore.net.transport.transport cimport (
+    FRONT_WORDS,
     INPUT_STALLED,
     INPUT_WAITS,
     LIFE_DOOMED,
@@ -19,17 +20,20 @@ from mqcore.net.transport.transport cimport (
     connection_find,
 )
 from mqcore.net.transport.work cimport frame_may_begin, work_charge
-from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_BROKEN, HEADER_UNUSUAL, header_read_all
+from mqcore.wire.codes cimport REQUEST_END_TRANSACTION, REQUEST_UPDATE_CONSUMER_OFFSET
+from mqcore.wire.header cimport HEADER_BROKEN, HEADER_UNUSUAL, header_read_all
 
 cdef enum:
-    CODE_COMMIT_OFFSET = 15
     FRAME_WORK = 500                   # of any frame, beside its bytes
+
+
+assert sizeof(AccessShare) <= FRONT_WORDS * sizeof(uint64_t)
 
 
 cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
     """Whether it is for more than an answer; not all clients mark what they send one-way."""
-    return (header.flag & ONEWAY_BIT != 0 or header.code == CODE_COMMIT_OFFSET
-            or header.code == CODE_END_TRANSACTION)
+    return (header.flag & ONEWAY_BIT != 0 or header.code == REQUEST_UPDATE_CONSUMER_OFFSET
+            or header.code == REQUEST_END_TRANSACTION)
 
 
 cdef inline int dispatch(Remoting* r, Connection* c, Request* request) noexcept nogil:
@@ -109,6 +113,6 @@ cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t le
         if result == HANDLE_STALL or result == HANDLE_WAIT:
             connection_stall(t, c, INPUT_WAITS if result == HANDLE_WAIT else INPUT_STALLED)
             break
-        c.access_proved = False
+        access_of(c).proved = False
         at += FRAME_LENGTH_SIZE + frame_length
     return at

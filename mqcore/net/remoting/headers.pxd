@@ -3,15 +3,22 @@ from libc.stdint cimport int32_t
 
 from mqcore.net.remoting.frames cimport Request
 from mqcore.net.requests cimport EndRequest, PullRequest, SendRequest
-from mqcore.wire.header cimport CODE_LITE_PULL, CODE_PULL, CODE_SEND, CODE_SEND_BATCH, CODE_SEND_V2
+from mqcore.wire.codes cimport (
+    REQUEST_LITE_PULL_MESSAGE,
+    REQUEST_PULL_MESSAGE,
+    REQUEST_SEND_BATCH_MESSAGE,
+    REQUEST_SEND_MESSAGE,
+    REQUEST_SEND_MESSAGE_V2,
+)
 
 
 cdef inline bint is_send(int32_t code) noexcept nogil:
-    return code == CODE_SEND or code == CODE_SEND_V2 or code == CODE_SEND_BATCH
+    return (code == REQUEST_SEND_MESSAGE or code == REQUEST_SEND_MESSAGE_V2
+            or code == REQUEST_SEND_BATCH_MESSAGE)
 
 
 cdef inline bint is_pull(int32_t code) noexcept nogil:
-    return code == CODE_PULL or code == CODE_LITE_PULL
+    return code == REQUEST_PULL_MESSAGE or code == REQUEST_LITE_PULL_MESSAGE
 
 
 # False: a field is missing, or is not what it should be; the coordinator names it. What they fill

@@ -4,8 +4,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from mqcore.layout cimport GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
 from mqcore.net.remoting.frames cimport ONEWAY_BIT
 from mqcore.net.requests cimport GROUP_BYTES_MAX, Asker
+from mqcore.wire.codes cimport REQUEST_SEND_BATCH_MESSAGE
 from mqcore.wire.header cimport (
-    CODE_SEND_BATCH,
     END_DECISION,
     END_GROUP,
     END_HALF_OFFSET,
@@ -70,7 +70,7 @@ cdef bint read_send(const Request* request, SendRequest* send) noexcept nogil:
     if fields[SEND_RECONSUME_TIMES].length >= 0 and not read_i32(
             &fields[SEND_RECONSUME_TIMES], &send.reconsume_times):
         return False
-    send.batch = header.code == CODE_SEND_BATCH or text_is_true(&fields[SEND_BATCH])
+    send.batch = header.code == REQUEST_SEND_BATCH_MESSAGE or text_is_true(&fields[SEND_BATCH])
     send.properties = fields[SEND_PROPERTIES]
     send.body = request.body
     send.body_length = request.body_length

@@ -34,33 +34,35 @@ from mqcore.shm.leadership cimport leadership_is_safe
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.store.log.put_results cimport put_is_stored
+from mqcore.wire.codes cimport (
+    RESPONSE_FLUSH_DISK_TIMEOUT,
+    RESPONSE_FLUSH_SLAVE_TIMEOUT,
+    RESPONSE_MESSAGE_ILLEGAL,
+    RESPONSE_SERVICE_NOT_AVAILABLE,
+    RESPONSE_SLAVE_NOT_AVAILABLE,
+    RESPONSE_SYSTEM_BUSY,
+    RESPONSE_SYSTEM_ERROR,
+)
 
 cdef enum:
-    CODE_SYSTEM_ERROR = 1
-    CODE_SYSTEM_BUSY = 2
-    CODE_FLUSH_DISK_TIMEOUT = 10
-    CODE_SLAVE_NOT_AVAILABLE = 11
-    CODE_FLUSH_SLAVE_TIMEOUT = 12
-    CODE_MESSAGE_ILLEGAL = 13
-    CODE_SERVICE_NOT_AVAILABLE = 14
+    DISK_FULL_REMARK_MAX = 96
 
-
-cdef char[96] disk_full_remark         # one thread a process
+cdef char[DISK_FULL_REMARK_MAX] disk_full_remark       # one thread a process
 
 
 cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept nogil:
     if status == PUT_OK:
         return 0
     if status == PUT_FLUSH_TIMEOUT:
-        return CODE_FLUSH_DISK_TIMEOUT
+        return RESPONSE_FLUSH_DISK_TIMEOUT
     if status == PUT_SLAVE_NOT_AVAILABLE:
-        return CODE_SLAVE_NOT_AVAILABLE
+        return RESPONSE_SLAVE_NOT_AVAILABLE
     if status == PUT_SLAVE_TIMEOUT:
-        return CODE_FLUSH_SLAVE_TIMEOUT
+        return RESPONSE_FLUSH_SLAVE_TIMEOUT
     a.transport.slot.figures[FIGURE_REFUSED] += 1
     if status == PUT_MESSAGE_ILLEGAL:
         remark[0] = <const char*>a.identity.illegal
-        return CODE_MESSAGE_ILLEGAL
+        return RESPONSE_MESSAGE_ILLEGAL
     if status == PUT_SERVICE_NOT_AVAILABLE:
         if a.slave:
             remark[0] = "service not available now: this broker is a slave, its master takes messages"
@@ -82,16 +84,16 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
             remark[0] = "service not available now: consume queues or index cannot be written"
         else:
             remark[0] = "service not available now: a write to the store has failed"
-        return CODE_SERVICE_NOT_AVAILABLE
+        return RESPONSE_SERVICE_NOT_AVAILABLE
     if status == PUT_WRITER_RESTARTED:
         remark[0] = "[WRITER_RESTARTED]unknown error: whether the message is stored is not known"
-        return CODE_SYSTEM_ERROR
+        return RESPONSE_SYSTEM_ERROR
     if status == PUT_DISK_FAILED:
         remark[0] = "[DISK_FAILED]unknown error: whether the message is stored is not known"
-        return CODE_SYSTEM_ERROR
+        return RESPONSE_SYSTEM_ERROR
     if status == PUT_POOL_EXHAUSTED:
         remark[0] = "[REJECTREQUEST]broker busy: the transient pool has no room, the disk is behind"
-        return CODE_SYSTEM_BUSY
+        return RESPONSE_SYSTEM_BUSY
     if status == PUT_QUEUE_TABLE_FULL:
         remark[0] = ("no room for another queue: raise processes.queue_count_max"
                      if a.to_writer.shm.head.queue_count >= a.to_writer.shm.head.queue_capacity
@@ -103,7 +105,7 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
         remark[0] = "create mapped file failed, server is busy or broken."
     else:
         remark[0] = "unknown error"
-    return CODE_SYSTEM_ERROR
+    return RESPONSE_SYSTEM_ERROR
 
 
 cdef void answer(Appends* a, Connection* c, const AppendResult* result,

@@ -10,10 +10,10 @@ from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.serving.peer cimport AskedRequest, ForwardShare, forwarding_of
 from mqcore.net.transport.memory cimport memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
+from mqcore.wire.codes cimport RESPONSE_SYSTEM_ERROR
 from mqcore.wire.header cimport HEADER_BROKEN, header_read
 
 cdef enum:
-    CODE_SYSTEM_ERROR = 1
     ASKED_FIRST = 8
     ASKED_MAX = 1024
     FRAME_LENGTH_WORD = 4
@@ -93,7 +93,7 @@ cdef void answer_orphans(Asking* a, uint64_t connection) noexcept nogil:
             return
         own.asked_count -= 1
         memmove(own.asked, own.asked + 1, own.asked_count * sizeof(AskedRequest))
-        reply_plain(a.transport, c, first.binary, first.opaque, CODE_SYSTEM_ERROR,
+        reply_plain(a.transport, c, first.binary, first.opaque, RESPONSE_SYSTEM_ERROR,
                     "[COORDINATOR_RESTARTED]whether the request was done is not known")
         c = connection_find(a.transport, connection)
 

@@ -6,7 +6,6 @@ from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.remoting.headers cimport is_pull, is_send, read_end, read_pull, read_send
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport (
-    CODE_SYSTEM_ERROR,
     HANDLED,
     HANDLE_DENIED,
     HANDLE_FORWARD,
@@ -30,12 +29,13 @@ from mqcore.net.serving.pull cimport serve_pull
 from mqcore.net.serving.send cimport serve_send
 from mqcore.net.serving.transaction cimport serve_end
 from mqcore.net.transport.transport cimport connection_find
-from mqcore.wire.header cimport CODE_END_TRANSACTION, HEADER_READ, header_read
-
-cdef enum:
-    CODE_SYSTEM_BUSY = 2
-    CODE_NOT_SUPPORTED = 3
-
+from mqcore.wire.codes cimport (
+    REQUEST_END_TRANSACTION,
+    RESPONSE_REQUEST_CODE_NOT_SUPPORTED,
+    RESPONSE_SYSTEM_BUSY,
+    RESPONSE_SYSTEM_ERROR,
+)
+from mqcore.wire.header cimport HEADER_READ, header_read
 
 cdef int one_send(Dispatch* d, Connection* c, const Request* request, bint settled) noexcept nogil:
     cdef SendRequest send
@@ -51,7 +51,7 @@ cdef int one_pull(Dispatch* d, Connection* c, const Request* request, bint settl
     if peer_of(c).fast_port:           # served on the main port only (broker.md 1.1)
         if not request.header.flag & ONEWAY_BIT:
             reply_plain(d.remoting.transport, c, request.header.binary, request.header.opaque,
-                        CODE_NOT_SUPPORTED, " request type 11 not supported")
+                        RESPONSE_REQUEST_CODE_NOT_SUPPORTED, " request type 11 not supported")
         return HANDLED
     if not read_pull(request, &pull):
         return HANDLE_FORWARD
@@ -70,11 +70,11 @@ cdef int one_end(Dispatch* d, Connection* c, const Request* request) noexcept no
 
 
 cdef inline bint is_end(int32_t code) noexcept nogil:
-    return code == CODE_END_TRANSACTION
+    return code == REQUEST_END_TRANSACTION
 
 
 cdef inline bint is_native(int32_t code) noexcept nogil:
-    return is_send(code) or is_pull(code) or code == CODE_END_TRANSACTION
+    return is_send(code) or is_pull(code) or code == REQUEST_END_TRANSACTION
 
 
 cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
@@ -144,8 +144,8 @@ cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_
     if result == HANDLED or request.header.flag & ONEWAY_BIT:
         return
     if result == HANDLE_STALL:
-        reply_plain(d.remoting.transport, c, binary, request.header.opaque, CODE_SYSTEM_BUSY,
+        reply_plain(d.remoting.transport, c, binary, request.header.opaque, RESPONSE_SYSTEM_BUSY,
                     "[OVERLOAD]the writer is behind, try again later")
     else:
-        reply_plain(d.remoting.transport, c, binary, request.header.opaque, CODE_SYSTEM_ERROR,
+        reply_plain(d.remoting.transport, c, binary, request.header.opaque, RESPONSE_SYSTEM_ERROR,
                     "the request cannot be served: its topic, group or queue changed meanwhile")

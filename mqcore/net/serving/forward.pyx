@@ -36,19 +36,21 @@ from mqcore.net.transport.memory cimport memory_give, memory_return, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.ring cimport ring_commit, ring_wait_for_room
 from mqcore.shm.segment cimport doorbell_ring
+from mqcore.wire.codes cimport (
+    REQUEST_HEART_BEAT,
+    REQUEST_LOCK_BATCH_MQ,
+    REQUEST_SEND_REPLY_MESSAGE,
+    REQUEST_SEND_REPLY_MESSAGE_V2,
+    REQUEST_UNLOCK_BATCH_MQ,
+    REQUEST_UNREGISTER_CLIENT,
+    REQUEST_UPDATE_CONSUMER_OFFSET,
+    RESPONSE_MESSAGE_ILLEGAL,
+    RESPONSE_SYSTEM_BUSY,
+    RESPONSE_SYSTEM_ERROR,
+)
 from mqcore.wire.header cimport Header
 
 cdef enum:
-    CODE_SYSTEM_ERROR = 1
-    CODE_SYSTEM_BUSY = 2
-    CODE_MESSAGE_ILLEGAL = 13
-    CODE_COMMIT_OFFSET = 15
-    CODE_HEART_BEAT = 34
-    CODE_UNREGISTER = 35
-    CODE_LOCK = 41
-    CODE_UNLOCK = 42
-    CODE_SEND_REPLY = 324
-    CODE_SEND_REPLY_V2 = 325
     KEPT_EACH_BYTES = 64 << 10         # N22
     KEPT_MOST_BYTES = 4 << 20          # ... of one heartbeat: a member of some 40,000 topics
     KEPT_LARGE_PART = 4                # ... a quarter
@@ -77,8 +79,9 @@ cdef bint forwarding_open(Forwarding* f) noexcept nogil:
 cdef inline bint is_urgent(const Header* header) noexcept nogil:
     """N19: who is there, who holds which queue, how far it has come; and what clients were asked."""
     cdef int32_t code = header.code
-    return (header.flag & RESPONSE_BIT or code == CODE_HEART_BEAT or code == CODE_UNREGISTER
-            or code == CODE_LOCK or code == CODE_UNLOCK or code == CODE_COMMIT_OFFSET)
+    return (header.flag & RESPONSE_BIT or code == REQUEST_HEART_BEAT
+            or code == REQUEST_UNREGISTER_CLIENT or code == REQUEST_LOCK_BATCH_MQ
+            or code == REQUEST_UNLOCK_BATCH_MQ or code == REQUEST_UPDATE_CONSUMER_OFFSET)
 
 
 cdef bint too_much_waits(Forwarding* f, Connection* c, const Header* header,
@@ -143,7 +146,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
         if park == PARK_NOT and header_length <= FORWARD_BYTES_MAX:
             return forward_long(f, c, request)
         if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
-            reply_plain(f.transport, c, header.binary, header.opaque, CODE_SYSTEM_ERROR,
+            reply_plain(f.transport, c, header.binary, header.opaque, RESPONSE_SYSTEM_ERROR,
                         "the request's header is too large: more than 393216 bytes")
         return HANDLED
     if too_much_waits(f, c, header, sent) or (park != PARK_NOT and not may_park(f.parking, c, length)):
@@ -157,7 +160,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
         parked = park_frame(f.parking, c, request, park)
         if parked == NULL:
             if header.has_opaque and not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
-                reply_plain(f.transport, c, header.binary, header.opaque, CODE_SYSTEM_BUSY,
+                reply_plain(f.transport, c, header.binary, header.opaque, RESPONSE_SYSTEM_BUSY,
                             "[OVERLOAD]too many requests wait for the coordinator, try again later")
             return HANDLED
     head = <ForwardHead*>place
@@ -178,7 +181,8 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
 
 
 cdef bint is_reply(const Header* header) noexcept nogil:
-    return header.code == CODE_SEND_REPLY or header.code == CODE_SEND_REPLY_V2
+    return (header.code == REQUEST_SEND_REPLY_MESSAGE
+            or header.code == REQUEST_SEND_REPLY_MESSAGE_V2)
 
 
 cdef bint take_long_place(Forwarding* f, Connection* c) noexcept nogil:
@@ -242,7 +246,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
     if is_reply(header) and (length - FRAME_HEADER_WORD - header_length > f.identity.body_max
                              or header_length > LONG_HEADER_MAX):
         if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
-            reply_plain(f.transport, c, header.binary, header.opaque, CODE_MESSAGE_ILLEGAL,
+            reply_plain(f.transport, c, header.binary, header.opaque, RESPONSE_MESSAGE_ILLEGAL,
                         <const char*>f.identity.illegal)
         return HANDLED
     if own.long_place == 0 and not take_long_place(f, c):
@@ -285,9 +289,10 @@ cdef void keep(Forwarding* f, Connection* c, const Request* request) noexcept no
     cdef int32_t code = request.header.code
     cdef int32_t kept = 0                                # bytes that stay
     cdef int64_t room = LENGTH_WORD + <int64_t>request.length
-    if request.header.flag & RESPONSE_BIT or (code != CODE_HEART_BEAT and code != CODE_UNREGISTER):
+    if request.header.flag & RESPONSE_BIT or (
+            code != REQUEST_HEART_BEAT and code != REQUEST_UNREGISTER_CLIENT):
         return
-    if code == CODE_UNREGISTER:
+    if code == REQUEST_UNREGISTER_CLIENT:
         kept = own.kept_length
         if kept == 0:
             return

@@ -6,12 +6,7 @@ from libc.string cimport memcpy
 from mqcore.atomics cimport full_fence, load_i32_acquire, load_i64_acquire, store_u8_release
 from mqcore.filter.loaded cimport filter_drop, filter_keep
 from mqcore.layout cimport FIGURE_HELD_PULLS, Arrival, QueueEntry
-from mqcore.net.requests cimport (
-    CODE_FOUND,
-    CODE_NOT_FOUND,
-    CODE_RETRY_IMMEDIATELY,
-    CODE_SYSTEM_ERROR,
-)
+from mqcore.net.remoting.frames cimport access_of
 from mqcore.net.serving.cold cimport COLD_JOBS_MAX, cold_finished
 from mqcore.net.serving.held_lists cimport (
     HELD_DUE,
@@ -33,6 +28,12 @@ from mqcore.net.transport.transport cimport LIFE_DOOMED, connection_find, takes_
 from mqcore.net.transport.work cimport work_charge, work_is_over, work_later
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.tables cimport queue_find
+from mqcore.wire.codes cimport (
+    RESPONSE_PULL_NOT_FOUND,
+    RESPONSE_PULL_RETRY_IMMEDIATELY,
+    RESPONSE_SUCCESS,
+    RESPONSE_SYSTEM_ERROR,
+)
 
 cdef enum:
     TELL_MS = 5000                    # stock looks at held pulls that often, and answers those
@@ -192,7 +193,7 @@ cdef HeldPull* keep(Held* h, Connection* c, const Puller* puller, const PullPlac
     held.portion = place.portion
     held.offset = place.offset
     held.cursor = place.offset
-    held.access_sequence = c.access_sequence
+    held.access_sequence = access_of(c).sequence
     held.cold_job = 0
     held.cold_rounds = 0
     held.looked_ms = h.transport.steady_ms
@@ -250,18 +251,18 @@ cdef void answer_nothing(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     cdef QueueEntry* queue
     cdef int64_t first, end
     if held.queue < 0:
-        answer_pull(h.reading, c, &held.puller, CODE_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", held.offset, 0, 0,
-                    NULL)
+        answer_pull(h.reading, c, &held.puller, RESPONSE_PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE",
+                    held.offset, 0, 0, NULL)
         return
     queue = &h.shm.queues[held.queue]
     first = load_i64_acquire(&queue.min_offset)
     end = load_i64_acquire(&queue.max_offset)
     if held.cursor > held.offset:
-        answer_pull(h.reading, c, &held.puller, CODE_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE",
-                    held.cursor, first, end, NULL)
+        answer_pull(h.reading, c, &held.puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
+                    "NO_MATCHED_MESSAGE", held.cursor, first, end, NULL)
     else:
-        answer_pull(h.reading, c, &held.puller, CODE_NOT_FOUND, "OFFSET_OVERFLOW_ONE", held.offset, first,
-                    end, NULL)
+        answer_pull(h.reading, c, &held.puller, RESPONSE_PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE",
+                    held.offset, first, end, NULL)
 
 
 cdef inline bint rules_changed(const Held* h, const HeldPull* held) noexcept nogil:
@@ -283,15 +284,16 @@ cdef bint settle_cold(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     work_charge(h.transport, c, began)
     held.cursor += found.examined
     if found.count > 0:
-        answer_pull(h.reading, c, &held.puller, CODE_FOUND, "FOUND", held.cursor, first, end, &found)
+        answer_pull(h.reading, c, &held.puller, RESPONSE_SUCCESS, "FOUND", held.cursor, first,
+                    end, &found)
     elif found.cold_job:
         held.cold_job = found.cold_job
         held.cold_rounds = 1 if found.examined else held.cold_rounds + 1
         return False
     elif found.unreadable or found.damaged >= 0:
-        say(c, &held.puller.asker, CODE_SYSTEM_ERROR, scan_trouble(&found))
+        say(c, &held.puller.asker, RESPONSE_SYSTEM_ERROR, scan_trouble(&found))
     else:
-        answer_pull(h.reading, c, &held.puller, CODE_RETRY_IMMEDIATELY,
+        answer_pull(h.reading, c, &held.puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
                     "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",
                     held.cursor, first, end, NULL)
     return True
@@ -316,7 +318,7 @@ cdef bint look_further(Held* h, Connection* c, HeldPull* held, int64_t end) noex
         scan(h.reading, held.queue, held.cursor, end, &held.portion, &held.match, False, &found)
         held.cursor += found.examined
         if found.count > 0:
-            answer_pull(h.reading, c, &held.puller, CODE_FOUND, "FOUND", held.cursor,
+            answer_pull(h.reading, c, &held.puller, RESPONSE_SUCCESS, "FOUND", held.cursor,
                         load_i64_acquire(&h.shm.queues[held.queue].min_offset), end, &found)
         work_charge(h.transport, c, began)
         began = h.transport.work
@@ -334,7 +336,7 @@ cdef bint settle_held(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     if c.life == LIFE_DOOMED:
         return True
     if h.transport.stopping:                     # an error: clients ask again after seconds, not at once
-        say(c, &held.puller.asker, CODE_SYSTEM_ERROR, "the broker stops")
+        say(c, &held.puller.asker, RESPONSE_SYSTEM_ERROR, "the broker stops")
         return True
     if rules_changed(h, held):
         answer_nothing(h, c, held)

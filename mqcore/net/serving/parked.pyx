@@ -10,10 +10,10 @@ from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, say
 from mqcore.net.transport.memory cimport memory_count, memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.tables cimport name_hash
+from mqcore.wire.codes cimport RESPONSE_SYSTEM_BUSY
 from mqcore.wire.header cimport SEND_TOPIC, Header, text_copy
 
 cdef enum:
-    CODE_SYSTEM_BUSY = 2
     PARKED_BYTES_MAX = 64 << 20
     PARKED_LIFE_MS = 10000
     ORPHAN_LIFE_MS = 2000              # of what a coordinator that died had, after the next start
@@ -117,5 +117,5 @@ cdef void answer_old_parked(Parking* p) noexcept nogil:
             asker = p.places[i].asker
             drop_parked(p, &p.places[i])
             if c != NULL:
-                say(c, &asker, CODE_SYSTEM_BUSY,
+                say(c, &asker, RESPONSE_SYSTEM_BUSY,
                     "[OVERLOAD]the coordinator did not answer in time, try again later")

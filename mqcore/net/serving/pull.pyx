@@ -5,11 +5,6 @@ from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.filter.loaded cimport filter_drop
 from mqcore.layout cimport FIGURE_PULLS, GROUP_CONSUME_ENABLED, GROUP_PULL_ASKS
 from mqcore.net.requests cimport (
-    CODE_FOUND,
-    CODE_NOT_FOUND,
-    CODE_OFFSET_MOVED,
-    CODE_RETRY_IMMEDIATELY,
-    CODE_SYSTEM_ERROR,
     HANDLED,
     HANDLE_FORWARD,
     HANDLE_WAIT,
@@ -35,6 +30,13 @@ from mqcore.shm.tables cimport (
     topic_find,
 )
 from mqcore.store.topic_names cimport is_light_name
+from mqcore.wire.codes cimport (
+    RESPONSE_PULL_NOT_FOUND,
+    RESPONSE_PULL_OFFSET_MOVED,
+    RESPONSE_PULL_RETRY_IMMEDIATELY,
+    RESPONSE_SUCCESS,
+    RESPONSE_SYSTEM_ERROR,
+)
 
 cdef enum:
     PERM_READ = 4
@@ -46,7 +48,8 @@ cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const Pull
     if f.wait_ms > 0 and hold(p.held, c, puller, place, wanted,
                               f.wait_ms if p.long_polling else p.short_polling_ms):
         return HANDLED
-    answer_pull(p.reading, c, puller, CODE_NOT_FOUND, remark, f.offset, min_offset, max_offset, NULL)
+    answer_pull(p.reading, c, puller, RESPONSE_PULL_NOT_FOUND, remark, f.offset, min_offset,
+                max_offset, NULL)
     return HANDLED
 
 
@@ -59,14 +62,14 @@ cdef int out_of_range(Pulls* p, Connection* c, const Puller* puller, const PullR
     if not settled:
         return HANDLE_FORWARD
     if max_offset == 0:
-        answer_pull(p.reading, c, puller, CODE_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0, min_offset,
-                    max_offset, NULL)
+        answer_pull(p.reading, c, puller, RESPONSE_PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE",
+                    0, min_offset, max_offset, NULL)
     elif f.offset < min_offset:
-        answer_pull(p.reading, c, puller, CODE_OFFSET_MOVED, "OFFSET_TOO_SMALL", min_offset, min_offset,
-                    max_offset, NULL)
+        answer_pull(p.reading, c, puller, RESPONSE_PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL",
+                    min_offset, min_offset, max_offset, NULL)
     else:
-        answer_pull(p.reading, c, puller, CODE_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", max_offset,
-                    min_offset, max_offset, NULL)
+        answer_pull(p.reading, c, puller, RESPONSE_PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY",
+                    max_offset, min_offset, max_offset, NULL)
     return HANDLED
 
 
@@ -80,7 +83,7 @@ cdef int beyond_slave(Pulls* p, Connection* c, const Puller* puller, const PullR
     if f.offset > max_offset and f.wait_ms > 0 and hold(
             p.held, c, puller, place, wanted, f.wait_ms if p.long_polling else p.short_polling_ms):
         return HANDLED
-    answer_pull(p.reading, c, puller, CODE_RETRY_IMMEDIATELY,
+    answer_pull(p.reading, c, puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
                 "NO_MESSAGE_IN_QUEUE" if max_offset == 0 else
                 "OFFSET_TOO_SMALL" if f.offset < min_offset else "OFFSET_OVERFLOW_BADLY",
                 f.offset, min_offset, max_offset, NULL)
@@ -98,16 +101,16 @@ cdef int look_inside(Pulls* p, Connection* c, const Puller* puller, const PullRe
             return HANDLED
         scan(p.reading, place.queue, f.offset, max_offset, &place.portion, &wanted.match, False, &found)
     if found.count > 0:
-        answer_pull(p.reading, c, puller, CODE_FOUND, "FOUND", f.offset + found.examined, min_offset,
-                    max_offset, &found)
+        answer_pull(p.reading, c, puller, RESPONSE_SUCCESS, "FOUND",
+                    f.offset + found.examined, min_offset, max_offset, &found)
     elif found.unreadable or found.damaged >= 0:
-        say(c, &puller.asker, CODE_SYSTEM_ERROR, scan_trouble(&found))
+        say(c, &puller.asker, RESPONSE_SYSTEM_ERROR, scan_trouble(&found))
     elif found.examined == 0:
-        answer_pull(p.reading, c, puller, CODE_NOT_FOUND, "OFFSET_FOUND_NULL",
+        answer_pull(p.reading, c, puller, RESPONSE_PULL_NOT_FOUND, "OFFSET_FOUND_NULL",
                     (f.offset // p.reading.queues.file_entries + 1) * p.reading.queues.file_entries,
                     min_offset, max_offset, NULL)
     else:
-        answer_pull(p.reading, c, puller, CODE_RETRY_IMMEDIATELY,
+        answer_pull(p.reading, c, puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
                     "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",
                     f.offset + found.examined, min_offset, max_offset, &found)
     return HANDLED

@@ -62,6 +62,7 @@ from mqcore.store.record cimport (
 cdef enum:
     SCAN_LEAST = 800                  # entries that one pull looks at, if it does not ask for more
     RETRY_PREFIX_LENGTH = 7           # %RETRY%
+    DAMAGE_REMARK_MAX = 128
     LOOK_MOST_WORK = 500_000          # of one look at a queue (N10) ...
     LOOK_LEAST_WORK = 50_000          # ... in a long turn
     ENTRY_WORK = 8                    # of a queue entry
@@ -229,7 +230,7 @@ cdef bint is_whole(Reading* r, int32_t queue, int64_t offset, const QueueItem* i
     return False
 
 
-cdef char[128] damage_remark           # one thread a process
+cdef char[DAMAGE_REMARK_MAX] damage_remark             # one thread a process
 
 
 cdef const char* scan_trouble(const Found* found) noexcept nogil:

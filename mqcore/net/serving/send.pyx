@@ -30,7 +30,6 @@ from mqcore.layout cimport (
 )
 from mqcore.names cimport is_topic_name
 from mqcore.net.requests cimport (
-    CODE_SYSTEM_ERROR,
     HANDLED,
     HANDLE_FORWARD,
     HANDLE_STALL,
@@ -68,9 +67,7 @@ from mqcore.store.topic_names cimport (
     SCHEDULE_TOPIC_LENGTH,
     is_light_name,
 )
-
-cdef enum:
-    CODE_SYSTEM_BUSY = 2
+from mqcore.wire.codes cimport RESPONSE_SYSTEM_BUSY, RESPONSE_SYSTEM_ERROR
 
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
                               "length does not fit what is there")
@@ -300,7 +297,7 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     if f.sys_flag & SYS_FLAG_TRANSACTION_MASK or body_length > s.identity.body_max:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
     if count < 1:
-        say_refused(c, request, CODE_SYSTEM_ERROR, BAD_BATCH)
+        say_refused(c, request, RESPONSE_SYSTEM_ERROR, BAD_BATCH)
         return HANDLED
     envelope_length = write_properties(s.identity, s.delay_level_count, &request.properties, envelope,
                                        PROPERTIES_LENGTH_MAX, DETOUR_NONE, &notes)
@@ -343,7 +340,7 @@ cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint se
     cdef const ParkShare* parked = parked_of(c)
     cdef int limit = limits_refuse_send(s.limits, c) if s.limits.on and not settled else -1
     if limit >= 0:
-        say_refused(c, request, CODE_SYSTEM_BUSY, SENDS_TOO_FAST[limit])
+        say_refused(c, request, RESPONSE_SYSTEM_BUSY, SENDS_TOO_FAST[limit])
         return HANDLED
     if s.appends.slave:
         return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)

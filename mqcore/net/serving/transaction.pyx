@@ -19,7 +19,6 @@ from mqcore.layout cimport (
 )
 from mqcore.net.remoting.access cimport access_may_publish
 from mqcore.net.requests cimport (
-    CODE_SYSTEM_ERROR,
     HANDLED,
     HANDLE_DENIED,
     HANDLE_FORWARD,
@@ -51,6 +50,7 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
 from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
+from mqcore.wire.codes cimport RESPONSE_SLAVE_NOT_AVAILABLE, RESPONSE_SYSTEM_ERROR
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 cdef extern from *:
@@ -69,11 +69,8 @@ cdef struct HalfMessage:
     bint waits
 
 
-cdef enum:
-    CODE_SLAVE_NOT_AVAILABLE = 11
-
 cdef int refuse(Connection* c, const EndRequest* request, const char* remark) noexcept nogil:
-    say(c, &request.asker, CODE_SYSTEM_ERROR, remark)
+    say(c, &request.asker, RESPONSE_SYSTEM_ERROR, remark)
     return HANDLED
 
 
@@ -195,7 +192,7 @@ cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept n
     cdef HalfMessage half
     cdef const char* trouble
     if s.appends.slave:                                      # ha.md 5
-        say(c, &request.asker, CODE_SLAVE_NOT_AVAILABLE, LEFT_OVER_REMARK)
+        say(c, &request.asker, RESPONSE_SLAVE_NOT_AVAILABLE, LEFT_OVER_REMARK)
         return HANDLED
     if request.decision == 0:
         return HANDLED                                       # unknown: to be asked again later

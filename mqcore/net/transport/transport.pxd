@@ -66,6 +66,7 @@ cdef enum:
     TLS_CROWDS = 256                   # TL3: addresses are told apart by so many
     VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
     LISTENERS_MAX = 4
+    FRONT_WORDS = 2                    # that a front has in a connection
     EVENTS_AT_ONCE = 256
     CLOSE_WORK = 15_000                # N20: of the end of a connection
 
@@ -146,9 +147,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int wire_reason                    # CloseReason, when the wire has ended
     int64_t wire_detail
     TlsEnd tls
-    int32_t access_sequence            # of the rules that `access_white` was looked up in
-    bint access_white                  # its address needs no account
-    bint access_proved                 # the signature of its first frame, which waits, was right
+    uint64_t[FRONT_WORDS] of_front     # what cuts its frames keeps of it; zeros at first
     int doom                           # why it is closed at the end of the turn
     int64_t doom_detail
 

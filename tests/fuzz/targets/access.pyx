@@ -26,7 +26,7 @@ from mqcore.wire.header cimport HEADER_BROKEN, HEADER_UNUSUAL, header_read_all
 from tests.fuzz.targets.input cimport Input, input_of, take_byte, take_part
 
 from mqcore.acl import addresses, needs
-from mqcore.acl.rules import Refusal, signature
+from mqcore.acl.rules import AccessRefusal, signature
 from mqcore.turns import finished
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import FrameError, decode
@@ -84,7 +84,7 @@ def expected(command, host, all_):
     nothing is served.
     """
     found = finished(all_.identify(command.ext or {}, command.body, host))
-    if isinstance(found, Refusal):
+    if isinstance(found, AccessRefusal):
         return True, False
     if found is None:
         is_white = addresses.contains(all_.white, addresses.packed(host))
