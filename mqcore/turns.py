@@ -62,7 +62,7 @@ class Memory:
     state: int = FREE
     next_s: float = -math.inf        # when it may be weighed again
     used: int = 0                    # when it was weighed last
-    idle: int = 0                    # when it was weighed last and no job was begun, without `beside`
+    idle: int = 0                    # the same when no job was begun, without what is `beside`
 
     def weigh(self, clock: Callable[[], float]) -> int:
         """What is in use, which may take long: the C library walks what is free."""
