@@ -11,12 +11,19 @@ MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
 import gc
 import hashlib
 import importlib
+import multiprocessing
+import multiprocessing.connection
 import os
 import sys
+from copy import copy
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+from setuptools.modified import newer_group
 
 ROOT = Path(__file__).parent
 FUZZ = bool(os.environ.get("MQCORE_FUZZ"))
@@ -118,40 +125,231 @@ def remove_strays() -> None:
             module.unlink()
 
 
+class Translator:
+    """
+    Cython, each module in a process that is forked for it.
+
+    Half of its time went into reading the same .pxd files for one module after another. Here they
+    are read once, before the forks; what a module changes of them it changes in its own process.
+    """
+
+    def __init__(self, extensions: list[Extension]) -> None:
+        """Finds which modules have to be translated, and gives each extension its C file."""
+        from Cython import Utils
+        from Cython.Build import Dependencies
+
+        self._waiting: dict[str, tuple] = {}        # C file -> what Cython would do for it
+        self._context = None
+        translate, find = Dependencies.cythonize_one, Utils.find_versioned_file
+        Dependencies.cythonize_one = self._note
+        # -- without a look for files of one version of Cython, which took most of the time here
+        Utils.find_versioned_file = lambda folder, name, suffix: (
+            path if os.path.exists(path := os.path.join(folder, name) + suffix) else None)
+        try:
+            translated = Dependencies.cythonize(
+                extensions,
+                build_dir=CYTHON_DIR,
+                shared_utility_qualified_name=SHARED,
+                nthreads=0,
+                cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
+                emit_linenums=DEBUG,
+                compiler_directives=DIRECTIVES,
+            )
+        finally:
+            Dependencies.cythonize_one, Utils.find_versioned_file = translate, find
+        sources = {one.name: one.sources for one in translated}
+        for extension in extensions:
+            extension.sources = sources[extension.name]
+
+    def _note(self, source: str, target: str, *rest: object) -> None:
+        self._waiting[target] = (source, target, *rest)
+
+    def waits(self, extension: Extension) -> bool:
+        return extension.sources[0] in self._waiting
+
+    def read_declarations(self) -> None:
+        """
+        Read every .pxd that the waiting modules need. One with an error is left to them: they read
+        it again and tell.
+        """
+        from Cython.Build.Dependencies import create_dependency_tree
+        from Cython.Compiler import Errors
+
+        known = create_dependency_tree()
+        paths = {os.path.relpath(path) for source, *_ in self._waiting.values()
+                 for path in known.all_dependencies(source)}
+        context = declarations(next(iter(self._waiting.values()))[4])
+        with Errors.local_errors(ignore=True) as errors:
+            for path in sorted(paths):
+                if path.endswith(".pxd") and path.startswith("mqcore" + os.sep):
+                    context.find_module(path[:-len(".pxd")].replace(os.sep, "."), need_pxd=0)
+        if not errors:
+            context.end_reading()
+            self._context = context
+
+    def translate(self, extension: Extension) -> None:
+        """In a process of its own."""
+        from Cython.Build import Dependencies
+        from Cython.Compiler import Main
+
+        if not self.waits(extension):
+            return
+        arguments = self._waiting[extension.sources[0]]
+        if self._context is not None:
+            self._context.options = arguments[4]
+            Main.compile_single = partial(Main.compile_single, context=self._context)
+        Dependencies.cythonize_one(*arguments)
+
+
+def declarations(options: Any) -> Any:
+    """
+    A context of Cython in which the .pxd of many modules are read, and then one module is
+    translated, byte for byte as if its own had been read alone. So of each .pxd is kept what it
+    asks for, includes and uses; the module takes that of those that it asks for, in its order.
+    """
+    from Cython.Compiler.Code import IncludeCode
+    from Cython.Compiler.Main import Context
+
+    class Declarations(Context):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self._asked: list[Any] = []         # by what is being read: scopes, numbers of includes
+            self._used: list[Any] = []          # ... entries of scopes
+            self._included = IncludeCode.counter
+            self._needs: dict[Any, tuple[list[Any], list[Any]]] = {}    # scope -> both
+            self._read: dict[Any, tuple[str, Any]] = {}     # scope -> name and tree of its .pxd
+            self._taken: set[Any] = set()
+            self._numbers: dict[int, int] = {}  # of includes, before and after they are taken
+
+        def process_pxd(self, source: Any, scope: Any, name: str) -> Any:
+            self._note()
+            outer, self._asked, self._used = (self._asked, self._used), [], []
+            self._needs[scope] = self._asked, self._used
+            result = super().process_pxd(source, scope, name)
+            self._note()
+            self._asked, self._used = outer
+            return result
+
+        def _note(self) -> None:
+            """What was included and used since the last call, by the .pxd that is being read."""
+            if self._read:
+                return
+            self._asked.extend(range(self._included, IncludeCode.counter))
+            self._included = IncludeCode.counter
+            for scope in self._needs:
+                for entry in scope.entries.values():
+                    if entry.used:
+                        self._used.append(entry)
+                        entry.used = 0
+
+        def find_module(self, *arguments: Any, **named: Any) -> Any:
+            scope = super().find_module(*arguments, **named)
+            self._asked.append(scope)
+            self._take(scope)
+            return scope
+
+        def end_reading(self) -> None:
+            self._read = {tree[1]: (name, tree) for name, tree in self.pxds.items()}
+            self.pxds = {}
+
+        def _take(self, scope: Any) -> None:
+            if scope not in self._read or scope in self._taken:
+                return
+            self._taken.add(scope)
+            asked, used = self._needs[scope]
+            for one in asked:
+                if isinstance(one, int):
+                    self._numbers[one] = IncludeCode.counter
+                    IncludeCode.counter += 1
+                else:
+                    self._take(one)
+            for entry in used:
+                entry.used = 1
+            scope.c_includes = self._renumbered(scope.c_includes)
+            for include in scope.c_includes.values():
+                include.order = self._numbers.get(include.order, include.order)
+                include.pieces = self._renumbered(include.pieces)
+            name, tree = self._read[scope]
+            self.pxds[name] = tree
+
+        def _renumbered(self, includes: dict[Any, Any]) -> dict[Any, Any]:
+            return {self._numbers.get(key, key): value for key, value in includes.items()}
+
+    add = IncludeCode.dict_update
+
+    def add_copy(include: Any, known: dict[str, Any], key: str) -> None:
+        own = copy(include)                     # each scope has its own
+        own.pieces = dict(include.pieces)
+        add(own, known, key)
+
+    IncludeCode.dict_update = add_copy
+    return Declarations.from_options(options)
+
+
 class Build(build_ext):
     """Asks Cython when something is compiled, not for each look at the package's metadata."""
 
     def run(self) -> None:
-        from Cython.Build import cythonize
-
         declare_tables()
         if self.inplace:
             remove_strays()
         # -- a syntax tree lives as long as its module is translated: a third of Cython's time went
-        #    into looking for garbage in it. Processes that translate beside this one inherit it
+        #    into looking for garbage in it
         gc.set_threshold(YOUNG_OBJECTS_MAX)
-        translated = cythonize(
-            self.extensions,
-            build_dir=CYTHON_DIR,
-            shared_utility_qualified_name=SHARED,
-            nthreads=JOBS,
-            cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
-            emit_linenums=DEBUG,
-            compiler_directives=DIRECTIVES,
-        )
-        sources = {one.name: one.sources for one in translated}
-        for extension in self.extensions:
-            extension.sources = sources[extension.name]
+        # -- the longest first: at the end no processor waits for one of them
+        self.extensions.sort(key=lambda one: os.path.getsize(one.sources[0])
+                             if one.name != SHARED else 0, reverse=True)
+        self.translator = Translator(self.extensions)
         super().run()
 
     def build_extensions(self) -> None:
-        """The longest first: at the end no processor waits for one of them."""
+        """
+        Each module is translated and compiled by one process, `parallel` of them at a time: gcc is
+        at work beside Cython from the first on. What Cython has made already is compiled while the
+        declarations are read.
+        """
         if self.compiler.compiler_type == "unix" and not os.environ.get("MQCORE_BUILD_ONLY"):
             header = self.precompiled()
             for extension in self.extensions:
                 extension.extra_compile_args = [*FLAGS, "-include", header]
-        self.extensions.sort(key=lambda one: os.path.getsize(one.sources[0]), reverse=True)
-        super().build_extensions()
+        waiting = [one for one in self.extensions if self.translator.waits(one)]
+        ready = [one for one in self.extensions if one not in waiting and self.is_stale(one)]
+        running: dict[Any, Any] = {}            # what tells of its end -> the process
+        for extension in ready:
+            self.start(extension, running)
+        if waiting:
+            self.translator.read_declarations()
+            gc.freeze()                         # no process looks for garbage in what all have
+        for extension in waiting:
+            self.start(extension, running)
+        while running:
+            self.wait(running)
+
+    def start(self, extension: Extension, running: dict[Any, Any]) -> None:
+        if len(running) >= (self.parallel or 1):
+            self.wait(running)
+        process = multiprocessing.get_context("fork").Process(
+            target=self.make, args=(extension,), name=extension.name)
+        process.start()
+        running[process.sentinel] = process
+
+    def is_stale(self, extension: Extension) -> bool:
+        return self.force or newer_group([*extension.sources, *extension.depends],
+                                         self.get_ext_fullpath(extension.name), "newer")
+
+    def make(self, extension: Extension) -> None:
+        self.translator.translate(extension)
+        self.build_extension(extension)
+
+    def wait(self, running: dict[Any, Any]) -> None:
+        """Until one of them ends. If it failed, the others end theirs, and no more are started."""
+        for ended in multiprocessing.connection.wait(list(running)):
+            process = running.pop(ended)
+            process.join()
+            if process.exitcode:
+                for other in running.values():
+                    other.join()
+                raise CompileError(f"{process.name} was not built")
 
     def precompiled(self) -> str:
         """
