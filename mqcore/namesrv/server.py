@@ -41,7 +41,7 @@ _LISTEN_BACKLOG = 1024
 ANY_NUMBER = 1 << 31
 SETTLED_MS = 500                # until a connection is one that stays
 NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
-_STRETCH_S = 0.01               # of work, before the loop looks at its sockets again
+_STRETCH_S = SLICE_S            # of work, before the loop looks at its sockets again
 _EXPRESS = frozenset({          # of brokers: whose routes live by them
     RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION})
 

@@ -114,9 +114,11 @@ class HonestNames:
 
     def _guarded(self, kind: str, ask: Callable[[Signer], None]) -> None:
         try:
-            peer = self._keeper if kind == REGISTRATIONS else self._connect()
-            with contextlib.closing(peer):
-                self._ask_on(kind, lambda: ask(peer))
+            if kind == REGISTRATIONS:      # its connection outlives the last route
+                self._ask_on(kind, lambda: ask(self._keeper))
+            else:
+                with self._connect() as peer:
+                    self._ask_on(kind, lambda: ask(peer))
         except BaseException as error:
             with self._changed:
                 self._failure = self._failure or error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from mqcore.client.core.signature import sign
 from mqcore.namesrv.server import SETTLED_MS, NameServer
+from mqcore.turns import SLICE_S, Turns
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request
 from tests.namesrv.harness import DEADLINE_S, Clock, Peer, registration
@@ -112,3 +114,32 @@ def test_who_stays_connected_is_served_before_most_of_a_flood(
     for before, answer in asyncio.run(scenario()):
         assert answer.code == 0, answer.remark
         assert before < requests * PEERS / 4, f"{before} of {requests * PEERS} were served before"
+
+
+def test_the_loop_looks_at_its_sockets_after_a_slice_of_work(
+    tmp_path: Path, order: Order, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what was done in a round before its last step, which ends it."""
+    rounds: list[list[float]] = []
+    own_work, own_step = NameServer._work, Turns.step
+
+    def work(self: NameServer) -> None:
+        rounds.append([])
+        own_work(self)
+
+    def step(self: Turns) -> None:
+        began = time.perf_counter()
+        own_step(self)
+        rounds[-1].append(time.perf_counter() - began)
+
+    monkeypatch.setattr(NameServer, "_work", work)
+    monkeypatch.setattr(Turns, "step", step)
+
+    async def scenario() -> None:
+        async with asking(tmp_path) as port, connected(port), flooding("large", port, order):
+            del order.who[:]
+            await wait_until_async(lambda: order.who, "one of them is registered")
+
+    asyncio.run(scenario())
+    assert max(map(len, rounds)) > 0
+    assert max(sum(steps[:-1]) for steps in rounds) < SLICE_S
