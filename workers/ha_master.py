@@ -18,7 +18,7 @@ from typing import TypedDict
 from mqcore.broker.settings.model import ReplicationSettings, Settings
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
-from mqcore.replication.behind import Behind, Pace
+from mqcore.replication.behind import Behind, Courtesy, Pace, processor_ns
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
 from mqcore.replication.master import MasterNote
@@ -34,6 +34,8 @@ from mqcore.workers.inherited import Inherited
 
 BEHIND_MS = 1_000                # a slave that is as late as that is spoken of, ...
 SAY_INTERVAL_S = 60.0            # ... as often as that
+CATCH_UP_BYTES = 16 << 20        # who is further behind catches up, ...
+COURTESY_MS = 100                # ... which is looked at as often as that
 END_MS = 1_000                   # for slaves to get the last of the log, before the process ends
 REFUSED: dict[int, str] = {
     MasterNote.NOTE_LEFT: "slave {peer} has left",
@@ -92,6 +94,7 @@ class HaMaster:
         self._damaged: set[int] = set()      # log positions: slaves come again and again
         self._slots = FigureSlots(self._segment)
         self._pace = Pace(0, time.monotonic())
+        self._courtesy: Courtesy | None = None       # while somebody catches up
         self._behind = Behind(self._settings.log_folders,
                               self._settings.store.segment_size_bytes)
         self._said_at = -SAY_INTERVAL_S      # that somebody is behind; steady clock
@@ -131,14 +134,28 @@ class HaMaster:
     def work(self, turn_ms: int) -> None:
         if self._settings.is_slave:
             self._greet()
-        self._loop.run(turn_ms)
+        self._loop.run(turn_ms if self._courtesy is None else COURTESY_MS)
         self._say()
+        self._give_way()
         self._look(time.monotonic())
 
     def stop(self) -> None:
         """After the writer: there is no more to come."""
         self._loop.run(END_MS, until_even=True)
         self._say()
+
+    def _give_way(self) -> None:
+        """To those who send, while somebody catches up."""
+        if self._slots.total("slave_lag_bytes") < CATCH_UP_BYTES:
+            if self._courtesy is not None:
+                self._loop.slow_down(0)
+            self._courtesy = None
+            return
+        now = self._segment.log_state()["published"], time.monotonic(), processor_ns()
+        if self._courtesy is None:
+            self._courtesy = Courtesy(*now)
+        else:
+            self._loop.slow_down(self._courtesy.a_second(*now))
 
     def _say(self) -> None:
         notes, more = self._loop.notes()

@@ -39,6 +39,8 @@ from mqcore.store.cutting import INDEX, QUEUES
 from mqcore.store.log import owner
 from mqcore.store.log.folders import CHECKSUMS, LOG, LogFolders
 from mqcore.store.paths import queue_folders
+from mqcore.store.repair.files import RepairLock
+from mqcore.store.verify.files import StoreInUseError
 from mqcore.store.verify.report import DAMAGE, MEND, Report
 from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 
@@ -114,6 +116,7 @@ def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *
         if made:
             files.calls.remove_folder(target)
         raise
+    locks = [_held(target, work)]
     try:
         pace = Pace(told=told)
         if isinstance(source, Path):
@@ -128,15 +131,29 @@ def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *
                        take=not isinstance(source, Path))
         restored = _finish(work, manifest, until or Until(), delay_levels_ms)
         shutil.rmtree(work.parent / STREAM, ignore_errors=True)
+        locks.append(RepairLock(work))           # whose file takes the place of the other one's
         _into_place(work)
     except BaseException:
+        (target / "lock").unlink(missing_ok=True)
         for left in (work, work.parent / STREAM):
             shutil.rmtree(left, ignore_errors=True)
         if made:
             shutil.rmtree(target, ignore_errors=True)
         raise
+    finally:
+        for lock in locks:
+            lock.release()
     restored.seconds = time.monotonic() - began
     return restored
+
+
+def _held(target: Path, work: Path) -> RepairLock:
+    """No broker begins on what is half there. Raises BackupError, OSError."""
+    try:
+        return RepairLock(target)
+    except StoreInUseError as error:
+        files.calls.remove_folder(work)
+        raise BackupError(str(error)) from error
 
 
 def _unpacked(stream: BinaryIO, folder: Path, pace: Pace) -> tuple[Backups, Manifest]:

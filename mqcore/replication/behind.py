@@ -1,4 +1,7 @@
-"""How far one log is behind another, in messages, and how fast bytes go from one to the other."""
+"""
+How far one log is behind another, in messages, how fast bytes go from one to the other, and how
+fast they may.
+"""
 from __future__ import annotations
 
 import logging
@@ -98,6 +101,48 @@ class _Ends:
             raise IndexError(number)
         raw = os.pread(self._fd, END.size, number * CHECKSUM_ENTRY_SIZE)
         return int(END.unpack(raw.ljust(END.size, b"\0"))[0])
+
+
+def processor_ns(process: str = "self") -> tuple[int, int]:
+    """
+    How long a process's threads have run, and how long they have waited for a processor. Both are 0
+    where the kernel does not say it.
+    """
+    ran = waited = 0
+    for task in Path("/proc", process, "task").iterdir():
+        try:
+            fields = (task / "schedstat").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):      # it has ended, or there is none
+            continue
+        ran, waited = ran + int(fields[0]), waited + int(fields[1])
+    return ran, waited
+
+
+class Courtesy:
+    """
+    How fast who catches up may get the log. As fast as it goes, but while messages come and
+    processors are short (this process waits for one), those who send go first: who catches up gets
+    GAIN times what comes, so that it gets there, and LEAST_A_SECOND at least.
+    """
+
+    GAIN = 1.25
+    LEAST_A_SECOND = 128 << 20
+    COMES_A_SECOND = 1 << 20                     # less is not worth a pause
+    WAITS_SHARE = 0.1                            # of the time that it would have run
+
+    def __init__(self, end: int, now_s: float, processor: tuple[int, int]) -> None:
+        """end: of the log, a position; now_s: on a steady clock; processor: processor_ns()."""
+        self._end, self._now_s, self._processor = end, now_s, processor
+
+    def a_second(self, end: int, now_s: float, processor: tuple[int, int]) -> int:
+        """In bytes, by what was since the last call; 0: there is no limit."""
+        comes = (end - self._end) / max(now_s - self._now_s, 0.001)
+        ran, waited = (now - before for now, before in zip(
+            processor, self._processor, strict=True))
+        self._end, self._now_s, self._processor = end, now_s, processor
+        if comes < self.COMES_A_SECOND or waited <= self.WAITS_SHARE * (ran + waited):
+            return 0
+        return max(round(self.GAIN * comes), self.LEAST_A_SECOND)
 
 
 class Pace:

@@ -10,6 +10,8 @@
 #        touched when a call has brought it: a disk that cannot read is an errno, never a signal.
 #   CK5  A place that is left while its job runs takes no other before that has ended. After each job
 #        the loop's bell is rung.
+#   CK6  It does at most `rate` bytes a second, where that is said: a slave that catches up stands behind those
+#        who send. The pause is behind a job, whose answer is there already.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LogState
@@ -20,6 +22,7 @@ cdef enum:
     CHECK_PLACES = 32
     CHECK_BYTES = 2 << 20             # of one job, and the record that ends behind them
     CHECK_READ_BYTES = 256 << 10      # at a time
+    CHECK_PAUSE_US_MAX = 100_000      # and so a stop waits no longer
 
 cdef enum CheckState:
     CHECK_NONE = 0                    # nothing was asked, or the answer was taken
@@ -43,6 +46,7 @@ cdef struct Checker:
     pthread_cond_t some
     int bell
     int32_t stop                      # the loop
+    int64_t rate                      # bytes a second (CK6), 0: as many as it can
     int64_t asked
     CheckJob jobs[CHECK_PLACES]
     LogView log                       # the thread's, as all that follows

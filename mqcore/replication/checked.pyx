@@ -3,7 +3,8 @@ from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 
-from mqcore.atomics cimport load_i32_acquire, store_i32_release
+from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release
+from mqcore.clock cimport steady_us
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
     BLANK_SIZE_MIN,
@@ -66,6 +67,7 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t sys_write "write"(int fd, const void* data, size_t size)
     int close(int fd)
     int dup(int fd)
+    int usleep(unsigned int microseconds)
 
 
 # -- the thread ------------------------------------------------------------------------------------
@@ -216,6 +218,16 @@ cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
     return CHECK_UNREADABLE if c.failure else state
 
 
+cdef void keep_to_rate(Checker* c, int64_t size, int64_t began_us) noexcept nogil:
+    """CK6, behind a job of `size` bytes."""
+    cdef int64_t rate = load_i64_acquire(&c.rate), left_us
+    if rate <= 0 or size <= 0:
+        return
+    left_us = size * 1000000 // rate - (steady_us() - began_us)
+    if left_us > 0:
+        usleep(<unsigned int>min(left_us, <int64_t>CHECK_PAUSE_US_MAX))
+
+
 cdef CheckJob* next_job(Checker* c) noexcept nogil:
     """The oldest; NULL: none waits. Under the lock."""
     cdef CheckJob* found = NULL
@@ -229,7 +241,7 @@ cdef CheckJob* next_job(Checker* c) noexcept nogil:
 cdef void* run(void* argument) noexcept nogil:
     cdef Checker* c = <Checker*>argument
     cdef CheckJob* job
-    cdef int64_t position = 0, one = 1
+    cdef int64_t position = 0, one = 1, began_us, begin
     cdef int state
     pthread_mutex_lock(&c.lock)
     while not load_i32_acquire(&c.stop):
@@ -238,7 +250,9 @@ cdef void* run(void* argument) noexcept nogil:
             pthread_cond_wait(&c.some, &c.lock)
             continue
         job.state = CHECK_RUNS
+        begin = job.position
         pthread_mutex_unlock(&c.lock)
+        began_us = steady_us()
         state = do_job(c, job, &position)
         close(job.file)
         pthread_mutex_lock(&c.lock)
@@ -246,6 +260,10 @@ cdef void* run(void* argument) noexcept nogil:
         job.position = position
         # a full counter (EAGAIN) means that the bell is rung already: nothing is lost
         sys_write(c.bell, &one, sizeof(one))
+        pthread_mutex_unlock(&c.lock)
+        if state == CHECK_RIGHT:
+            keep_to_rate(c, position - begin, began_us)
+        pthread_mutex_lock(&c.lock)
     pthread_mutex_unlock(&c.lock)
     return NULL
 

@@ -5,7 +5,7 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
-from mqcore.atomics cimport load_i32_acquire, store_i32_release
+from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
 from mqcore.clock cimport steady_ms
 from mqcore.epoll cimport (
     EPOLL_CLOEXEC,
@@ -134,6 +134,10 @@ cdef class MasterLoop:
         self.m.batch_bytes = batch_bytes
         self.m.heartbeat_ms = heartbeat_ms
         self.m.housekeeping_ms = housekeeping_ms
+
+    def slow_down(self, int64_t rate) -> None:
+        """What is not of the moment goes out at `rate` bytes a second at most; 0: as it can (CK6)."""
+        store_i64_release(&self.m.checker.rate, rate)
 
     def run(self, int64_t slice_ms, bint until_even=False) -> None:
         """

@@ -17,8 +17,11 @@ from mqcore.backup.make import to_folder, to_stream
 from mqcore.backup.manifest import NAME, Entry, Part, encode, name_trouble
 from mqcore.backup.restore import Until, restore
 from mqcore.layout import QUEUE_ID_END
+from mqcore.store import files
 from mqcore.store.crc32 import crc32c
+from mqcore.store.repair.files import RepairLock
 from mqcore.store.repair.store import repair
+from mqcore.store.verify.files import StoreInUseError
 from tests.backup.stores import changed_manifest, copied, run
 from tests.verify.stores import flip
 
@@ -316,6 +319,39 @@ def test_a_place_in_the_store_and_one_that_is_not_empty_are_refused(
     assert (tmp_path / "full" / "something").exists()
     (tmp_path / "empty").mkdir()
     restore(backups, tmp_path / "empty")
+
+
+def test_no_broker_begins_where_a_restore_is_at_work(tmp_path: Path, backups: Path) -> None:
+    """And none has begun there before it, and keeps its lock."""
+    target = tmp_path / "restored"
+    held: list[bool] = []
+
+    def look(_bytes: int) -> None:
+        with pytest.raises(StoreInUseError):
+            RepairLock(target)
+        held.append(True)
+
+    target.mkdir()
+    assert restore(backups, target, told=look).report.status == 0
+    assert held
+    RepairLock(target).release()
+
+    begun = tmp_path / "begun"
+    real = files.calls.make_folder
+    locks: list[RepairLock] = []
+
+    def begins(folder: Path, mode: int) -> None:
+        real(folder, mode)
+        if folder.parent == begun:
+            locks.append(RepairLock(begun))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files.calls, "make_folder", begins)
+        begun.mkdir()
+        with pytest.raises(BackupError, match="a broker runs on this store"):
+            restore(backups, begun)
+    assert [path.name for path in begun.iterdir()] == ["lock"]
+    locks.pop().release()
 
 
 def test_no_store_is_taken_for_a_backup_and_removed(tmp_path: Path, store: Path) -> None:

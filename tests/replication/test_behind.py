@@ -1,22 +1,29 @@
 """How far a slave is behind, as a master, its slave and an operator see it."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import signal
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mqcore.admin.status import describe, of_role
-from mqcore.replication.behind import Behind, Pace
+from mqcore.replication.behind import Behind, Courtesy, Pace, processor_ns
+from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.rejoin import overtaken_messages
 from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
+from mqcore.workers import ha_master
+from mqcore.workers.ha_master import HaMaster
 from tests.replication.ends import SEGMENT_SIZE, MasterEnd
+from tests.replication.ends import Peer as Slave
 from tests.replication.pairs import pair
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
@@ -149,3 +156,94 @@ def test_a_slave_that_lags_is_told_of_in_figures_and_in_a_line(tmp_path: Path) -
             "0", "3")
         assert of_status(both.master)["epoch"] == of_status(both.slave)["followed_epoch"] == 1
         assert of_status(both.slave)["overtaken_messages"] == 3
+
+
+# -- who catches up stands behind who sends --------------------------------------------------------
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize(("comes", "ran", "waited", "rate"), [
+    (0, SECOND, SECOND, 0),                      # nobody sends
+    (500_000, SECOND, SECOND, 0),                # hardly anybody
+    (300 << 20, SECOND, 0, 0),                   # processors are free
+    (300 << 20, SECOND // 2, SECOND // 20, 0),
+    (300 << 20, SECOND // 2, SECOND // 2, 375 << 20),
+    (2 << 20, SECOND // 2, SECOND // 2, Courtesy.LEAST_A_SECOND),
+    (300 << 20, 0, 0, 0)])                       # the kernel does not say it
+def test_who_catches_up_gives_way_while_messages_come_and_processors_are_short(
+    comes: int, ran: int, waited: int, rate: int,
+) -> None:
+    courtesy = Courtesy(1000, 10.0, (7, 9))
+    assert courtesy.a_second(1000 + comes, 11.0, (7 + ran, 9 + waited)) == rate
+    assert courtesy.a_second(1000 + comes, 12.0, (7 + ran, 9 + waited)) == 0     # since then
+
+
+class Sending:
+    """What HaMaster looks at; the log grows by 300 MiB a look, and nobody has a processor."""
+
+    def __init__(self) -> None:
+        self.behind, self.end, self.waited_ns, self.now_s = 0, 0, 0, 0.0
+        self.rates: list[int] = []
+
+    def total(self, _name: str) -> int:
+        return self.behind
+
+    def log_state(self) -> dict[str, int]:
+        self.end += 300 << 20
+        return {"published": self.end}
+
+    def slow_down(self, rate: int) -> None:
+        self.rates.append(rate)
+
+    def monotonic(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+    def processor_ns(self) -> tuple[int, int]:
+        self.waited_ns += SECOND
+        return 0, self.waited_ns
+
+
+def test_a_master_slows_those_down_that_are_far_behind_and_then_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sending = Sending()
+    worker: Any = HaMaster.__new__(HaMaster)
+    worker._slots = worker._segment = worker._loop = sending
+    worker._courtesy = None
+    monkeypatch.setattr(ha_master, "time", sending)
+    monkeypatch.setattr(ha_master, "processor_ns", sending.processor_ns)
+    for behind in (0, 1 << 30, 1 << 30, 1 << 30, 0, 0):
+        sending.behind = behind
+        worker._give_way()
+    assert sending.rates == [375 << 20, 375 << 20, 0]
+
+
+def test_a_process_that_works_has_run() -> None:
+    before = processor_ns()
+    wait_until(lambda: processor_ns()[0] > before[0], "the processor time of this process")
+
+
+def test_what_is_not_of_the_moment_goes_out_at_a_rate_that_was_said(tmp_path: Path) -> None:
+    """CK6: segments of a log of before are judged one after the other, a pause behind each."""
+    master = MasterEnd(tmp_path / "master")
+    master.send(300)
+    master.run.segment.set_begun(master.end)
+    segments = master.end // SEGMENT_SIZE
+    assert segments > 4
+    slow = 20 * SEGMENT_SIZE                     # bytes a second
+
+    def follow_s() -> float:
+        with contextlib.closing(Slave.of(master.address)) as slave:
+            slave.report(ANNOUNCE, 0)
+            began = time.monotonic()
+            slave.bytes_up_to(master.end)
+            return time.monotonic() - began
+
+    with master.turning():
+        master.loop.slow_down(slow)
+        assert follow_s() >= (segments - 1) * SEGMENT_SIZE / slow
+        master.loop.slow_down(0)
+        follow_s()
+    master.close()
