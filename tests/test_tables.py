@@ -113,6 +113,18 @@ def test_native_codes_are_those_of_the_wire_and_stand_in_one_file() -> None:
             if name in named or name.startswith("CODE_")] == []
 
 
+# -- texts in native code --------------------------------------------------------------------------
+
+
+def test_no_text_in_native_code_has_its_length_beside_it() -> None:
+    beside = re.compile(r'\bb"(?:[^"\\]|\\.)+", *\d+[,)]')
+    assert beside.search('memcmp(at, b"TAGS", 4)')
+
+    assert [f"{path.relative_to(ROOT)}:{number}" for path in NATIVE
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            if beside.search(line)] == []
+
+
 # -- figures ---------------------------------------------------------------------------------------
 
 

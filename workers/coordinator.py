@@ -555,7 +555,7 @@ class Coordinator:
 def redo_header(command: wire.Command, redo: Redo) -> bytes:
     """The header in plain form, with another topic or queue if the rules say so; without body."""
     ext = dict(command.ext or {})
-    short = command.code != 10 and "b" in ext
+    short = command.code != RequestCode.SEND_MESSAGE and "b" in ext
     if redo.topic is not None:
         ext["b" if short else "topic"] = redo.topic
     if redo.queue_id is not None:

@@ -9,9 +9,10 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcpy, memmove
 
 from mqcore.endian cimport load_i32, load_u32
+from mqcore.text cimport is_literal
 
 from mqcore.wire.codes import FRAME_LENGTH_MAX
 from mqcore.wire.command import FrameError, decode
@@ -102,35 +103,31 @@ cdef const uint8_t* _value(const uint8_t* at, const uint8_t* end, Piece* piece) 
     return at if piece.size else NULL
 
 
-cdef inline bint _is(Piece piece, const char* name, Py_ssize_t size) noexcept nogil:
-    return piece.size == size and memcmp(piece.start, name, size) == 0
-
-
 cdef bint _take(Piece name, Piece value, Answer* answer, bint inside) noexcept nogil:
     """Note a member; False: a number that is none."""
     if not inside:
-        if _is(name, b"code", 4):
+        if is_literal(name.start, name.size, "code"):
             answer.has_code = _number(value, &answer.code)
             return answer.has_code
-        if _is(name, b"opaque", 6):
+        if is_literal(name.start, name.size, "opaque"):
             answer.has_opaque = _number(value, &answer.opaque)
             return answer.has_opaque
-        if _is(name, b"flag", 4):
+        if is_literal(name.start, name.size, "flag"):
             return _number(value, &answer.flag)
         return True
-    if _is(name, b"queueId", 7):
+    if is_literal(name.start, name.size, "queueId"):
         return _number(value, &answer.queue_id)
-    if _is(name, b"queueOffset", 11):
+    if is_literal(name.start, name.size, "queueOffset"):
         answer.has_place = _number(value, &answer.queue_offset)
         return answer.has_place
-    if _is(name, b"msgId", 5):
+    if is_literal(name.start, name.size, "msgId"):
         answer.message_id = value
-    elif _is(name, b"MSG_REGION", 10):
+    elif is_literal(name.start, name.size, "MSG_REGION"):
         answer.region = value
-    elif _is(name, b"transactionId", 13):
+    elif is_literal(name.start, name.size, "transactionId"):
         answer.transaction_id = value
-    elif _is(name, b"TRACE_ON", 8):
-        answer.is_traced = not _is(value, b"false", 5)
+    elif is_literal(name.start, name.size, "TRACE_ON"):
+        answer.is_traced = not is_literal(value.start, value.size, "false")
     return True
 
 
@@ -151,7 +148,8 @@ cdef const uint8_t* _members(
         if at >= end or at[0] != c':':
             return NULL
         at = _blank(at + 1, end)
-        if not inside and _is(name, b"extFields", 9) and at < end and at[0] == c'{':
+        if (not inside and is_literal(name.start, name.size, "extFields") and at < end
+                and at[0] == c'{'):
             at = _members(at, end, answer, True)
         else:
             at = _value(at, end, &value)

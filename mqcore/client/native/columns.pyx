@@ -14,7 +14,6 @@ from mqcore.client.native.rows cimport (
     Item,
     Row,
     is_ascii,
-    is_named,
     is_plain,
     next_item,
     read_row,
@@ -29,6 +28,7 @@ from mqcore.client.native.texts cimport (
     write_id,
 )
 from mqcore.layout cimport SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
+from mqcore.text cimport is_literal
 
 from mqcore.wire.properties import decode_properties, encode_properties
 from mqcore.wire.records import BrokenBody, RecordError, decompress
@@ -74,7 +74,7 @@ cdef bint wanted(const Row* row, list tags):
     cdef Item item
     found = None
     while next_item(&at, end, &item):
-        if is_named(&item, b"TAGS", 4):
+        if is_literal(item.name, item.name_length, "TAGS"):
             found = item.value[:item.value_length]       # the last duplicate counts
     return found in tags
 
@@ -143,11 +143,11 @@ cdef void measure(const Row* row, int want, Sizes* sizes) noexcept nogil:
         sizes.items += 1
         sizes.names += item.name_length
         sizes.values += item.value_length
-        if is_named(&item, b"TAGS", 4):
+        if is_literal(item.name, item.name_length, "TAGS"):
             sizes.tags += item.value_length
-        elif is_named(&item, b"KEYS", 4):
+        elif is_literal(item.name, item.name_length, "KEYS"):
             sizes.key_count += split_keys(&item, NULL, NULL, 0, &sizes.keys)
-        elif is_named(&item, b"UNIQ_KEY", 8):
+        elif is_literal(item.name, item.name_length, "UNIQ_KEY"):
             id_size = item.value_length
     sizes.ids += id_size
 
@@ -240,13 +240,13 @@ cdef class Columns:
                     item_index += 1
                     names_ends[item_index] = <int32_t>at_names
                     values_ends[item_index] = <int32_t>at_values
-                    if is_named(&item, b"TAGS", 4):
+                    if is_literal(item.name, item.name_length, "TAGS"):
                         memcpy(tags + at_tags, item.value, item.value_length)
                         at_tags += item.value_length
                         tagged = True
-                    elif is_named(&item, b"KEYS", 4):
+                    elif is_literal(item.name, item.name_length, "KEYS"):
                         key += split_keys(&item, keys, keys_ends, key, &at_keys)
-                    elif is_named(&item, b"UNIQ_KEY", 8):
+                    elif is_literal(item.name, item.name_length, "UNIQ_KEY"):
                         unique = item
                 if tagged:
                     tags_there[row >> 3] |= 1 << (row & 7)

@@ -4,7 +4,14 @@ from libc.string cimport memcmp, memcpy, strlen
 
 from mqcore.client.native.rows cimport Item, Row, next_item
 from mqcore.endian cimport load_i32
-from mqcore.layout cimport HOST_V4_SIZE, HOST_V6_SIZE, SYS_FLAG_STORE_HOST_V6
+from mqcore.layout cimport (
+    ADDRESS_V4_SIZE,
+    ADDRESS_V6_SIZE,
+    HOST_V4_SIZE,
+    HOST_V6_SIZE,
+    SYS_FLAG_STORE_HOST_V6,
+)
+from mqcore.text cimport put_literal
 from mqcore.wire.digits cimport put_number
 
 cdef extern from "<arpa/inet.h>" nogil:
@@ -13,8 +20,6 @@ cdef extern from "<arpa/inet.h>" nogil:
 
 cdef enum:
     HOST_TEXT_MAX = 56          # [IPv6]:port
-    ADDRESS_V4_SIZE = 4
-    ADDRESS_V6_SIZE = 16
 
 
 cdef inline bint is_gap(uint8_t byte) noexcept nogil:
@@ -120,7 +125,7 @@ cdef inline int32_t put_json_byte(uint8_t* target, uint8_t byte) noexcept nogil:
             target[0] = byte
         return 1
     if target != NULL:
-        memcpy(target, b"\\u00", 4)
+        put_literal(target, "\\u00")
         target[4] = digits[byte >> 4]
         target[5] = digits[byte & 15]
     return 6
