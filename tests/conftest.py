@@ -1,10 +1,15 @@
-"""The order of the tests."""
+"""The order of the tests, and how long an example may take."""
 from __future__ import annotations
 
 import os
 from itertools import groupby
 
 import pytest
+from hypothesis import settings
+
+# -- a machine that does much else takes longer for an example; no test fails for that
+settings.register_profile("mqcore", deadline=None)
+settings.load_profile("mqcore")
 
 # -- seconds that a test of the kind takes, about; most of them are waiting
 SLOW_S = 15

@@ -20,10 +20,9 @@ from mqcore.bench.frames cimport (
 )
 from mqcore.bench.histogram cimport histogram_record
 from mqcore.text cimport literal
+from mqcore.wire.codes cimport RESPONSE_PULL_NOT_FOUND, RESPONSE_PULL_OFFSET_MOVED
 
 cdef enum:
-    PULL_NOT_FOUND = 19                   # response codes, remoting.md 3.2
-    PULL_OFFSET_MOVED = 21
     OFFSET_DIGITS_MAX = 20
     FRAME_SPARE = 64
 
@@ -182,7 +181,7 @@ cdef class ConsumeLoad(LoadEngine):
         self.inflight -= 1
         if response.code == 0:
             self._take_records(reader, response)
-        elif PULL_NOT_FOUND <= response.code <= PULL_OFFSET_MOVED:
+        elif RESPONSE_PULL_NOT_FOUND <= response.code <= RESPONSE_PULL_OFFSET_MOVED:
             reader.next_offset = response_number(
                 response, literal("nextBeginOffset"), reader.next_offset)
         else:

@@ -28,10 +28,9 @@ from mqcore.bench.frames cimport (
 from mqcore.bench.histogram cimport histogram_record
 from mqcore.bench.signing cimport request_sign
 from mqcore.text cimport literal
+from mqcore.wire.codes cimport RESPONSE_PULL_NOT_FOUND, RESPONSE_PULL_OFFSET_MOVED
 
 cdef enum:
-    PULL_NOT_FOUND = 19                   # response codes, remoting.md 3.2
-    PULL_OFFSET_MOVED = 21
     OFFSET_DIGITS_MAX = 20
     STAMP_DUE = 8                         # in the body: run id i64, due time i64
     STAMP_SIZE = 16
@@ -214,7 +213,7 @@ cdef class EndToEndLoad(LoadEngine):
         self.pulls[slot].since_ns = 0
         if response.code == 0:
             self._take_records(slot, response, now_ns)
-        elif PULL_NOT_FOUND <= response.code <= PULL_OFFSET_MOVED:
+        elif RESPONSE_PULL_NOT_FOUND <= response.code <= RESPONSE_PULL_OFFSET_MOVED:
             self.pulls[slot].next_offset = response_number(
                 response, literal("nextBeginOffset"), self.pulls[slot].next_offset)
         else:
