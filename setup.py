@@ -33,6 +33,7 @@ JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
 CYTHON_DIR = "build/{}cython".format(
     "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
+KNOWN_CYTHON = "3.3."                   # whose insides `Translator` knows; others are asked plainly
 YOUNG_OBJECTS_MAX = 200_000             # Python objects made between two looks for garbage
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
 if FUZZ:
@@ -131,35 +132,53 @@ class Translator:
 
     Half of its time went into reading the same .pxd files for one module after another. Here they
     are read once, before the forks; what a module changes of them it changes in its own process.
+    It needs Cython's insides: a version whose insides are not known translates all of them before
+    gcc begins.
     """
 
     def __init__(self, extensions: list[Extension]) -> None:
-        """Finds which modules have to be translated, and gives each extension its C file."""
-        from Cython import Utils
-        from Cython.Build import Dependencies
+        """
+        Finds which modules have to be translated, and gives each extension its C file; those of
+        another Cython are translated here.
+        """
+        import Cython
 
         self._waiting: dict[str, tuple] = {}        # C file -> what Cython would do for it
         self._context = None
+        known = Cython.__version__.startswith(KNOWN_CYTHON)
+        translated = self._noted(extensions) if known else self._asked(extensions, JOBS)
+        sources = {one.name: one.sources for one in translated}
+        for extension in extensions:
+            extension.sources = sources[extension.name]
+
+    def _noted(self, extensions: list[Extension]) -> list[Extension]:
+        """Nothing is translated: what Cython would do is noted."""
+        from Cython import Utils
+        from Cython.Build import Dependencies
+
         translate, find = Dependencies.cythonize_one, Utils.find_versioned_file
         Dependencies.cythonize_one = self._note
         # -- without a look for files of one version of Cython, which took most of the time here
         Utils.find_versioned_file = lambda folder, name, suffix: (
             path if os.path.exists(path := os.path.join(folder, name) + suffix) else None)
         try:
-            translated = Dependencies.cythonize(
-                extensions,
-                build_dir=CYTHON_DIR,
-                shared_utility_qualified_name=SHARED,
-                nthreads=0,
-                cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
-                emit_linenums=DEBUG,
-                compiler_directives=DIRECTIVES,
-            )
+            return self._asked(extensions, 0)
         finally:
             Dependencies.cythonize_one, Utils.find_versioned_file = translate, find
-        sources = {one.name: one.sources for one in translated}
-        for extension in extensions:
-            extension.sources = sources[extension.name]
+
+    @staticmethod
+    def _asked(extensions: list[Extension], processes: int) -> list[Extension]:
+        from Cython.Build import cythonize
+
+        return cythonize(
+            extensions,
+            build_dir=CYTHON_DIR,
+            shared_utility_qualified_name=SHARED,
+            nthreads=processes,
+            cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
+            emit_linenums=DEBUG,
+            compiler_directives=DIRECTIVES,
+        )
 
     def _note(self, source: str, target: str, *rest: object) -> None:
         self._waiting[target] = (source, target, *rest)
