@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 MODULES = ["mqcore.net.serving.held", "mqcore.net.transport.connections"]
 # -- read before them: their .pxd have inline functions that use what the former only declare, and
@@ -29,6 +31,7 @@ for one in extensions:
 """
 
 
+@pytest.mark.slow
 def test_a_module_is_translated_as_if_no_other_had_been_read_before_it(tmp_path: Path) -> None:
     for read in ("alone", "together"):
         subprocess.run(

@@ -56,6 +56,7 @@ def troubles(text: str) -> list[tuple[int, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_citation_leads_to_a_heading() -> None:
     wrong = [f"{path.relative_to(ROOT)}:{number}: {citation}" for path in sources()
              for number, citation in troubles(path.read_text(encoding="utf-8"))]

@@ -357,9 +357,13 @@ def _measure_end_to_end(engine: EndToEndLoad, options: EndToEndOptions) -> Repor
     span = options.span
     engine.allow(COUNT_MAX if span.count is None else span.warmup + span.count)
     run_until(engine, span.warmup, None)
+    # -- several may have come at once: those beyond the warm-up are not measured, and sent again
+    end = None if span.count is None else engine.completed + span.count
+    if end is not None:
+        engine.allow(end)
     measurement = Measurement("e2e", options.broker_pids)
     measurement.start(engine)
-    run_until(engine, None if span.count is None else span.warmup + span.count, span.seconds)
+    run_until(engine, end, span.seconds)
     report = measurement.finish(engine)
     engine.allow(0)
     run_until(engine, engine.sent_count, DRAIN_S)

@@ -119,6 +119,7 @@ def a_neighbour_waits_little(broker: MqcoreProcess) -> Iterator[None]:
     assert neighbours_ms(broker) <= max(TIMES * calm_ms, FLOOR_MS)
 
 
+@pytest.mark.slow
 @WAYS
 def test_requests_of_an_account_in_flight_stay_below_their_number(
     counted: MqcoreProcess, account: tuple[str, str], tls: ssl.SSLContext | None,
@@ -134,6 +135,7 @@ def test_requests_of_an_account_in_flight_stay_below_their_number(
     assert most < IN_FLIGHT + SERVING            # each may take one at the same moment
 
 
+@pytest.mark.slow
 @WAYS
 def test_sends_of_an_account_beyond_the_rate_are_refused(
     counted: MqcoreProcess, account: tuple[str, str], tls: ssl.SSLContext | None,
@@ -151,6 +153,7 @@ def test_sends_of_an_account_beyond_the_rate_are_refused(
     assert all("limits.account_messages_per_s" in (one.remark or "") for one in refused)
 
 
+@pytest.mark.slow
 @WAYS
 def test_bytes_of_an_account_beyond_the_rate_wait_and_arrive(
     measured: MqcoreProcess, account: tuple[str, str], tls: ssl.SSLContext | None,
@@ -167,6 +170,7 @@ def test_bytes_of_an_account_beyond_the_rate_wait_and_arrive(
     assert took_s >= CONNECTIONS * (each - 1) * SIZE / BYTES_PER_S - 1.2
 
 
+@pytest.mark.slow
 @WAYS
 def test_the_narrower_limit_holds_and_the_account_goes_on_at_another_address(
     measured: MqcoreProcess, account: tuple[str, str], tls: ssl.SSLContext | None,

@@ -45,6 +45,7 @@ def test_the_demo_kills_a_consumer_and_the_writer_and_every_claim_holds(tmp_path
     assert "bare frames with binary headers" in run.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_uses_the_go_client_when_the_tests_have_built_it(tmp_path: Path) -> None:
     if demo.find_go_client() is None:
         pytest.skip("the Go client is not built: tests/interop does that")

@@ -61,6 +61,7 @@ def test_heartbeats_go_on_beside_every_request_over_the_largest_topic(
     assert_prompt(span, calm)
 
 
+@pytest.mark.slow
 def test_heartbeats_go_on_beside_time_spans_of_65_535_queues(
     target: MqcoreProcess, honest: Honest, watch: Watch
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_dear_expression_finds_what_it_wants_in_the_end(target: MqcoreProcess)
         assert rounds > 1
 
 
+@pytest.mark.slow
 def test_held_pulls_with_a_dear_expression_do_not_delay_the_others(
     target: MqcoreProcess, watch: Watch, honest: Honest
 ) -> None:

@@ -150,6 +150,7 @@ def all_bodies(broker: MqcoreProcess) -> list[bytes]:
         return [record.body for record in decode_records(answer.body)] if answer.code == 0 else []
 
 
+@pytest.mark.slow
 def test_a_failed_flush_of_queue_files_ends_the_checkpoints_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:

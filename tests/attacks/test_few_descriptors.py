@@ -44,6 +44,7 @@ def test_a_broker_serves_within_a_low_limit_and_says_what_it_lacks(
         assert "Traceback" not in broker.tail()
 
 
+@pytest.mark.slow
 def test_queues_and_connections_beyond_the_limit_end_nobody(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, program=limited(256)) as broker:
         watch = Watch(broker)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.attacks.honest import Honest
 from tests.attacks.medians import assert_hardly_slower
 from tests.hostile.watch import Watch
@@ -32,6 +34,7 @@ def seconds_to_all(target: MqcoreProcess, held: int) -> float:
         return time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_the_last_of_64_held_pulls_gets_100_kb_as_soon_as_the_first_ones_are_read(
     target: MqcoreProcess, watch: Watch, honest: Honest
 ) -> None:

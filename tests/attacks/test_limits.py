@@ -78,6 +78,7 @@ def close(peers: list[Peer]) -> None:
         peer.close()
 
 
+@pytest.mark.slow
 def test_an_address_has_so_many_connections_over_all_processes(
         target: MqcoreProcess, honest: Honest) -> None:
     calm = honest.measure()

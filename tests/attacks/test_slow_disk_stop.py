@@ -60,6 +60,7 @@ def test_a_stop_waits_for_a_slow_disk_and_loses_nothing(
     assert_all_there(tmp_path / "broker", flush, TOPIC, promised)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["second signal", "time-out"])
 def test_a_stop_that_loses_something_says_how_much_and_ends_with_an_error(

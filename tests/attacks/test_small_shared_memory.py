@@ -56,6 +56,7 @@ def started_and_ended(within: list[str], folder: Path, *settings: str) -> tuple[
     return code, one.tail()
 
 
+@pytest.mark.slow
 def test_four_serving_processes_serve_with_64_mib_of_dev_shm(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, FOUR, program=[*small_shm("64m", tmp_path), *MQCORE]) as broker:
         watch = Watch(broker)

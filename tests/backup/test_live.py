@@ -34,6 +34,7 @@ def assert_kept(restored: Path, promises: Promises) -> None:
     assert not wrong, f"seed {promises.seed}: {len(wrong)}: {list(wrong.items())[:3]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["async", "sync", "transient-pool"])
 def test_a_chain_made_under_load_has_what_was_acknowledged_before_each_of_its_links(
     tmp_path: Path, flush: str, monkeypatch: pytest.MonkeyPatch,

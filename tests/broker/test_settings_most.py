@@ -25,6 +25,7 @@ def largest() -> dict[str, object]:
         if isinstance(field.type, msgspec.inspect.IntType) and "_count" in field.name}
 
 
+@pytest.mark.slow
 def test_a_broker_with_the_most_of_everything_starts_and_serves(tmp_path: Path) -> None:
     settings = largest()
     assert None not in settings.values()

@@ -332,6 +332,7 @@ def test_a_group_has_all_that_a_large_heartbeat_says_from_one_moment_on(bench: B
     assert seen == {(200, False), (1_000, True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [
     Code.GET_TOPIC_STATS_INFO, Code.GET_CONSUME_STATS, Code.QUERY_CONSUME_TIME_SPAN])
 def test_a_long_answer_is_neither_joined_nor_let_go_in_one_turn(tmp_path: Path, code: Code) -> None:

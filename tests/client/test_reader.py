@@ -110,6 +110,7 @@ async def all_of(topic, address, **options):
         return [one async for one in reader]
 
 
+@pytest.mark.slow
 def test_every_message_comes_once_in_the_order_of_store_times(address, topic):
     got = asyncio.run(all_of(topic, address))
     assert sorted(int(one.properties["n"]) for one in got) == list(range(COUNT))

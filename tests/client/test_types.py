@@ -47,6 +47,7 @@ def test_every_type_of_the_public_interface_is_known() -> None:
     assert (found["completenessScore"], vague) == (1, [])
 
 
+@pytest.mark.slow
 def test_the_user_s_program_has_every_public_name() -> None:
     tree = ast.parse(PROGRAM.read_text())
     imported = {(node.module, name.name) for node in ast.walk(tree)
@@ -55,6 +56,7 @@ def test_the_user_s_program_has_every_public_name() -> None:
         assert {(module.__name__, name) for name in module.__all__} - imported == set()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_mypy_finds_nothing_but_the_program_s_own_mistakes() -> None:
     done = subprocess.run(

@@ -23,6 +23,7 @@ from mqcore.wire.records import decode_records
 from mqcore.workers.failover import Failover
 from tests.replication.elected import TOPIC, send, settings_of
 from tests.replication.pairs import NAME, addresses
+from tests.replication.test_promotion import has_acknowledged
 from tests.support.etcd import EtcdMembers, EtcdServer, etcd_server
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
@@ -156,6 +157,7 @@ def bodies(address: str) -> set[bytes]:
             found += [record.body for record in decode_records(answer.body)]
 
 
+@pytest.mark.slow
 def test_another_one_is_writable_soon_after_who_led_was_killed(members: Members) -> None:
     known = [one.broker_addr for one in members.running.values()]
     leader = members.leader()
@@ -179,6 +181,7 @@ def test_another_one_is_writable_soon_after_who_led_was_killed(members: Members)
                "messages are acknowledged again")
 
 
+@pytest.mark.slow
 def test_without_etcd_nothing_is_acknowledged_behind_the_lease(members: Members) -> None:
     known = [one.broker_addr for one in members.running.values()]
     etcd = members.etcd
@@ -218,7 +221,7 @@ def test_nonsense_in_etcd_ends_no_process_and_is_named(members: Members) -> None
         wait_until(lambda: send(leader.broker_addr, b"no longer") == [11], "the lease has run out")
     assert "what etcd holds cannot be used" in leader.tail()
     assert client.transact([], [Put(KEYS.state, state.value)])
-    wait_until(lambda: send(leader.broker_addr, b"again") == [0], "it leads again")
+    wait_until(lambda: has_acknowledged(leader.broker_addr, b"again"), "it leads again")
     assert pid_of(leader, "failover") == pid
     client.close()
 

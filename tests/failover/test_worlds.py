@@ -90,6 +90,7 @@ def test_worlds_find_out_when_who_is_late_is_not_waited_for(monkeypatch) -> None
     assert some_world_loses(12, 24, 40, 51)
 
 
+@pytest.mark.slow
 def test_worlds_find_out_when_anybody_may_lead(monkeypatch) -> None:
     def anybody(self: Election, view: View, here: Here) -> Transact | None:
         if view.master is not None or view.state is None or here.leads:

@@ -65,6 +65,7 @@ def test_go_clients_with_accounts_have_the_same_outcome_as_with_stock(
     check(world, "Go", go_outcomes(lines), SENDS)
 
 
+@pytest.mark.slow
 def test_cpp_clients_with_accounts_have_the_same_outcome_as_with_stock(
     world: World, programs: Programs,
 ) -> None:

@@ -168,6 +168,7 @@ def test_two_clients_of_one_group_share_the_queues_between_them(
     assert not queues[0] & queues[1]
 
 
+@pytest.mark.slow
 def test_the_members_left_over_take_the_queues_of_one_that_leaves(
     programs: Programs, cluster: Cluster,
 ) -> None:

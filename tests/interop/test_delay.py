@@ -29,6 +29,7 @@ def waited_ms(lines: Iterable[Line]) -> dict[str, int]:
     return {line["properties"]["mid"]: line["storedAt"] - line["bornAt"] for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", SENDERS)
 def test_delayed_messages_of_several_levels_come_on_schedule(
     programs: Programs, cluster: Cluster, client: str

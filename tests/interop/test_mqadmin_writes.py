@@ -110,6 +110,7 @@ def test_offsets_of_a_group_that_is_offline_are_reset_by_time(mqadmin_world: Wor
     assert world.committed("OfflineGroup", OTHER, QUEUES) == [2] * QUEUES
 
 
+@pytest.mark.slow
 def test_offsets_of_a_group_that_is_online_are_reset_at_its_members(mqadmin_world: World) -> None:
     world = mqadmin_world
     world.topic("Again")

@@ -149,6 +149,7 @@ def test_we_carry_on_with_the_store_of_a_stock_broker(
 # -- name servers and clusters ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_our_broker_serves_clients_through_a_stock_name_server(
     tmp_path: Path, programs: Programs, stock_namesrv: str,
 ) -> None:

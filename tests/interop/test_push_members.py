@@ -58,6 +58,7 @@ def _assert_without_gap(lines: list[Line], sent: list[Line]) -> None:
         for offset in range(begin[queue], end[queue] + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_new_group_starts_at_the_first_or_last_message_or_at_a_time(
     short_cluster: Short, members_of: Starter, client: str,

@@ -126,6 +126,7 @@ def test_shards_share_their_queues_with_javas_selector_and_stay_in_order(
     assert seen == {shard: list(range(200)) for shard in shards}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(Compression))
 def test_compressed_bodies_are_read_by_java(
     module_programs: Programs, cluster: Cluster, kind: Compression,

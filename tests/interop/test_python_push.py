@@ -361,6 +361,7 @@ def test_a_member_tells_of_itself_and_consumes_directly(cluster: Cluster) -> Non
     assert [m.queue.queue_id for m in notes.messages] == [2, 2]
 
 
+@pytest.mark.slow
 def test_offsets_are_reset_in_running_members(cluster: Cluster) -> None:
     topic, group = fresh(cluster, "reset")
     notes = Notes()

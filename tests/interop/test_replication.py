@@ -189,6 +189,7 @@ def test_a_stock_slave_has_the_log_and_the_queues_of_a_master_of_ours(
     assert verify(stock).status == 0
 
 
+@pytest.mark.slow
 def test_a_stock_slave_that_begins_late_gets_the_last_file_from_ours_too(
     tmp_path: Path, names: str,
 ) -> None:

@@ -79,6 +79,7 @@ def _offsets(cluster: Cluster, topic: str) -> list[int | None]:
             for queue in range(QUEUES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_offline_group_that_is_set_back_to_a_time_goes_on_from_there(
     cluster: Cluster, members_of: Starter, client: str,
@@ -121,6 +122,7 @@ def _await_commits(cluster: Cluster, java: Members, topic: str) -> None:
     wait_until(committed, f"offsets of {topic}")
 
 
+@pytest.mark.slow
 def test_groups_that_are_online_are_set_back_to_a_time_and_go_on_from_there(
     cluster: Cluster, members_of: Starter,
 ) -> None:
@@ -259,6 +261,7 @@ def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rest
     stock.stop()
 
 
+@pytest.mark.slow
 def test_consumers_go_on_after_a_restart_of_the_broker_and_of_themselves(
     restartable: Restartable, start_members: Starter,
 ) -> None:

@@ -34,6 +34,7 @@ def _queue(cluster: Cluster, topic: str, queue_id: int = 0) -> list[Record]:
     return decode_records(answer.body) if answer.code == 0 else []
 
 
+@pytest.mark.slow
 def test_a_message_that_fails_always_comes_again_on_schedule_and_then_is_a_dead_letter(
     programs: Programs, cluster: Cluster,
 ) -> None:

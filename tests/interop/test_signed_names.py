@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 RULES = "accounts:\n- {accessKey: broker-a, secretKey: its-secret, admin: true}\n"
 
 
+@pytest.mark.slow
 def test_a_signed_registration_is_taken_by_stock_and_by_who_checks_it(tmp_path: Path):
     if not stock.have_stock():
         unavailable("needs java, and mvn or an earlier download of the stock broker")

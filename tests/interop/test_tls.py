@@ -33,6 +33,7 @@ def trusting(authority: Authority) -> dict[str, object]:
             "tls.client.trustCertPath": authority.certificate}
 
 
+@pytest.mark.slow
 def test_a_stock_broker_registers_at_our_name_server_by_tls(
     served: dict[str, object], authority: Authority, tmp_path: Path,
 ) -> None:

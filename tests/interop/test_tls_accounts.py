@@ -45,6 +45,7 @@ def world(
             yield made
 
 
+@pytest.mark.slow
 def test_java_clients_with_accounts_and_tls_have_the_same_outcome_as_with_stock(
     world: World,
 ) -> None:
@@ -52,6 +53,7 @@ def test_java_clients_with_accounts_and_tls_have_the_same_outcome_as_with_stock(
     check(world, "Java", java_outcomes(world, kinds), kinds)
 
 
+@pytest.mark.slow
 def test_go_clients_with_accounts_and_tls_have_the_same_outcome_as_with_stock(
     world: World, programs: Programs,
 ) -> None:
@@ -60,6 +62,7 @@ def test_go_clients_with_accounts_and_tls_have_the_same_outcome_as_with_stock(
     check(world, "Go", go_outcomes(lines), kinds)
 
 
+@pytest.mark.slow
 def test_mqadmin_with_accounts_and_tls_asks_both(world: World) -> None:
     for side in world.sides:
         for account, wanted in ((ADMIN, "bootTimestamp"), (("the-admin", "x" * 8), "signature"),
@@ -67,6 +70,7 @@ def test_mqadmin_with_accounts_and_tls_asks_both(world: World) -> None:
             assert wanted in world.run(side, account, "brokerStatus", "-b", side.broker_addr)
 
 
+@pytest.mark.slow
 def test_the_cpp_clients_library_has_no_tls() -> None:
     """Its newer sources have SetProducerSsl beside SetProducerCompressLevel; no package does."""
     python = require_client("cpp")[0]

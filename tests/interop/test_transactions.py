@@ -55,6 +55,7 @@ def states(lines: list[Line]) -> dict[str, str]:
     return {line["id"]: line["state"] for line in lines if "state" in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", SENDERS)
 def test_a_transaction_is_seen_if_it_commits_at_once_or_when_asked(
     programs: Programs, cluster: Cluster, client: str,

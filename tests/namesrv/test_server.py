@@ -168,6 +168,7 @@ def test_pipelined_requests_are_answered_in_order_in_their_own_encoding(tmp_path
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_peer_that_never_reads_stops_being_read(tmp_path, clock):
     async def scenario():
         async with running(tmp_path, clock, connection_output_bytes_max=65_536) as port:

@@ -66,6 +66,7 @@ def add(engine: Engine, pending: CheckBack, body: str = "x") -> str:
         return pending.add(connection, Message("pending", body))
 
 
+@pytest.mark.slow
 def test_it_is_sent_ever_later_and_then_given_up(
     engine: Engine, producer: Sends, clock: list[int]
 ) -> None:

@@ -73,6 +73,7 @@ def test_an_outbox_sends_what_was_committed_in_order_and_nothing_else(
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_messages_of_transactions_are_seen_if_their_database_transaction_committed(
     url: str, running: Broker
 ) -> None:
@@ -93,6 +94,7 @@ def test_messages_of_transactions_are_seen_if_their_database_transaction_committ
     engine.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_what_a_broker_gave_up_is_seen_although_its_resuming_is_killed_at_every_step(
     url: str, forgetful: Broker
@@ -124,6 +126,7 @@ def test_what_a_broker_gave_up_is_seen_although_its_resuming_is_killed_at_every_
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_a_consumer_that_is_killed_again_and_again_has_each_effect_once(
     url: str, running: Broker
 ) -> None:
@@ -141,6 +144,7 @@ def test_a_consumer_that_is_killed_again_and_again_has_each_effect_once(
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_what_a_check_back_table_keeps_has_its_effect_once_and_is_confirmed(
     url: str, running: Broker
 ) -> None:
@@ -175,6 +179,7 @@ def waiting(engine: Engine) -> int:
         return len(connection.execute(select(table).where(table.c.confirm != 1)).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_a_run_that_is_killed_is_done_as_a_whole(url: str) -> None:
     """PostgreSQL sees the same steps in the run that fails."""

@@ -237,6 +237,7 @@ DAMAGES = [one_bad_body, one_bad_magic, wild_size, zeros_over_several, first_of_
            checkpoint_ahead, foreign_file, topics_not_json, topic_of_a_wrong_kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES, ids=[damage.__name__ for damage in DAMAGES])
 def test_after_a_repair_a_broker_starts_and_all_that_was_whole_is_there(
     damage: Callable[[Path], int], root: Path,

@@ -115,6 +115,7 @@ def test_the_middle_is_promoted_and_the_last_one_follows_on(three: Chain) -> Non
     wait_until(lambda: bodies(three.last.broker_addr)[-1] == b"in epoch 2", "and its queue")
 
 
+@pytest.mark.slow
 def test_a_new_epoch_reaches_the_last_one_before_its_first_byte(three: Chain) -> None:
     wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 1"), "acknowledged")
     wait_until(three.is_even, "one log")

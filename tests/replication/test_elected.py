@@ -144,6 +144,7 @@ def test_what_an_operator_said_before_there_was_an_election_keeps_nobody_from_fo
             assert last_epoch(again) == (1, State.FOLLOWS)
 
 
+@pytest.mark.slow
 def test_nobody_of_a_set_shows_what_its_leader_alone_has(tmp_path: Path) -> None:
     """
     Without a word in its settings: a leader, and who led, before it cuts. Who is elected with it

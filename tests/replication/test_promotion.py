@@ -90,6 +90,7 @@ def both(tmp_path: Path) -> Iterator[Pair]:
         yield running
 
 
+@pytest.mark.slow
 def test_a_master_that_was_overtaken_comes_back_as_a_slave(both: Pair) -> None:
     old, new = both.master, both.slave
     assert send(old.broker_addr, *(b"both %d" % number for number in range(20))) == [0] * 20
@@ -140,6 +141,7 @@ def test_a_master_that_was_overtaken_comes_back_as_a_slave(both: Pair) -> None:
     assert (again_standing.state, again_standing.history.last.number) == (State.FOLLOWS, 2)
 
 
+@pytest.mark.slow
 def test_a_slave_with_more_than_the_master_does_not_follow_and_says_how_much(both: Pair) -> None:
     """
     Demoted without rejoin: nothing is cut silently. What the stopped process's socket has, the new
@@ -163,6 +165,7 @@ def test_a_slave_with_more_than_the_master_does_not_follow_and_says_how_much(bot
     assert log_of(old) == before
 
 
+@pytest.mark.slow
 def test_a_store_that_followed_does_not_lead_by_accident(both: Pair, tmp_path: Path) -> None:
     wait_until(lambda: epochs.read(both.slave.store) is not None, "the table of the master")
     both.slave.stop()
@@ -208,6 +211,7 @@ def test_a_store_that_another_program_uses_is_left_alone(both: Pair, tmp_path: P
     assert epochs.read(both.slave.store) == before
 
 
+@pytest.mark.slow
 def test_rejoin_changes_nothing_of_a_store_that_the_master_does_not_know(both: Pair, tmp_path: Path,
                                                                          ) -> None:
     with mqcore_up(tmp_path / "lonely", {**SYNC, "broker.name": "lonely"}) as lonely:

@@ -106,6 +106,7 @@ def assert_mqadmin_shows(admin: Mqadmin, brokers: dict[str, str], kinds: dict[st
         assert status["1"]["replicationMasterLink"] == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leads", "follows"), [(STOCK, OURS), (OURS, STOCK), (OURS, OURS)],
                          ids=lambda kind: kind)
 def test_consumers_go_on_at_the_slave_and_come_back(

@@ -245,6 +245,7 @@ def seen(broker: MqcoreProcess) -> int:
     return stored_count(broker.broker_addr, "TopicTest", range(4))
 
 
+@pytest.mark.slow
 def test_a_follower_does_not_serve_what_its_master_could_not_replicate(tmp_path: Path) -> None:
     """Over a start of the follower, too; all of them serve it when the set is whole again."""
     only = {"replication.read_replicated_only": True}

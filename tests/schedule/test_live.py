@@ -157,6 +157,7 @@ def test_deliveries_are_hardly_late_under_load(tmp_path: Path) -> None:
     assert min(p99s) <= LATE_P99_MS_MAX
 
 
+@pytest.mark.slow
 def test_messages_wait_over_a_stop(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, SHORT) as broker:
         flood(broker, 500, level=1)
@@ -215,6 +216,7 @@ def test_kills_of_everything_lose_and_double_nothing(tmp_path: Path, flush: str)
 # -- what it costs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_messages_that_wait_cost_nothing_and_delivering_makes_no_python_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,7 @@ def test_stock_paths_are_taken(tmp_path: Path) -> None:
         (Path("/x/a"), Path("/x/b")), (Path("/x/old"),), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_broker_spreads_its_log_and_starts_again(tmp_path: Path) -> None:
     paths = [tmp_path / "disk1", tmp_path / "disk2"]
     settings: dict[str, object] = {

@@ -363,6 +363,7 @@ def send_request(number: int) -> wire.Command:
     }, b"%-10000d" % number)
 
 
+@pytest.mark.slow
 def test_a_broker_whose_pool_is_full_says_so_and_delivers_all_it_took(
     stalling_broker: StallingBroker,
 ) -> None:

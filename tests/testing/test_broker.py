@@ -75,6 +75,7 @@ def test_a_broker_is_ready_before_it_has_worked_for_long() -> None:
         assert sum(map(cpu_seconds, process_tree(guard))) < 2.0
 
 
+@pytest.mark.slow
 def test_a_setting_counts_and_a_wrong_one_is_said() -> None:
     with broker({"broker.name": "mine", "broker.auto_create_topic": False,
                  "broker.message_delay_levels": "1s 2s"}) as running:

@@ -145,6 +145,7 @@ def ended(peers: list[socket.socket]) -> int:
     return len(watch.poll(0))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @BOTH
 def test_half_handshakes_are_bounded_in_memory_and_time_and_delay_nobody(
@@ -174,6 +175,7 @@ def test_half_handshakes_are_bounded_in_memory_and_time_and_delay_nobody(
         wait_until(lambda: own_kib(pid) - before <= KEPT_KIB, "memory is given back")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @BOTH
 def test_frames_that_come_a_byte_in_a_record_delay_nobody_and_are_answered(
@@ -204,6 +206,7 @@ def test_frames_that_come_a_byte_in_a_record_delay_nobody_and_are_answered(
     waits.assert_hardly_longer(calm)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_when_memory_is_spent_few_go_for_one_that_comes(                              # N12
     tmp_path_factory: pytest.TempPathFactory,

@@ -85,6 +85,7 @@ def settle(producer: Producer, end: int) -> None:
         producer.asked = []
 
 
+@pytest.mark.slow
 def test_a_round_goes_on_past_a_producer_that_never_reads(broker: MqcoreProcess) -> None:
     watch = Watch(broker)
     address = broker.broker_addr
@@ -126,6 +127,7 @@ def test_a_producer_that_is_slow_is_not_dropped_and_is_asked_again(broker: Mqcor
     watch.assert_unharmed()
 
 
+@pytest.mark.slow
 def test_a_producer_that_never_reads_is_gone_when_its_heartbeats_are_unread_for_long(
     tmp_path: Path,
 ) -> None:

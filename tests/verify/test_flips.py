@@ -133,6 +133,7 @@ def test_bytes_all_over_a_small_stores_queues_and_index_count(
                     name, root, path, offset, before), f"byte {offset} of {path}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["basic", "filter_ext", "lmq"])
 def test_garbage_in_any_file_ends_in_a_verdict(name: str, stock: dict[str, Path]) -> None:
     root = stock[name]

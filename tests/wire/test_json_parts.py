@@ -75,6 +75,7 @@ def test_no_string_is_longer_than_what_may_be_read_in_one_go(text):
         finished(fastjson.loads_in_turns(text))
 
 
+@pytest.mark.slow
 def test_no_object_has_more_members_than_may_be_moved_in_one_go():
     text = json.dumps({str(number): 0 for number in range(MEMBERS_MAX)}).encode()
     assert len(finished(fastjson.loads_in_turns(text))) == MEMBERS_MAX

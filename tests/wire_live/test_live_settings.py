@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
@@ -98,6 +100,7 @@ def test_changes_outlive_the_coordinator_and_the_broker(tmp_path: Path) -> None:
         assert "changed by request" not in third.tail()
 
 
+@pytest.mark.slow
 def test_no_change_for_the_next_start_keeps_a_broker_from_starting(tmp_path: Path) -> None:
     settings = {"broker.name": "broker-a"}
     with socket.create_server(("127.0.0.1", 0)) as taken:

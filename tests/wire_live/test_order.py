@@ -53,6 +53,7 @@ def answered(peer: Peer, sends: list[Command]) -> None:
     assert codes == [SUCCESS] * len(sends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_thousand_pipelined_sends_to_a_new_topic_are_stored_in_their_order(
     live: MqcoreProcess, state: State, codec: Codec

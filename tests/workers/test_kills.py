@@ -195,6 +195,7 @@ async def consumed_under_kills(broker: MqcoreProcess) -> tuple[Promises, set[Nam
     return promises, consumed
 
 
+@pytest.mark.slow
 def test_a_consumer_gets_all_that_was_acknowledged_whatever_dies_meanwhile(tmp_path: Path) -> None:
     print(f"MQCORE_TEST_SEED={SEED}")
     with mqcore_up(tmp_path, {"store.flush": "async"}) as broker:

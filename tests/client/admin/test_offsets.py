@@ -89,6 +89,7 @@ def test_a_group_without_offsets_gets_some(admin, filled):
     assert admin.committed(group, queue(filled)) == 5
 
 
+@pytest.mark.slow
 def test_members_are_told_of_a_reset(admin, mqadmin, filled):
     group = unique("Group")
     mqadmin.ask("consumer", group, filled)

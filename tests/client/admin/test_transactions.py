@@ -39,6 +39,7 @@ def pending(admin):
     return {half.message_id: half for half in admin.pending_transactions(BROKER_NAME)}
 
 
+@pytest.mark.slow
 def test_a_half_message_is_pending(admin, place, prepare, topic):
     message_id, unique_key = prepare()
 
