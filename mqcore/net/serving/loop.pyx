@@ -360,7 +360,7 @@ cdef class ServingLoop:
         cdef Server* s = self.s
         cdef Transport* t = &s.transport
         s.voice.remoting = Remoting(transport=t, top=&s.dispatch, holds=holds, refused=refused,
-                                    serve=serve, check=check, guard=&s.guard)
+                                    serve=serve, check=check, guard=&s.guard, fields=NULL)
         access_open(&s.guard.access, s.shm)
         s.guard.transport = t
         s.guard.identity = &s.identity
