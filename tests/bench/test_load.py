@@ -311,8 +311,8 @@ def test_pulls_of_any_offset_are_signed(codec: Codec) -> None:
         sent = len(broker.sent)
         read = consume(account, ConsumeOptions(connections=1, depth=1, batch=1, codec=codec))
 
-    assert sent == 101
-    assert 0 < report.items <= 100          # more than one may have come before the measurement
+    assert sent >= 101                      # more than one may have come before the measurement
+    assert report.items >= 100
     assert read.items == sent == signed[RequestCode.SEND_MESSAGE_V2]
     assert signed[RequestCode.PULL_MESSAGE] > sent
 
