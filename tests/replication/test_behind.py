@@ -25,6 +25,7 @@ from mqcore.workers.ha_master import HaMaster
 from tests.replication.ends import SEGMENT_SIZE, MasterEnd
 from tests.replication.ends import Peer as Slave
 from tests.replication.pairs import pair
+from tests.replication.test_promotion import same_log
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
 from tests.verify.stores import load
@@ -136,7 +137,8 @@ def test_a_slave_that_lags_is_told_of_in_figures_and_in_a_line(tmp_path: Path) -
     (tmp_path / "slave" / "store" / "overtaken" / "x.json").write_text('{"messages": 3}')
     with pair(tmp_path) as both:
         load(both.master, 10)
-        wait_until(lambda: of_status(both.master)["slave_lag_bytes"] == 0, "all of it")
+        wait_until(lambda: same_log(both.master, both.slave), "all of it")
+        wait_until(lambda: of_status(both.master)["slave_lag_bytes"] == 0, "word of it")
         pid = pid_of(both.slave, "ha-slave")
         os.kill(pid, signal.SIGSTOP)
         load(both.master, 500)
