@@ -103,19 +103,25 @@ class _Ends:
         return int(END.unpack(raw.ljust(END.size, b"\0"))[0])
 
 
-def processor_ns(process: str = "self") -> tuple[int, int]:
+def threads_ns(process: str = "self") -> dict[str, tuple[int, int]]:
     """
-    How long a process's threads have run, and how long they have waited for a processor. Both are 0
-    where the kernel does not say it.
+    How long each of a process's threads has run, and how long it has waited for a processor. Empty
+    where the kernel does not say it, and of a process that has ended.
     """
-    ran = waited = 0
-    for task in Path("/proc", process, "task").iterdir():
+    found = {}
+    for schedstat in Path("/proc", process, "task").glob("*/schedstat"):
         try:
-            fields = (task / "schedstat").read_text().split()
-        except (FileNotFoundError, ProcessLookupError):      # it has ended, or there is none
+            ran, waited, *_ = schedstat.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):      # it has ended
             continue
-        ran, waited = ran + int(fields[0]), waited + int(fields[1])
-    return ran, waited
+        found[schedstat.parent.name] = int(ran), int(waited)
+    return found
+
+
+def processor_ns() -> tuple[int, int]:
+    """The sums of `threads_ns` of this process."""
+    times = threads_ns().values()
+    return sum(ran for ran, _ in times), sum(waited for _, waited in times)
 
 
 class Courtesy:

@@ -1,10 +1,10 @@
 """How much longer work takes than on a quiet machine: limits of time are stretched by it."""
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from mqcore.replication.behind import threads_ns
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Stretch:
     """
 
     pids: tuple[int, ...]
-    before: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    before: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pids: Iterable[int], *, since_start: bool = False) -> Stretch:
@@ -34,27 +34,6 @@ class Stretch:
             waited += waited_ns - waited_before
         return 1.0 + waited / ran if ran else 1.0
 
-    def _times(self) -> dict[tuple[int, int], tuple[int, int]]:
-        found = {}
-        for pid in self.pids:
-            for thread in _threads(pid):
-                times = _schedstat(pid, thread)
-                if times is not None:
-                    found[pid, thread] = times
-        return found
-
-
-def _threads(pid: int) -> list[int]:
-    try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except FileNotFoundError:
-        return []
-
-
-def _schedstat(pid: int, thread: int) -> tuple[int, int] | None:
-    """Nanoseconds that it ran, and waited to run; None: it has ended."""
-    try:
-        words = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(words[0]), int(words[1])
+    def _times(self) -> dict[tuple[int, str], tuple[int, int]]:
+        return {(pid, thread): times for pid in self.pids
+                for thread, times in threads_ns(str(pid)).items()}
