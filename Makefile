@@ -56,15 +56,16 @@ run: build
 	$(BIN)/mqcore up -c config/broker.toml
 
 # -- several tests at a time, on two processors as well: half of what they take is waiting, for other
-#    clients above all. What fails is run once more, alone: a machine that is too slow for so many at
-#    a time fails none, and what is said of the second run names each such test
+#    clients above all. What fails is run alone, twice when it has to be: a machine that is too slow
+#    for so many at a time fails none, and what is said of these runs names each such test
 #    Those that take long (marked slow: a few seconds of a processor or more) are left to CI and to
 #    `make test ALL=1`. Those on a Spark session run after the others: there is one session. BETWEEN
 #    is a command that is run when the first part is done
 QUICK := $(if $(ALL),, and not slow)
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-AGAIN = { [ $$? -eq 1 ] && echo "make test: what failed is run once more, alone" && \
-	    $(PYTEST) -v --last-failed --last-failed-no-failures none $(1); }
+ALONE = echo "make test: what failed is run alone"; \
+	$(PYTEST) -v --last-failed --last-failed-no-failures none $(1)
+AGAIN = { [ $$? -eq 1 ] && { $(ALONE) || { [ $$? -eq 1 ] && { $(ALONE); }; }; }; }
 test: tools
 	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
 	@$(BETWEEN)

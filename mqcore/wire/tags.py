@@ -1,20 +1,27 @@
 """Tag codes and subscriptions: what a consumer asks for and how a broker narrows it down."""
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any
 
 SUBSCRIBE_ALL = "*"
 EXPRESSION_TAG = "TAG"
 EXPRESSION_SQL92 = "SQL92"
+UTF_16 = f"utf-16-{sys.byteorder[0]}e"
+HASH_UNITS = 512                                # that are added up between two remainders
+HASH_POWERS = tuple(pow(31, power, 1 << 32) for power in range(HASH_UNITS, -1, -1))
 
 
 def java_string_hash(text: str) -> int:
     """Java's string hash, an i32: h = 31 * h + each UTF-16 unit (remoting.md 5.4)."""
-    units = text.encode("utf-16-be", "surrogatepass")
+    units = memoryview(text.encode(UTF_16, "surrogatepass")).cast("H")
     value = 0
-    for index in range(0, len(units), 2):
-        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFF_FFFF
+    for begin in range(0, len(units), HASH_UNITS):
+        part = units[begin:begin + HASH_UNITS]
+        powers = HASH_POWERS[HASH_UNITS - len(part):]
+        value = (value * powers[0] + sum(map(mul, part, powers[1:]))) & 0xFFFF_FFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 

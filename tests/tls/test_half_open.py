@@ -42,6 +42,7 @@ KIB_EACH = 64                     # of memory, that half a handshake may take
 KEPT_KIB = 64 << 10               # that the C library may keep when they are gone
 SPENT_BYTES, SHAKE_BYTES = 64 << 20, 48 << 10   # memory for connections; of a handshake (TL4)
 ONE_TOO_MANY = 20
+OTHERS = 5                        # connections and files that may come or go meanwhile
 SLOW_PEERS = 1_000 if SOAK else 50
 
 
@@ -157,7 +158,8 @@ def test_half_handshakes_are_bounded_in_memory_and_time_and_delay_nobody(
     calm = waits.now()
     began = time.monotonic()
     with half_open(address, PEERS) as peers:
-        wait_until(lambda: descriptors(pid) >= there + PEERS - ended(peers), "they are let in")
+        wait_until(lambda: descriptors(pid) >= there + PEERS - ended(peers) - OTHERS,
+                   "they are let in")
         held = descriptors(pid) - there
         each_kib = (own_kib(pid) - before) / PEERS
         waits.now()
@@ -166,7 +168,7 @@ def test_half_handshakes_are_bounded_in_memory_and_time_and_delay_nobody(
         wait_until(lambda: ended(peers) == PEERS, "the server has ended all of them",
                    2 * HANDSHAKE_MS / 1000 + 60)
         took_s = time.monotonic() - began
-        wait_until(lambda: descriptors(pid) <= there, "it has let go of them")
+        wait_until(lambda: descriptors(pid) <= there + OTHERS, "it has let go of them")
     print(f"{held} of {PEERS} half handshakes, {each_kib:.1f} KiB each; ended after {took_s:.1f} s")
     assert each_kib <= KIB_EACH
     assert took_s >= HANDSHAKE_MS / 1000

@@ -1,5 +1,6 @@
 """Properties, records, batches, tags and identifiers."""
 import os
+import struct
 import zlib
 from contextlib import suppress
 from dataclasses import replace
@@ -161,6 +162,17 @@ def test_arbitrary_bytes_are_a_batch_or_a_record_error(data):
 def test_the_tag_hash_is_javas(text, value):
     assert java_string_hash(text) == value
     assert tag_code(text) == value
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 1_500])
+def test_the_hash_of_a_long_text_is_javas(length):
+    text = ("Tag-\uffff" * length)[:length - 2] + "\U0001f600"
+
+    value = 0
+    for unit in struct.unpack(f">{length}H", text.encode("utf-16-be")):
+        value = (31 * value + unit) % 2 ** 32
+
+    assert java_string_hash(text) % 2 ** 32 == value
 
 
 def test_a_tag_expression_becomes_tags_and_codes():

@@ -89,6 +89,7 @@ def _digest(body: bytes) -> Generator[None, None, tuple[int, ...]]:
 def _let_go(beat: Heartbeat) -> Generator[None, None, None]:
     """What it said is in the tables, or refused: tens of thousands of objects."""
     for entry in beat.consumers:
+        yield
         yield from fastjson.dismantled(entry.subscriptions)
 
 
