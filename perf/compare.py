@@ -1,7 +1,9 @@
 """
-Side by side: mqcore, the bare C yardstick and the stock Java broker, on one machine in one run.
+Side by side: mqcore, another state of it, the bare C yardstick and the stock Java broker, on one
+machine in one run.
 
-    python -m perf.compare [--quick] [--bare PROGRAM] [--only mqcore,stock] [--json FILE]
+    python -m perf.compare [--quick] [--bare PROGRAM] [--only mqcore,stock] [--before MQCORE]
+                           [--json FILE]
 
 Brokers take turns (A B A B ...), each on a fresh store, so that a machine that gets slower or
 busier does so for all of them. The table shows the median of the rounds. docs/performance.md says
@@ -204,6 +206,8 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
 @click.option("--bare-mode", type=click.Choice(["one", "two"]), default="two", show_default=True)
 @click.option("--only", default="mqcore,bare,stock", show_default=True,
               help="Which brokers, separated by commas.")
+@click.option("--before", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="The mqcore command of another state of the project, built elsewhere.")
 @click.option("--case", "case_part", default="", help="Only cases whose name contains this.")
 @click.option("--rounds", type=click.IntRange(1, 20), help=f"Turns each [default: {ROUNDS}].")
 @click.option("--seconds", type=click.FloatRange(0.2, 120), help="Measured part of each case.")
@@ -211,11 +215,12 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
               default=Path(tempfile.gettempdir()), help="Where the temporary stores go.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="All reports, raw.")
 def main(
-    quick: bool, bare: Path | None, bare_mode: str, only: str, case_part: str, rounds: int | None,
-    seconds: float | None, folder: Path, json_file: Path | None,
+    quick: bool, bare: Path | None, bare_mode: str, only: str, before: Path | None,
+    case_part: str, rounds: int | None, seconds: float | None, folder: Path,
+    json_file: Path | None,
 ) -> None:
     """Compare brokers on this machine."""
-    columns = contenders(bare, bare_mode, set(only.split(",")))
+    columns = contenders(bare, bare_mode, set(only.split(",")), before)
     cases = [case for case in CASES if case_part in case.name]
     if not columns or not cases:
         raise click.UsageError("nothing to compare: no broker or no case is left")

@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mqcore.bench.cpu import process_tree
@@ -57,10 +58,10 @@ class Contender:
 
 
 @contextlib.contextmanager
-def run_mqcore(folder: Path, flush: str) -> Iterator[Running]:
-    """Our broker, as `mqcore up` runs it."""
+def run_mqcore(folder: Path, flush: str, program: Sequence[str] = ()) -> Iterator[Running]:
+    """Our broker, as `mqcore up` runs it; program: the `mqcore` command of another state of it."""
     began = time.monotonic()
-    with mqcore_up(folder, {**MQCORE_STORE, "store.flush": flush}) as broker:
+    with mqcore_up(folder, {**MQCORE_STORE, "store.flush": flush}, program=program) as broker:
         yield Running(broker.broker_addr, broker.pid, time.monotonic() - began)
 
 
@@ -109,11 +110,15 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
     raise ContenderError(f"the yardstick: no answer on port {port} after {START_TIMEOUT_S} s")
 
 
-def contenders(bare: Path | None, bare_mode: str, wanted: set[str]) -> list[Contender]:
+def contenders(
+    bare: Path | None, bare_mode: str, wanted: set[str], before: Path | None = None,
+) -> list[Contender]:
     """The columns that were asked for and can run here, ours first."""
     found = []
     if "mqcore" in wanted:
         found.append(Contender("mqcore", run_mqcore))
+    if before is not None:
+        found.append(Contender("before", partial(run_mqcore, program=[str(before.absolute())])))
     if bare is not None and "bare" in wanted:
         found.append(Contender("bare", bare_runner(bare, bare_mode), is_whole=False))
     if "stock" in wanted and have_stock():
