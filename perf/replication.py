@@ -14,7 +14,9 @@ clock. latency: one send in flight, of a master whose slave nobody waits for and
 wait for it, in turns.
 
 Both brokers and the load share the machine: ratios say more than rates, CPU for each MiB more than
-MiB a second.
+MiB a second. A virtual machine may have given free memory back to its host, from where it comes
+slowly: before each catch-up a plain file as long as the log is written twice and removed, which has
+the memory brought, and says how fast it can be at most.
 """
 from __future__ import annotations
 
@@ -169,6 +171,25 @@ def growth(segment: Segment, seconds: float) -> float:
     return (end_of(segment) - before) / (time.monotonic() - start)
 
 
+def plain_write(folder: Path, length: int) -> float:
+    """GB/s of a file of so many bytes that is written, and removed."""
+    piece, path = bytes(MIB), folder / "plain"
+    start = time.monotonic()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(-(-length // MIB)):
+            file.write(piece)
+    took_s = time.monotonic() - start
+    path.unlink()
+    return length / took_s / 1e9
+
+
+def bring_memory(brokers: Brokers) -> str:
+    """Has as much memory brought as the log is long; the rates of it, as text."""
+    first, again = (
+        plain_write(brokers.folder, end_of(segment_of(brokers.master))) for _ in range(2))
+    return f"a plain file: {first:.2f} GB/s, again {again:.2f}"
+
+
 def come_up(brokers: Brokers, name: str, what: str) -> float:
     """An empty slave comes to where the master's log ends; the master's growth meanwhile."""
     log = segment_of(brokers.master)
@@ -197,6 +218,7 @@ def come_up(brokers: Brokers, name: str, what: str) -> float:
 def catch_up_beside(brokers: Brokers, what: str, seconds: float, size: int, rate: float) -> None:
     sends = threading.Thread(target=load, kwargs={
         "brokers": brokers, "seconds": 2 * seconds + START_S, "size": size, "rate": rate})
+    plain = bring_memory(brokers)
     sends.start()
     time.sleep(SETTLE_S)
     alone = growth(segment_of(brokers.master), seconds / 2)
@@ -204,13 +226,14 @@ def catch_up_beside(brokers: Brokers, what: str, seconds: float, size: int, rate
     ended = "" if sends.is_alive() else "; they ended before the catch-up did"
     sends.join()
     click.echo(f"  sends meanwhile {beside / MIB:,.0f} MiB/s, {alone / MIB:,.0f} MiB/s without the "
-               f"slave: {beside / alone:.2f}{ended}")
+               f"slave: {beside / alone:.2f}{ended}; {plain}")
 
 
 def catch_up(place: Path | None, rounds: int, seconds: float, size: int, slow: float) -> None:
     with fresh(place, ALONE) as brokers:
         load(brokers, seconds, size)
         for number in range(rounds):
+            click.echo(f"before the next one: {bring_memory(brokers)}")
             come_up(brokers, f"slave-{number}", "no sends")
     for what, rate in (("all sends", 0.0), (f"{slow:,.0f} sends/s", slow)):
         with fresh(place, ALONE) as brokers:
