@@ -58,7 +58,7 @@ NET_ROOMS: dict[str, set[str]] = {
     "requests": {"transport"},
     "remoting": {"transport", "identity", "requests"},
     "serving": {"transport", "identity", "requests", "remoting"},
-    "probes": {"transport", "requests", "serving"},
+    "probes": {"transport", "requests", "remoting", "serving"},
 }
 
 
