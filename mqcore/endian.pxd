@@ -1,6 +1,10 @@
 # Big-endian loads and stores at any alignment: RocketMQ's wire and files.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+cdef enum:
+    I32_SIZE = 4
+    I64_SIZE = 8
+
 cdef extern from *:
     """
     #include <stdint.h>

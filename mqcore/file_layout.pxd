@@ -47,6 +47,9 @@ cpdef enum:
     SYS_FLAG_BORN_HOST_V6 = 0x10
     SYS_FLAG_STORE_HOST_V6 = 0x20
 
+cdef enum:
+    PROPERTIES_LENGTH_SIZE = 2
+
 cdef enum:                               # among properties (store.md 2.5)
     NAME_SEPARATOR = 1                   # between name and value
     PROPERTY_SEPARATOR = 2
@@ -109,6 +112,24 @@ cpdef enum:
     FRAME_HEADER_WORD = 4
     FRAME_HEADER = 8                     # where the header starts
     FRAME_LENGTH_MAX = 16777212          # length word; the whole frame is four bytes longer
+
+cdef enum:
+    FRAME_HEADER_LENGTH_MASK = 0xFFFFFF  # of the word between: how long the header is ...
+    FRAME_CODEC_SHIFT = 24               # ... and above that its form: 0 JSON, 1 binary
+
+# -- A header in its binary form (remoting.md 1.3); R = remark, F = fields -------------------------
+#
+#    0          2          3          5          9          13           17   17 + R      21 + R
+#    | code i16 | language | version  | opaque   | flag i32 | R i32      | R  | F i32     | F
+cdef enum:
+    BINARY_CODE = 0
+    BINARY_LANGUAGE = 2
+    BINARY_VERSION = 3
+    BINARY_OPAQUE = 5
+    BINARY_FLAG = 9
+    BINARY_REMARK_LENGTH = 13
+    BINARY_REMARK = 17
+    BINARY_FIXED_SIZE = 21               # everything but remark and fields
 
 # -- checksum entry, 8 bytes, beside the commit log: ours, a stock broker never looks (docs/formats.md)
 #

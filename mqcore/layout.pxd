@@ -26,6 +26,7 @@ cpdef enum:
 
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
+    EXEMPT_MAX = 64                      # ranges of addresses that have no limits
 
 cpdef enum WorkerState:
     WORKER_ABSENT = 0

@@ -33,6 +33,7 @@ from pathlib import Path
 
 import click
 
+from mqcore.thread_times import threads_ns
 from perf.contenders import MQCORE_STORE
 from tests.attacks.honest import median, p99
 from tests.attacks.honest_names import REGISTRATIONS, ROUTES, HonestNames
@@ -125,12 +126,11 @@ class Work:
     def _ns(self) -> tuple[int, int]:
         loops = threads = 0
         for pid in self._processes:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                took = int((task / "schedstat").read_text().split()[0])
-                if int(task.name) == pid:
-                    loops += took
+            for thread, (ran, _) in threads_ns(pid).items():
+                if int(thread) == pid:
+                    loops += ran
                 else:
-                    threads += took
+                    threads += ran
         return loops, threads
 
     def line(self, answered: int = 0) -> str:

@@ -35,6 +35,7 @@ import click
 from mqcore.bench.control import Target, create_topic
 from mqcore.bench.load import ProduceOptions, Report, Span, produce
 from mqcore.shm.segment import Segment
+from mqcore.thread_times import processor_ns
 from perf.contenders import MQCORE_STORE
 from tests.replication.pairs import NAME, slave_up
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
@@ -71,11 +72,7 @@ class Brokers:
 
 def cpu_s(pids: list[int]) -> float:
     """Processor time of processes with all of their threads, in seconds."""
-    found = 0
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += int((task / "schedstat").read_text().split()[0])
-    return found / 1e9
+    return processor_ns(*pids)[0] / 1e9
 
 
 def end_of(segment: Segment) -> int:

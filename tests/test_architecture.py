@@ -17,14 +17,14 @@ LINES_MAX = 600
 # Who imports whom, from the top down: exactly this. A package may always import itself.
 ALLOWED: dict[str, set[str]] = {
     "tls": {"stamps"},
-    "stamps": set(),
-    "admin": {"acl", "backup", "broker", "client", "figures", "layout", "namesrv", "participants",
-              "replication", "shm", "store", "wire", "workers"},
+    "parents": set(), "stamps": set(), "thread_times": set(),
+    "admin": {"acl", "backup", "broker", "client", "figures", "layout", "namesrv", "parents",
+              "participants", "replication", "shm", "store", "wire", "workers"},
     "failover": {"shm"},
     "backup": {"broker", "layout", "store", "wire"},
     "workers": {"acl", "backup", "broker", "client", "failover", "filter", "layout", "namesrv",
-                "net", "participants", "replication", "shm", "stamps", "store", "tls", "turns",
-                "wire"},
+                "net", "parents", "participants", "replication", "shm", "stamps", "store",
+                "thread_times", "tls", "turns", "wire"},
     "replication": {"atomics", "client", "clock", "endian", "epoll", "layout", "net", "shm",
                     "store", "threads", "wire"},
     "bench": {"admin", "client", "epoll", "hmac_sha1", "wire", "layout", "endian", "text", "tls"},
@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "spark": {"client", "filter", "layout", "store", "text", "wire"},
     "client": {"endian", "layout", "text", "wire"},     # of the broker nothing: layout is Part 1's
     "contrib": {"client"},
-    "testing": {"acl", "broker", "namesrv", "turns", "wire"},
+    "testing": {"acl", "broker", "namesrv", "parents", "turns", "wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",
             "clock", "hmac_sha1", "invariants", "text", "threads", "tls"},
     "filter": {"store", "shm", "layout", "atomics", "text", "wire"},
@@ -58,7 +58,7 @@ NET_ROOMS: dict[str, set[str]] = {
     "requests": {"transport"},
     "remoting": {"transport", "identity", "requests"},
     "serving": {"transport", "identity", "requests", "remoting"},
-    "probes": {"transport", "requests", "serving"},
+    "probes": {"transport", "requests", "remoting", "serving"},
 }
 
 
@@ -240,6 +240,14 @@ def test_every_shared_struct_has_its_size_proved_at_compile_time():
                               (ROOT / "mqcore/layout.pxd").read_text(), re.M))
     proved = set(re.findall(r"sizeof\((\w+)\)", (ROOT / "mqcore/layout.pyx").read_text()))
     assert declared - proved <= {"SubscriptionEntry", "RingPlace"}
+
+
+def test_threads_times_are_read_in_one_place():
+    pattern = re.compile(r"/schedstat\b")
+    found = {str(path.relative_to(ROOT)) for path in sources(
+        ".py", ".pyx", folders=("mqcore", "workers", "tests", "perf"))
+        if pattern.search(path.read_text(encoding="utf-8"))}
+    assert found - {"tests/test_architecture.py"} == {"mqcore/thread_times.py"}
 
 
 def test_no_file_names_a_machines_path():

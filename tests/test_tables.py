@@ -21,6 +21,7 @@ from mqcore.participants import (
     Holds,
     processes,
 )
+from mqcore.wire import codes as codes_in_python
 from mqcore.wire.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +105,8 @@ def test_native_codes_are_those_of_the_wire_and_stand_in_one_file() -> None:
     codes = ROOT / "mqcore/wire/codes.pxd"
     found = typed(codes.read_text(encoding="utf-8"))
     named = {f"REQUEST_{code.name}": code.value for code in RequestCode} | {
-        f"RESPONSE_{code.name}": code.value for code in ResponseCode}
+        f"RESPONSE_{code.name}": code.value for code in ResponseCode} | {
+        name: value for name, value in vars(codes_in_python).items() if name.startswith("PERM_")}
 
     assert len(found) > 20
     assert [(name, number) for name, number in found if named.get(name) != number] == []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.participants import Participant
+from mqcore.thread_times import threads_ns
 
 STARVED_S_MAX = 10.0             # that a deadline is put off for want of a processor or a disk
 BLOCKED = "D"                    # a process's state while it waits for a disk
@@ -84,10 +85,8 @@ def _state(pid: int) -> str:
 
 
 def _queued_s(pid: int) -> float:
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):      # it has ended, or this kernel does not count
-        return 0.0
+    """Of its main thread; 0: it has ended, or this kernel does not count."""
+    return threads_ns(pid).get(str(pid), (0, 0))[1] / 1e9
 
 
 def spoken(code: int) -> str:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any
+from typing import TypedDict
 
 from mqcore.broker.settings.model import Settings
 from mqcore.filter.bloom import BloomFilter
@@ -58,6 +58,14 @@ log = logging.getLogger("mqcore.dispatcher")
 
 class DispatchError(RuntimeError):
     """Dispatch cannot go on: the store is damaged, or this process is wrong about it."""
+
+
+class Extension(TypedDict, total=False):
+    """What a DispatchLoop is to know of the queues' extension."""
+
+    extension_folder: bytes
+    extension_file_bytes: int
+    bits: FilterBits | None
 
 
 class Dispatcher:
@@ -112,8 +120,7 @@ class Dispatcher:
         self._syncer = threading.Thread(target=self._sync_from_time_to_time, name="sync")
         self._syncer.start()
 
-    def _extension(self) -> dict[str, Any]:
-        """What the loop is to know of the queues' extension."""
+    def _extension(self) -> Extension:
         if not self._store.queue_extension_enable:
             return {}
         bits = FilterBits(self._segment, self._map_bytes) if self._map_bytes else None

@@ -18,7 +18,7 @@ from typing import TypedDict
 from mqcore.broker.settings.model import ReplicationSettings, Settings
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
-from mqcore.replication.behind import Behind, Courtesy, Pace, processor_ns
+from mqcore.replication.behind import Behind, Courtesy, Pace
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
 from mqcore.replication.master import MasterNote
@@ -28,6 +28,7 @@ from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.stamps import Stamp, stamp
+from mqcore.thread_times import processor_ns
 from mqcore.wire.printable import printable
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited

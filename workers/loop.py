@@ -6,7 +6,6 @@ word or a failure ends it. What a worker has to say in Python (log lines) it say
 """
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -20,12 +19,12 @@ from setproctitle import setproctitle
 
 from mqcore.broker.settings.model import Settings
 from mqcore.layout import WorkerState
+from mqcore.parents import end_with_parent
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
 from mqcore.workers.live import SettingsNow
 
 TURN_MS = 1000
-PR_SET_PDEATHSIG = 1
 COUNT_ALLOCATIONS = "MQCORE_COUNT_ALLOCATIONS"      # "1": tests count the objects that are made
 
 
@@ -64,7 +63,7 @@ def become(name: str, segment: Segment, slot: int, parent: int, blocked: set[int
     When its parent dies the kernel sends SIGTERM, and SIGTERM means: stop in order. A terminal's
     SIGINT is the supervisor's business alone.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != parent:                      # it died before prctl
         os._exit(1)
     setproctitle(f"mqcore: {name}")

@@ -13,7 +13,6 @@ import os
 import socket
 import time
 from functools import partial
-from typing import Any
 
 from mqcore.acl.audit import Audit
 from mqcore.broker.settings.checks import address_range
@@ -21,6 +20,7 @@ from mqcore.broker.settings.model import LimitSettings, Settings
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.net.remoting.access import AccessReason
 from mqcore.net.remoting.frames import FrameCloseReason
+from mqcore.net.serving.live import LimitValues, LiveValues
 from mqcore.net.serving.loop import ServingLoop
 from mqcore.net.transport.close_reasons import CloseReason
 from mqcore.net.transport.tls_context import TlsContext
@@ -70,7 +70,7 @@ WHY: dict[int, str] = {
 log = logging.getLogger("mqcore.pull-serving")
 
 
-def changeable(settings: Settings) -> dict[str, Any]:
+def changeable(settings: Settings) -> LiveValues:
     """What can change while the loop runs."""
     broker, store = settings.broker, settings.store
     return {
@@ -93,14 +93,15 @@ def changeable(settings: Settings) -> dict[str, Any]:
     }
 
 
-def limits(settings: LimitSettings) -> dict[str, Any]:
+def limits(settings: LimitSettings) -> LimitValues:
     """As ServingLoop.configure takes them."""
     def of(whose: str) -> tuple[int, ...]:
         return tuple(getattr(settings, f"{whose}_{what}") for what in (
             "connection_count", "in_flight_count", "bytes_per_s", "messages_per_s"))
 
     return {"address_limits": of("address"), "account_limits": of("account"),
-            "limits_exempt": tuple(map(address_range, settings.exempt_addresses))}
+            "limits_exempt": tuple(one for one in map(address_range, settings.exempt_addresses)
+                                   if one is not None)}      # each is one: checks.py
 
 
 class PullServing:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
-from mqcore.acl.rules import PUB, SUB, TRACE_TOPIC
+from mqcore.acl.rules import PUB, SUB
 from mqcore.wire import fastjson
-from mqcore.wire.codes import RETRY_PREFIX, RequestCode
+from mqcore.wire.codes import RETRY_PREFIX, TRACE_TOPIC, RequestCode
 from mqcore.wire.command import Command
 
 R = RequestCode

@@ -16,24 +16,21 @@ from typing import Any
 from mqcore.acl import addresses, documents
 from mqcore.acl.addresses import Address, PatternError
 from mqcore.acl.documents import AclFileError, Node
-from mqcore.shm.access import ACCESS_DENY, ACCESS_PUB, ACCESS_SUB
+from mqcore.shm.access import ACCESS_DENY, ACCESS_NAME_BYTES_MAX, ACCESS_PUB, ACCESS_SUB
 from mqcore.turns import finished
-from mqcore.wire.codes import RETRY_PREFIX
+from mqcore.wire.codes import KEY_LENGTH_MIN, RETRY_PREFIX
 from mqcore.wire.numbers import I64_MAX, I64_MIN
 from mqcore.wire.topics import DataVersion
 
-KEY_LENGTH_MIN = 7
 ACCOUNTS_MAX = 100_000
 SIGNED_AT_ONCE = 1 << 19           # bytes of a body: about a millisecond
 ADDRESSES_MAX = 250_000          # of all white lists of a file
 DENY, PUB, SUB = ACCESS_DENY, ACCESS_PUB, ACCESS_SUB
-NAME_BYTES_MAX = 512               # longer names could not be looked up
 PERMISSIONS = {
     "DENY": DENY, "PUB": PUB, "SUB": SUB,
     "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB,
 }
 ACCESS_KEY, SIGNATURE, UNSIGNED = "AccessKey", "Signature", ("Signature", "_UNIQUE_KEY_QUERY")
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 # Where messages wait that were sent to other topics: delayed ones, halves, and halves given up.
 HOLDING_TOPICS = frozenset((
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"))
@@ -193,14 +190,14 @@ def wrong_key(key: str) -> str:
     if length < KEY_LENGTH_MIN:
         return f"{length} characters: expected at least {KEY_LENGTH_MIN}"
     if not _is_name(key):
-        return f"more than {NAME_BYTES_MAX} bytes, or no Unicode text"
+        return f"more than {ACCESS_NAME_BYTES_MAX} bytes, or no Unicode text"
     return ""
 
 
 def _is_name(text: str) -> bool:
     """Whether it can be looked up."""
     try:
-        return len(text.encode()) <= NAME_BYTES_MAX
+        return len(text.encode()) <= ACCESS_NAME_BYTES_MAX
     except UnicodeEncodeError:         # half of a pair
         return False
 

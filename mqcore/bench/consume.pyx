@@ -21,9 +21,9 @@ from mqcore.bench.frames cimport (
 from mqcore.bench.histogram cimport histogram_record
 from mqcore.text cimport literal
 from mqcore.wire.codes cimport RESPONSE_PULL_NOT_FOUND, RESPONSE_PULL_OFFSET_MOVED
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX
 
 cdef enum:
-    OFFSET_DIGITS_MAX = 20
     FRAME_SPARE = 64
 
 DEPTH_MAX = 4096
@@ -139,7 +139,7 @@ cdef class ConsumeLoad(LoadEngine):
             reader.next_offset = source.begin
             reader.end = source.end
         template = &self.templates[reader.queue]
-        frame = self.output_room(connection, template.size + OFFSET_DIGITS_MAX)
+        frame = self.output_room(connection, template.size + NUMBER_LENGTH_MAX)
         if frame == NULL:
             self.close_connection(index)
             return

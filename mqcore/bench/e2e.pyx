@@ -12,7 +12,7 @@ from mqcore.endian cimport load_i64, store_i64
 from mqcore.bench.engine cimport NEVER, LoadConnection, LoadEngine, epoch_ms, monotonic_ns
 from mqcore.bench.frames cimport (
     BORN_DIGITS,
-    NO_PLACE,
+    NOWHERE,
     OPAQUE_BASE,
     RecordView,
     RequestTemplate,
@@ -29,9 +29,9 @@ from mqcore.bench.histogram cimport histogram_record
 from mqcore.bench.signing cimport request_sign
 from mqcore.text cimport literal
 from mqcore.wire.codes cimport RESPONSE_PULL_NOT_FOUND, RESPONSE_PULL_OFFSET_MOVED
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX
 
 cdef enum:
-    OFFSET_DIGITS_MAX = 20
     STAMP_DUE = 8                         # in the body: run id i64, due time i64
     STAMP_SIZE = 16
     UNANSWERED_MAX = 65_536               # sends without an answer in all; then new ones wait
@@ -155,7 +155,7 @@ cdef class EndToEndLoad(LoadEngine):
         store_i64(frame + template.body_at, self.run_id)
         store_i64(frame + template.body_at + STAMP_DUE, due_ns)
         if template.signed_as != NULL:
-            request_sign(template.signed_as, frame, NO_PLACE, 0)
+            request_sign(template.signed_as, frame, NOWHERE, 0)
         self.sequence += 1
         connection.output_end += template.size
         self.sent += 1
@@ -172,7 +172,7 @@ cdef class EndToEndLoad(LoadEngine):
         cdef uint8_t* frame
         if not connection.is_open:
             return
-        frame = self.output_room(connection, template.size + OFFSET_DIGITS_MAX)
+        frame = self.output_room(connection, template.size + NUMBER_LENGTH_MAX)
         if frame == NULL:
             self.close_connection(index)
             return

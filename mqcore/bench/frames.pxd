@@ -10,7 +10,9 @@ from libc.string cimport memcpy
 from mqcore.bench.signing cimport SignedRequest
 from mqcore.endian cimport load_i16, load_i32, load_i64, store_i32
 from mqcore.layout cimport (
+    FRAME_CODEC_SHIFT,
     FRAME_HEADER,
+    FRAME_HEADER_LENGTH_MASK,
     FRAME_LENGTH_SIZE,
     HOST_V4_SIZE,
     HOST_V6_EXTRA,
@@ -39,18 +41,18 @@ cdef enum:
     BORN_DIGITS = 13                     # epoch ms, until the year 2286
     LONG_DIGITS = 19                     # of the greatest i64: places in a commit
     UNIQUE_DIGITS = 8                    # the part of a UNIQ_KEY that we count up, hexadecimal
-    NO_PLACE = -1
+    NOWHERE = -1
 
 cdef struct RequestTemplate:
     const uint8_t* bytes                 # a whole frame; the engine keeps the bytes object alive
     int32_t size
     bint is_binary
     int32_t opaque_at                    # ten digits, or i32
-    int32_t born_at                      # BORN_DIGITS, or NO_PLACE
-    int32_t unique_at                    # UNIQUE_DIGITS, or NO_PLACE
-    int32_t keys_at                      # UNIQUE_DIGITS, or NO_PLACE
+    int32_t born_at                      # BORN_DIGITS, or NOWHERE
+    int32_t unique_at                    # UNIQUE_DIGITS, or NOWHERE
+    int32_t keys_at                      # UNIQUE_DIGITS, or NOWHERE
     int32_t body_at
-    int32_t offset_at                    # pull: the digits of queueOffset, or NO_PLACE
+    int32_t offset_at                    # pull: the digits of queueOffset, or NOWHERE
     int32_t offset_width
     int32_t ext_length_at                # binary header: the i32 length of the ext region
     int32_t half_at                      # commit: LONG_DIGITS of the half message's queue offset,
@@ -134,9 +136,9 @@ cdef inline bint response_parse(
         return False
     word = load_i32(frame + FRAME_LENGTH_SIZE)
     result.header = header
-    result.header_size = word & 0x00FFFFFF
-    result.is_binary = (word >> 24) == 1
-    if result.header_size > size - FRAME_HEADER or (word >> 24) & ~1:
+    result.header_size = word & FRAME_HEADER_LENGTH_MASK
+    result.is_binary = (word >> FRAME_CODEC_SHIFT) == 1
+    if result.header_size > size - FRAME_HEADER or (word >> FRAME_CODEC_SHIFT) & ~1:
         return False
     result.body = header + result.header_size
     result.body_size = size - FRAME_HEADER - result.header_size

@@ -19,21 +19,21 @@ cdef int template_load(RequestTemplate* target, object source) except -1:
     if unknown:
         raise ValueError(f"template places {sorted(unknown)}: expected some of {PLACES}")
     for name, at in places.items():
-        if not NO_PLACE <= at < len(frame):
+        if not NOWHERE <= at < len(frame):
             raise ValueError(f"template place {name}={at}: expected 0 to {len(frame) - 1}")
     target.bytes = frame
     target.size = <int32_t>len(frame)
     target.is_binary = frame[4] == 1
     target.opaque_at = places["opaque_at"]
-    target.born_at = places.get("born_at", NO_PLACE)
-    target.unique_at = places.get("unique_at", NO_PLACE)
-    target.keys_at = places.get("keys_at", NO_PLACE)
-    target.body_at = places.get("body_at", NO_PLACE)
-    target.offset_at = places.get("offset_at", NO_PLACE)
+    target.born_at = places.get("born_at", NOWHERE)
+    target.unique_at = places.get("unique_at", NOWHERE)
+    target.keys_at = places.get("keys_at", NOWHERE)
+    target.body_at = places.get("body_at", NOWHERE)
+    target.offset_at = places.get("offset_at", NOWHERE)
     target.offset_width = places.get("offset_width", 0)
-    target.ext_length_at = places.get("ext_length_at", NO_PLACE)
-    target.half_at = places.get("half_at", NO_PLACE)
-    target.position_at = places.get("position_at", NO_PLACE)
+    target.ext_length_at = places.get("ext_length_at", NOWHERE)
+    target.half_at = places.get("half_at", NOWHERE)
+    target.position_at = places.get("position_at", NOWHERE)
     if signing is not None:
         if signing.end > len(frame):
             raise ValueError("signing: its places lie outside of the frame")

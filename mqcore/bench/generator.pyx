@@ -16,7 +16,7 @@ from mqcore.bench.engine cimport NEVER, LoadConnection, LoadEngine, epoch_ms, mo
 from mqcore.bench.frames cimport (
     BORN_DIGITS,
     LONG_DIGITS,
-    NO_PLACE,
+    NOWHERE,
     OPAQUE_BASE,
     RequestTemplate,
     Response,
@@ -177,10 +177,10 @@ cdef class ProduceLoad(LoadEngine):
             self.born_ns = now_ns
         memcpy(frame + template.born_at, self.born_text, BORN_DIGITS)
         hex_store(frame + template.unique_at, slots.sequence)
-        if template.keys_at != NO_PLACE:
+        if template.keys_at != NOWHERE:
             hex_store(frame + template.keys_at, slots.sequence)
         if template.signed_as != NULL:
-            request_sign(template.signed_as, frame, NO_PLACE, 0)
+            request_sign(template.signed_as, frame, NOWHERE, 0)
         slots.sequence += 1
         slots.next_template += 1
         if slots.next_template == self.template_count:
@@ -291,7 +291,7 @@ cdef class ProduceLoad(LoadEngine):
         digits_store(frame + self.commit.half_at, half_offset, LONG_DIGITS)
         digits_store(frame + self.commit.position_at, position, LONG_DIGITS)
         if self.commit.signed_as != NULL:
-            request_sign(self.commit.signed_as, frame, NO_PLACE, 0)
+            request_sign(self.commit.signed_as, frame, NOWHERE, 0)
         connection.output_end += self.commit.size
         return True
 

@@ -1,16 +1,16 @@
 """TLS for loads: whoever answers is believed, since only the work is measured."""
 from libc.stdint cimport int64_t, uint8_t
 
-from mqcore.tls.library cimport tls_library
-
-cdef enum:                             # of OpenSSL
-    SSL_ERROR_WANT_READ = 2
-    SSL_ERROR_WANT_WRITE = 3
-    CTRL_MODE = 33
-    CTRL_READ_AHEAD = 41
-    MODE_PARTIAL_WRITE = 0x01
-    MODE_MOVING_BUFFER = 0x02
-    MODE_RELEASE_BUFFERS = 0x10
+from mqcore.tls.library cimport (
+    CTRL_MODE,
+    CTRL_READ_AHEAD,
+    MODE_MOVING_BUFFER,
+    MODE_PARTIAL_WRITE,
+    MODE_RELEASE_BUFFERS,
+    SSL_ERROR_WANT_READ,
+    SSL_ERROR_WANT_WRITE,
+    tls_library,
+)
 
 cdef const char* SUITES = b"TLS_AES_128_GCM_SHA256"
 

@@ -12,9 +12,8 @@ from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.core.retry import RETRY_CODES
 from mqcore.client.errors import ConfigError
 from mqcore.client.serialization import Serializer, to_json
-from mqcore.wire.codes import TEMPLATE_TOPIC
+from mqcore.wire.codes import TEMPLATE_TOPIC, TRACE_TOPIC
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _COUNT_MAX = 1_000_000
 _BYTES_MAX = 1 << 40
 _LINGER_MAX_S = 60.0

@@ -7,14 +7,13 @@ from mqcore.client.errors import ClientError, broker_error
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.pool import client_request
-from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
+from mqcore.wire.codes import MASTER_ID, PULL_FLAG_SUBSCRIPTION, RequestCode, ResponseCode
 from mqcore.wire.command import Ext
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.records import RecordError, decode_record
 from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL
 
 LOOK_TIMEOUT_S = 6.0
-_FLAG_SUBSCRIPTION = 0x4
 _MOVED = frozenset({ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY,
                     ResponseCode.PULL_NOT_FOUND})
 
@@ -49,7 +48,7 @@ async def _store_time(
     while True:
         ext: Ext = {
             "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
-            "queueOffset": str(offset), "maxMsgNums": "1", "sysFlag": str(_FLAG_SUBSCRIPTION),
+            "queueOffset": str(offset), "maxMsgNums": "1", "sysFlag": str(PULL_FLAG_SUBSCRIPTION),
             "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": SUBSCRIBE_ALL,
             "subVersion": "0", "expressionType": EXPRESSION_TAG, "bname": queue.broker_name,
         }

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteError
 from mqcore.client.message import MessageQueue
 from mqcore.client.name_servers import NameServers
-from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, TEMPLATE_TOPIC
+from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, QUEUE_COUNT_MAX, TEMPLATE_TOPIC
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.topics import TopicRoute
 
 TEMPLATE_QUEUE_COUNT = 4        # defaultTopicQueueNums of clients
-QUEUE_COUNT_MAX = 65_536        # of one topic; a route that claims more is not believed
 TOPIC_COUNT_MAX = 10_000
 
 

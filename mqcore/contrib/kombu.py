@@ -54,7 +54,7 @@ LATE_S = 10.0                           # a worker holds what is due sooner than
 WAIT_S = 1.0                            # between two looks for room in the prefetch window
 PURGE_WAIT_S = 0.2
 PURGE_COUNT = 1_000
-KEY_CHARACTERS_MAX = 255
+ROUTING_KEY_CHARACTERS_MAX = 255
 
 log = logging.getLogger("mqcore.contrib.kombu")
 
@@ -155,7 +155,7 @@ def _shorten(properties: dict[str, Any], delivery: BlockingDelivery) -> None:
 def _keys_of(properties: dict[str, Any]) -> list[str]:
     """What a task is found by at the broker: its id, if that is fit for it."""
     key = str(properties.get("correlation_id") or "").replace(" ", "_")
-    return [key] if key.isprintable() and 0 < len(key) <= KEY_CHARACTERS_MAX else []
+    return [key] if key.isprintable() and 0 < len(key) <= ROUTING_KEY_CHARACTERS_MAX else []
 
 
 class _Reader:

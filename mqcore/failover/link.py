@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from mqcore.failover.look_up import look_up
 
 ANSWER_BYTES_MAX = 4 << 20
-PIECE_BYTES = 64 << 10
+ANSWER_PIECE_BYTES = 64 << 10
 
 
 class AnswerError(ValueError):
@@ -66,7 +66,7 @@ class Link:
         self._http.request(method, path, body, headers)
         response = self._http.getresponse()
         text = b""
-        while piece := response.read1(PIECE_BYTES):
+        while piece := response.read1(ANSWER_PIECE_BYTES):
             text += piece
             if len(text) > ANSWER_BYTES_MAX:
                 raise AnswerError(f"more than {ANSWER_BYTES_MAX} bytes of an answer")

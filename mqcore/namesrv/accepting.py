@@ -34,11 +34,11 @@ ACCEPTS_AT_ONCE = 8
 ACCEPT_PAUSE_S = 1.0               # when there is no descriptor
 STEPS_AT_ONCE = 4                  # that the thread has; the others wait in their lines
 SHUTDOWN_S = 5.0
-FREED_COUNT = 256                  # handshakes whose memory is worth giving back
+FREED_SHAKES = 256                  # handshakes whose memory is worth giving back
 LINES_A_S = 20                     # of the log, about newcomers
 # that a round of the loop takes of a connection by TLS: as many records as are in them, however
 # little is in these, are worked off before others have their turn
-READ_BYTES = 4 << 10
+FIRST_READ_BYTES = 4 << 10
 # of a connection with TLS, beside what waits in its buffers
 TLS_BYTES = 64 << 10
 
@@ -122,7 +122,7 @@ class Accepting:
 
     def use(self, context: ssl.SSLContext | None) -> None:
         """What connections are served TLS with from now on; None: nobody is."""
-        SSLProtocol.max_size = READ_BYTES          # of all in this process
+        SSLProtocol.max_size = FIRST_READ_BYTES          # of all in this process
         self._context = context
         if context is not None and self._steps is None:
             self._steps = Steps()
@@ -141,7 +141,7 @@ class Accepting:
         called now and then.
         """
         self._end_silent()
-        if self._freed >= FREED_COUNT and len(self._shaking) < FREED_COUNT:
+        if self._freed >= FREED_SHAKES and len(self._shaking) < FREED_SHAKES:
             self._freed = 0
             malloc_trim(0)                 # else the C library keeps it
 
@@ -286,7 +286,7 @@ class Accepting:
     def _read(self, arrival: NewConnection) -> None:
         assert arrival.shake is not None
         try:
-            data = arrival.socket.recv(READ_BYTES)
+            data = arrival.socket.recv(FIRST_READ_BYTES)
             if not data:
                 self._end(arrival)
                 return

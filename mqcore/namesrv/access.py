@@ -17,10 +17,10 @@ from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import FollowedRules
 from mqcore.acl.kept import KeptFiles
 from mqcore.acl.needs import subject
-from mqcore.acl.rules import PUB, SUB, TRACE_TOPIC, AccessRefusal, Account, Rules
+from mqcore.acl.rules import PUB, SUB, AccessRefusal, Account, Rules
 from mqcore.namesrv.settings import NamesrvAclSettings
 from mqcore.tls.settings import TlsServerSettings
-from mqcore.wire.codes import TEMPLATE_TOPIC, RequestCode, ResponseCode
+from mqcore.wire.codes import TEMPLATE_TOPIC, TRACE_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.command import Command, response
 
 LOOK_S = 0.5

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 
 from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
-from mqcore.namesrv.routes import BrokerIdentity, RouteTables
+from mqcore.namesrv.routes import TOPICS_A_TURN, BrokerIdentity, RouteTables
 from mqcore.namesrv.runtime import NotSettable, RuntimeConfig
 from mqcore.turns import finished
 from mqcore.wire import fastjson
@@ -29,7 +29,6 @@ LABEL_BYTES_MAX = 255
 # was when the request came, except that entries may change until they are written.
 Job = Generator[None, None, Command]
 Handler = Callable[[Command, int, int], Command | Job]
-TOPICS_A_TURN = 500
 
 
 class BadField(ValueError):

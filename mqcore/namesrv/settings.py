@@ -21,10 +21,10 @@ from mqcore.tls import stock as stock_tls
 from mqcore.tls.settings import TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
 from mqcore.wire import java_properties
+from mqcore.wire.printable import SHOWN_MAX
 
 MIB = 1 << 20
 SECTIONS = ("namesrv", "tls", "acl")
-SHOWN_MAX = 120                  # characters of a wrong value in a message
 IDLE_DIGITS_MAX = 9
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
 

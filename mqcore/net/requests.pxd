@@ -90,7 +90,8 @@ cdef struct PullAnswer:
     const int32_t* sizes
 
 # How a front says what serving has to say; each connection belongs to one. What has no room is
-# dropped with its connection (N11).
+# dropped with its connection (N11). What has to be decided, and what is neither a send nor a pull, it
+# asks of the coordinator as a command of RocketMQ's (serving/dispatch.pxd).
 cdef struct Front:
     void* self                         # goes with each call
     int64_t (*bytes_came)(void* self, Connection* c, uint8_t* data, int64_t length) noexcept nogil
@@ -99,3 +100,6 @@ cdef struct Front:
     # A code and a remark alone (NULL: none).
     void (*say)(void* self, Connection* c, const Asker* asker, int32_t code,
                 const char* remark) noexcept nogil
+    # What the coordinator says, as a frame of RocketMQ's (remoting.md 1.1), whole: the answer to a
+    # command, with its opaque and in its form, or a word of its own, in any form.
+    void (*say_frame)(void* self, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil

@@ -103,27 +103,6 @@ class _Ends:
         return int(END.unpack(raw.ljust(END.size, b"\0"))[0])
 
 
-def threads_ns(process: str = "self") -> dict[str, tuple[int, int]]:
-    """
-    How long each of a process's threads has run, and how long it has waited for a processor. Empty
-    where the kernel does not say it, and of a process that has ended.
-    """
-    found = {}
-    for schedstat in Path("/proc", process, "task").glob("*/schedstat"):
-        try:
-            ran, waited, *_ = schedstat.read_text().split()
-        except (FileNotFoundError, ProcessLookupError):      # it has ended
-            continue
-        found[schedstat.parent.name] = int(ran), int(waited)
-    return found
-
-
-def processor_ns() -> tuple[int, int]:
-    """The sums of `threads_ns` of this process."""
-    times = threads_ns().values()
-    return sum(ran for ran, _ in times), sum(waited for _, waited in times)
-
-
 class Courtesy:
     """
     How fast who catches up may get the log. As fast as it goes, but while messages come and

@@ -15,7 +15,7 @@ from mqcore.layout cimport (
     RECORD_SIZE,
     LogState,
 )
-from mqcore.store.io cimport store_io
+from mqcore.store.io cimport PAGE, store_io
 from mqcore.store.log.checksums cimport CHECKSUM_WRONG, checksum_end, checksum_find
 from mqcore.store.log.view cimport (
     log_checksum,
@@ -57,9 +57,6 @@ cdef extern from *:
     #endif
     """
     int MADV_POPULATE_READ
-
-cdef enum:
-    PAGE = 4096
 
 cdef extern from "<unistd.h>" nogil:
     long lseek(int fd, long offset, int whence)

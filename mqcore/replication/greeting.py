@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqcore.replication import epochs
-from mqcore.replication.epochs import EpochsError, History, common_end
+from mqcore.replication.epochs import NAME_LENGTH_MAX, EpochsError, History, common_end
 from mqcore.replication.greet import GREETING_CHECKED_BYTES_MAX
 from mqcore.wire.printable import printable
 
 HEAD = struct.Struct(">qqqI")
-NAME_LENGTH_MAX = 255
 
 
 class OtherLogError(ValueError):

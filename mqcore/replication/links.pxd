@@ -20,8 +20,8 @@ cdef enum:
     ACCEPTS_A_TURN = 8
     OUR_BATCH_BYTES = 1 << 20
     TURN_BYTES = 1 << 20              # to one link, then it is the next one's turn
-    NOTES_MAX = 64
-    LISTENERS_MAX = 4
+    MASTER_NOTES_MAX = 64
+    MASTER_LISTENERS_MAX = 4
 
 cdef struct Link:
     int fd                            # -1: a free place
@@ -70,7 +70,7 @@ cdef struct Master:
     LogView log                       # for greetings
     Checker* checker
     int epoll
-    int listeners[LISTENERS_MAX]
+    int listeners[MASTER_LISTENERS_MAX]
     int listener_count
     bint listening                    # HM7: not while the second's accepts are used up
     int64_t second
@@ -91,6 +91,6 @@ cdef struct Master:
     Link links[LINKS_MAX]
     int64_t sent_bytes
     int64_t refused
-    Note notes[NOTES_MAX]
+    Note notes[MASTER_NOTES_MAX]
     int notes_count
     int64_t notes_lost

@@ -52,14 +52,15 @@ from mqcore.replication.links cimport (
     BELL_KEY,
     LINKS_MAX,
     LISTENER_KEY,
+    MASTER_NOTES_MAX,
     MEMBER_MAX,
-    NOTES_MAX,
     OUR_BATCH_BYTES,
     TURN_BYTES,
     Link,
     Master,
 )
 from mqcore.replication.sockets cimport (
+    READS_A_TURN,
     link_accept,
     link_read,
     link_send_file,
@@ -79,15 +80,14 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     EVENTS_MAX = 64
     READ_BYTES = 4096                 # of reports at once ...
-    READS_A_TURN = 16
-    SMALL_FRAME_BYTES = 4096          # from here on sendfile costs less than a copy
+    COPIED_BYTES_MAX = 4096           # from here on sendfile costs less than a copy
 
 
 # -- what there is to say --------------------------------------------------------------------------
 
 
 cdef void note(Master* m, const Link* l, int kind, int64_t value) noexcept nogil:
-    if m.notes_count == NOTES_MAX:
+    if m.notes_count == MASTER_NOTES_MAX:
         m.notes_lost += 1
         return
     m.notes[m.notes_count].kind = kind
@@ -332,7 +332,7 @@ cdef int64_t send_word(Master* m, Link* l, int64_t published) noexcept nogil:
 
 cdef int64_t send_small(Link* l) noexcept nogil:
     """A frame that has not begun, with one call: as link_write; 0: it is not to be read."""
-    cdef uint8_t[FRAME_HEAD_SIZE + SMALL_FRAME_BYTES] bytes
+    cdef uint8_t[FRAME_HEAD_SIZE + COPIED_BYTES_MAX] bytes
     cdef int64_t put
     if store_io().read_at(l.file, bytes + FRAME_HEAD_SIZE, l.left, l.position - l.file_base) != l.left:
         return 0
@@ -355,7 +355,7 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
                 m, l, published, now_ms):
             return done
         before = l.position
-        put = send_small(l) if l.head_sent == 0 and 0 < l.left <= SMALL_FRAME_BYTES else 0
+        put = send_small(l) if l.head_sent == 0 and 0 < l.left <= COPIED_BYTES_MAX else 0
         if word:
             put = send_word(m, l, published)
         elif put == 0 and l.head_sent < FRAME_HEAD_SIZE:

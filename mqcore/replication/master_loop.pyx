@@ -19,7 +19,13 @@ from mqcore.epoll cimport (
 from mqcore.layout cimport SLOT_HA_MASTER
 from mqcore.replication.checked cimport checker_close, checker_open
 from mqcore.replication.greet cimport GREETING_WORDS_MAX, greet_drop
-from mqcore.replication.links cimport BELL_KEY, LINKS_MAX, LISTENER_KEY, LISTENERS_MAX, Master
+from mqcore.replication.links cimport (
+    BELL_KEY,
+    LINKS_MAX,
+    LISTENER_KEY,
+    MASTER_LISTENERS_MAX,
+    Master,
+)
 from mqcore.replication.master cimport (
     master_has_work,
     master_is_even,
@@ -56,8 +62,8 @@ cdef class MasterLoop:
                   bint elected=False, bint hands_on=False):
         cdef epoll_event event
         cdef int i
-        if len(listeners) > LISTENERS_MAX:
-            raise ValueError(f"{len(listeners)} listeners, at most {LISTENERS_MAX}")
+        if len(listeners) > MASTER_LISTENERS_MAX:
+            raise ValueError(f"{len(listeners)} listeners, at most {MASTER_LISTENERS_MAX}")
         self.segment = segment
         self.m = <Master*>calloc(1, sizeof(Master))
         if self.m == NULL:

@@ -41,7 +41,7 @@ GREETING_S = 10.0                # for all of it: a start waits for that
 KEPT: Final = "overtaken"            # folder of side files, in the store
 FRAME: Final = struct.Struct(">qi")
 POSITION: Final = struct.Struct(">q")
-COPY_BYTES: Final = 1 << 20
+LOG_PIECE_BYTES: Final = 1 << 20
 ROOM_LEFT_BYTES: Final = 16 << 20    # on the disk, beside a side file
 
 # Before a cut: the log, the length of its segments, where it ends, where it is cut; bytes.
@@ -182,7 +182,7 @@ def _exactly(link: socket.socket, size: int, until: float) -> bytes:
         if left_s <= 0:
             raise TimeoutError("the master has not said whose log it has in time")
         link.settimeout(left_s)
-        part = link.recv(min(size - len(found), COPY_BYTES))
+        part = link.recv(min(size - len(found), LOG_PIECE_BYTES))
         if not part:
             raise ConnectionResetError("the master has closed the connection")
         found += part
@@ -279,7 +279,7 @@ def _pieces(log: LogFolders, segment_bytes: int, start: int, end: int) -> Iterab
         with path.open("rb") as file, files.named(path):
             file.seek(at - first)
             while at < stop:
-                piece = file.read(min(COPY_BYTES, stop - at))
+                piece = file.read(min(LOG_PIECE_BYTES, stop - at))
                 if not piece:
                     raise OSError(0, "the segment is shorter than the log", os.fspath(path))
                 at += len(piece)

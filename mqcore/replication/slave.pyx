@@ -34,7 +34,13 @@ from mqcore.replication.greet cimport (
     TELL,
     TELL_SIZE,
 )
-from mqcore.replication.sockets cimport link_error, link_read, link_read_parts, link_write
+from mqcore.replication.sockets cimport (
+    READS_A_TURN,
+    link_error,
+    link_read,
+    link_read_parts,
+    link_write,
+)
 from mqcore.shm.ring cimport ring_commit, ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.store.log.append_end cimport (
@@ -49,7 +55,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     EVENTS_A_WAIT = 4
-    READS_A_TURN = 16
     CONNECT_MS = 5000
     RESULTS_WAIT_MS = 5000            # after a link that failed; then they count as lost
 

@@ -91,3 +91,6 @@ cdef extern from *:
     int64_t link_send_file "mq_link_send_file"(int fd, int file, int64_t offset,
                                                size_t size) noexcept nogil
     int link_error "mq_link_error"(int fd) noexcept nogil
+
+cdef enum:
+    READS_A_TURN = 16                 # of one socket

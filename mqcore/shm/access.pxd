@@ -16,6 +16,9 @@ from mqcore.shm.segment cimport Shm
 cdef enum:
     KEY_STATE_WORDS = 5                  # of SHA-1
 
+cpdef enum:
+    ACCESS_NAME_BYTES_MAX = 512          # longer names have no permission of their own
+
 cdef struct AccessTable:
     int64_t size                         # of all of it, in bytes
     int32_t account_count

@@ -3,6 +3,8 @@ from typing import Any
 
 from mqcore.shm.segment import Segment
 
+ACCESS_NAME_BYTES_MAX: int
+
 class AccessPermissionBits(IntEnum):
     ACCESS_DENY = ...
     ACCESS_PUB = ...

@@ -20,13 +20,14 @@ from mqcore.layout cimport (
     CONNECTION_LIFE_MASK,
     CONNECTION_LIFE_SHIFT,
     CONNECTION_SERVING_SHIFT,
-    FRAME_HEADER_WORD,
     FORWARD_CLOSED,
     FORWARD_COMMITS,
     FORWARD_PART_SHARE,
     FORWARD_READS,
     FORWARD_REPEATED,
     FORWARD_UNREAD,
+    FRAME_HEADER_LENGTH_MASK,
+    FRAME_HEADER_WORD,
     PART_MORE,
     PART_NEXT,
     PART_PLACE_SHIFT,
@@ -48,7 +49,6 @@ from mqcore.shm.ring cimport (
 from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer, shm_producer
 
 cdef enum:
-    HEADER_LENGTH_MASK = 0x00FFFFFF
     PART_BYTES_MAX = 256 << 10
     WAITING_BYTES_MAX = 256 << 20     # answers that wait for a serving process that does not take them
 
@@ -214,7 +214,7 @@ cdef class CoordinatorRings:
             if frame is not None:      # it goes on from its beginning (N16)
                 self.taken(frame.connection, 0, frame.size)
             self.begun[key] = LongFrame(
-                head.connection, FRAME_HEADER_WORD + (load_i32(part) & HEADER_LENGTH_MASK),
+                head.connection, FRAME_HEADER_WORD + (load_i32(part) & FRAME_HEADER_LENGTH_MASK),
                 head.body_size)
         frame = self.begun.get(key)
         if frame is None or frame.connection != head.connection:

@@ -17,6 +17,9 @@ cdef extern from "mq_crc32c.h" nogil:
     uint32_t mq_crc32c_table[8][256]
     int mq_crc32c_way
 
+cdef enum:
+    BYTE_BITS = 8
+
 mq_crc32_init()
 mq_crc32c_init()
 
@@ -59,7 +62,7 @@ def flipped_bit(const uint8_t[::1] data not None, uint32_t crc):
     of `crc` itself, None: one bit is not enough. (Two different bits never look alike: the code
     tells all double errors in 2 ** 31 bits.)
     """
-    cdef uint32_t change[8]
+    cdef uint32_t change[BYTE_BITS]
     cdef uint32_t wrong
     cdef int64_t at
     cdef int bit
@@ -68,13 +71,13 @@ def flipped_bit(const uint8_t[::1] data not None, uint32_t crc):
     wrong = mq_crc32c(&data[0], data.shape[0]) ^ crc
     if wrong and wrong & (wrong - 1) == 0:
         return -1
-    for bit in range(8):
+    for bit in range(BYTE_BITS):
         change[bit] = mq_crc32c_table[0][1 << bit]
     for at in range(data.shape[0] - 1, -1, -1):
-        for bit in range(8):
+        for bit in range(BYTE_BITS):
             if change[bit] == wrong:
-                return 8 * at + bit
-            change[bit] = (change[bit] >> 8) ^ mq_crc32c_table[0][change[bit] & 255]
+                return BYTE_BITS * at + bit
+            change[bit] = (change[bit] >> BYTE_BITS) ^ mq_crc32c_table[0][change[bit] & 255]
     return None
 
 

@@ -4,6 +4,10 @@
 # Results are those of the system calls: -1 and errno, or a count that may be short.
 from libc.stdint cimport int64_t
 
+cdef enum:
+    PAGE = 4096                       # of memory, and of a file there
+    WAIT_WRITE_WAIT = 7               # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
+
 cdef struct StoreIo:
     int (*open_file)(const char* path, int flags, int mode) noexcept nogil
     ssize_t (*write_at)(int fd, const void* data, size_t size, int64_t offset) noexcept nogil

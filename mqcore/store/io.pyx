@@ -19,9 +19,7 @@ cdef extern from "<fcntl.h>" nogil:
     int sync_file_range(int fd, long offset, long length, unsigned int flags)
 
 cdef enum:
-    WAIT_WRITE_WAIT = 7               # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
     PUNCH_HOLE_KEEP_SIZE = 3          # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-    ZEROS = 4096
 
 
 cdef int real_open(const char* path, int flags, int mode) noexcept nogil:
@@ -96,14 +94,14 @@ cdef int write_all_at(int fd, const void* data, size_t size, int64_t offset) noe
 
 
 cdef int wipe(int fd, int64_t offset, int64_t size) noexcept nogil:
-    cdef uint8_t[ZEROS] zeros
+    cdef uint8_t[PAGE] zeros
     cdef int64_t part
     cdef int error
     if size <= 0 or fallocate(fd, PUNCH_HOLE_KEEP_SIZE, offset, size) == 0:
         return 0
-    memset(zeros, 0, ZEROS)           # a file system that punches no holes
+    memset(zeros, 0, PAGE)           # a file system that punches no holes
     while size > 0:
-        part = min(size, <int64_t>ZEROS)
+        part = min(size, <int64_t>PAGE)
         error = write_all_at(fd, zeros, part, offset)
         if error:
             return error

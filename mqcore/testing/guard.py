@@ -9,7 +9,6 @@ Owns     a folder with the settings, the store and the log; locked (so is the br
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -27,8 +26,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from mqcore.parents import end_with_parent
+
 PREFIX = "mqcore-testing-"
-LOCK = "lock"
+LOCK_NAME = "lock"
 LOG = "broker.log"
 PORTS = range(20_000, 32_000)       # below the ephemeral range: no client's socket sits there
 START_TIMEOUT_S = 110.0            # of a machine that does much else
@@ -38,7 +39,6 @@ TRIES_MAX = 5                       # another process may take a port that was f
 SAID_BYTES = 4_000
 READY = re.compile(rb"^mqcore ready .*\n", re.MULTILINE)
 PORT_TAKEN = b"in use"
-PR_SET_PDEATHSIG = 1
 SHARED_MEMORY = Path("/dev/shm")
 
 # Small files: a test's store costs megabytes, not gigabytes.
@@ -46,8 +46,6 @@ SMALL_STORE = (
     "store.segment_size_bytes=67108864", "store.queue_file_entry_count=20000",
     "store.index_slot_count=50000", "store.index_entry_count=200000",
 )
-
-_libc = ctypes.CDLL(None)
 
 
 class GuardError(Exception):
@@ -128,7 +126,7 @@ class Guard:
                 [sys.executable, "-m", "mqcore.admin.cli", "up",
                  *(f"--set={one}" for one in given)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                start_new_session=True, preexec_fn=_end_with_guard, pass_fds=(self._lock,))
+                start_new_session=True, preexec_fn=end_with_parent, pass_fds=(self._lock,))
         return self._wait_ready(self._broker, time.monotonic() + START_TIMEOUT_S)
 
     def _wait_ready(self, broker: subprocess.Popen[bytes], deadline: float) -> bool:
@@ -191,11 +189,6 @@ def _readable(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], 0)[0])
 
 
-def _end_with_guard() -> None:
-    """A guard that is killed takes the broker along, which then stops in order."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 # -- folders --------------------------------------------------------------------------------------
 
 
@@ -206,10 +199,10 @@ def locked_folder() -> tuple[Path, int]:
     It gets its name when it is locked: another guard finds it held, or not at all.
     """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    unnamed = folder / f"{LOCK}.new"
+    unnamed = folder / f"{LOCK_NAME}.new"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    unnamed.rename(folder / LOCK)
+    unnamed.rename(folder / LOCK_NAME)
     return folder, lock
 
 
@@ -217,7 +210,7 @@ def remove_left_over() -> None:
     """Remove the folders of guards and brokers that are both gone; others' stay."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
         except OSError:                     # not ours, just being made, or gone meanwhile
             continue
         try:

@@ -11,7 +11,7 @@ import ssl
 import time
 from typing import Any
 
-EMPTY_BYTES_MAX = 64 << 10
+from mqcore.tls.library import EMPTY_BYTES_MAX
 
 
 class EmptyRecords(ssl.SSLError):

@@ -88,5 +88,17 @@ cdef extern from "mq_tls.h" nogil:
         int (*PEM_write_bio_PrivateKey)(void*, void*, const void*, const unsigned char*, int, void*,
                                         void*) noexcept nogil
 
+cdef enum:                             # of OpenSSL
+    SSL_ERROR_WANT_READ = 2
+    SSL_ERROR_WANT_WRITE = 3
+    CTRL_MODE = 33
+    CTRL_READ_AHEAD = 41
+    MODE_PARTIAL_WRITE = 0x01
+    MODE_MOVING_BUFFER = 0x02
+    MODE_RELEASE_BUFFERS = 0x10
+
+cpdef enum:
+    EMPTY_BYTES_MAX = 64 << 10         # TL6: of records without data, from one peer
+
 # Opens it when it is first asked for. Raises TlsLibraryError, which says what was looked for.
 cdef const TlsLibrary* tls_library() except NULL

@@ -1,3 +1,4 @@
+EMPTY_BYTES_MAX: int
 SYSTEM_NAMES: tuple[str, ...]
 MAPS: str
 

@@ -1,5 +1,5 @@
 # Those numbers of codes.py that native code knows, by the names that they have there: REQUEST_ and a
-# member of RequestCode, RESPONSE_ and one of ResponseCode. tests/test_tables.py compares them.
+# member of RequestCode, RESPONSE_ and one of ResponseCode, PERM_. tests/test_tables.py compares them.
 
 cdef enum:
     REQUEST_SEND_MESSAGE = 10
@@ -29,3 +29,6 @@ cdef enum:
     RESPONSE_PULL_NOT_FOUND = 19
     RESPONSE_PULL_RETRY_IMMEDIATELY = 20
     RESPONSE_PULL_OFFSET_MOVED = 21
+
+cdef enum:                             # of a topic (remoting.md 4.7.2)
+    PERM_READ = 4

@@ -20,6 +20,17 @@ PERM_PRIORITY = 0x8
 MASTER_ID = 0
 TEMPLATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"      # where delayed messages wait
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"     # half messages, until they are ended
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"    # which half messages are ended
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"       # half messages that were asked about too often
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+QUEUE_COUNT_MAX = 65_536            # of a topic
+PULL_FLAG_COMMIT = 0x1              # of a pull's sysFlag (remoting.md 4.2.1)
+PULL_FLAG_SUSPEND = 0x2
+PULL_FLAG_SUBSCRIPTION = 0x4
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"      # field of 12: the key is a unique one
+KEY_LENGTH_MIN = 7                  # of access and secret keys, characters
 # Header fields of 21, 43, 45 and 201 between brokers of ours: the version that a slave has of the
 # table, whether it is the master's (then there is no body), and that one where no body says it.
 KNOWN_VERSION, VERSION_IS_KNOWN, TABLE_VERSION = "knownVersion", "versionIsKnown", "tableVersion"

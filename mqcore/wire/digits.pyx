@@ -1,7 +1,7 @@
 """Writes numbers and message ids as text."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from mqcore.endian cimport store_i64
+from mqcore.endian cimport I64_SIZE, store_i64
 
 
 cdef int32_t put_number(uint8_t* at, int64_t value) noexcept nogil:
@@ -35,7 +35,7 @@ cdef inline void put_hex(uint8_t* at, const uint8_t* bytes, int32_t length) noex
 
 cdef void put_message_id(uint8_t* at, const uint8_t* host, int32_t host_size,
                          int64_t position) noexcept nogil:
-    cdef uint8_t tail[8]
+    cdef uint8_t tail[I64_SIZE]
     store_i64(tail, position)
     put_hex(at, host, host_size)
-    put_hex(at + 2 * host_size, tail, 8)
+    put_hex(at + 2 * host_size, tail, I64_SIZE)

@@ -3,6 +3,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
 from mqcore.endian cimport load_i16, load_i32
+from mqcore.layout cimport (
+    BINARY_CODE,
+    BINARY_FIXED_SIZE,
+    BINARY_FLAG,
+    BINARY_OPAQUE,
+    BINARY_REMARK,
+    BINARY_REMARK_LENGTH,
+    BINARY_VERSION,
+)
 from mqcore.text cimport SMALL_LETTER, is_digit, is_literal, literal_length
 from mqcore.wire.codes cimport (
     REQUEST_END_TRANSACTION,
@@ -339,17 +348,17 @@ cdef int read_binary(const uint8_t* p, int32_t length, Header* out,
     cdef const uint8_t* key
     cdef Text name, value
     cdef int field
-    if length < 21:
+    if length < BINARY_FIXED_SIZE:
         return HEADER_BROKEN
-    out.code = load_i16(p)
-    out.version = load_i16(p + 3)
-    out.opaque = load_i32(p + 5)
-    out.flag = load_i32(p + 9)
+    out.code = load_i16(p + BINARY_CODE)
+    out.version = load_i16(p + BINARY_VERSION)
+    out.opaque = load_i32(p + BINARY_OPAQUE)
+    out.flag = load_i32(p + BINARY_FLAG)
     out.has_opaque = True
-    size = load_i32(p + 13)
-    if size < 0 or size > length - 21:
+    size = load_i32(p + BINARY_REMARK_LENGTH)
+    if size < 0 or size > length - BINARY_FIXED_SIZE:
         return HEADER_BROKEN
-    p += 17 + size
+    p += BINARY_REMARK + size
     size = load_i32(p)
     p += 4
     if size < 0 or size > end - p:

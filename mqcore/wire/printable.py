@@ -9,6 +9,8 @@ from typing import Any
 
 _PARTING = "\"'\\/"                   # characters that end or part what a name stands in
 
+SHOWN_MAX = 120                  # characters of a wrong value in a message
+
 
 def printable(text: str) -> str:
     """The text with all escaped that is no visible character or blank (\\n, \\x1b, \\u202e)."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from mqcore.thread_times import processor_ns
 from mqcore.wire.codes import RequestCode
 from tests.attacks.key_values import flood, put
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
@@ -27,10 +28,9 @@ class Work:
     @classmethod
     def of(cls, pids: list[int]) -> Self:
         places = [Path(f"/proc/{pid}") for pid in pids]
-        tasks = [task for place in places for task in (place / "task").iterdir()]
         lines = [line for place in places for line in (place / "io").read_text().splitlines()]
         return cls(
-            sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6,
+            processor_ns(*pids)[0] / 1e6,
             sum(int(line.split()[1]) for line in lines if line.startswith("wchar:")))
 
     def since(self, before: Work) -> Work:

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
+from mqcore.thread_times import threads_ns
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 from tests.attacks.honest import Honest
@@ -20,7 +20,7 @@ ASKERS = 300
 
 
 def worked_ns(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    return threads_ns(pid)[str(pid)][0]
 
 
 def test_what_somebody_asked_who_left_is_not_looked_up(target: MqcoreProcess) -> None:

@@ -223,7 +223,7 @@ def test_memory_of_a_crowds_handshakes_is_given_back_when_they_have_ended(
 ) -> None:
     given_back: list[int] = []
     monkeypatch.setattr(accepting, "malloc_trim", given_back.append)
-    monkeypatch.setattr(accepting, "FREED_COUNT", 5)
+    monkeypatch.setattr(accepting, "FREED_SHAKES", 5)
 
     async def scenario() -> list[int]:
         server = Server(tls, server_context(tls))

@@ -6,7 +6,8 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from mqcore.net.serving.loop import ServingLoop
+from mqcore.layout import WORKER_RUNNING
+from mqcore.net.probes.binary_front import BinaryFront
 from mqcore.participants import COORDINATOR, SERVING
 from mqcore.shm.coordinator_rings import CoordinatorRings, Forwarded
 from tests.store.harness import Run
@@ -20,10 +21,11 @@ class Serving:
     """
     `rings` are the coordinator's. folder: of a store that is made.
 
-    connection_memory_bytes: for all connections.
+    connection_memory_bytes: for all connections. front: where it has the binary front, too.
     """
 
-    def __init__(self, folder: Path, *, connection_memory_bytes: int = 1 << 28) -> None:
+    def __init__(self, folder: Path, *, connection_memory_bytes: int = 1 << 28,
+                 front: socket.socket | None = None) -> None:
         self._store = Run(folder)
         self._store.recover(clean=True)
         self._segment = self._store.segment
@@ -31,7 +33,7 @@ class Serving:
         self._segment.begin_incarnation(COORDINATOR.slot)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
-        self._loop = ServingLoop(
+        self._loop = BinaryFront(
             self._segment, 0, [(self._listener, False)], os.fsencode(self._store.log_folder),
             os.fsencode(self._store.queue_folder), store_address=("127.0.0.1", 10911), cluster="C",
             file_entries=self._store.file_entries, connection_max=64, held_max=8,
@@ -40,6 +42,8 @@ class Serving:
             memory_count_max=32, memory_bytes_max=1 << 18, disk_count_max=32,
             disk_bytes_max=1 << 18, replay_count_max=32, replay_bytes_max=1 << 18,
             long_polling=True, short_polling_ms=1000)
+        if front is not None:
+            self._loop.listen(front)
         self.rings = CoordinatorRings(self._segment)
 
     def connect(self) -> Peer:
@@ -75,4 +79,5 @@ class Serving:
     def another_coordinator(self) -> None:
         """The coordinator dies, with what it has not put into its rings; another one begins."""
         self._segment.begin_incarnation(COORDINATOR.slot)
+        self._segment.set_state(COORDINATOR.slot, WORKER_RUNNING)
         self.rings = CoordinatorRings(self._segment)

@@ -5,6 +5,7 @@ Another protocol sends and pulls by the same native functions as RocketMQ's: a s
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -15,54 +16,28 @@ import pytest
 from mqcore.net.probes.binary_front import BinaryFront
 from mqcore.participants import SERVING
 from mqcore.shm.tables import TableWriter
-from mqcore.wire.codes import RequestCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import decode, encode, request
-from mqcore.wire.records import Record, decode_records
+from mqcore.wire.records import decode_records
+from tests.net.front import (
+    GROUP,
+    PULL,
+    SAID,
+    SEND,
+    TOPIC,
+    Answer,
+    Front,
+    ask_frame,
+    pull_frame,
+    send_frame,
+)
+from tests.net.serving import Serving
 from tests.store.harness import Run
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
 
-TOPIC, GROUP = "T", "G"
 TURNS_MAX = 200
-SEND, PULL = 1, 2
-FOUND, SYSTEM_ERROR, NOT_FOUND = 0, 1, 19
-
-
-class Answer:
-    """An answer of the binary front."""
-
-    def __init__(self, frame: bytes) -> None:
-        self.kind, self.opaque, self.code = struct.unpack_from(">Bii", frame, 4)
-        self.rest = frame[13:]
-
-    @property
-    def stored(self) -> tuple[int, int, int]:
-        """(queue, queue offset, log position)"""
-        queue, offset, position = struct.unpack(">iqq", self.rest)
-        return queue, offset, position
-
-    @property
-    def range(self) -> tuple[int, int, int]:
-        """(next offset, smallest, largest)"""
-        following, least, most = struct.unpack_from(">qqq", self.rest)
-        return following, least, most
-
-    @property
-    def records(self) -> list[Record]:
-        return decode_records(self.rest[24:])
-
-
-def send_frame(opaque: int, body: bytes, *, topic: str = TOPIC, queue: int = 0,
-               properties: bytes = b"") -> bytes:
-    name = topic.encode()
-    frame = struct.pack(">BiB", SEND, opaque, len(name)) + name + struct.pack(
-        ">iqH", queue, 1_700_000_000_000, len(properties)) + properties + body
-    return struct.pack(">i", len(frame)) + frame
-
-
-def pull_frame(opaque: int, offset: int, *, count: int = 32, wait_ms: int = 0) -> bytes:
-    frame = struct.pack(">BiB", PULL, opaque, len(GROUP)) + GROUP.encode() + struct.pack(
-        ">B", len(TOPIC)) + TOPIC.encode() + struct.pack(">iqii", 0, offset, count, wait_ms)
-    return struct.pack(">i", len(frame)) + frame
+FOUND, NOT_FOUND, MESSAGE_ILLEGAL = 0, 19, 13
 
 
 class Broker:
@@ -164,12 +139,32 @@ def test_a_message_sent_by_rocketmq_answers_a_held_binary_pull(broker: Broker, c
 
 
 def test_binary_frames_are_answered_in_their_own_words(broker: Broker, connect: Connect):
-    """Nothing there, too large, not known here: the same rules, in another form."""
+    """Nothing there, too large: the same rules, in another form."""
     binary = connect(broker.other)
-    binary.send(pull_frame(1, 0) + send_frame(2, b"x" * 5000) + send_frame(3, b"x", topic="None"))
-    said = [Answer(broker.until_answer(binary)) for _ in range(3)]
+    binary.send(pull_frame(1, 0) + send_frame(2, b"x" * 5000))
+    said = [Answer(broker.until_answer(binary)) for _ in range(2)]
     assert [(one.kind, one.opaque, one.code) for one in said] == [
-        (PULL, 1, NOT_FOUND), (SEND, 2, 13), (SEND, 3, SYSTEM_ERROR)]
+        (PULL, 1, NOT_FOUND), (SAID, 2, MESSAGE_ILLEGAL)]
+    assert said[1].remark.startswith("the message is illegal: its body or batch is longer than")
+
+
+def test_what_a_coordinator_had_that_died_is_answered_in_the_fronts_words(tmp_path: Path):  # N16
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        serving = Serving(tmp_path, front=listener)
+        with Front(f"127.0.0.1:{listener.getsockname()[1]}") as front:
+            front.send(ask_frame(5, RequestCode.GET_BROKER_RUNTIME_INFO, {}))
+            command = decode(serving.forwarded()[0].frame)
+            assert (command.code, command.opaque) == (RequestCode.GET_BROKER_RUNTIME_INFO, 5)
+            serving.another_coordinator()
+            wait_until(lambda: serving.turn() or readable(front), "an answer")
+            said = front.answer()
+            assert (said.kind, said.opaque, said.code) == (SAID, 5, ResponseCode.SYSTEM_ERROR)
+            assert said.remark == "[COORDINATOR_RESTARTED]whether the request was done is not known"
+
+
+def readable(peer: Peer) -> bool:
+    return bool(select.select([peer.socket], [], [], 0)[0])
 
 
 def test_frames_that_come_in_pieces_are_joined_and_a_broken_one_ends_its_connection(

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from mqcore.admin.status import describe, of_role
-from mqcore.replication.behind import Behind, Courtesy, Pace, processor_ns
+from mqcore.replication.behind import Behind, Courtesy, Pace
 from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.rejoin import overtaken_messages
 from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
+from mqcore.thread_times import processor_ns
 from mqcore.workers import ha_master
 from mqcore.workers.ha_master import HaMaster
 from tests.replication.ends import SEGMENT_SIZE, MasterEnd

@@ -20,6 +20,7 @@ from mqcore.shm.allocations import figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import QueueTable
+from mqcore.thread_times import processor_ns
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.schedule.desk import SCHEDULE_TOPIC
@@ -244,5 +245,4 @@ def test_messages_that_wait_cost_nothing_and_delivering_makes_no_python_objects(
 
 def cpu_ns(broker: MqcoreProcess) -> int:
     """Processor time of the scheduler so far."""
-    tasks = Path(f"/proc/{pid_of(broker, 'scheduler')}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+    return processor_ns(pid_of(broker, "scheduler"))[0]

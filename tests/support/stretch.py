@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mqcore.replication.behind import threads_ns
+from mqcore.thread_times import threads_ns
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ class Stretch:
 
     def _times(self) -> dict[tuple[int, str], tuple[int, int]]:
         return {(pid, thread): times for pid in self.pids
-                for thread, times in threads_ns(str(pid)).items()}
+                for thread, times in threads_ns(pid).items()}

@@ -15,6 +15,7 @@ from mqcore.bench.control import Target, find_target
 from mqcore.bench.load import ConsumeOptions, ProduceOptions, Span, consume, produce
 from mqcore.participants import DISPATCHER, SERVING, WRITER
 from mqcore.shm.allocations import figures
+from mqcore.thread_times import processor_ns
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up, start
 from tests.support.stock import free_broker_port
 from tests.support.waiting import wait_until
@@ -59,8 +60,7 @@ def private_bytes(broker: MqcoreProcess) -> int:
 
 def cpu_ns(broker: MqcoreProcess) -> int:
     """Processor time of all threads of all processes so far."""
-    return sum(int((task / "schedstat").read_text().split()[0])
-               for pid in broker.family() for task in Path(f"/proc/{pid}/task").iterdir())
+    return processor_ns(*broker.family())[0]
 
 
 @pytest.mark.slow

@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.admin.status import describe
+from mqcore.parents import end_with_parent
 from mqcore.shm.segment import stale_segments
 
-PR_SET_PDEATHSIG = 1
 POLL_S = 0.01
 STILL_S = 120.0               # nothing moves for so long: it is given up
 STOP_TIMEOUT_S = 60.0
@@ -60,11 +58,6 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _die_with_parent() -> None:
-    """In the child: a demo that is killed leaves nothing behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 class Actor:
     """One process of the demo; `log` is the file with its output, for when something goes wrong."""
 
@@ -74,7 +67,7 @@ class Actor:
         with self.log.open("wb") as sink:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
-                cwd=folder, start_new_session=True, preexec_fn=_die_with_parent,
+                cwd=folder, start_new_session=True, preexec_fn=end_with_parent,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
     @property

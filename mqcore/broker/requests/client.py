@@ -30,7 +30,7 @@ from mqcore.broker.tables.locks import Queue
 from mqcore.broker.tables.subscriptions import (
     CLIENT_ID_LENGTH_MAX,
     ENTRY_COUNT_MAX,
-    NAME_LENGTH_MAX,
+    HEARTBEAT_NAME_MAX,
     ConsumerEntry,
     Heartbeat,
     check_length,
@@ -257,5 +257,5 @@ def _queue(item: object) -> Queue:
         raise FieldError("body: mqSet: expected topic, brokerName and queueId in each queue")
     if not I32_MIN <= queue_id <= I32_MAX:
         raise FieldError(f"body: mqSet: queueId: expected a number from {I32_MIN} to {I32_MAX}")
-    check_length("mqSet: brokerName", broker, NAME_LENGTH_MAX)
+    check_length("mqSet: brokerName", broker, HEARTBEAT_NAME_MAX)
     return Queue(topic, broker, queue_id)

@@ -15,11 +15,10 @@ from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.shares import address_of
 from mqcore.broker.tables.topics import OFFSET_MOVED_TOPIC, is_readable
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import PULL_FLAG_SUBSCRIPTION, ResponseCode
 from mqcore.wire.properties import KEYS, TAGS
 
 FLAG_COMMIT_OFFSET = 0x1
-FLAG_SUBSCRIPTION = 0x4
 
 NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
@@ -74,7 +73,7 @@ def _refusal(
             f"queue {header.queue_id} of topic {header.topic}:"
             f" expected 0 to {topic.read_queue_count - 1}"
         )
-    if header.sys_flag & FLAG_SUBSCRIPTION:
+    if header.sys_flag & PULL_FLAG_SUBSCRIPTION:
         return given_expression(core, header, now_ms)
     return known_expression(core, header, group)
 

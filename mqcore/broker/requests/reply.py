@@ -28,10 +28,15 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.command import request as make_request
 from mqcore.wire.ids import offset_message_id
-from mqcore.wire.properties import DELAY, WAIT, decode_properties, encode_properties
+from mqcore.wire.properties import (
+    DELAY,
+    REPLY_TO_CLIENT,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
 
 PUSH_TIMEOUT_MS = 10_000
-REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 NOT_STORED_ID, NOT_STORED_OFFSET = "0", "0"
 

@@ -13,10 +13,10 @@ from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Req
 from mqcore.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
+from mqcore.wire.properties import CHECK_TIMES
 from mqcore.wire.records import FLAG_TRANSACTION_MASK, decode_record
 
 DECISIONS = (0, 8, 12)             # unknown, commit, rollback: bits of the sys flag
-CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 RESUMED = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)       # where half messages are: nobody may send there
 
 

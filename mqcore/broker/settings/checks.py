@@ -10,6 +10,7 @@ import struct
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
 from mqcore.broker.settings.values import Values, shown_value, wrong
+from mqcore.layout import EXEMPT_MAX
 from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
 from mqcore.tls.settings import SECRETS
@@ -25,7 +26,6 @@ LABELS = {                         # bytes: the first two are names of topics as
 }
 PORT_MAX = 65_535
 ETCD_MAX = 16
-EXEMPT_MAX = 64                    # native: mqcore/net/serving/limits.pxd
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _SIOCGIFADDR = 0x8915              # Linux: the IPv4 address of an interface

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from msgspec import Meta, Struct, ValidationError, convert
 
 from mqcore.broker.settings.model import SettingsError
+from mqcore.wire.printable import SHOWN_MAX
 
-SHOWN_MAX = 120                    # characters of a wrong value in a message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]")   # and half characters
 
 

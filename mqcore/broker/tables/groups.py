@@ -14,9 +14,9 @@ from typing import Any
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull, fits
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
 from mqcore.layout import GROUP_LENGTH_MAX
+from mqcore.wire.codes import SYSTEM_GROUP_PREFIX
 
 GROUPS_A_TURN = 200                 # that are published between two pauses
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _log = logging.getLogger(__name__)
 BUILT_IN = (
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY",

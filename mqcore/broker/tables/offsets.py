@@ -16,12 +16,12 @@ from mqcore.broker.tables.groups import SYSTEM_GROUP_PREFIX
 from mqcore.broker.tables.offset_files import MEMBER, OffsetFiles, Sections, only, queues_text
 from mqcore.broker.tables.shares import Shares
 from mqcore.wire import fastjson
+from mqcore.wire.codes import QUEUE_COUNT_MAX
 
 if TYPE_CHECKING:
     from mqcore.broker.ports import StoreReader
 
 BYTES_MAX = 512 << 20              # broker.consumer_offsets_bytes_max, its default
-QUEUE_COUNT_MAX = 65_536           # queues of one pair
 PAIR_BYTES = 400                   # memory of a topic and group without their names, about
 OFFSET_BYTES = 64                  # memory of one more offset, about
 FULL = ("the broker has no room for more consumer offsets of yours: expected at most %d bytes of"

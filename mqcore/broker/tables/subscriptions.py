@@ -36,7 +36,7 @@ ENTRY_COUNT_MAX = 65_536           # topics in one group, queues in one lock
 TAG_COUNT_MAX = 4_096              # tags in one subscription
 EXPRESSION_LENGTH_MAX = 128 << 10  # characters of an expression, or of all tags of a subscription
 CLIENT_ID_LENGTH_MAX = 4_096
-NAME_LENGTH_MAX = 255              # of a group (as the clients' rule), a broker, a type
+HEARTBEAT_NAME_MAX = 255              # of a group (as the clients' rule), a broker, a type
 CODES_A_TURN = 1_024               # that are read between two pauses ...
 CHARACTERS_A_TURN = 16 << 10       # ... or hashed
 SUBSCRIPTION_BYTES = 300           # of memory, beside its texts and sets
@@ -90,7 +90,7 @@ def parse_subscription_data(value: dict[str, Any]) -> Subscription:
     kind = value.get("expressionType")
     kind = kind if isinstance(kind, str) and kind else EXPRESSION_TAG
     check_length("subString", expression, EXPRESSION_LENGTH_MAX)
-    check_length("expressionType", kind, NAME_LENGTH_MAX)
+    check_length("expressionType", kind, HEARTBEAT_NAME_MAX)
     version = _whole(value.get("subVersion"), "subVersion", I64_MIN, I64_MAX)
     if kind != EXPRESSION_TAG:
         text = value.get("subString")
@@ -169,7 +169,7 @@ def _name(value: dict[str, Any], where: str) -> str:
     if not isinstance(name, str) or not name:
         raise FieldError(f"body: {where}: groupName is missing: expected text")
     if where == "producerDataSet":     # those of consumers are folders: requests have them checked
-        check_length(f"{where}: groupName", name, NAME_LENGTH_MAX)
+        check_length(f"{where}: groupName", name, HEARTBEAT_NAME_MAX)
     return name
 
 

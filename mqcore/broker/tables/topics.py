@@ -20,12 +20,15 @@ from mqcore.layout import QUEUE_ID_END, TOPIC_LENGTH_MAX
 from mqcore.store.paths import folder_name_trouble
 from mqcore.wire.codes import (
     DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
+    TRACE_TOPIC,
 )
 from mqcore.wire.topics import (
     MULTI_TAG,
@@ -39,13 +42,10 @@ TOPICS_A_TURN = 200                 # that are published between two pauses
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 QUEUES_OF_A_TOPIC_MAX = QUEUE_ID_END
 SCHEDULE_QUEUE_COUNT = 18
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC = "BenchmarkTest"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 LMQ_PREFIX = "%LMQ%"                # light queues are no topics of the table
 SYSTEM_PREFIX = "rmq_sys_"
 SEND_FORBIDDEN = frozenset((

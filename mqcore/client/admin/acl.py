@@ -9,11 +9,10 @@ from mqcore.client.admin.link import Found, Link, Target, limited
 from mqcore.client.core.options import check_topic
 from mqcore.client.errors import ClientError, ConfigError
 from mqcore.wire import fastjson
-from mqcore.wire.codes import RequestCode
+from mqcore.wire.codes import KEY_LENGTH_MIN, RequestCode
 from mqcore.wire.topics import DataVersion
 
 PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
-KEY_LENGTH_MIN = 7
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,13 @@ from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import RocketMQError, broker_error
 from mqcore.client.message import MessageQueue
 from mqcore.wire import fastjson
-from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    RequestCode,
+    ResponseCode,
+)
 
 # Groups of tools and brokers (remoting.md 6.8), as mqadmin hides them.
 SYSTEM_GROUPS = frozenset({
@@ -28,7 +34,6 @@ SYSTEM_GROUPS = frozenset({
     "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
     "CID_SYS_RMQ_TRANS",
 })
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 @dataclass(frozen=True, slots=True)

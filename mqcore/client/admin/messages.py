@@ -18,7 +18,7 @@ from mqcore.client.errors import (
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.route import subscribe_queues
-from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
+from mqcore.wire.codes import MASTER_ID, UNIQUE_KEY_QUERY, RequestCode, ResponseCode
 from mqcore.wire.command import Ext
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.records import Record, decode_record, decode_records
@@ -29,7 +29,6 @@ QUERY_COUNT_MAX: Final = 64             # a broker gives no more
 READ_COUNT_MAX: Final = 100_000         # messages that one call brings
 PULL_COUNT: Final = 32
 SYS_FLAG_SUBSCRIPTION: Final = 0x4
-UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
 
 

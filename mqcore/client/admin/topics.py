@@ -18,6 +18,7 @@ from mqcore.wire.codes import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
+    QUEUE_COUNT_MAX,
     RETRY_PREFIX,
     TEMPLATE_TOPIC,
     RequestCode,
@@ -32,7 +33,6 @@ from mqcore.wire.topics import (
     TopicRoute,
 )
 
-QUEUE_COUNT_MAX: Final = 65_536
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 ROUTE_LOOK_S: Final = 0.02
 UNIT_CODES: Final = {

@@ -13,9 +13,9 @@ from mqcore.client.admin.messages import QUERY_COUNT_MAX, Messages
 from mqcore.client.core.options import check_topic
 from mqcore.client.core.trace import FIELD_END, RECORD_END
 from mqcore.client.received import ReceivedMessage
+from mqcore.wire.codes import TRACE_TOPIC
 from mqcore.wire.numbers import whole_number
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CONTEXTS: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 

@@ -13,16 +13,20 @@ from mqcore.client.admin.link import Found, Link, Target, limited, some_at_once
 from mqcore.client.admin.messages import Messages
 from mqcore.client.errors import BrokerError, ClientError, ConfigError
 from mqcore.client.message import MessageQueue
-from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.numbers import whole_number
-from mqcore.wire.properties import KEYS, PRODUCER_GROUP, REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
+from mqcore.wire.properties import (
+    CHECK_TIMES,
+    KEYS,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    UNIQ_KEY,
+)
 from mqcore.wire.records import Record, RecordError
 
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
-CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 PENDING, SETTLED = "pending", "settled"
 ROLLBACK: Final = 12
 ROWS_AT_ONCE: Final = 512               # queue entries of one request

@@ -12,9 +12,10 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memmove
 
 from mqcore.endian cimport load_i32, load_u32
+from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
 from mqcore.text cimport is_literal
 
-from mqcore.wire.codes import FRAME_LENGTH_MAX
+from mqcore.wire.codes import FLAG_RESPONSE, FRAME_LENGTH_MAX
 from mqcore.wire.command import FrameError, decode
 
 cdef extern from "<poll.h>" nogil:
@@ -35,11 +36,11 @@ cdef extern from "<sys/socket.h>" nogil:
     int shutdown(int descriptor, int how)
 
 cdef enum:
-    WORD_SIZE = 4
     ROOM_MIN = 64 * 1024               # bytes that the peer may always send at once
     NUMBER_DIGITS_MAX = 18
-    FLAG_RESPONSE = 1
     STORED_CODE_MAX = 12               # 0, 10, 11, 12: the master has the message
+
+cdef int64_t _FLAG_RESPONSE = FLAG_RESPONSE
 
 cdef struct Piece:
     const uint8_t* start
@@ -321,10 +322,10 @@ cdef class FrameReader:
     def is_whole(self) -> bool:
         """Whether there is something to look at: a frame, or what is none."""
         cdef int64_t length
-        if self._end - self._start < WORD_SIZE:
+        if self._end - self._start < FRAME_LENGTH_SIZE:
             return False
         length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
-        return (self._end - self._start - WORD_SIZE >= length
+        return (self._end - self._start - FRAME_LENGTH_SIZE >= length
                 or not 0 <= length <= self._frame_length_max)
 
     def take(self, int32_t opaque) -> tuple | None:
@@ -335,7 +336,7 @@ cdef class FrameReader:
         """
         cdef Answer answer
         cdef int64_t length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
-        cdef Py_ssize_t begin = self._start + WORD_SIZE
+        cdef Py_ssize_t begin = self._start + FRAME_LENGTH_SIZE
         if not self.is_whole or length < 0 or length > self._frame_length_max:
             return None
         if (not self._is_plain_answer(begin, length, &answer) or answer.opaque != opaque
@@ -352,10 +353,10 @@ cdef class FrameReader:
         cdef Py_ssize_t size = self._end - self._start, wanted = ROOM_MIN
         cdef bytearray larger
         cdef int64_t length
-        if size >= WORD_SIZE:
+        if size >= FRAME_LENGTH_SIZE:
             length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
             if 0 <= length <= self._frame_length_max:
-                wanted = max(wanted, WORD_SIZE + length - size)
+                wanted = max(wanted, FRAME_LENGTH_SIZE + length - size)
         if PyByteArray_GET_SIZE(self._buffer) - self._end < wanted:
             if PyByteArray_GET_SIZE(self._buffer) < size + wanted:
                 larger = bytearray(size + wanted)       # views of the old one may live on
@@ -376,14 +377,14 @@ cdef class FrameReader:
         cdef int64_t length
         cdef Py_ssize_t begin
         self._end += count
-        while self._end - self._start >= WORD_SIZE:
+        while self._end - self._start >= FRAME_LENGTH_SIZE:
             length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
             if not 0 <= length <= self._frame_length_max:
                 raise FrameError(
                     f"frame length {length}: expected at most {self._frame_length_max}")
-            if self._end - self._start - WORD_SIZE < length:
+            if self._end - self._start - FRAME_LENGTH_SIZE < length:
                 return
-            begin = self._start + WORD_SIZE
+            begin = self._start + FRAME_LENGTH_SIZE
             self._start = begin + length
             self._frame(begin, length)
         if self._start == self._end:
@@ -395,12 +396,13 @@ cdef class FrameReader:
         """Whether the frame is an answer whose header could be read."""
         cdef const uint8_t* frame = <const uint8_t*>PyByteArray_AS_STRING(self._buffer) + begin
         cdef Py_ssize_t header_size
-        if length < WORD_SIZE:
+        if length < FRAME_HEADER_WORD:
             return False
         header_size = load_u32(frame)                   # a plain one: its kind, the top byte, is 0
         # With the lock: to give it away for less than a microsecond costs more.
-        return (header_size <= length - WORD_SIZE and _read(frame + WORD_SIZE, header_size, answer)
-                and answer.flag & FLAG_RESPONSE != 0)
+        return (header_size <= length - FRAME_HEADER_WORD
+                and _read(frame + FRAME_HEADER_WORD, header_size, answer)
+                and answer.flag & _FLAG_RESPONSE != 0)
 
     cdef int _frame(self, Py_ssize_t begin, Py_ssize_t length) except -1:
         cdef Answer answer

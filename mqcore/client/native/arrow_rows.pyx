@@ -10,28 +10,31 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqcore.endian cimport store_i16, store_i32
-from mqcore.layout cimport NAME_SEPARATOR, PROPERTY_SEPARATOR
+from mqcore.layout cimport (
+    BATCH_ITEM_BODY,
+    NAME_SEPARATOR,
+    PROPERTIES_LENGTH_SIZE,
+    PROPERTY_SEPARATOR,
+)
 from mqcore.text cimport Literal, is_literal, literal
 
 from mqcore.client.errors import ConfigError, MessageTooLarge
 from mqcore.wire.properties import LENGTH_MAX, RESERVED
 
 cdef enum:
-    BATCH_HEAD_SIZE = 20                # size, magic, CRC, flag, body length
-    PROPERTIES_LENGTH_SIZE = 2
     ID_SIZE = 32                        # of a UNIQ_KEY: a prefix, and a number
     ID_PREFIX_SIZE = 20
     ID_DIGITS = 12
-    NAMES_MAX = 64
+    LEFT_OUT_MAX = 64
 
 cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
 cdef bytes _FIXED = b"WAIT\x01true\x02UNIQ_KEY\x01"
 cdef const uint8_t* _fixed = <const uint8_t*>PyBytes_AS_STRING(_FIXED)
 cdef Py_ssize_t _fixed_size = len(_FIXED)
 cdef list _LEFT_OUT = sorted(name.encode() for name in RESERVED)   # those two have columns
-cdef int _left_out_count = min(len(_LEFT_OUT), NAMES_MAX)
-cdef const char* _left_out[NAMES_MAX]
-cdef Py_ssize_t _left_out_size[NAMES_MAX]
+cdef int _left_out_count = min(len(_LEFT_OUT), LEFT_OUT_MAX)
+cdef const char* _left_out[LEFT_OUT_MAX]
+cdef Py_ssize_t _left_out_size[LEFT_OUT_MAX]
 for _index in range(_left_out_count):
     _left_out[_index] = PyBytes_AS_STRING(_LEFT_OUT[_index])
     _left_out_size[_index] = len(_LEFT_OUT[_index])
@@ -253,7 +256,7 @@ cdef class ArrowRows:
             if properties_size > _PROPERTIES_LENGTH_MAX:
                 raise MessageTooLarge(f"properties of {properties_size} bytes: expected at most"
                                       f" {_PROPERTIES_LENGTH_MAX}")
-            item_size = BATCH_HEAD_SIZE + body.size + PROPERTIES_LENGTH_SIZE + properties_size
+            item_size = BATCH_ITEM_BODY + body.size + PROPERTIES_LENGTH_SIZE + properties_size
             if row > first and size + item_size > size_max:
                 break
             size += item_size
@@ -264,13 +267,13 @@ cdef class ArrowRows:
         for row in range(first, end):
             body = cell_of(&self._body, row)
             properties_size = self.properties_size(row)
-            store_i32(at, <int32_t>(BATCH_HEAD_SIZE + body.size + PROPERTIES_LENGTH_SIZE
+            store_i32(at, <int32_t>(BATCH_ITEM_BODY + body.size + PROPERTIES_LENGTH_SIZE
                                     + properties_size))
             store_i32(at + 4, 0)
             store_i32(at + 8, 0)
             store_i32(at + 12, 0 if self._flags == NULL else self._flags[row])
             store_i32(at + 16, <int32_t>body.size)
-            at = put(at + BATCH_HEAD_SIZE, body.start, body.size)
+            at = put(at + BATCH_ITEM_BODY, body.start, body.size)
             if self._verbatim:              # the first separator lies where the length comes then
                 self.properties(row, at + PROPERTIES_LENGTH_SIZE - 1)
                 store_i16(at, <int16_t>properties_size)

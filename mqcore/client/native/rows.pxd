@@ -8,6 +8,7 @@ from mqcore.layout cimport (
     HOST_V6_SIZE,
     MAGIC_MESSAGE,
     NAME_SEPARATOR,
+    PROPERTIES_LENGTH_SIZE,
     PROPERTY_SEPARATOR,
     RECORD_BODY_AFTER_HOSTS,
     RECORD_BODY_CRC,
@@ -33,7 +34,6 @@ from mqcore.layout cimport (
 
 cdef enum:
     ITEMS_MAX = 64              # properties that are compared for duplicates one by one
-    PROPERTIES_LENGTH_SIZE = 2
 
 cdef struct Row:
     const uint8_t* body

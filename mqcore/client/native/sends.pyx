@@ -16,6 +16,14 @@ from mqcore.endian cimport store_i16, store_i32
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 from mqcore.client.native.messages cimport MessageCore
+from mqcore.layout cimport (
+    BATCH_ITEM_BODY,
+    BATCH_ITEM_FIXED_SIZE,
+    FRAME_HEADER,
+    FRAME_HEADER_WORD,
+    FRAME_LENGTH_SIZE,
+    PROPERTIES_LENGTH_SIZE,
+)
 
 import secrets
 from ipaddress import ip_address
@@ -42,10 +50,10 @@ cdef enum:
     ESCAPED_LENGTH_MAX = 6             # of one byte: \u001F
     NUMBERS_LENGTH_MAX = 7 * NUMBER_LENGTH_MAX
     LITERALS_LENGTH_MAX = 128
-    BATCH_HEAD_SIZE = 20               # size, magic, CRC, flag, body length
-    WORD_SIZE = 4
     COUNTER_MASK = 0xFFFF
     DELTA_MASK = 0x7FFFFFFF
+    BYTE_VALUES = 256
+    KEY_ROOM = 64                      # its prefix is 44 long at most
     KEY_TAIL_SIZE = 12                 # hexadecimal digits of time and counter
     WAIT_TRUE_LENGTH = 9
     WAIT_FALSE_LENGTH = 10
@@ -64,12 +72,12 @@ cdef object _WAIT = WAIT
 cdef object _DELAY = DELAY
 cdef object _TRANSACTION_PREPARED = TRANSACTION_PREPARED
 cdef const char* _DIGITS = b"0123456789ABCDEF"
-cdef uint8_t[256] _special             # 1: is escaped in JSON
+cdef uint8_t[BYTE_VALUES] _special     # 1: is escaped in JSON
 
 
 cdef void _mark_special() noexcept nogil:
     cdef int each
-    for each in range(256):
+    for each in range(BYTE_VALUES):
         _special[each] = each < 0x20 or each == c'"' or each == c'\\'
 
 
@@ -301,7 +309,7 @@ cdef class SendFrames:
         cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
         cdef bytes tail = self._batch_end if is_batch else self._plain_end
         cdef Py_ssize_t room = (
-            2 * WORD_SIZE + LITERALS_LENGTH_MAX + NUMBERS_LENGTH_MAX + PyBytes_GET_SIZE(self._names)
+            FRAME_HEADER + LITERALS_LENGTH_MAX + NUMBERS_LENGTH_MAX + PyBytes_GET_SIZE(self._names)
             + PyBytes_GET_SIZE(self._unit) + PyBytes_GET_SIZE(tail)
             + PyBytes_GET_SIZE(self._before_opaque) + PyBytes_GET_SIZE(self._after_opaque)
             + ESCAPED_LENGTH_MAX * properties_size + body_size)
@@ -312,7 +320,7 @@ cdef class SendFrames:
             raise MessageTooLarge(f"frame of {room} bytes: expected at most {_FRAME_LENGTH_MAX}")
         PyByteArray_Resize(out, before + room)
         start = <uint8_t*>PyByteArray_AS_STRING(out) + before
-        at = _put_bytes(start + 2 * WORD_SIZE, <const uint8_t*>b'{"code":', 8)
+        at = _put_bytes(start + FRAME_HEADER, <const uint8_t*>b'{"code":', 8)
         at += put_number(at, code)
         at = _put_bytes(at, <const uint8_t*>b',"extFields":{', 14)
         at = _put(at, self._names)
@@ -328,14 +336,14 @@ cdef class SendFrames:
         at = _put(at, self._before_opaque)
         at += put_number(at, opaque)
         at = _put(at, self._after_opaque)
-        length = at - start - 2 * WORD_SIZE             # of the header
-        if WORD_SIZE + length + body_size > _FRAME_LENGTH_MAX:
+        length = at - start - FRAME_HEADER             # of the header
+        if FRAME_HEADER_WORD + length + body_size > _FRAME_LENGTH_MAX:
             PyByteArray_Resize(out, before)
             raise MessageTooLarge(
-                f"frame of {WORD_SIZE + length + body_size} bytes: expected at most"
+                f"frame of {FRAME_HEADER_WORD + length + body_size} bytes: expected at most"
                 f" {_FRAME_LENGTH_MAX}")
-        store_i32(start, <int32_t>(WORD_SIZE + length + body_size))
-        store_i32(start + WORD_SIZE, <int32_t>length)
+        store_i32(start, <int32_t>(FRAME_HEADER_WORD + length + body_size))
+        store_i32(start + FRAME_LENGTH_SIZE, <int32_t>length)
         at = _put(at, body)
         length = at - start
         PyByteArray_Resize(out, before + length)
@@ -345,7 +353,7 @@ cdef class SendFrames:
 def batch_item_size(MessageCore message not None) -> int:
     """The bytes that a message takes in a batch; raises MessageTooLarge, ConfigError."""
     cdef bytes body = message.body
-    return BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + _size_of(message)
+    return BATCH_ITEM_FIXED_SIZE + PyBytes_GET_SIZE(body) + _size_of(message)
 
 
 def first_unlike(list messages, Py_ssize_t body_size_max) -> int:
@@ -401,7 +409,7 @@ def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t
             if last > first and _ends_batch(message):
                 break
             properties_size = _size_of(message)
-            item_size = BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size
+            item_size = BATCH_ITEM_FIXED_SIZE + PyBytes_GET_SIZE(body) + properties_size
             if size + item_size > size_max and last > first:
                 break
             size += item_size
@@ -414,14 +422,14 @@ def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t
             body = message.body
             properties_size = sizes[index - first]
             store_i32(at, <int32_t>(
-                BATCH_HEAD_SIZE + PyBytes_GET_SIZE(body) + 2 + properties_size))
+                BATCH_ITEM_FIXED_SIZE + PyBytes_GET_SIZE(body) + properties_size))
             store_i32(at + 4, 0)
             store_i32(at + 8, 0)
             store_i32(at + 12, message.flag)
             store_i32(at + 16, <int32_t>PyBytes_GET_SIZE(body))
-            at = _put(at + BATCH_HEAD_SIZE, body)
+            at = _put(at + BATCH_ITEM_BODY, body)
             store_i16(at, <int16_t>properties_size)
-            at = _put_of(at + 2, message)
+            at = _put_of(at + PROPERTIES_LENGTH_SIZE, message)
     finally:
         PyMem_Free(sizes)
     return made, last
@@ -457,7 +465,7 @@ cdef class KeySource:
         return 0
 
     cdef object _next(self, int64_t now_ms):
-        cdef char[64] key
+        cdef char[KEY_ROOM] key
         cdef Py_ssize_t size
         cdef int64_t delta_ms
         if now_ms >= self._month_end_ms:

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, strlen
 
 from mqcore.client.native.rows cimport Item, Row, next_item
-from mqcore.endian cimport load_i32
+from mqcore.endian cimport I64_SIZE, load_i32, store_i64
 from mqcore.layout cimport (
     ADDRESS_V4_SIZE,
     ADDRESS_V6_SIZE,
@@ -65,11 +65,10 @@ cdef inline void write_hex(uint8_t* target, const uint8_t* source, int length) n
 
 cdef inline void write_id(uint8_t* target, const Row* row) noexcept nogil:
     cdef int host = (id_length(row) - 16) // 2, index
-    cdef uint8_t position[8]
-    for index in range(8):
-        position[index] = <uint8_t>(row.log_position >> (56 - 8 * index))
+    cdef uint8_t position[I64_SIZE]
+    store_i64(position, row.log_position)
     write_hex(target, row.store_host, host)
-    write_hex(target + 2 * host, position, 8)
+    write_hex(target + 2 * host, position, I64_SIZE)
 
 
 cdef inline int32_t write_host(uint8_t* target, const uint8_t* host, bint is_v6) noexcept nogil:

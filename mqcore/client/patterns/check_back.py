@@ -36,6 +36,7 @@ from mqcore.client import (
     RocketMQError,
 )
 from mqcore.client.patterns.tables import (
+    AWAY_TOPICS_MAX,
     DAY_S,
     PREFIX,
     begin,
@@ -59,7 +60,6 @@ from mqcore.client.patterns.tables import (
 )
 
 WAITING, CONFIRMED, GIVEN_UP = 0, 1, 2      # CONFIRM
-AWAY_TOPICS_MAX = 1_000                     # that a pass leaves out; with more of them it ends
 CONFIRMS = "CONFIRMS"                       # the property that a confirmation names a message by
 
 Ask = Callable[[Message], bool | None]

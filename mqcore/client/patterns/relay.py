@@ -26,6 +26,7 @@ from mqcore.client import (
 )
 from mqcore.client.patterns.outbox import Outbox
 from mqcore.client.patterns.tables import (
+    AWAY_TOPICS_MAX,
     UNIQ_KEY,
     begin,
     check_count,
@@ -41,7 +42,6 @@ RESTS_MAX = 1_000               # topics and messages that failed and are left a
 PASS_ROWS_MAX = 10_000
 SYSTEM_ERROR = 1                # the code of answers that do not say whose fault it is
 UNKNOWN_MAX = 20                # such answers without a message stored: the brokers are away
-AWAY_TOPICS_MAX = 1_000         # topics that a pass leaves out; with more of them it ends
 
 log: Final = logging.getLogger("mqcore.client.patterns")
 

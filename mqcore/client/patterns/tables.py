@@ -47,6 +47,7 @@ PREFIX = "mqcore_"
 KEY_CHARACTERS_MAX = 255
 ERROR_CHARACTERS_MAX = 1_000
 PAGE_BYTES_MAX = 16 << 20            # of rows that are read together
+AWAY_TOPICS_MAX = 1_000             # that a pass leaves out; with more of them it ends
 PURGE_STEP_ROWS = 500               # of one transaction
 DAY_S = 86_400.0
 DIALECTS = ("sqlite", "postgresql")

@@ -1,6 +1,7 @@
 """
 A small front beside RocketMQ's: length-prefixed binary frames that send and pull by the same native
-functions. It shows what a front has to do; it is for tests, not for clients.
+functions, and ask the coordinator through the same door. It shows what a front has to do; it is for
+tests, not for clients.
 
 All numbers are big-endian. A request is  i32 length of what follows, u8 kind, i32 opaque, then
 
@@ -8,19 +9,35 @@ All numbers are big-endian. A request is  i32 length of what follows, u8 kind, i
               properties as a record has them, body to the end
     PULL 2    u8 group length, group, u8 topic length, topic, i32 queue, i64 offset, i32 count,
               i32 ms to wait
+    QUESTION 3 i32 code, fields, body to the end: what RocketMQ calls a command
 
 An answer is  i32 length of what follows, u8 kind, i32 opaque, i32 code, and if there is more to say
 
+    SAID 0    remark to the end
     SEND      i32 queue, i64 queue offset, i64 log position
     PULL      i64 next offset, i64 smallest, i64 largest offset, records
+    QUESTION  i32 remark length, remark, fields, body to the end: what the coordinator answers,
+              whatever was asked
+    WORD 4    as QUESTION: what the coordinator says by itself; its code is that of a request
+
+Fields are  i32 count, for each  u8 name length, name, i32 value length, value.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strlen
 
 from mqcore.endian cimport load_i32, load_i64, load_u16, store_i32, store_i64
+from mqcore.net.remoting.command cimport (
+    Command,
+    Said,
+    command_begin,
+    command_close,
+    command_field,
+    said_read,
+)
+from mqcore.net.remoting.frames cimport FRAME_WORK, RESPONSE_BIT
 from mqcore.net.requests cimport (
     HANDLED,
-    HANDLE_FORWARD,
+    HANDLE_CLOSE,
     HANDLE_WAIT,
     TOPIC_BYTES_MAX,
     Asker,
@@ -30,10 +47,9 @@ from mqcore.net.requests cimport (
     SendAnswer,
     SendRequest,
 )
+from mqcore.net.serving.dispatch cimport Dispatch, front_command, front_pull, front_send
 from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.serving.peer cimport peer_of
-from mqcore.net.serving.pull cimport Pulls, serve_pull
-from mqcore.net.serving.send cimport Sends, serve_send
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED
 from mqcore.net.transport.connections cimport connection_close, connection_stall
 from mqcore.net.transport.loop cimport transport_listen
@@ -46,20 +62,24 @@ from mqcore.net.transport.transport cimport (
     Transport,
 )
 from mqcore.net.transport.work cimport frame_may_begin, work_charge
-from mqcore.wire.codes cimport RESPONSE_SYSTEM_ERROR
+from mqcore.wire.header cimport SignedFields, Text, text_copy
 
 cdef enum:
+    SAID = 0
     SEND = 1
     PULL = 2
+    QUESTION = 3
+    WORD = 4
     HEAD = 5                           # kind and opaque
+    ANSWER = 13                        # length, head and code
+    SENT_SIZE = 20
+    RANGE_SIZE = 24
     FRAME_MAX = 1 << 20
-    FRAME_WORK = 500
     BROKEN = -1
 
 cdef struct Speaker:
     Transport* transport
-    Sends* sends
-    Pulls* pulls
+    Dispatch* dispatch
 
 cdef struct Reader:                    # of one frame; `at` stays behind `end` when it is too short
     const uint8_t* at
@@ -99,7 +119,7 @@ cdef bint take_name(Reader* r, uint8_t* into, int32_t most, int32_t* length) noe
     return here != NULL
 
 
-cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker) noexcept nogil:
+cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t bytes) noexcept nogil:
     cdef SendRequest send
     cdef const uint8_t* size
     send.asker = asker
@@ -120,14 +140,13 @@ cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker) noexcept no
     send.born_host_size = peer_of(c).host_size
     send.body = r.at
     send.body_length = <int32_t>(r.end - r.at)
-    return serve_send(s.sends, c, &send, False)
+    return front_send(s.dispatch, c, &send, bytes)
 
 
-cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker) noexcept nogil:
+cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t bytes) noexcept nogil:
     cdef PullRequest pull
     cdef int32_t wait_ms
     pull.asker = asker
-    pull.asker.binary = True           # an answer says which of the two it is of
     if not (take_name(r, pull.group, TOPIC_BYTES_MAX, &pull.group_length)
             and take_name(r, pull.topic, TOPIC_BYTES_MAX, &pull.topic_length)
             and take_i32(r, &pull.queue_id) and take_i64(r, &pull.offset)
@@ -138,26 +157,54 @@ cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker) noexcept no
     pull.replays = False
     pull.brings_filter = True
     pull.filter_type.length = pull.filter.length = -1
-    return serve_pull(s.pulls, c, &pull, False)
+    return front_pull(s.dispatch, c, &pull, bytes)
+
+
+cdef bint take_fields(Reader* r, Command* command) noexcept nogil:
+    cdef const uint8_t* name
+    cdef const uint8_t* value
+    cdef int32_t count, length, i
+    if not take_i32(r, &count):
+        return False
+    for i in range(count):
+        name = take(r, 1)
+        value = take(r, name[0]) if name != NULL else NULL
+        if value == NULL or not take_i32(r, &length):
+            return False
+        value = take(r, length)
+        if value == NULL:
+            return False
+        command_field(command, name + 1, name[0], value, length)
+    return True
+
+
+cdef int one_question(Speaker* s, Connection* c, Reader* r, Asker asker,
+                      int64_t bytes) noexcept nogil:
+    cdef Command command
+    cdef int32_t code
+    if not take_i32(r, &code):
+        return BROKEN
+    command_begin(&command, code, asker.opaque, 0)
+    if not take_fields(r, &command):
+        command_close(&command)
+        return BROKEN
+    return front_command(s.dispatch, c, &command, r.at, <int32_t>(r.end - r.at), bytes)
 
 
 cdef int one_frame(Speaker* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
     cdef Reader r
     cdef Asker asker
-    cdef int result = BROKEN
     asker.opaque = load_i32(frame + 1)
     asker.binary = asker.oneway = False
     r.at = frame + HEAD
     r.end = frame + length
     if frame[0] == SEND:
-        result = one_send(s, c, &r, asker)
-    elif frame[0] == PULL:
-        result = one_pull(s, c, &r, asker)
-        asker.binary = True
-    if result == HANDLE_FORWARD:       # whom a front asks then is its own business; this one nobody
-        say(s, c, &asker, RESPONSE_SYSTEM_ERROR, NULL)
-        return HANDLED
-    return result
+        return one_send(s, c, &r, asker, length)
+    if frame[0] == PULL:
+        return one_pull(s, c, &r, asker, length)
+    if frame[0] == QUESTION:
+        return one_question(s, c, &r, asker, length)
+    return BROKEN
 
 
 cdef int64_t bytes_came(void* self, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
@@ -182,6 +229,8 @@ cdef int64_t bytes_came(void* self, Connection* c, uint8_t* data, int64_t length
         if result == BROKEN:
             connection_close(t, c, CLOSE_ASKED, 0)
             return -1
+        if result == HANDLE_CLOSE:
+            return -1
         work_charge(t, c, began)
         began = t.work
         if c.life == LIFE_DOOMED:
@@ -193,46 +242,108 @@ cdef int64_t bytes_came(void* self, Connection* c, uint8_t* data, int64_t length
     return at
 
 
-cdef uint8_t* begin(Speaker* s, Connection* c, const Asker* asker, int32_t code,
+cdef uint8_t* begin(Speaker* s, Connection* c, int kind, int32_t opaque, int32_t code,
                     int64_t room) noexcept nogil:
-    """The place behind the head of an answer with `room` bytes more; NULL: no memory."""
-    cdef uint8_t* at = output_room(s.transport, c, 4 + HEAD + 4 + room)
+    """The place behind the head of an answer, with `room` bytes at least; NULL: no memory."""
+    cdef uint8_t* at = output_room(s.transport, c, ANSWER + room)
     if at == NULL:
         return NULL
-    store_i32(at, <int32_t>(HEAD + 4 + room))
-    at[4] = PULL if asker.binary else SEND
-    store_i32(at + 5, asker.opaque)
+    at[4] = kind
+    store_i32(at + 5, opaque)
     store_i32(at + 9, code)
-    output_used(s.transport, c, 4 + HEAD + 4 + room)
-    return at + 13
+    return at + ANSWER
+
+
+cdef void finish(Speaker* s, Connection* c, uint8_t* begun, const uint8_t* end) noexcept nogil:
+    """begun: what `begin` gave."""
+    store_i32(begun - ANSWER, <int32_t>(end - begun) + ANSWER - 4)
+    output_used(s.transport, c, end - begun + ANSWER)
 
 
 cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
               const char* remark) noexcept nogil:
-    begin(<Speaker*>self, c, asker, code, 0)
+    cdef Speaker* s = <Speaker*>self
+    cdef int64_t length = <int64_t>strlen(remark) if remark != NULL else 0
+    cdef uint8_t* at = begin(s, c, SAID, asker.opaque, code, length)
+    if at == NULL:
+        return
+    if length > 0:
+        memcpy(at, remark, length)
+    finish(s, c, at, at + length)
 
 
 cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept nogil:
-    cdef uint8_t* at = begin(<Speaker*>self, c, &answer.asker, answer.code,
-                             20 if answer.stored else 0)
-    if at != NULL and answer.stored:
-        store_i32(at, answer.queue_id)
-        store_i64(at + 4, answer.queue_offset)
-        store_i64(at + 12, answer.log_positions[0])
+    cdef Speaker* s = <Speaker*>self
+    cdef uint8_t* at
+    if not answer.stored:
+        say(self, c, &answer.asker, answer.code, answer.remark)
+        return
+    at = begin(s, c, SEND, answer.asker.opaque, answer.code, SENT_SIZE)
+    if at == NULL:
+        return
+    store_i32(at, answer.queue_id)
+    store_i64(at + 4, answer.queue_offset)
+    store_i64(at + 12, answer.log_positions[0])
+    finish(s, c, at, at + SENT_SIZE)
 
 
 cdef void say_pulled(void* self, Connection* c, const PullAnswer* answer) noexcept nogil:
-    cdef uint8_t* at = begin(<Speaker*>self, c, &answer.asker, answer.code, 24 + answer.bytes)
+    cdef Speaker* s = <Speaker*>self
+    cdef uint8_t* start = begin(s, c, PULL, answer.asker.opaque, answer.code,
+                                RANGE_SIZE + answer.bytes)
+    cdef uint8_t* at
     cdef int32_t i
-    if at == NULL:
+    if start == NULL:
         return
-    store_i64(at, answer.next_offset)
-    store_i64(at + 8, answer.min_offset)
-    store_i64(at + 16, answer.max_offset)
-    at += 24
+    at = start + RANGE_SIZE
+    store_i64(start, answer.next_offset)
+    store_i64(start + 8, answer.min_offset)
+    store_i64(start + 16, answer.max_offset)
     for i in range(answer.message_count):
         memcpy(at, answer.records[i], answer.sizes[i])
         at += answer.sizes[i]
+    finish(s, c, start, at)
+
+
+cdef int64_t fields_room(const SignedFields* fields) noexcept nogil:
+    cdef int64_t room = 4
+    cdef int32_t i
+    for i in range(fields.count):
+        room += 1 + fields.fields[i].name.length + 4 + max(fields.fields[i].value.length, 0)
+    return room
+
+
+cdef uint8_t* put_text(uint8_t* at, const Text* text) noexcept nogil:
+    """An i32 and the text without escapes, with which it may be shorter."""
+    cdef int32_t length = text_copy(text, at + 4, text.length) if text.length > 0 else 0
+    store_i32(at, max(length, 0))
+    return at + 4 + max(length, 0)
+
+
+cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    cdef Speaker* s = <Speaker*>self
+    cdef Said said
+    cdef uint8_t* start
+    cdef uint8_t* at
+    cdef int64_t room
+    cdef int32_t i
+    if not said_read(frame, length, &said) or said.fields.more:
+        connection_close(s.transport, c, CLOSE_ASKED, 0)
+        return
+    room = 4 + max(said.remark.length, 0) + fields_room(&said.fields) + said.body_length
+    start = begin(s, c, QUESTION if said.header.flag & RESPONSE_BIT else WORD, said.header.opaque,
+                  said.header.code, room)
+    if start == NULL:
+        return
+    at = put_text(start, &said.remark)
+    store_i32(at, said.fields.count)
+    at += 4
+    for i in range(said.fields.count):
+        at[0] = <uint8_t>said.fields.fields[i].name.length
+        memcpy(at + 1, said.fields.fields[i].name.start, at[0])
+        at = put_text(at + 1 + at[0], &said.fields.fields[i].value)
+    memcpy(at, said.body, said.body_length)
+    finish(s, c, start, at + said.body_length)
 
 
 cdef class BinaryFront(ServingLoop):
@@ -241,10 +352,10 @@ cdef class BinaryFront(ServingLoop):
 
     def listen(self, listener) -> None:
         """Whoever connects to that socket speaks this front's frames."""
-        self.speaker = Speaker(transport=&self.s.transport, sends=&self.s.sends,
-                               pulls=&self.s.pulls)
+        self.speaker = Speaker(transport=&self.s.transport, dispatch=&self.s.dispatch)
         self.s.fronts[KIND_OTHER] = Front(self=&self.speaker, bytes_came=bytes_came,
-                                          say_sent=say_sent, say_pulled=say_pulled, say=say)
+                                          say_sent=say_sent, say_pulled=say_pulled, say=say,
+                                          say_frame=say_frame)
         if not transport_listen(&self.s.transport, listener.fileno(), KIND_OTHER):
             raise OSError("epoll")
         self.listeners.append((listener, False))

@@ -18,6 +18,8 @@ from mqcore.hmac_sha1 cimport (
 from mqcore.layout cimport (
     ADDRESS_V6_SIZE,
     FIGURE_ACCESS_REFUSED,
+    FRAME_CODEC_SHIFT,
+    FRAME_HEADER_LENGTH_MASK,
     FRAME_HEADER_WORD,
     SLOT_SERVING,
 )
@@ -26,6 +28,7 @@ from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport HANDLED, HANDLE_FORWARD, HANDLE_WAIT
 from mqcore.shm.access cimport (
     ACCESS_DENY,
+    ACCESS_NAME_BYTES_MAX,
     ACCESS_PUB,
     ACCESS_SUB,
     AccessTable,
@@ -84,7 +87,6 @@ cdef extern from *:
 cdef enum:
     BODY_BYTES_FREE = 1 << 19          # signed whatever the longest message is
     SIGNATURE_BYTES_MAX = 6 * SIGNATURE_LENGTH     # each of them may be an escape
-    NAME_BYTES_MAX = 512               # longer names have no permission of their own
     VALUE_BYTES = 1024                 # of a value that holds escapes, at a time
     CHECK_WORK = 300                   # beside a unit for a byte that is signed
 
@@ -243,7 +245,7 @@ cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry
     cdef int owned = 0
     if account.admin and not account.has_permissions:
         return True
-    if length <= NAME_BYTES_MAX:
+    if length <= ACCESS_NAME_BYTES_MAX:
         owned = access_permission(table, account, <const uint8_t*>RETRY,
                                   literal_length(RETRY) if retry_of else 0, name, length)
     if owned == 0 and (retry_of or table.stock_permissions or not holds_others(name, length)):
@@ -261,10 +263,10 @@ cdef inline int32_t name_of(const Text* text, uint8_t* into) noexcept nogil:
     cdef int32_t length
     if text.length < 0:
         return 0
-    length = text_copy(text, into, NAME_BYTES_MAX)
+    length = text_copy(text, into, ACCESS_NAME_BYTES_MAX)
     if length >= 0:
         return length
-    length = min(text.length, <int32_t>NAME_BYTES_MAX)
+    length = min(text.length, <int32_t>ACCESS_NAME_BYTES_MAX)
     memcpy(into, text.start, length)
     return length
 
@@ -280,8 +282,8 @@ cdef int refuse_topic(AccessGuard* g, Connection* c, const Request* request, con
 cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
     cdef const AccessTable* table = g.access.table
     cdef const Text* fields = &request.header.fields[0]
-    cdef uint8_t topic[NAME_BYTES_MAX]
-    cdef uint8_t group[NAME_BYTES_MAX]
+    cdef uint8_t topic[ACCESS_NAME_BYTES_MAX]
+    cdef uint8_t group[ACCESS_NAME_BYTES_MAX]
     cdef const Text* group_text
     cdef int32_t group_length
     cdef int32_t length = name_of(&fields[SEND_TOPIC], topic)
@@ -311,7 +313,7 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
 cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
     cdef const AccessTable* table = g.access.table
     cdef const Text* fields = &request.header.fields[0]
-    cdef uint8_t name[NAME_BYTES_MAX]
+    cdef uint8_t name[ACCESS_NAME_BYTES_MAX]
     cdef int32_t length
     if table.stock_permissions and request.header.code == REQUEST_LITE_PULL_MESSAGE:
         return HANDLE_FORWARD
@@ -349,7 +351,7 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
     cdef const AccessTable* table
     cdef const AccessAccount* account
     cdef const Text* key
-    cdef uint8_t name[NAME_BYTES_MAX]
+    cdef uint8_t name[ACCESS_NAME_BYTES_MAX]
     cdef int32_t length
     cdef bint decided
     request.account = NULL
@@ -435,8 +437,8 @@ cdef class AccessProbe:
         memset(&c, 0, sizeof(c))
         memcpy(c.address, <const char*>address, len(address))
         c.address_is_v6 = len(address) == ADDRESS_V6_SIZE
-        request.header_length = word & 0xFFFFFF
-        result = header_read_all(start + FRAME_HEADER_WORD, request.header_length, word >> 24 == 1,
+        request.header_length = word & FRAME_HEADER_LENGTH_MASK
+        result = header_read_all(start + FRAME_HEADER_WORD, request.header_length, word >> FRAME_CODEC_SHIFT == 1,
                                  &request.header, &self.guard.fields)
         if result == HEADER_BROKEN:
             raise ValueError("a header that nobody can read")
@@ -461,14 +463,14 @@ cdef class AccessProbe:
         cdef int32_t word = load_i32(start)
         cdef int64_t passed = 0, i
         memset(&c, 0, sizeof(c))
-        request.header_length = word & 0xFFFFFF
+        request.header_length = word & FRAME_HEADER_LENGTH_MASK
         request.length = <int32_t>len(frame)
         request.body = start + FRAME_HEADER_WORD + request.header_length
         request.body_length = request.length - FRAME_HEADER_WORD - request.header_length
         with nogil:
             for i in range(count):
                 request.unusual = header_read_all(
-                    start + FRAME_HEADER_WORD, request.header_length, word >> 24 == 1,
+                    start + FRAME_HEADER_WORD, request.header_length, word >> FRAME_CODEC_SHIFT == 1,
                     &request.header, &self.guard.fields) != HEADER_READ
                 request.header.flag |= ONEWAY_BIT
                 access_of(&c).proved = False

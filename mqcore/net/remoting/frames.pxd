@@ -7,6 +7,7 @@ from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.wire.header cimport Header, SignedFields
 
 cdef enum:
+    FRAME_WORK = 500                   # of any frame, beside its bytes
     RESPONSE_BIT = 1                   # of a header's flag
     ONEWAY_BIT = 2
 

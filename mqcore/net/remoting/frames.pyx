@@ -2,7 +2,13 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.endian cimport load_i32
-from mqcore.layout cimport FRAME_HEADER_WORD, FRAME_LENGTH_MAX, FRAME_LENGTH_SIZE
+from mqcore.layout cimport (
+    FRAME_CODEC_SHIFT,
+    FRAME_HEADER_LENGTH_MASK,
+    FRAME_HEADER_WORD,
+    FRAME_LENGTH_MAX,
+    FRAME_LENGTH_SIZE,
+)
 from mqcore.net.requests cimport (
     HANDLED,
     HANDLE_CLOSE,
@@ -22,10 +28,6 @@ from mqcore.net.transport.transport cimport (
 from mqcore.net.transport.work cimport frame_may_begin, work_charge
 from mqcore.wire.codes cimport REQUEST_END_TRANSACTION, REQUEST_UPDATE_CONSUMER_OFFSET
 from mqcore.wire.header cimport HEADER_BROKEN, HEADER_UNUSUAL, header_read_all
-
-cdef enum:
-    FRAME_WORK = 500                   # of any frame, beside its bytes
-
 
 assert sizeof(AccessShare) <= FRONT_WORDS * sizeof(uint64_t)
 
@@ -59,8 +61,8 @@ cdef inline int dispatch(Remoting* r, Connection* c, Request* request) noexcept 
 
 cdef int handle_frame(Remoting* r, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
     cdef int32_t word = load_i32(frame)
-    cdef int32_t header_length = word & 0xFFFFFF
-    cdef int32_t codec = (word >> 24) & 0xFF
+    cdef int32_t header_length = word & FRAME_HEADER_LENGTH_MASK
+    cdef int32_t codec = (word >> FRAME_CODEC_SHIFT) & 0xFF
     cdef Request request
     cdef int result
     if codec > 1:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t
 
 from mqcore.net.remoting.frames cimport Request
-from mqcore.net.requests cimport EndRequest, PullRequest, SendRequest
+from mqcore.net.requests cimport Asker, EndRequest, PullRequest, SendRequest
 from mqcore.wire.codes cimport (
     REQUEST_LITE_PULL_MESSAGE,
     REQUEST_PULL_MESSAGE,
@@ -10,6 +10,13 @@ from mqcore.wire.codes cimport (
     REQUEST_SEND_MESSAGE,
     REQUEST_SEND_MESSAGE_V2,
 )
+from mqcore.wire.header cimport Header
+
+cdef enum:                             # sysFlag bits of a pull (remoting.md 4.2.1)
+    PULL_COMMITS = 1
+    PULL_SUSPENDS = 2
+    PULL_HAS_SUBSCRIPTION = 4
+    PULL_REPLAYS = 1 << 30             # of ours
 
 
 cdef inline bint is_send(int32_t code) noexcept nogil:
@@ -21,6 +28,7 @@ cdef inline bint is_pull(int32_t code) noexcept nogil:
     return code == REQUEST_PULL_MESSAGE or code == REQUEST_LITE_PULL_MESSAGE
 
 
+cdef void read_asker(const Header* header, Asker* asker) noexcept nogil
 # False: a field is missing, or is not what it should be; the coordinator names it. What they fill
 # points into the frame. The born host is the caller's.
 cdef bint read_send(const Request* request, SendRequest* send) noexcept nogil

@@ -36,12 +36,6 @@ from mqcore.wire.header cimport (
     text_is_true,
 )
 
-cdef enum:
-    PULL_COMMITS = 1                   # sysFlag bits (remoting.md 4.2.1)
-    PULL_SUSPENDS = 2
-    PULL_HAS_SUBSCRIPTION = 4
-    PULL_REPLAYS = 1 << 30             # of ours (remoting.md 4.2.1)
-
 
 cdef bint read_i32(const Text* text, int32_t* value) noexcept nogil:
     cdef int64_t number

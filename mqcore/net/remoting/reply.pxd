@@ -4,6 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.text cimport Literal
 
+cdef enum:
+    VERSION = 409                     # of 4.9.8 (remoting.md 1.6)
+
 cdef struct Reply:
     Connection* connection
     uint8_t* start

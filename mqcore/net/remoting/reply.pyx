@@ -4,7 +4,19 @@ from libc.string cimport memcpy, strlen
 
 from mqcore.endian cimport store_i16, store_i32
 from mqcore.invariants cimport invariant
-from mqcore.layout cimport FRAME_HEADER, FRAME_HEADER_WORD, FRAME_LENGTH_SIZE
+from mqcore.layout cimport (
+    BINARY_CODE,
+    BINARY_FLAG,
+    BINARY_LANGUAGE,
+    BINARY_OPAQUE,
+    BINARY_REMARK,
+    BINARY_REMARK_LENGTH,
+    BINARY_VERSION,
+    FRAME_CODEC_SHIFT,
+    FRAME_HEADER,
+    FRAME_HEADER_WORD,
+    FRAME_LENGTH_SIZE,
+)
 from mqcore.net.transport.output cimport output_room, output_used
 from mqcore.text cimport literal_length, put_literal
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
@@ -17,8 +29,6 @@ cdef extern from *:
 
 cdef enum:
     FIXED_ROOM = 256                  # everything of a header but remark and fields
-    VERSION = 409                     # of 4.9.8 (remoting.md 1.6)
-    BINARY_REMARK = 13
 
 
 cdef inline uint8_t* put(uint8_t* at, const char* text, int32_t length) noexcept nogil:
@@ -40,13 +50,13 @@ cdef bint reply_begin(Transport* t, Connection* c, Reply* r, bint binary, int32_
     r.plain = False
     r.at = r.start + FRAME_HEADER
     if binary:
-        store_i16(r.at, code)
-        r.at[2] = 0                                              # JAVA
-        store_i16(r.at + 3, VERSION)
-        store_i32(r.at + 5, opaque)
-        store_i32(r.at + 9, 1)                                   # a response
-        store_i32(r.at + BINARY_REMARK, r.remark_length)
-        r.at += BINARY_REMARK + 4
+        store_i16(r.at + BINARY_CODE, code)
+        r.at[BINARY_LANGUAGE] = 0                                # JAVA
+        store_i16(r.at + BINARY_VERSION, VERSION)
+        store_i32(r.at + BINARY_OPAQUE, opaque)
+        store_i32(r.at + BINARY_FLAG, 1)                         # a response
+        store_i32(r.at + BINARY_REMARK_LENGTH, r.remark_length)
+        r.at += BINARY_REMARK
         if r.remark_length:
             r.at = put(r.at, remark, r.remark_length)
         r.fields = r.at
@@ -104,7 +114,7 @@ cdef uint8_t* reply_body(Reply* r, int32_t body_length) noexcept nogil:
         r.at = put_literal(r.at, ',"serializeTypeCurrentRPC":"JSON","version":409}')
     header_length = r.at - r.start - FRAME_HEADER
     store_i32(r.start, <int32_t>(FRAME_HEADER_WORD + header_length + body_length))
-    store_i32(r.start + FRAME_LENGTH_SIZE, <int32_t>(header_length | (1 << 24 if r.binary else 0)))
+    store_i32(r.start + FRAME_LENGTH_SIZE, <int32_t>(header_length | (1 << FRAME_CODEC_SHIFT if r.binary else 0)))
     return r.at
 
 

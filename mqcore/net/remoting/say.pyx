@@ -14,6 +14,7 @@ from mqcore.net.remoting.reply cimport (
     reply_value,
 )
 from mqcore.net.requests cimport Asker, PullAnswer, SendAnswer
+from mqcore.net.transport.output cimport output_room, output_used
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.text cimport Literal, literal
 from mqcore.wire.digits cimport put_message_id
@@ -77,9 +78,19 @@ cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
     reply_plain((<Voice*>self).remoting.transport, c, asker.binary, asker.opaque, code, remark)
 
 
+cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    cdef Transport* t = (<Voice*>self).remoting.transport
+    cdef uint8_t* place = output_room(t, c, length)
+    if place == NULL:
+        return
+    memcpy(place, frame, length)
+    output_used(t, c, length)
+
+
 cdef void remoting_front(Voice* voice, Front* front) noexcept nogil:
     front.self = voice
     front.bytes_came = cut_frames
     front.say_sent = say_sent
     front.say_pulled = say_pulled
     front.say = say
+    front.say_frame = say_frame

@@ -15,14 +15,16 @@ from mqcore.layout cimport (
     SLOT_COORDINATOR,
     ForwardHead,
 )
+from mqcore.net.requests cimport Front
 from mqcore.net.serving.asked cimport asked_answered
 from mqcore.net.serving.dispatch cimport redo_request
 from mqcore.net.serving.forward cimport count_taken, forward_unread
 from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
+from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_MEMORY, CLOSE_UNREAD
 from mqcore.net.transport.connections cimport connection_close
 from mqcore.net.transport.memory cimport connection_doom
-from mqcore.net.transport.output cimport output_flush, output_room, output_used
+from mqcore.net.transport.output cimport output_flush
 from mqcore.net.transport.transport cimport OUT_HIGH_BYTES, Connection, connection_find, unread
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
@@ -64,15 +66,11 @@ cdef bint gather(Answers* a, const ForwardHead* head, const uint8_t* part,
 
 
 cdef void write_frame(Answers* a, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
-    cdef uint8_t* place
+    cdef const Front* front = peer_of(c).front
     if unread(c) + length > OUT_MAX_BYTES:
         connection_close(a.transport, c, CLOSE_UNREAD, unread(c))
         return
-    place = output_room(a.transport, c, length)
-    if place == NULL:
-        return
-    memcpy(place, frame, length)
-    output_used(a.transport, c, length)
+    front.say_frame(front.self, c, frame, length)
 
 
 cdef void write_offer(Answers* a, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:

@@ -9,6 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.wire.header cimport Header
 
+cdef enum:
+    ORPHAN_LIFE_MS = 2000              # of what a coordinator that died had, after the next start
+
 cdef struct Asking:
     Transport* transport
     int64_t number                     # of the newest request that the coordinator owes an answer ...

@@ -4,10 +4,15 @@ from libc.stdlib cimport realloc
 from libc.string cimport memmove
 
 from mqcore.endian cimport load_i32
-from mqcore.layout cimport FRAME_HEADER_WORD
+from mqcore.layout cimport (
+    FRAME_CODEC_SHIFT,
+    FRAME_HEADER,
+    FRAME_HEADER_LENGTH_MASK,
+    FRAME_LENGTH_SIZE,
+)
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
-from mqcore.net.remoting.reply cimport reply_plain
-from mqcore.net.serving.peer cimport AskedRequest, ForwardShare, forwarding_of
+from mqcore.net.requests cimport Asker
+from mqcore.net.serving.peer cimport AskedRequest, ForwardShare, forwarding_of, say
 from mqcore.net.transport.memory cimport memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.wire.codes cimport RESPONSE_SYSTEM_ERROR
@@ -16,9 +21,6 @@ from mqcore.wire.header cimport HEADER_BROKEN, header_read
 cdef enum:
     ASKED_FIRST = 8
     ASKED_MAX = 1024
-    FRAME_LENGTH_WORD = 4
-    HEADER_LENGTH_MASK = 0x00FFFFFF
-    ORPHAN_LIFE_MS = 2000
     ASKED_LIFE_MS = 10000
 
 
@@ -58,12 +60,12 @@ cdef void asked_answered(Connection* c, const uint8_t* frame, int64_t length) no
     cdef ForwardShare* own = forwarding_of(c)
     cdef Header header
     cdef int32_t word, header_length, i
-    if own.asked_count == 0 or length < FRAME_LENGTH_WORD + FRAME_HEADER_WORD:
+    if own.asked_count == 0 or length < FRAME_HEADER:
         return
-    word = load_i32(frame + FRAME_LENGTH_WORD)
-    header_length = word & HEADER_LENGTH_MASK
-    if header_length > length - FRAME_LENGTH_WORD - FRAME_HEADER_WORD or header_read(
-            frame + FRAME_LENGTH_WORD + FRAME_HEADER_WORD, header_length, word >> 24 == 1,
+    word = load_i32(frame + FRAME_LENGTH_SIZE)
+    header_length = word & FRAME_HEADER_LENGTH_MASK
+    if header_length > length - FRAME_HEADER or header_read(
+            frame + FRAME_HEADER, header_length, word >> FRAME_CODEC_SHIFT == 1,
             &header) == HEADER_BROKEN or not header.flag & RESPONSE_BIT:
         return
     for i in range(own.asked_count):
@@ -86,6 +88,7 @@ cdef void answer_orphans(Asking* a, uint64_t connection) noexcept nogil:
     cdef Connection* c = connection_find(a.transport, connection)
     cdef ForwardShare* own
     cdef AskedRequest first
+    cdef Asker asker
     while c != NULL and forwarding_of(c).asked_count > 0:
         own = forwarding_of(c)
         first = own.asked[0]
@@ -93,8 +96,9 @@ cdef void answer_orphans(Asking* a, uint64_t connection) noexcept nogil:
             return
         own.asked_count -= 1
         memmove(own.asked, own.asked + 1, own.asked_count * sizeof(AskedRequest))
-        reply_plain(a.transport, c, first.binary, first.opaque, RESPONSE_SYSTEM_ERROR,
-                    "[COORDINATOR_RESTARTED]whether the request was done is not known")
+        asker = Asker(opaque=first.opaque, binary=first.binary, oneway=False)
+        say(c, &asker, RESPONSE_SYSTEM_ERROR,
+            "[COORDINATOR_RESTARTED]whether the request was done is not known")
         c = connection_find(a.transport, connection)
 
 

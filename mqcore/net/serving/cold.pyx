@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strcpy, strlen
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release
+from mqcore.store.io cimport PAGE
 from mqcore.store.log.log_folders cimport log_open
 from mqcore.threads cimport (
     pthread_cond_init,
@@ -54,7 +55,6 @@ cdef extern from *:
     ssize_t mq_read_now(int fd, void* into, size_t size, long offset) noexcept nogil
 
 cdef enum:
-    PAGE = 4096
     CHUNK_PAGES = 64                  # of COLD_CHUNK_BYTES
     BELIEVED_MS = 1000
     BUFFER_BYTES = 128 << 10

@@ -1,9 +1,11 @@
 # RocketMQ's requests to those who serve them: sends, pulls and ends of transactions here, the rest the
-# coordinator.
-from libc.stdint cimport int32_t, uint8_t
+# coordinator. Other fronts have the same two behind the same rules.
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.remoting.access cimport AccessGuard
+from mqcore.net.remoting.command cimport Command
 from mqcore.net.remoting.frames cimport Remoting, Request
+from mqcore.net.requests cimport PullRequest, SendRequest
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.pull cimport Pulls
@@ -27,3 +29,15 @@ cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil
 # A request that the coordinator gives back: it has been looked at, and may be run now.
 cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,
                        bint binary, const uint8_t* body, int32_t body_length) noexcept nogil
+
+# What another front asks for, in no protocol's words, under the limits of its address. What the
+# coordinator has to decide goes there as the command that says the same, and waits here as
+# RocketMQ's own does: topics and groups are made, offsets out of range settled, sends keep their
+# order (N7). With access control the coordinator decides about all of it (AR3). bytes: that were read
+# for it. Handled.
+cdef int front_send(Dispatch* d, Connection* c, const SendRequest* send, int64_t bytes) noexcept nogil
+cdef int front_pull(Dispatch* d, Connection* c, const PullRequest* pull, int64_t bytes) noexcept nogil
+# Anything else that the coordinator knows (HACKING.md, "Request codes"): a command without its end,
+# which is closed here. Its answer is said by Front.say_frame.
+cdef int front_command(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
+                       int32_t length, int64_t bytes) noexcept nogil

@@ -1,16 +1,25 @@
 """Who serves a request (remoting.md 2.4)."""
-from libc.stdint cimport int32_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.net.remoting.access cimport ACCESS_TOPIC, access_refuse
+from mqcore.net.remoting.command cimport (
+    Command,
+    command_close,
+    command_end,
+    command_of_pull,
+    command_of_send,
+)
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
-from mqcore.net.remoting.headers cimport is_pull, is_send, read_end, read_pull, read_send
+from mqcore.net.remoting.headers cimport is_pull, is_send, read_asker, read_end, read_pull, read_send
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport (
     HANDLED,
+    HANDLE_CLOSE,
     HANDLE_DENIED,
     HANDLE_FORWARD,
     HANDLE_STALL,
     HANDLE_WAIT,
+    Asker,
     EndRequest,
     PullRequest,
     SendRequest,
@@ -24,10 +33,12 @@ from mqcore.net.serving.limits cimport (
     limits_taken,
 )
 from mqcore.net.serving.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
-from mqcore.net.serving.peer cimport peer_of
+from mqcore.net.serving.peer cimport peer_of, say
 from mqcore.net.serving.pull cimport serve_pull
 from mqcore.net.serving.send cimport serve_send
 from mqcore.net.serving.transaction cimport serve_end
+from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY
+from mqcore.net.transport.connections cimport connection_close
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.wire.codes cimport (
     REQUEST_END_TRANSACTION,
@@ -99,20 +110,24 @@ cdef void refused(void* dispatch, Connection* c, const Request* request) noexcep
             limits_refused_send(limits, c)
 
 
+cdef inline int counted(Dispatch* d, Connection* c, uint64_t id, int64_t length,
+                        int result) noexcept nogil:
+    """`result`, of what is within the limits; its connection, of that id, may have ended by it."""
+    if result == HANDLED and connection_find(d.limits.transport, id) != NULL:
+        limits_taken(d.limits, c, length)
+    return result
+
+
 cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil:
     cdef Dispatch* d = <Dispatch*>dispatch
     cdef uint64_t id = c.id
-    cdef int result
     if not d.limits.on:
         return serve_now(d, c, request)
     if request.account != NULL:
         limits_identified(d.limits, c, request.account.hash)
     if limits_hold(d.limits, c):
         return HANDLE_WAIT
-    result = serve_now(d, c, request)
-    if result == HANDLED and connection_find(d.limits.transport, id) != NULL:
-        limits_taken(d.limits, c, request.length)
-    return result
+    return counted(d, c, id, request.length, serve_now(d, c, request))
 
 
 cdef int serve_now(Dispatch* d, Connection* c, Request* request) noexcept nogil:
@@ -126,13 +141,79 @@ cdef int serve_now(Dispatch* d, Connection* c, Request* request) noexcept nogil:
     if result != HANDLE_FORWARD:
         return result
     request.passed = request.account == NULL or not is_end(request.header.code)
+    return forward_native(d, c, request, True)
+
+
+cdef int forward_native(Dispatch* d, Connection* c, const Request* request,
+                        bint body_stays) noexcept nogil:
+    """It waits here until the coordinator has decided."""
     return forward_frame(d.forwarding, c, request,
-                         PARK_SEND if is_send(request.header.code) else PARK_REQUEST, True)
+                         PARK_SEND if is_send(request.header.code) else PARK_REQUEST, body_stays)
+
+
+# -- other fronts ------------------------------------------------------------------------------------
+
+cdef int ask(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
+             int32_t length) noexcept nogil:
+    cdef Request request
+    cdef int result
+    if not command_end(command, body, length, &request) or request.unusual:
+        connection_close(d.limits.transport, c, CLOSE_MEMORY, command.length)
+        result = HANDLE_CLOSE
+    else:
+        request.passed = d.remoting.fields == NULL
+        if request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
+            result = forward_frame(d.forwarding, c, &request, PARK_NOT, False)
+        else:
+            result = forward_native(d, c, &request,
+                                    request.passed or request.length > FORWARD_BYTES_MAX)
+    command_close(command)
+    return result
+
+
+cdef int front_command(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
+                       int32_t length, int64_t bytes) noexcept nogil:
+    cdef uint64_t id = c.id
+    if holds(d, c):
+        command_close(command)
+        return HANDLE_WAIT
+    return counted(d, c, id, bytes, ask(d, c, command, body, length))
+
+
+cdef int front_send(Dispatch* d, Connection* c, const SendRequest* send,
+                    int64_t bytes) noexcept nogil:
+    cdef uint64_t id = c.id
+    cdef Command command
+    cdef int result = HANDLE_FORWARD
+    if holds(d, c):
+        return HANDLE_WAIT
+    if d.remoting.fields == NULL:
+        result = serve_send(d.sends, c, send, False)
+    if result == HANDLE_FORWARD:
+        command_of_send(&command, send)
+        result = ask(d, c, &command, send.body, send.body_length)
+    return counted(d, c, id, bytes, result)
+
+
+cdef int front_pull(Dispatch* d, Connection* c, const PullRequest* pull,
+                    int64_t bytes) noexcept nogil:
+    cdef uint64_t id = c.id
+    cdef Command command
+    cdef int result = HANDLE_FORWARD
+    if holds(d, c):
+        return HANDLE_WAIT
+    if d.remoting.fields == NULL:
+        result = serve_pull(d.pulls, c, pull, False)
+    if result == HANDLE_FORWARD:
+        command_of_pull(&command, pull)
+        result = ask(d, c, &command, NULL, 0)
+    return counted(d, c, id, bytes, result)
 
 
 cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,
                        bint binary, const uint8_t* body, int32_t body_length) noexcept nogil:
     cdef Request request
+    cdef Asker asker
     cdef int result = HANDLE_FORWARD
     request.account = NULL             # AR3
     if header_read(header, header_length, binary, &request.header) != HEADER_READ:
@@ -141,11 +222,11 @@ cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_
     request.body_length = body_length
     if is_native(request.header.code):
         result = serve_natively(d, c, &request, True)
-    if result == HANDLED or request.header.flag & ONEWAY_BIT:
+    if result == HANDLED:
         return
+    read_asker(&request.header, &asker)
     if result == HANDLE_STALL:
-        reply_plain(d.remoting.transport, c, binary, request.header.opaque, RESPONSE_SYSTEM_BUSY,
-                    "[OVERLOAD]the writer is behind, try again later")
+        say(c, &asker, RESPONSE_SYSTEM_BUSY, "[OVERLOAD]the writer is behind, try again later")
     else:
-        reply_plain(d.remoting.transport, c, binary, request.header.opaque, RESPONSE_SYSTEM_ERROR,
-                    "the request cannot be served: its topic, group or queue changed meanwhile")
+        say(c, &asker, RESPONSE_SYSTEM_ERROR,
+            "the request cannot be served: its topic, group or queue changed meanwhile")

@@ -14,6 +14,7 @@ from mqcore.layout cimport (
     FORWARD_READS,
     FORWARD_REPEATED,
     FORWARD_UNREAD,
+    FRAME_HEADER_LENGTH_MASK,
     FRAME_HEADER_WORD,
     LONG_FRAMES_MAX,
     PART_MORE,
@@ -22,14 +23,14 @@ from mqcore.layout cimport (
     SLOT_COORDINATOR,
     ForwardHead,
 )
-from mqcore.net.remoting.frames cimport CLOSE_HEADER, ONEWAY_BIT, RESPONSE_BIT
-from mqcore.net.remoting.reply cimport reply_plain
-from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT
+from mqcore.net.remoting.frames cimport CLOSE_HEADER, RESPONSE_BIT
+from mqcore.net.remoting.headers cimport read_asker
+from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT, Asker
 from mqcore.net.serving.asked cimport asked_add, asked_orphaned
 from mqcore.net.serving.commits cimport commits_send
 from mqcore.net.serving.limits cimport limits_fly
 from mqcore.net.serving.parked cimport PARK_NOT, ParkedRequest, may_park, park_frame
-from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of
+from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of, say
 from mqcore.net.serving.requests_ring cimport requests_claim, requests_publish
 from mqcore.net.transport.connections cimport connection_close
 from mqcore.net.transport.memory cimport memory_give, memory_return, memory_take
@@ -66,7 +67,6 @@ cdef enum:
     LONG_PART_BYTES = 64 << 10         # of a frame that goes there in parts ...
     LONG_HEADER_MAX = 64 << 10         # beside the largest body
     LENGTH_WORD = 4
-    HEADER_LENGTH_MASK = 0x00FFFFFF
     REPEAT_PLACE = LONG_FRAMES_MAX + 1 # N22: behind those of N15
 
 
@@ -127,6 +127,15 @@ cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
         own.bytes = max(own.bytes - length, 0)
 
 
+cdef void refuse(Connection* c, const Header* header, int32_t code,
+                 const char* remark) noexcept nogil:
+    """An answer that is not the coordinator's, where one can be given."""
+    cdef Asker asker
+    if header.has_opaque and not header.flag & RESPONSE_BIT:
+        read_asker(header, &asker)
+        say(c, &asker, code, remark)
+
+
 cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int park,
                        bint body_stays) noexcept nogil:
     cdef const Header* header = &request.header
@@ -145,9 +154,8 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
             return HANDLE_CLOSE
         if park == PARK_NOT and header_length <= FORWARD_BYTES_MAX:
             return forward_long(f, c, request)
-        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
-            reply_plain(f.transport, c, header.binary, header.opaque, RESPONSE_SYSTEM_ERROR,
-                        "the request's header is too large: more than 393216 bytes")
+        refuse(c, header, RESPONSE_SYSTEM_ERROR,
+               "the request's header is too large: more than 393216 bytes")
         return HANDLED
     if too_much_waits(f, c, header, sent) or (park != PARK_NOT and not may_park(f.parking, c, length)):
         return HANDLE_WAIT
@@ -159,9 +167,8 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     if park != PARK_NOT:
         parked = park_frame(f.parking, c, request, park)
         if parked == NULL:
-            if header.has_opaque and not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
-                reply_plain(f.transport, c, header.binary, header.opaque, RESPONSE_SYSTEM_BUSY,
-                            "[OVERLOAD]too many requests wait for the coordinator, try again later")
+            refuse(c, header, RESPONSE_SYSTEM_BUSY,
+                   "[OVERLOAD]too many requests wait for the coordinator, try again later")
             return HANDLED
     head = <ForwardHead*>place
     fill_head(head, c)
@@ -245,9 +252,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
     cdef int32_t size
     if is_reply(header) and (length - FRAME_HEADER_WORD - header_length > f.identity.body_max
                              or header_length > LONG_HEADER_MAX):
-        if not header.flag & (RESPONSE_BIT | ONEWAY_BIT):
-            reply_plain(f.transport, c, header.binary, header.opaque, RESPONSE_MESSAGE_ILLEGAL,
-                        <const char*>f.identity.illegal)
+        refuse(c, header, RESPONSE_MESSAGE_ILLEGAL, <const char*>f.identity.illegal)
         return HANDLED
     if own.long_place == 0 and not take_long_place(f, c):
         ring_wait_for_room(&f.requests.ring)      # who has a place goes on, and ends, when it is rung
@@ -427,7 +432,7 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
         fill_head(head, c)
         head.urgent = True
         if not whole:
-            head.body_size = length - FRAME_HEADER_WORD - (load_i32(frame) & HEADER_LENGTH_MASK)
+            head.body_size = length - FRAME_HEADER_WORD - (load_i32(frame) & FRAME_HEADER_LENGTH_MASK)
             head.part = (REPEAT_PLACE << PART_PLACE_SHIFT) | (
                 PART_NEXT if f.repeat_sent > 0 else 0) | (
                 PART_MORE if f.repeat_sent + size < length else 0)

@@ -18,10 +18,11 @@ cdef enum:                             # the lists of held pulls
     HELD_PLACE = 0                     # of its queue, of the unborn queues, or of the disk (H1)
     HELD_OWNER = 1                     # of its connection
     HELD_DUE = 2                       # of its connection: in `due`
+    HELD_LISTS = 3
 
 cdef struct HeldPull:
     uint64_t connection                # 0: the place is free
-    HeldLink[3] links                  # by HELD_PLACE, HELD_OWNER, HELD_DUE
+    HeldLink[HELD_LISTS] links                  # by HELD_PLACE, HELD_OWNER, HELD_DUE
     int32_t seen                       # H7: the pass that it was looked at in
     bint is_due
     int64_t looked_ms                  # steady: when it was looked at last

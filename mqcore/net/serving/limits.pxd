@@ -7,13 +7,10 @@
 #        decides it; what access control refuses counts for its address.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from mqcore.layout cimport ADDRESS_V6_SIZE
+from mqcore.layout cimport ADDRESS_V6_SIZE, EXEMPT_MAX
 from mqcore.net.serving.peer cimport WHOSE_COUNT
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.shm.segment cimport Shm
-
-cdef enum:
-    EXEMPT_MAX = 64
 
 cdef struct LimitRules:                # 0: without a limit
     int32_t connections

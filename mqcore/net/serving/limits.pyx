@@ -17,6 +17,7 @@ from mqcore.net.serving.peer cimport (
 )
 from mqcore.net.transport.close_reasons cimport CLOSE_LIMIT
 from mqcore.net.transport.memory cimport connection_doom
+from mqcore.net.transport.transport cimport V6_NETWORK_BYTES
 from mqcore.shm.limits cimport (
     US_A_SECOND,
     limit_connections,
@@ -30,7 +31,6 @@ from mqcore.shm.tables cimport name_hash
 
 cdef enum:
     V4_BYTES = 4
-    V6_NETWORK_BYTES = 8               # who has one IPv6 address has 2^64
     MS_A_SECOND = 1000
 
 

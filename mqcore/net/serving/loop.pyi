@@ -1,6 +1,7 @@
 from socket import socket
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
+from mqcore.net.serving.live import LiveValues
 from mqcore.net.transport.tls_context import TlsContext
 from mqcore.shm.segment import Segment
 
@@ -19,7 +20,8 @@ class ServingLoop:
         file_entries: int, connection_max: int, held_max: int, seed: int,
         extension_folder: bytes = b"", extension_file_bytes: int = 50331648,
         light_queues: bool = False, slave: bool = False, queue_files_max: int = 4096,
-        extension_files_max: int = 1024, connection_memory_bytes: int = 1 << 28, **live: Any,
+        extension_files_max: int = 1024, connection_memory_bytes: int = 1 << 28,
+        **live: Unpack[LiveValues],
     ) -> None: ...
     def configure(
         self, *, region: str, trace_on: bool, body_bytes_max: int, idle_ms_max: int,

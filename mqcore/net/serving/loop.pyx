@@ -18,6 +18,7 @@ from mqcore.layout cimport (
     CONNECTION_LIFE_SHIFT,
     CONNECTION_SERVING_SHIFT,
     CQ_ENTRY_SIZE,
+    EXEMPT_MAX,
     HOST_V4_SIZE,
     HOST_V6_SIZE,
     PROPERTIES_LENGTH_MAX,
@@ -56,7 +57,6 @@ from mqcore.net.serving.held cimport (
 )
 from mqcore.net.serving.held_lists cimport held_forget
 from mqcore.net.serving.limits cimport (
-    EXEMPT_MAX,
     AddressRange,
     LimitRules,
     Limits,

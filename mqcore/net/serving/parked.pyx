@@ -6,6 +6,7 @@ from libc.string cimport memcpy
 from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.requests cimport Asker
+from mqcore.net.serving.asked cimport ORPHAN_LIFE_MS
 from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, say
 from mqcore.net.transport.memory cimport memory_count, memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
@@ -16,7 +17,6 @@ from mqcore.wire.header cimport SEND_TOPIC, Header, text_copy
 cdef enum:
     PARKED_BYTES_MAX = 64 << 20
     PARKED_LIFE_MS = 10000
-    ORPHAN_LIFE_MS = 2000              # of what a coordinator that died had, after the next start
 
 
 cdef bint parking_open(Parking* p) noexcept nogil:

@@ -31,6 +31,7 @@ from mqcore.shm.tables cimport (
 )
 from mqcore.store.topic_names cimport is_light_name
 from mqcore.wire.codes cimport (
+    PERM_READ,
     RESPONSE_PULL_NOT_FOUND,
     RESPONSE_PULL_OFFSET_MOVED,
     RESPONSE_PULL_RETRY_IMMEDIATELY,
@@ -38,8 +39,6 @@ from mqcore.wire.codes cimport (
     RESPONSE_SYSTEM_ERROR,
 )
 
-cdef enum:
-    PERM_READ = 4
 
 cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
                        const PullPlace* place, const Wanted* wanted, const char* remark,

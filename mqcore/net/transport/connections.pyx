@@ -19,7 +19,7 @@ from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.tls cimport tls_close
 from mqcore.net.transport.transport cimport (
     CLOSE_WORK,
-    EVENTS_MAX,
+    CLOSE_EVENTS_MAX,
     INPUT_OPEN,
     INPUT_STALLED,
     INPUT_WAITS,
@@ -109,7 +109,7 @@ cdef void note_close(Transport* t, Connection* c, int reason, int64_t detail) no
     if reason == CLOSE_PEER or reason == CLOSE_ASKED or reason == CLOSE_IDLE:
         return
     t.slot.figures[FIGURE_BAD_FRAMES] += 1
-    if t.event_count == EVENTS_MAX:
+    if t.event_count == CLOSE_EVENTS_MAX:
         t.events_lost += 1
         return
     event = &t.events[t.event_count]

@@ -32,7 +32,6 @@ from mqcore.net.transport.slots cimport (
 )
 from mqcore.net.transport.tls_context cimport VERIFY_RESULT_SHIFT
 from mqcore.net.transport.tls_pipe cimport (
-    EMPTY_BYTES_MAX,
     PIPE_DONE,
     PIPE_NO_MEMORY,
     TlsPipe,
@@ -44,6 +43,7 @@ from mqcore.net.transport.transport cimport (
     LIFE_DOOMED,
     TLS_BYTES,
     TLS_CROWDS,
+    V6_NETWORK_BYTES,
     WIRE_GONE,
     WIRE_LATER,
     WIRE_SHAKES,
@@ -52,13 +52,11 @@ from mqcore.net.transport.transport cimport (
     watcher,
 )
 from mqcore.shm.tables cimport name_hash
+from mqcore.tls.library cimport EMPTY_BYTES_MAX, SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE
 
-cdef enum:                             # of OpenSSL
-    SSL_ERROR_WANT_READ = 2
-    SSL_ERROR_WANT_WRITE = 3
-    CHUNK_MAX = 1 << 30                # lengths are int there
+cdef enum:
+    CHUNK_MAX = 1 << 30                # lengths are int in OpenSSL
     FREED_COUNT = 256                  # connections whose memory is worth giving back
-    V6_NETWORK_BYTES = 8               # who has one IPv6 address has 2^64
 
 cdef const TlsLibrary* ssl = NULL
 

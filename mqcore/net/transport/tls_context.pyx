@@ -4,7 +4,14 @@ import os
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from mqcore.tls.library cimport tls_library
+from mqcore.tls.library cimport (
+    CTRL_MODE,
+    CTRL_READ_AHEAD,
+    MODE_MOVING_BUFFER,
+    MODE_PARTIAL_WRITE,
+    MODE_RELEASE_BUFFERS,
+    tls_library,
+)
 
 cdef enum:                             # of OpenSSL
     FILETYPE_PEM = 1
@@ -14,14 +21,9 @@ cdef enum:                             # of OpenSSL
     VERIFY_PEER = 1
     VERIFY_FAIL_IF_NO_PEER_CERT = 2
     VERIFY_CRL_CHECK = 0x4
-    CTRL_MODE = 33
     CTRL_SESS_CACHE_MODE = 44
-    CTRL_READ_AHEAD = 41
     CTRL_MIN_PROTO_VERSION = 123
     TLS1_2 = 0x0303
-    MODE_PARTIAL_WRITE = 0x01
-    MODE_MOVING_BUFFER = 0x02
-    MODE_RELEASE_BUFFERS = 0x10
     PEM_BYTES_MAX = 16384
 
 OP_NO_TICKET = 1 << 14

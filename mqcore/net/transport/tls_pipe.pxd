@@ -32,7 +32,6 @@ cdef struct TlsPipe:
 
 cdef enum:
     SHAKE_STEP_WORK = 100_000          # of records in a step; an honest flight has a dozen
-    EMPTY_BYTES_MAX = 64 << 10
 
 cdef void pipe_use(const TlsLibrary* library) noexcept nogil             # before there is a pipe
 cdef TlsPipe* pipe_open(void* context, int fd, uint64_t id) noexcept nogil     # NULL: no memory

@@ -4,6 +4,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
 from mqcore.atomics cimport load_i64_acquire
+from mqcore.tls.library cimport EMPTY_BYTES_MAX, SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t sys_read "read"(int fd, void* data, size_t size)
@@ -14,8 +15,6 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT
 
 cdef enum:                             # of OpenSSL
-    SSL_ERROR_WANT_READ = 2
-    SSL_ERROR_WANT_WRITE = 3
     BIO_FLAGS_READ = 0x01
     BIO_FLAGS_WRITE = 0x02
     BIO_FLAGS_SHOULD_RETRY = 0x08

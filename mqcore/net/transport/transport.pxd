@@ -61,11 +61,12 @@ cdef enum:
     READ_BYTES = 1 << 18               # one read of a socket
     OUT_HIGH_BYTES = 1 << 20           # N2
     KEEP_BYTES = 64 << 10              # an idle connection does not keep more
-    EVENTS_MAX = 64                    # ends of connections that are kept for the log
+    CLOSE_EVENTS_MAX = 64                    # ends of connections that are kept for the log
     TLS_BYTES = 24 << 10               # TL4: of an idle connection with TLS
     TLS_CROWDS = 256                   # TL3: addresses are told apart by so many
     VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
     LISTENERS_MAX = 4
+    V6_NETWORK_BYTES = 8               # who has one IPv6 address has 2^64
     FRONT_WORDS = 2                    # that a front has in a connection
     EVENTS_AT_ONCE = 256
     CLOSE_WORK = 15_000                # N20: of the end of a connection
@@ -241,7 +242,7 @@ cdef struct Transport:
     int64_t steady_ms
     int64_t idle_look_ms               # steady: when everybody was looked at
     # ends of connections, for the log
-    CloseEvent[EVENTS_MAX] events
+    CloseEvent[CLOSE_EVENTS_MAX] events
     int32_t event_count
     int64_t events_lost
 

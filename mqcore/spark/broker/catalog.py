@@ -23,18 +23,17 @@ from mqcore.client.role import Role
 from mqcore.spark.broker.idle import Idle
 from mqcore.spark.options import Options, client_config
 from mqcore.wire import fastjson
-from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
+from mqcore.wire.codes import MASTER_ID, PULL_FLAG_SUBSCRIPTION, RequestCode, ResponseCode
 from mqcore.wire.command import Ext
 from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL
 
 READ_GROUP = "TOOLS_CONSUMER"       # every broker has it, also where groups are not made on demand
 ROUTE_S = 1.0                       # routes are believed for so long
 NEVER_S = 1e8                       # it asks when it is asked
-NOTHING = -1                        # was committed
+NO_OFFSET = -1                        # was committed
 SAMPLE_COUNT = 32                   # messages that sizes are told by
 AT_ONCE = 64                        # questions on their way
 
-_FLAG_SUBSCRIPTION = 0x4
 
 Offsets = dict[MessageQueue, int]
 
@@ -149,10 +148,10 @@ class AsyncCatalog(Role):
 
         async def ask(queue: MessageQueue) -> int:
             offset = await committed_offset(self._instance, name, queue)
-            return NOTHING if offset is None else offset
+            return NO_OFFSET if offset is None else offset
 
         found = await self._each(queues, ask)
-        return {queue: offset for queue, offset in found.items() if offset != NOTHING}
+        return {queue: offset for queue, offset in found.items() if offset != NO_OFFSET}
 
     async def sizes(self, offsets: Mapping[MessageQueue, int]) -> Offsets:
         """The mean bytes of the messages at an offset of each queue; 1 where none is."""
@@ -160,7 +159,7 @@ class AsyncCatalog(Role):
             ext: Ext = {
                 "consumerGroup": READ_GROUP, "topic": queue.topic, "queueId": str(queue.queue_id),
                 "queueOffset": str(wrapped[queue]), "maxMsgNums": str(SAMPLE_COUNT),
-                "sysFlag": str(_FLAG_SUBSCRIPTION), "commitOffset": "0",
+                "sysFlag": str(PULL_FLAG_SUBSCRIPTION), "commitOffset": "0",
                 "suspendTimeoutMillis": "0", "subscription": SUBSCRIBE_ALL, "subVersion": "0",
                 "expressionType": EXPRESSION_TAG, "bname": queue.broker_name,
             }

@@ -33,6 +33,7 @@ from mqcore.spark.errors import SparkSourceError
 from mqcore.wire.codes import (
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
+    UNIQUE_KEY_QUERY,
     LanguageCode,
     RequestCode,
     ResponseCode,
@@ -47,7 +48,6 @@ STORED = frozenset({
 })
 PAUSE_S = 0.1
 PAUSE_MAX_S = 2.0
-UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 QUERY_COUNT = 32
 _I32_MAX = (1 << 31) - 1
 _I64_MAX = (1 << 63) - 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mqcore.client.config import ClientConfig
+from mqcore.client.consume.options import PULL_COUNT_MAX
 from mqcore.client.errors import (
     REFUSED_FOR_NOW,
     BrokerError,
@@ -39,7 +40,6 @@ from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription
 FIRST_STEP = 32                     # offsets of a segment, before an answer said how many it brings
 FIRST_ANSWERS = 4                   # full ones before larger segments are tried, at first
 STEP_MAX = 8_192
-PULL_COUNT_MAX = 1_024
 FULL_ANSWERS = 128                  # the same once an answer has left something open
 PAUSE_S = 0.05                      # before a question is asked again
 PAUSE_MAX_S = 1.0

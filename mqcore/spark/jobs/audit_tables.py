@@ -7,9 +7,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mqcore.layout import CQ_FILLER_RECORD_SIZE
+from mqcore.spark.store.entries import EXT_LAST
 from mqcore.store.verify.findings import FindingKind, IndexField
-
-EXT_LAST: Final = -2147483649          # tag codes up to here are addresses of units
 
 # Of the queues: `entries` are those that the log asks for, `there` those that are in files.
 QUEUE_VIEWS: Final = {

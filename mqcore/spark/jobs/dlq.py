@@ -30,14 +30,13 @@ from mqcore.spark.jobs.cluster import (
     span,
 )
 from mqcore.spark.jobs.dlq_ledger import Ledger, Run
-from mqcore.spark.jobs.frame import Outcome, run, spark_options
+from mqcore.spark.jobs.frame import LIST_COUNT, Outcome, run, spark_options
 from mqcore.spark.options import Options, moment
 from mqcore.spark.session import in_own_session
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
-COUNT_MAX: Final = 1_000
+REDRIVE_COUNT_MAX: Final = 1_000
 RATE: Final = 100
-LIST_COUNT: Final = 20
 REQUEST_ROWS: Final = 32            # on which, as on ARROW_ROWS, the sink's ids depend
 ARROW_ROWS: Final = 1_024
 LEDGER: Final = ("brokerName string, queueId int, queueOffset bigint, storeMs bigint, msgId string,"
@@ -217,7 +216,7 @@ def _shown(row: Any) -> dict[str, Any]:
 @in_own_session
 def dlq(
     spark: Any, cluster: Cluster, group: str, *, choice: DeadLetterChoice | None = None,
-    redrive: bool = False, ledger: Path | None = None, count_max: int = COUNT_MAX,
+    redrive: bool = False, ledger: Path | None = None, count_max: int = REDRIVE_COUNT_MAX,
     rate: int = RATE, again: bool = False, abandon: bool = False, list_count: int = LIST_COUNT,
     causes: Sequence[str] = tables.CAUSES,
 ) -> Outcome:
@@ -298,7 +297,7 @@ def _work(
               help="Only what was given up before.")
 @click.option("--where", metavar="SQL", help="Only this: SQL over topic, tags, keys, host, tries,"
               " cause, properties, storeTimestamp.")
-@click.option("--max", "count_max", type=click.IntRange(1, 1_000_000), default=COUNT_MAX,
+@click.option("--max", "count_max", type=click.IntRange(1, 1_000_000), default=REDRIVE_COUNT_MAX,
               show_default=True, help="Messages of this run.")
 @click.option("--rate", type=click.IntRange(1), default=RATE, show_default=True,
               help="Messages a second.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from mqcore.spark.broker.copies import ORIGIN_PREFIX
 from mqcore.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 
 READ_COLUMNS: Final = ("topic,brokerName,queueId,queueOffset,storeTimestamp,bornHost,msgId,keys,"
@@ -11,7 +12,6 @@ READ_COLUMNS: Final = ("topic,brokerName,queueId,queueOffset,storeTimestamp,born
 SENT_COLUMNS: Final = ("topic,body,flag,brokerName,queueId,queueOffset,storeTimestamp,msgId,keys,"
                        "tags,properties")
 FIRST_ID: Final = "MQCORE_ORIGIN_MESSAGE_ID"
-ORIGIN_PREFIX: Final = "MQCORE_ORIGIN_"
 DEAD, RETRIED = "dead", "retried"
 CAUSES: Final = ("EXCEPTION", "exception", "ERROR", "error", "CAUSE", "cause")
 CAUSE_LENGTH: Final = 200

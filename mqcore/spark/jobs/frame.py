@@ -23,6 +23,7 @@ from mqcore.spark.options import seconds
 EXIT_FINE: Final = 0
 EXIT_MISMATCH: Final = 1
 EXIT_NOT_DONE: Final = 2
+LIST_COUNT: Final = 20                 # rows that a job prints, where nothing else is asked for
 BAR_INTERVAL_S: Final = 0.2
 SETTINGS: Final = {                    # where neither --conf nor the cluster says otherwise
     "spark.ui.showConsoleProgress": "false",

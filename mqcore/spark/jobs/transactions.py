@@ -15,6 +15,7 @@ import click
 from mqcore.client.admin.transactions import CHECK_GROUP, HALF_TOPIC, OP_TOPIC
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
+from mqcore.spark.broker.batch import CLOCK_SLACK_MS
 from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
 from mqcore.spark.columns import picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
@@ -28,15 +29,20 @@ from mqcore.spark.jobs.cluster import (
     read,
     span,
 )
-from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome, run, spark_options
+from mqcore.spark.jobs.frame import (
+    EXIT_FINE,
+    EXIT_MISMATCH,
+    LIST_COUNT,
+    Outcome,
+    run,
+    spark_options,
+)
 from mqcore.spark.options import moment, seconds
 from mqcore.spark.session import in_own_session
 from mqcore.spark.store.source import NAME as STORE
 from mqcore.wire import fastjson
+from mqcore.wire.codes import GIVEN_UP_TOPIC
 
-GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-LIST_COUNT: Final = 20
-CLOCK_SLACK_MS: Final = 60_000      # store times may go back a little
 _SUMS: Final = ("transactions", *tables.STATES, "checks", "copies", "conflicts", "opsMissing")
 
 

@@ -29,7 +29,7 @@ from mqcore.text cimport is_digit
 
 from mqcore.wire.records import RecordError
 
-cdef enum Side:                        # which queue an entry is for
+cpdef enum Side:                       # which queue an entry is for
     SIDE_NONE = 0                      # the record's own
     SIDE_NAMED = 1                     # one that its multi-dispatch list names
     SIDE_LIGHT = 2                     # a light one: of number 0 where there is such a queue

@@ -28,7 +28,7 @@ from mqcore.spark.options import (
     truth,
 )
 from mqcore.spark.store.at_rest import EVERYTHING, LogPart, StoreAtRest, Trouble, plan, read_part
-from mqcore.spark.store.audit_rows import Vectors, audit_rows
+from mqcore.spark.store.audit_rows import Side, Vectors, audit_rows
 from mqcore.store.log.folders import LogFolders
 
 NAME: Final = "rocketmq-store-audit"
@@ -45,7 +45,6 @@ SCHEMAS: Final = {
     KEYS: (("position", "bigint"), ("keyHash", "int"), ("storeTime", "bigint")),
 }
 TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32()}
-SIDE_UNQUEUED: Final = 3
 
 OPTIONS: Final = (
     Option("table", one_of(LOG, KEYS), LOG, on=(READ,)),
@@ -139,7 +138,7 @@ def entries_of(made: Vectors) -> Any:
     side = _numbers(i32, count, made.side)
     return _batch(count, {
         "kind": pa.array([ENTRY, UNQUEUED]).take(
-            pa.compute.equal(side, SIDE_UNQUEUED).cast(pa.int32())),
+            pa.compute.equal(side, int(Side.SIDE_UNQUEUED)).cast(pa.int32())),
         "position": _numbers(i64, count, made.position),
         "size": _numbers(i32, count, made.size),
         "bodyLength": _numbers(i32, count, made.body_length),

@@ -5,10 +5,8 @@ from typing import Final
 
 from mqcore.spark.columns import COLUMNS, Column
 from mqcore.spark.options import READ, Option, moment, names, number, one_of, size, text, truth
-
-LOG: Final = "commitlog"
-QUEUES: Final = "consumequeue"
-INDEX: Final = "index"
+from mqcore.store.cutting import INDEX, QUEUES
+from mqcore.store.log.folders import LOG
 
 STORE: tuple[Option, ...] = (
     Option("what", one_of(LOG, QUEUES, INDEX), LOG, on=(READ,),

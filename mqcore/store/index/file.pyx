@@ -1,6 +1,6 @@
 """Writes the key index."""
 from libc.errno cimport EEXIST, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.string cimport strncpy
 
@@ -67,7 +67,6 @@ cdef enum:
     ALLOCATE_BYTES = 1 << 20
     NAME_ROOM = 64                    # of a path: a file's name
     CHAIN_LOOK_MAX = 64                # how far I2 looks for a key that may be there
-    INT32_MAX_ = 0x7FFFFFFF
 
 
 cdef inline int64_t file_size(KeyIndex* index) noexcept nogil:
@@ -158,7 +157,7 @@ cdef int begin_file(KeyIndex* index, int64_t now_ms) noexcept nogil:
     A new file, its header preset from the full one's end (store.md 4.2). Without one the full file
     stays in use: its end says what is indexed already when this is tried again.
     """
-    cdef char name[32]
+    cdef char name[NAME_ROOM]
     cdef KeyIndex full = index[0]
     cdef int64_t end_time = 0, end_position = 0
     cdef int fd = -1, error
@@ -251,7 +250,7 @@ cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t stor
         return error
     begin_time = load_i64(index.bytes + INDEX_BEGIN_TIME)
     if begin_time > 0:
-        seconds = min(max((store_time_ms - begin_time) // 1000, 0), INT32_MAX_)
+        seconds = min(max((store_time_ms - begin_time) // 1000, 0), <int64_t>INT32_MAX)
     entry = IndexEntry(key_hash=hash, log_position=position, seconds=<int32_t>seconds,
                        previous=newest)
     index_entry_encode(at, &entry)

@@ -229,7 +229,7 @@ cdef bint commit(Appender* a) noexcept nogil:
 
 cdef bint roll(Appender* a) noexcept nogil:
     """Close the segment with a blank record and begin the next one (A3)."""
-    cdef uint8_t blank[8]
+    cdef uint8_t blank[BLANK_SIZE_MIN]
     cdef int64_t rest = a.base + a.segment_size - a.position
     cdef int error = 0
     if not commit(a):

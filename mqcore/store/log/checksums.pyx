@@ -15,7 +15,7 @@ from mqcore.layout cimport (
     RECORD_SIZE,
 )
 from mqcore.store.crc32 cimport record_crc
-from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.io cimport PAGE, store_io, write_all_at
 from mqcore.store.log.log_folders cimport (
     FOLDER_PATH_MAX,
     log_checksums_folder,
@@ -57,7 +57,6 @@ cdef extern from *:
 
 cdef enum:
     PREPARE_BYTES = 256 << 10         # of zeros, written ahead and synced: 32,768 records
-    ZEROS = 4096
 
 
 # -- who writes ------------------------------------------------------------------------------------
@@ -127,12 +126,12 @@ cdef int find_count(ChecksumFile* c, int64_t wanted) noexcept nogil:
 
 cdef int clear_behind(ChecksumFile* c) noexcept nogil:
     """Nothing but zeros behind the last entry (CS1); the file keeps its length: readers map it."""
-    cdef uint8_t zeros[ZEROS]
+    cdef uint8_t zeros[PAGE]
     cdef int64_t at = c.count * CHECKSUM_ENTRY_SIZE, part
     cdef int error = 0
-    memset(zeros, 0, ZEROS)
+    memset(zeros, 0, PAGE)
     while at < c.prepared and error == 0:
-        part = min(<int64_t>ZEROS, c.prepared - at)
+        part = min(<int64_t>PAGE, c.prepared - at)
         error = write_all_at(c.fd, zeros, part, at)
         at += part
     return error
@@ -195,17 +194,17 @@ cdef inline uint32_t crc_of(const uint8_t* record, int64_t length) noexcept nogi
 
 cdef int prepare(ChecksumFile* c, int64_t size) noexcept nogil:
     """CS4: zeros for the first `size` bytes and more; 0 or errno."""
-    cdef uint8_t zeros[ZEROS]
+    cdef uint8_t zeros[PAGE]
     cdef int64_t stop
     cdef int error
-    memset(zeros, 0, ZEROS)
+    memset(zeros, 0, PAGE)
     while c.prepared < size:
         stop = c.prepared + PREPARE_BYTES
         while c.prepared < stop:
-            error = write_all_at(c.fd, zeros, ZEROS, c.prepared)
+            error = write_all_at(c.fd, zeros, PAGE, c.prepared)
             if error:
                 return error
-            c.prepared += ZEROS
+            c.prepared += PAGE
     return 0
 
 

@@ -11,7 +11,7 @@ from mqcore.atomics cimport (
     store_i64_release,
 )
 from mqcore.layout cimport REFUSAL_NONE, LogState
-from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.io cimport WAIT_WRITE_WAIT, store_io, write_all_at
 from mqcore.store.log.log_folders cimport log_create, log_open
 
 cdef extern from "<unistd.h>" nogil:
@@ -30,14 +30,13 @@ cdef extern from "<sys/statvfs.h>" nogil:
     int fstatvfs(int fd, statvfs* figures)
 
 cdef enum:
-    CHUNK_BYTES = 1 << 20
+    ZEROS_BYTES = 1 << 20
     PIECE_BYTES = 1 << 16             # of one write: the appender's waits for the same file's lock
     AHEAD_BYTES = 128 << 20           # how far the zeros run ahead of the log's end
     MARGIN_BYTES = 4 << 20            # never nearer to the end than this
     ROOM_BYTES = 256 << 20            # what the zeros leave of a disk to everything else
     LOOK_US = 50000
     FULL_WAIT_US = 1000000            # after the disk refused
-    WAIT_WRITE_WAIT = 7               # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
     GIVE_WAY_US = 20
 
 
@@ -95,7 +94,7 @@ cdef bint has_room(int fd) noexcept nogil:
     cdef statvfs figures
     if fstatvfs(fd, &figures) != 0:
         return False
-    return <int64_t>(figures.f_bavail * figures.f_frsize) >= ROOM_BYTES + CHUNK_BYTES
+    return <int64_t>(figures.f_bavail * figures.f_frsize) >= ROOM_BYTES + ZEROS_BYTES
 
 
 cdef int next_segment(PrepareService* service, int64_t base, int64_t end) noexcept nogil:
@@ -118,7 +117,7 @@ cdef int64_t first_hole(int fd, int64_t offset) noexcept nogil:
 
 
 cdef void prepare_run(PrepareService* service) noexcept nogil:
-    cdef uint8_t* zeros = <uint8_t*>calloc(1, CHUNK_BYTES)
+    cdef uint8_t* zeros = <uint8_t*>calloc(1, ZEROS_BYTES)
     cdef int64_t end, position, size, base = -1
     cdef int fd = -1
     while zeros != NULL and service.folders != NULL and not load_i32_acquire(&service.stop):
@@ -140,7 +139,7 @@ cdef void prepare_run(PrepareService* service) noexcept nogil:
                 service.prepared = base * service.segment_size + first_hole(
                     fd, position - base * service.segment_size)
                 continue
-        size = min(<int64_t>CHUNK_BYTES, (base + 1) * service.segment_size - position)
+        size = min(<int64_t>ZEROS_BYTES, (base + 1) * service.segment_size - position)
         if fd >= 0 and not has_room(fd):                                 # P2
             usleep(LOOK_US)
             continue

@@ -23,7 +23,7 @@ from mqcore.layout cimport (
     SLOT_WRITER,
 )
 from mqcore.shm.segment cimport Shm, doorbell_ring, followers_ring
-from mqcore.store.io cimport store_io, write_all_at
+from mqcore.store.io cimport PAGE, store_io, write_all_at
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.checksums cimport (
     ChecksumFile,
@@ -59,9 +59,8 @@ cdef extern from "<errno.h>" nogil:
     int EDQUOT
 
 cdef enum:
-    PAGE = 4096
     REQUEST_SLACK = 1 << 17           # blank record, properties that the writer adds: twice
-    CHUNK_BYTES = 1 << 20             # what one write takes: room comes back in such steps
+    WRITTEN_BYTES = 1 << 20           # what one write takes: room comes back in such steps
     GATHER_MS = 1
     RETRY_MS = 200                    # after a write that failed
     BEHIND_MS = 5                     # while the flush service has no room for another segment
@@ -236,7 +235,7 @@ cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
         while pool.committed < end:
             if load_i32_acquire(&pool.stop) == STOP_NOW:
                 return EINTR
-            size = min(<int64_t>CHUNK_BYTES, end - pool.committed)
+            size = min(<int64_t>WRITTEN_BYTES, end - pool.committed)
             if pool.prepare != NULL:
                 prepare_give_way(pool.prepare, pool.committed + size)
             error = write_all_at(pool.fd, pool.bytes + pool.committed % pool.capacity, size,

@@ -7,6 +7,7 @@ from mqcore.atomics cimport load_i64_acquire
 from mqcore.layout cimport (
     APPEND_RAW,
     APPEND_RECORDS,
+    HOST_V4_SIZE,
     PUT_OK,
     RECORD_FIXED_SIZE,
     REQUEST_AFTER_PREVIOUS,
@@ -21,14 +22,11 @@ from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_next, ring_publ
 from mqcore.shm.segment cimport Segment, shm_consumer, shm_producer
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.io cimport StoreIo, io_replace, store_io
+from mqcore.store.probes.fd_path cimport fd_path
 from mqcore.store.record cimport RecordHead, record_begin, record_end
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
-    ssize_t readlink(const char* path, char* buffer, size_t size)
-
-cdef extern from "<stdio.h>" nogil:
-    int snprintf(char* buffer, size_t size, const char* format, ...)
 
 cdef extern from "<string.h>" nogil:
     char* strstr(const char* text, const char* part)
@@ -78,18 +76,18 @@ cdef class AppendProbe:
         cdef AppendHead* head = <AppendHead*>place
         cdef uint8_t* at = place + sizeof(AppendHead)
         cdef uint8_t* end = at
-        cdef uint8_t[8] host
+        cdef uint8_t[HOST_V4_SIZE] host
         cdef RecordHead record
         if place == NULL:
             return False
-        memset(host, 1, 8)
+        memset(host, 1, HOST_V4_SIZE)
         memset(head, 0, sizeof(AppendHead))
         record.queue_id = queue_id
         record.flag = flag
         record.sys_flag = sys_flag
         record.born_time_ms = born_ms
         record.born_host = record.store_host = host
-        record.born_host_size = record.store_host_size = 8
+        record.born_host_size = record.store_host_size = HOST_V4_SIZE
         record.reconsume_times = 0
         record.prepared_position = 0
         for number, body in enumerate(bodies):
@@ -260,12 +258,8 @@ cdef bint goes_wrong(int call, int64_t offset, int64_t size) noexcept nogil:
 
 
 cdef int kind_of(int call, int fd) noexcept nogil:
-    cdef char link[64]
     cdef char path[PATH_BYTES]
-    cdef ssize_t length
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
-    length = readlink(link, path, PATH_BYTES - 1)
-    path[length if length > 0 else 0] = 0
+    fd_path(fd, path, PATH_BYTES)
     return call + (CALL_OF_CHECKSUMS if strstr(path, "/checksums") != NULL else 0)
 
 

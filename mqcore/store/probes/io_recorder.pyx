@@ -7,12 +7,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from mqcore.store.io cimport StoreIo, io_replace, store_io
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t readlink(const char* path, char* buffer, size_t size)
-
-cdef extern from "<stdio.h>" nogil:
-    int snprintf(char* buffer, size_t size, const char* format, ...)
+from mqcore.store.probes.fd_path cimport fd_path
 
 cdef enum:
     EVENTS_MAX = 1 << 16
@@ -37,16 +32,12 @@ cdef int64_t taken_count = 0
 
 cdef RecordedEvent* note(int kind, int fd) noexcept nogil:
     global taken_count
-    cdef char link[64]
     cdef RecordedEvent* event
-    cdef ssize_t length
     if taken_count == EVENTS_MAX:
         return NULL
     event = &taken[taken_count]
     taken_count += 1
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd)
-    length = readlink(link, event.path, PATH_MAX - 1)
-    event.path[length if length > 0 else 0] = 0
+    fd_path(fd, event.path, PATH_MAX)
     event.kind = kind
     event.offset = 0
     event.size = 0

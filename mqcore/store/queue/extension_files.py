@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.layout import CQ_FILLER_RECORD_SIZE
 from mqcore.store.files import unlink
 from mqcore.store.paths import FILE_NAME, queue_folder
 from mqcore.store.recovery.errors import DamagedStoreError
@@ -19,7 +20,6 @@ ADDRESS_BASE = -(1 << 63)
 ADDRESS_LAST = -2147483649
 HEAD = struct.Struct(">hqqh")
 ENTRY = struct.Struct(">qiq")
-FILLER_RECORD_SIZE = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def trim(folder: Path, file_bytes: int, queue_folder: Path, queue_file_entries: 
     if len(raw) < ENTRY.size:
         return 0
     _, size, tag_code = ENTRY.unpack(raw)
-    if size <= 0 or size == FILLER_RECORD_SIZE or not is_address(tag_code):
+    if size <= 0 or size == CQ_FILLER_RECORD_SIZE or not is_address(tag_code):
         return 0
     deleted = 0
     for start in starts[:-1]:

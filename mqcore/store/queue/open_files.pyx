@@ -25,7 +25,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     FILE_ROOM = 24                    # of a path: a file's name and end
-    TAKEN = 2                         # of a dirty word: written before the sync that is under way
+    SYNCED_SOON = 2                     # of a dirty word: written before the sync that is under way
     TOGETHER_MIN = 1024               # dirty files: fewer are synced one by one
 
 
@@ -238,7 +238,7 @@ cdef bint sync_together(OpenFiles* f, int32_t count) noexcept nogil:
         return False
     for queue in range(count):
         if f.files[queue].dirty:
-            store_i32_release(&f.files[queue].dirty, TAKEN)
+            store_i32_release(&f.files[queue].dirty, SYNCED_SOON)
     full_fence()
     synced = store_io().sync_all(fd) == 0
     store_io().close_file(fd)

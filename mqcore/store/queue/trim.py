@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.layout import CQ_FILLER_RECORD_SIZE
 from mqcore.shm.retention import QueueLives, QueueState
 from mqcore.store.files import named, unlink
 from mqcore.store.paths import FILE_NAME, queue_folder
 
 ENTRY = struct.Struct(">qiq")
-FILLER_RECORD_SIZE = 0x7FFFFFFF
 INDEX_HEADER = struct.Struct(">qqqqii")
 LOOK_ENTRIES = 4096              # read at a time
 
@@ -85,7 +85,7 @@ class QueueTrimmer:
         with named(path), path.open("rb", buffering=0) as file:
             raw = os.pread(file.fileno(), ENTRY.size, index * ENTRY.size)
         position, size, _ = ENTRY.unpack(raw)
-        return -1 if size == FILLER_RECORD_SIZE else int(position)
+        return -1 if size == CQ_FILLER_RECORD_SIZE else int(position)
 
     def _path(self, folder: Path, start: int) -> Path:
         return folder / f"{start * ENTRY.size:020d}"
@@ -139,6 +139,6 @@ def first_position(folder: Path) -> int | None:
                     position, size, _ = ENTRY.unpack_from(raw, at)
                     if size <= 0:
                         return None
-                    if size != FILLER_RECORD_SIZE:
+                    if size != CQ_FILLER_RECORD_SIZE:
                         return int(position)
     return None

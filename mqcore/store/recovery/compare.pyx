@@ -30,7 +30,7 @@ from mqcore.store.record cimport (
     record_parse,
 )
 from mqcore.store.recovery.cut cimport QueueCutting
-from mqcore.store.recovery.queues cimport FoundQueue
+from mqcore.store.recovery.queues cimport CHUNK_ENTRIES, FoundQueue
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
@@ -38,7 +38,6 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     READERS = 64                      # threads that wait for the disk
-    CHUNK_ENTRIES = 1024              # read at a time
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 
 cdef int64_t TIMES_UNKNOWN = 0x7FFFFFFFFFFFFFFF      # no file is younger

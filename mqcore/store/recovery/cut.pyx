@@ -9,10 +9,7 @@ from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE, QueueEntry
 from mqcore.store import files as disk
 from mqcore.store.paths import FILE_NAME, remove_queue
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode
-from mqcore.store.recovery.queues cimport FoundQueue, QueueRecovery
-
-cdef enum:
-    CHUNK_ENTRIES = 1024              # read at a time
+from mqcore.store.recovery.queues cimport CHUNK_ENTRIES, FoundQueue, QueueRecovery
 
 
 cdef class QueueCutting(QueueRecovery):

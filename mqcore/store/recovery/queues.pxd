@@ -11,6 +11,8 @@ from mqcore.shm.segment cimport Segment, Shm
 from mqcore.store.queue.consume_queue cimport QueueItem
 from mqcore.store.log.view cimport LogView
 
+cdef enum:
+    CHUNK_ENTRIES = 1024              # read at a time
 
 cdef struct FoundQueue:               # by queue number
     int64_t known_min

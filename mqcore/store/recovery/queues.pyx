@@ -40,7 +40,6 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     READERS = 16                      # threads that wait for the disk
-    CHUNK_ENTRIES = 1024              # read at a time
     TAG_LOWEST = -2147483648          # what lies below is an ext address
 
 

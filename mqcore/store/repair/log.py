@@ -39,12 +39,12 @@ from mqcore.store.verify.findings import FindingKind
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import Report
 from mqcore.store.verify.scan import LogScan
+from mqcore.store.verify.store import STEP_BYTES
 from mqcore.store.verify.words import RESULTS
 from mqcore.wire.records import decode_record
 
 ROUNDS_MAX: Final = 64
 FINDINGS_OF_A_KIND: Final = 1 << 14
-STEP_BYTES: Final = 64 << 20
 PRINTED_QUEUES: Final = 4
 NO_ENTRY: Final = (-1, 0, 0)
 EXTENDED_BELOW: Final = -(1 << 31)      # a tag code below names a unit of the queue's extension

@@ -15,7 +15,7 @@ from mqcore.store.schedule.record cimport RealPlace
 cdef enum:
     FLIGHT_MAX = 2048                 # entries that wait for results: twice as many fit their ring
     CACHED_ENTRIES = 256              # read from a queue at a time
-    NOTES_MAX = 64
+    LEVEL_NOTES_MAX = 64
     RECORD_LATER = -1
 
 cpdef enum NoteKind:                   # why an entry was not delivered, for the log
@@ -71,7 +71,7 @@ cdef struct Scheduler:
     int32_t wanted_bytes              # an append that found no room, 0: none
     int64_t search_position
     int64_t search_end
-    Note notes[NOTES_MAX]
+    Note notes[LEVEL_NOTES_MAX]
     int32_t notes_count
     int32_t notes_lost
 

@@ -24,7 +24,7 @@ cdef void note_skip(Scheduler* s, int kind, int32_t level, int64_t offset,
                         int64_t position) noexcept nogil:
     if kind != NOTE_LOG_BROKEN:
         s.slot.figures[FIGURE_SKIPPED] += 1
-    if s.notes_count == NOTES_MAX:
+    if s.notes_count == LEVEL_NOTES_MAX:
         s.notes_lost += 1
         return
     s.notes[s.notes_count].kind = kind

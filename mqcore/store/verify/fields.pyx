@@ -32,7 +32,7 @@ from mqcore.text cimport is_digit
 
 cdef enum:
     SYS_FLAGS_KNOWN = 0x7FF
-    PORT_MAX = 65535
+    RECORD_PORT_MAX = 65535
     DELAY_UNKNOWN_MS = 1000           # what an unknown level waits (store.md 3.2)
 
 
@@ -64,12 +64,12 @@ cdef void check_fields(Findings* f, const uint8_t* at, const RecordView* record)
     cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
     cdef int32_t port
     port = load_i32(p - 4)
-    if port < 0 or port > PORT_MAX:
-        find(f, FOUND_FIELD, 0, record.log_position, FIELD_BORN_PORT, PORT_MAX, port)
+    if port < 0 or port > RECORD_PORT_MAX:
+        find(f, FOUND_FIELD, 0, record.log_position, FIELD_BORN_PORT, RECORD_PORT_MAX, port)
     p += RECORD_STORE_HOST_AFTER_BORN_HOST + store_size
     port = load_i32(p - 4)
-    if port < 0 or port > PORT_MAX:
-        find(f, FOUND_FIELD, 0, record.log_position, FIELD_STORE_PORT, PORT_MAX, port)
+    if port < 0 or port > RECORD_PORT_MAX:
+        find(f, FOUND_FIELD, 0, record.log_position, FIELD_STORE_PORT, RECORD_PORT_MAX, port)
     if load_i32(p) < 0:
         find(f, FOUND_FIELD, 0, record.log_position, FIELD_RECONSUME_TIMES, 0, load_i32(p))
     if not 0 <= record.queue_id < QUEUE_ID_END:

@@ -1,5 +1,5 @@
 """Checks index files by themselves and against the log (index.pxd has the rules)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -35,9 +35,6 @@ from mqcore.store.verify.findings cimport (
     INDEX_FIELD_SLOTS_USED,
     find,
 )
-
-cdef enum:
-    INT32_MAX_ = 0x7FFFFFFF
 
 
 cdef void keys_open(KeySet* k, Findings* findings, int64_t log_first) noexcept nogil:
@@ -82,7 +79,7 @@ cdef void keys_note(KeySet* k, const RecordView* record, const uint8_t* key,
 cdef int64_t seconds_since(int64_t begin_ms, int64_t time_ms) noexcept nogil:
     if begin_ms <= 0:
         return 0
-    return min(max((time_ms - begin_ms) // 1000, 0), INT32_MAX_)
+    return min(max((time_ms - begin_ms) // 1000, 0), <int64_t>INT32_MAX)
 
 
 cdef void check_times(KeySet* k, const uint8_t* entry, const RecordView* record) noexcept nogil:

@@ -33,6 +33,7 @@ from mqcore.store.verify.queues cimport (
 )
 from mqcore.store.verify.walk cimport Walk, walk, walk_further
 from mqcore.store.verify.window cimport (
+    READ_AHEAD,
     SegmentFile,
     log_files_close,
     log_files_open,
@@ -41,9 +42,6 @@ from mqcore.store.verify.window cimport (
     window_open,
     window_record,
 )
-
-cdef enum:
-    READ_AHEAD = 1 << 19              # stays in the processor's second cache
 
 
 cdef class LogVerifier:

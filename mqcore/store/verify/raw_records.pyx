@@ -12,7 +12,9 @@ from mqcore.layout cimport (
 )
 from mqcore.store.record cimport PARSE_BLANK, PARSE_RECORD, RecordView
 from mqcore.store.verify.window cimport (
+    READ_AHEAD,
     READ_FAILED,
+    TURN_BYTES,
     LogFiles,
     LogWindow,
     SegmentFile,
@@ -26,8 +28,6 @@ from mqcore.store.verify.window cimport (
 )
 
 cdef enum:
-    READ_AHEAD = 1 << 19              # stays in the processor's second cache
-    TURN_BYTES = 64 << 20             # between two looks at the interpreter's signals
     ODD_ENDS_MAX = 64
     NO_MEMORY = -1000                 # beside ParseResult and READ_FAILED
 

@@ -11,7 +11,9 @@ from mqcore.store.record cimport (
     property_next,
 )
 from mqcore.store.verify.window cimport (
+    READ_AHEAD,
     READ_FAILED,
+    TURN_BYTES,
     LogFiles,
     LogWindow,
     SegmentFile,
@@ -24,9 +26,6 @@ from mqcore.store.verify.window cimport (
     window_record,
 )
 
-cdef enum:
-    READ_AHEAD = 1 << 19
-    TURN_BYTES = 64 << 20             # between two looks at the interpreter's signals
 
 cdef struct Wanted:                   # what a record has to be; NULL, -1 and the extremes: anything
     const uint8_t* topic

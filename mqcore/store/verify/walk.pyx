@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from mqcore.endian cimport load_i64, store_i32
+from mqcore.endian cimport I32_SIZE, load_i64, store_i32
 from mqcore.layout cimport (
     MAGIC_MESSAGE,
     RECORD_FIXED_SIZE,
@@ -169,7 +169,7 @@ cdef bint alive(Walk* w, const RecordView* record) noexcept nogil:
 
 cdef int64_t next_in_segment(Walk* w, int64_t low, int64_t segment_end) noexcept nogil:
     """The first whole, live record at or behind a position of this segment, or -1."""
-    cdef uint8_t magic[4]
+    cdef uint8_t magic[I32_SIZE]
     cdef const uint8_t* at
     cdef const uint8_t* hit
     cdef RecordView record

@@ -10,6 +10,8 @@ from mqcore.store.record cimport RecordView
 
 cdef enum:
     RECORD_BYTES_MAX = 64 << 20       # far above what a frame can carry: a larger size is damage
+    READ_AHEAD = 1 << 19              # stays in the processor's second cache
+    TURN_BYTES = 64 << 20             # between two looks at the interpreter's signals
     READ_FAILED = -100                # beside ParseResult
 
 cdef struct SegmentFile:

@@ -1,0 +1,25 @@
+"""How long threads have run, and how long they have waited for a processor, as Linux counts it."""
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def threads_ns(process: int | str = "self") -> dict[str, tuple[int, int]]:
+    """
+    How long each of a process's threads has run, and how long it has waited for a processor. Empty
+    where the kernel does not say it, and of a process that has ended.
+    """
+    found = {}
+    for schedstat in Path("/proc", str(process), "task").glob("*/schedstat"):
+        try:
+            ran, waited, *_ = schedstat.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):      # it has ended
+            continue
+        found[schedstat.parent.name] = int(ran), int(waited)
+    return found
+
+
+def processor_ns(*processes: int | str) -> tuple[int, int]:
+    """The sums of `threads_ns` of some processes; of this one where none is named."""
+    times = [one for process in processes or ("self",) for one in threads_ns(process).values()]
+    return sum(ran for ran, _ in times), sum(waited for _, waited in times)
