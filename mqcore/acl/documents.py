@@ -143,12 +143,13 @@ class _Builder:
                 self._counted(item, 1, len(item.value))
                 others = self._others(item, self._value(self._parser.get_event(), depth + 1))
                 continue
-            name = self._value(item, depth + 1)
-            if isinstance(name.value, list | dict):
+            key = self._value(item, depth + 1)
+            if isinstance(key.value, list | dict):
                 raise self._wrong(item, "a list or map as a name: expected text")
-            own[text(name.value)] = self._value(self._parser.get_event(), depth + 1)
+            own[text(key.value)] = self._value(self._parser.get_event(), depth + 1)
         for other in others or ():
-            own = {**other, **own}
+            for name, value in other.items():
+                own.setdefault(name, value)
         return own, others is not None
 
     def _others(self, event: Any, node: Node) -> list[dict[str, Node]]:
