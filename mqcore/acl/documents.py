@@ -54,7 +54,7 @@ class _PlainParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser)
 def read(path: str, raw: bytes) -> Node:
     """The one document of a file; of an empty one None. Raises AclFileError."""
     if len(raw) > SIZE_MAX:
-        raise AclFileError(path, 0, f"{len(raw)} bytes: expected at most {SIZE_MAX}")
+        raise AclFileError(path, 0, f"more than {SIZE_MAX} bytes")
     try:
         return _Builder(path, (_Parser or _PlainParser)(raw)).document()
     except yaml.MarkedYAMLError as error:
