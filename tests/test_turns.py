@@ -141,6 +141,19 @@ def test_express_work_goes_first_and_leaves_the_rest_a_share(world: World) -> No
     assert at_s <= 30 * STEP_S * (1 + (EXPRESS_STRETCH_S + STEP_S) / SLICE_S)
 
 
+def test_the_share_of_the_rest_is_time_however_little_each_of_them_wants(world: World) -> None:
+    short_s, many = SLICE_S / 100, 200
+    for _ in range(1_000):
+        world.turns.add(HOG, world.short(HOG), express=True)
+    for who in range(100, 100 + many):
+        world.turns.add(who, world.short(who, short_s))
+    world.run()
+    last_s = max(at_s for who, at_s in world.done if who != HOG)
+    assert last_s <= (1 + many * short_s / SLICE_S) * (EXPRESS_STRETCH_S + STEP_S + SLICE_S)
+    beside = [who for who, at_s in world.done if who == HOG and at_s < last_s]
+    assert len(beside) >= 2 * EXPRESS_STRETCH_S / STEP_S          # which does not wait for longer
+
+
 def test_where_express_work_is_anybodys_the_rest_gets_as_much(world: World) -> None:
     world.turns = Turns(lambda: world.now_s, express_stretch_s=SLICE_S)
     for who in range(100, 140):
