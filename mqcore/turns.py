@@ -270,6 +270,7 @@ class Turns:
         self._express = _Lane(memory, waits_for_memory=False)
         self._ordinary = _Lane(memory, waits_for_memory=True)
         self._stretch_s = 0.0        # of express work since other work had a slice
+        self._given_s = 0.0          # of that slice, to other work
         self.longest_s = 0.0         # of a step, since the start
 
     def add(self, who: int, begin: Begin, *, express: bool = False, size: int = 0,
@@ -293,12 +294,21 @@ class Turns:
         self._ordinary.let_end(who)
 
     def step(self) -> None:
-        """One slice for whoever is next; only when somebody waits."""
+        """
+        One slice for whoever is next; only when somebody waits. The slice that other work gets
+        between express work may be that of many who want little.
+        """
         express = len(self._express) > 0 and not (
             len(self._ordinary) and self._stretch_s >= self._express_stretch_s)
         took_s = (self._express if express else self._ordinary).step(self._clock)
-        self._stretch_s = self._stretch_s + took_s if express else 0.0
         self.longest_s = max(self.longest_s, took_s)
+        if express:
+            self._stretch_s += took_s
+            return
+        self._given_s += took_s
+        if (self._stretch_s < self._express_stretch_s or self._given_s >= SLICE_S
+                or not len(self._ordinary)):
+            self._stretch_s = self._given_s = 0.0
 
 
 def finished(job: Generator[None, None, Result]) -> Result:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mqcore.turns import (
+    CREDIT_S,
     EXPRESS_STRETCH_S,
     FIRST_BYTES,
     KNOWN_MAX,
@@ -105,6 +106,31 @@ def test_a_small_request_of_somebody_new_passes_large_ones_of_others_who_are_new
     assert world.order() == [HONEST]
 
 
+@pytest.mark.parametrize("ahead_s", [CREDIT_S, 0.0])
+def test_who_is_put_ahead_passes_those_who_have_used_as_much(world: World, ahead_s: float) -> None:
+    for who in range(100, 140):
+        world.turns.add(who, world.short(who))
+    world.turns.add(HONEST, world.short(HONEST), ahead_s=ahead_s)
+    world.run()
+    assert world.order().index(HONEST) == (0 if ahead_s else 40)
+
+
+def test_who_is_put_ahead_passes_nobody_by_more_than_that(world: World) -> None:
+    """However often it asks: what it has used counts."""
+    for _ in range(100):
+        world.turns.add(HOG, world.short(HOG), ahead_s=CREDIT_S)
+    world.turns.add(OTHER, world.short(OTHER))
+    world.run()
+    assert CREDIT_S <= dict(world.done)[OTHER] <= CREDIT_S + 2 * STEP_S
+
+
+def test_a_job_that_was_put_ahead_is_gone_on_with_as_any_other(world: World) -> None:
+    world.turns.add(HOG, world.long(HOG, 1_000), ahead_s=CREDIT_S)
+    world.turns.add(OTHER, world.short(OTHER))
+    world.run()
+    assert dict(world.done)[OTHER] <= SLICE_S + 2 * STEP_S
+
+
 def test_express_work_goes_first_and_leaves_the_rest_a_share(world: World) -> None:
     for _ in range(1_000):
         world.turns.add(HOG, world.short(HOG), express=True)
@@ -113,6 +139,19 @@ def test_express_work_goes_first_and_leaves_the_rest_a_share(world: World) -> No
     at_s = dict(world.done)[OTHER]
     assert world.order()[0] == HOG
     assert at_s <= 30 * STEP_S * (1 + (EXPRESS_STRETCH_S + STEP_S) / SLICE_S)
+
+
+def test_the_share_of_the_rest_is_time_however_little_each_of_them_wants(world: World) -> None:
+    short_s, many = SLICE_S / 100, 200
+    for _ in range(1_000):
+        world.turns.add(HOG, world.short(HOG), express=True)
+    for who in range(100, 100 + many):
+        world.turns.add(who, world.short(who, short_s))
+    world.run()
+    last_s = max(at_s for who, at_s in world.done if who != HOG)
+    assert last_s <= (1 + many * short_s / SLICE_S) * (EXPRESS_STRETCH_S + STEP_S + SLICE_S)
+    beside = [who for who, at_s in world.done if who == HOG and at_s < last_s]
+    assert len(beside) >= 2 * EXPRESS_STRETCH_S / STEP_S          # which does not wait for longer
 
 
 def test_where_express_work_is_anybodys_the_rest_gets_as_much(world: World) -> None:

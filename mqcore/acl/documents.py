@@ -54,7 +54,7 @@ class _PlainParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser)
 def read(path: str, raw: bytes) -> Node:
     """The one document of a file; of an empty one None. Raises AclFileError."""
     if len(raw) > SIZE_MAX:
-        raise AclFileError(path, 0, f"{len(raw)} bytes: expected at most {SIZE_MAX}")
+        raise AclFileError(path, 0, f"more than {SIZE_MAX} bytes")
     try:
         return _Builder(path, (_Parser or _PlainParser)(raw)).document()
     except yaml.MarkedYAMLError as error:
@@ -143,12 +143,13 @@ class _Builder:
                 self._counted(item, 1, len(item.value))
                 others = self._others(item, self._value(self._parser.get_event(), depth + 1))
                 continue
-            name = self._value(item, depth + 1)
-            if isinstance(name.value, list | dict):
+            key = self._value(item, depth + 1)
+            if isinstance(key.value, list | dict):
                 raise self._wrong(item, "a list or map as a name: expected text")
-            own[text(name.value)] = self._value(self._parser.get_event(), depth + 1)
+            own[text(key.value)] = self._value(self._parser.get_event(), depth + 1)
         for other in others or ():
-            own = {**other, **own}
+            for name, value in other.items():
+                own.setdefault(name, value)
         return own, others is not None
 
     def _others(self, event: Any, node: Node) -> list[dict[str, Node]]:

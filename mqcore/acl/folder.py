@@ -6,6 +6,7 @@ The files below `acl/` count before plain_acl.yml, in the order of their names.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,13 @@ class AclFolder:
                      stock_permissions=stock_permissions)
 
     def read_one(self, path: Path) -> AclFile:
-        """Raises AclFileError, OSError."""
-        size = path.stat().st_size
-        if size > documents.SIZE_MAX:
-            raise AclFileError(str(path), 0, f"{size} bytes: expected at most {documents.SIZE_MAX}")
-        return read_file(str(path), files.read(path))
+        """Raises AclFileError, OSError. Waits for no pipe, and ends with an endless file."""
+        with (files.opened(path, os.O_RDONLY | os.O_NONBLOCK) as fd,
+              open(fd, "rb", closefd=False) as file):
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise AclFileError(str(path), 0, "no regular file: expected one")
+            raw = file.read(documents.SIZE_MAX + 1)
+        return read_file(str(path), raw)
 
     def write(self, path: Path, document: dict[str, Any]) -> AclFile:
         """

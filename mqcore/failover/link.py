@@ -94,7 +94,11 @@ def _connected(host: str, port: int, deadline: float) -> socket.socket:
     failure = OSError(f"{host} has no address")
     found = look_up(host, port, left_s(deadline))
     for untried, (family, address) in zip(range(len(found), 0, -1), found, strict=True):
-        link = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            link = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:                 # a kernel without IPv6
+            failure = error
+            continue
         try:
             link.settimeout(left_s(deadline) / untried)
             link.connect(address)

@@ -6,7 +6,7 @@ RocketMQ 4.9.8: DefaultRequestProcessor.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
@@ -183,8 +183,8 @@ class Handlers:
             body=self._key_values.namespace_body(ORDER_TOPICS) or b"",
         )
 
-    def _unregister(self, request: Command, connection: int, now_ms: int) -> Command:
-        self.routes.unregister(_identity(request))
+    def _unregister(self, request: Command, connection: int, now_ms: int) -> Job:
+        yield from self.routes.unregister(_identity(request))
         return response(request, ResponseCode.SUCCESS)
 
     def _query_version(self, request: Command, connection: int, now_ms: int) -> Command:
@@ -207,7 +207,7 @@ class Handlers:
 
     def _route(self, request: Command, connection: int, now_ms: int) -> Job:
         topic = _need(request, "topic")
-        route = self.routes.route(topic)
+        route = yield from self.routes.route(topic)
         if route is None:
             return response(
                 request, ResponseCode.TOPIC_NOT_EXIST,
@@ -225,14 +225,14 @@ class Handlers:
         return _large(request, self.routes.cluster_info())
 
     def _all_topics(self, request: Command, connection: int, now_ms: int) -> Job:
-        return _topic_list(request, self.routes.topic_names())
+        return _large(request, {"brokerAddr": None, "topicList": self.routes.topic_names()})
 
     def _topics_of_cluster(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.topics_of_cluster(_need(request, "cluster")))
 
     def _system_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         names, broker_address = self.routes.system_names()
-        return _topic_list(request, names, broker_address)
+        return _large(request, {"brokerAddr": broker_address, "topicList": names})
 
     def _unit_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=True, subscribed=None))
@@ -243,8 +243,9 @@ class Handlers:
     def _unit_sub_only_topics(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=False, subscribed=True))
 
-    def _delete_topic(self, request: Command, connection: int, now_ms: int) -> Command:
-        self.routes.delete_topic(_need(request, "topic"), (request.ext or {}).get("clusterName"))
+    def _delete_topic(self, request: Command, connection: int, now_ms: int) -> Job:
+        yield from self.routes.delete_topic(
+            _need(request, "topic"), (request.ext or {}).get("clusterName"))
         return response(request, ResponseCode.SUCCESS)
 
     # -- configuration ----------------------------------------------------------------------------
@@ -260,16 +261,9 @@ class Handlers:
         return response(request, ResponseCode.SUCCESS, body=self._runtime.text().encode())
 
 
-def _topic_list(
-    request: Command, names: Iterable[str], broker_address: str | None = None
-) -> Job:
-    """Names that may be looked for while they are listed."""
-    found = []
-    for name in names:
-        found.append(name)
-        if len(found) % TOPICS_A_TURN == 0:
-            yield
-    return (yield from _large(request, {"brokerAddr": broker_address, "topicList": found}))
+def _topic_list(request: Command, looking: Generator[None, None, list[str]]) -> Job:
+    names = yield from looking
+    return (yield from _large(request, {"brokerAddr": None, "topicList": names}))
 
 
 def _large(request: Command, value: object) -> Job:

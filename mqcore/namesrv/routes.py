@@ -5,9 +5,11 @@ arguments (broker.md 13; RocketMQ 4.9.8: RouteInfoManager). One thread uses it.
 """
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE
 from mqcore.wire.topics import (
@@ -21,7 +23,7 @@ from mqcore.wire.topics import (
 )
 
 NAME_LENGTH_MAX = 1_024                 # of a topic, a cluster, a broker or an address
-TOPICS_A_TURN = 500                # that are looked at between two pauses
+TOPICS_A_TURN = 500                # or brokers of one, that are looked at between two pauses
 
 
 class TableFull(ValueError):
@@ -60,7 +62,8 @@ class RouteTables:
     """All that brokers registered.
 
     A master's topics are upserted and never removed by a registration: only 216 and the end of the
-    broker name remove them (broker.md 13.3, 13.5).
+    broker name remove them (broker.md 13.3, 13.5). A name that ends is gone at once. What it leaves
+    in `_topics` is taken out with pauses and means nothing: `_topics_on` says what a name has.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class RouteTables:
         self._topics_on: dict[str, set[str]] = {}      # broker name -> topics
         self._clusters_of: dict[str, set[str]] = {}    # broker name -> clusters
         self._live: dict[str, LiveBroker] = {}
+        self._connections: set[int] = set()            # that somebody registered over
 
     # -- what brokers do --------------------------------------------------------------------------
 
@@ -105,6 +109,7 @@ class RouteTables:
         changed = known is None or known.version != table.version
         before = known.version if known is not None else None
         live = self._live[who.address] = LiveBroker(now_ms, before, connection, ha_address)
+        self._connections.add(connection)
         if who.broker_id == MASTER_ID and (first_time or changed):
             yield from self._upsert_topics(who, table, live)
         live.version = table.version
@@ -158,8 +163,9 @@ class RouteTables:
         for number, (name, topic) in enumerate(table.topics.items(), 1):
             if number % TOPICS_A_TURN == 0:
                 yield
-                if self._live.get(who.address) is not live:
-                    return             # it has gone, or registers anew
+                if (self._live.get(who.address) is not live
+                        or self._topics_on.get(who.name) is not names):
+                    return             # it or its name has gone, or it registers anew
             names.add(name)
             self._topics.setdefault(name, {})[who.name] = QueueData(
                 who.name, topic.read_queue_count, topic.write_queue_count, topic.perm,
@@ -178,10 +184,10 @@ class RouteTables:
             return False, live.version
         return True, live.version
 
-    def unregister(self, who: BrokerIdentity) -> None:
+    def unregister(self, who: BrokerIdentity) -> Generator[None, None, None]:
         """
         UNREGISTER_BROKER (104); a broker that is not known is no error. Its id stays with another
-        address that has it by now (stock takes it away): a slave that was promoted.
+        address that has it by now (stock takes it away): a slave that was promoted. With pauses.
         """
         self._live.pop(who.address, None)
         broker = self._brokers.get(who.name)
@@ -193,28 +199,42 @@ class RouteTables:
                 names.discard(who.name)
             if not names:
                 self._names.pop(who.address, None)
-            self._drop_if_empty(broker)
+            yield from self._drop_if_empty(broker)
 
     # -- who is alive -----------------------------------------------------------------------------
 
-    def connection_closed(self, connection: int) -> list[str]:
-        """Drop the brokers that registered over this connection; returns their addresses."""
-        gone = [addr for addr, live in self._live.items() if live.connection == connection]
-        for address in gone:
-            self._remove_address(address)
+    def connection_closed(self, connection: int) -> Generator[None, None, list[str]]:
+        """
+        Drop the brokers that registered over this connection; returns their addresses. With pauses.
+        """
+        if connection not in self._connections:
+            return []
+        self._connections.remove(connection)
+        gone = []
+        for address in [one for one, live in self._live.items() if live.connection == connection]:
+            live = self._live.get(address)
+            if live is not None and live.connection == connection:       # it is not back already
+                gone.append(address)
+                yield from self._remove_address(address)
         return gone
 
-    def expire(self, now_ms: int, silence_max_ms: int) -> list[tuple[str, int]]:
-        """Drop brokers that were silent for longer; returns (address, connection) to close."""
-        gone = [
-            (address, live.connection) for address, live in self._live.items()
-            if live.seen_ms + silence_max_ms < now_ms
-        ]
-        for address, _ in gone:
-            self._remove_address(address)
+    def expire(
+        self, now_ms: int, silence_max_ms: int
+    ) -> Generator[None, None, list[tuple[str, int]]]:
+        """
+        Drop brokers that were silent for longer; returns (address, connection) to close. With
+        pauses.
+        """
+        gone = []
+        for address in [one for one, live in self._live.items()
+                        if live.seen_ms + silence_max_ms < now_ms]:
+            live = self._live.get(address)
+            if live is not None and live.seen_ms + silence_max_ms < now_ms:
+                gone.append((address, live.connection))
+                yield from self._remove_address(address)
         return gone
 
-    def _remove_address(self, address: str) -> None:
+    def _remove_address(self, address: str) -> Generator[None, None, None]:
         self._live.pop(address, None)
         for name in self._names.pop(address, ()):
             broker = self._brokers.get(name)
@@ -223,50 +243,69 @@ class RouteTables:
             for broker_id, held in list(broker.addresses.items()):
                 if held == address:
                     del broker.addresses[broker_id]
-            self._drop_if_empty(broker)
+            yield from self._drop_if_empty(broker)
+        yield
 
-    def _drop_if_empty(self, broker: BrokerData) -> None:
+    def _drop_if_empty(self, broker: BrokerData) -> Generator[None, None, None]:
         """A name without addresses leaves its cluster and all topics; empty ones vanish."""
         if broker.addresses:
             return
-        self._brokers.pop(broker.broker_name, None)
-        for cluster in self._clusters_of.pop(broker.broker_name, ()):
+        name = broker.broker_name
+        self._brokers.pop(name, None)
+        for cluster in self._clusters_of.pop(name, ()):
             names = self._clusters.get(cluster, set())
-            names.discard(broker.broker_name)
+            names.discard(name)
             if not names:
                 self._clusters.pop(cluster, None)
-        for topic in self._topics_on.pop(broker.broker_name, ()):
+        topics = self._topics_on.pop(name, set())
+        while topics:
+            topic = topics.pop()
+            if len(topics) % TOPICS_A_TURN == 0:
+                yield
             queues = self._topics.get(topic)
-            if queues is None:
+            if queues is None or topic in self._topics_on.get(name, ()):       # it is back already
                 continue
-            queues.pop(broker.broker_name, None)
+            queues.pop(name, None)
             if not queues:
                 del self._topics[topic]
 
-    # -- what clients and tools ask ---------------------------------------------------------------
+    # -- what clients and tools ask; generators have pauses ---------------------------------------
 
-    def route(self, topic: str) -> TopicRoute | None:
+    def route(self, topic: str) -> Generator[None, None, TopicRoute | None]:
         """Queues and brokers of a topic; None when it or all of its brokers are unknown."""
-        queues = self._topics.get(topic)
-        if not queues:
-            return None
-        brokers = tuple(self._brokers[name] for name in queues if name in self._brokers)
-        return TopicRoute(tuple(queues.values()), brokers) if brokers else None
+        queues, brokers = [], []
+        for number, (name, queue) in enumerate(list(self._topics.get(topic, {}).items()), 1):
+            if number % TOPICS_A_TURN == 0:
+                yield
+            broker = self._brokers.get(name)
+            if broker is not None and topic in self._topics_on.get(name, ()):
+                queues.append(queue)
+                brokers.append(broker)
+        return TopicRoute(tuple(queues), tuple(brokers)) if brokers else None
 
     def cluster_info(self) -> dict[str, Any]:
-        """The members of ClusterInfo (106)."""
+        """The members of ClusterInfo (106); its brokers are live."""
         return {
-            "brokerAddrTable": {name: broker.as_json() for name, broker in self._brokers.items()},
+            "brokerAddrTable": self._brokers,
             "clusterAddrTable": {name: sorted(names) for name, names in self._clusters.items()},
         }
 
     def topic_names(self) -> list[str]:
         return list(self._topics)
 
-    def topics_of_cluster(self, cluster: str) -> Iterator[str]:
+    def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
         """Topics that a broker of the cluster has; none when the cluster is unknown (224)."""
         names = self._clusters.get(cluster, set())
-        return (topic for topic, queues in list(self._topics.items()) if names & queues.keys())
+        found, looked_at = [], 0
+        for topic in list(self._topics):
+            queues = self._topics.get(topic, {})
+            if not names.isdisjoint(queues):
+                found.append(topic)
+            looked_at += 1 + len(queues)
+            if looked_at >= TOPICS_A_TURN:
+                looked_at = 0
+                yield
+        return found
 
     def system_names(self) -> tuple[list[str], str | None]:
         """Cluster and broker names, and the address of some broker (304)."""
@@ -275,14 +314,20 @@ class RouteTables:
         )
         return [*self._clusters, *self._brokers], address
 
-    def unit_topics(self, *, unit: bool | None, subscribed: bool | None) -> Iterator[str]:
+    def unit_topics(
+        self, *, unit: bool | None, subscribed: bool | None
+    ) -> Generator[None, None, list[str]]:
         """Topics by the unit bits of their first queue entry; None: the bit does not matter."""
-        for topic, queues in list(self._topics.items()):
-            first = next(iter(queues.values()), None)
+        found = []
+        for number, topic in enumerate(list(self._topics), 1):
+            if number % TOPICS_A_TURN == 0:
+                yield
+            first = next(iter(self._topics.get(topic, {}).values()), None)
             flags = first.sys_flag if first is not None else 0
             has_unit, has_sub = bool(flags & SYS_FLAG_UNIT), bool(flags & SYS_FLAG_UNIT_SUB)
             if unit in (None, has_unit) and subscribed in (None, has_sub):
-                yield topic
+                found.append(topic)
+        return found
 
     # -- what administrators change ---------------------------------------------------------------
 
@@ -304,14 +349,16 @@ class RouteTables:
             count += 1
         return count
 
-    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """DELETE_TOPIC_IN_NAMESRV (216): in one cluster, or everywhere."""
+    def delete_topic(self, topic: str, cluster: str | None = None) -> Generator[None, None, None]:
+        """DELETE_TOPIC_IN_NAMESRV (216): in one cluster, or everywhere. With pauses."""
         queues = self._topics.get(topic)
         if queues is None:
             return
         gone = queues.keys() & self._clusters.get(cluster, set()) if cluster else set(queues)
-        for name in gone:
-            del queues[name]
-            self._topics_on.get(name, set()).discard(topic)
-        if not cluster or not queues:
+        for number, name in enumerate(gone, 1):
+            if number % TOPICS_A_TURN == 0:
+                yield
+            if queues.pop(name, None) is not None:
+                self._topics_on.get(name, set()).discard(topic)
+        if not queues and self._topics.get(topic) is queues:
             del self._topics[topic]

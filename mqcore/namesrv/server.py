@@ -39,6 +39,7 @@ from mqcore.wire.command import Command, FrameError, decode, encode, response
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
 _LISTEN_BACKLOG = 1024
 ANY_NUMBER = 1 << 31
+ITSELF = 0                      # among the connections that take turns: dropping silent brokers
 SETTLED_MS = 500                # until a connection is one that stays
 NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
 _STRETCH_S = SLICE_S            # of work, before the loop looks at its sockets again
@@ -151,11 +152,8 @@ class NameServer:
     def scan(self) -> None:
         """Drop silent brokers and idle connections; the server calls it every scan interval."""
         now_ms = self.now_ms()
-        for address, number in self.routes.expire(now_ms, self.settings.broker_timeout_ms):
-            log.warning("broker %s was silent too long and is dropped", address)
-            connection = self.connections.get(number)
-            if connection is not None:
-                connection.close("its broker was silent too long")
+        if not self._turns.waits_for(ITSELF):
+            self.add(ITSELF, self._drop_silent(now_ms), express=True, stays=True)
         for connection in list(self.connections.values()):
             if connection.active_ms + self.settings.connection_idle_ms < now_ms:
                 connection.close("idle")
@@ -164,6 +162,14 @@ class NameServer:
                         self._refused_count, self.settings.connection_count_max,
                         self.settings.address_connection_count or ANY_NUMBER)
             self._refused_count = 0
+
+    def _drop_silent(self, now_ms: int) -> Job:
+        gone = yield from self.routes.expire(now_ms, self.settings.broker_timeout_ms)
+        for address, number in gone:
+            log.warning("broker %s was silent too long and is dropped", address)
+            connection = self.connections.get(number)
+            if connection is not None:
+                connection.close("its broker was silent too long")
 
     def answer(
         self, request: Command, connection: int, remote: str
@@ -220,11 +226,11 @@ class Connection(asyncio.Protocol):
         self._place.leave()
         self._tell_memory()
         if not self._working:            # else what it sent before it went is handled first
-            self._drop_brokers()
+            self._server.add(self.number, self._drop_brokers(), express=True, stays=True)
 
-    def _drop_brokers(self) -> None:
+    def _drop_brokers(self) -> Job:
         self._input = bytearray()
-        for address in self._server.routes.connection_closed(self.number):
+        for address in (yield from self._server.routes.connection_closed(self.number)):
             log.warning("broker %s is dropped: its connection ended", address)
 
     def pause_writing(self) -> None:
@@ -312,7 +318,7 @@ class Connection(asyncio.Protocol):
             return
         self._working = False
         if self._transport is None:
-            self._drop_brokers()
+            yield from self._drop_brokers()
         elif not self._paused:
             self._transport.resume_reading()
 

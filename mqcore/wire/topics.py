@@ -8,6 +8,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.numbers import whole_number
@@ -53,9 +55,8 @@ class DataVersion:
         )
 
 
-@dataclass(slots=True, frozen=True)
-class TopicConfig:
-    """One topic of a broker."""
+class TopicConfig(Struct, frozen=True, gc=False):
+    """One topic of a broker; there are many, and none is part of a circle."""
 
     name: str
     read_queue_count: int = 16
@@ -265,9 +266,8 @@ def _decode_compressed(
 # -- routes (105) ---------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, frozen=True)
-class QueueData:
-    """The queues of one topic on one broker."""
+class QueueData(Struct, frozen=True, gc=False):
+    """The queues of one topic on one broker; of these, too, a name server may have a million."""
 
     broker_name: str
     read_queue_count: int

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,17 @@ def test_addresses_count_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) ->
     assert len(read_file("f", whole).white) == 4
     with pytest.raises(AclFileError, match="f:3: more than 5 addresses"):
         read_file("f", whole.replace(b"secret-1", b"secret-1, whiteRemoteAddress: *a"))
+
+
+def test_many_maps_that_are_taken_from_cost_as_much_as_many_maps() -> None:
+    many = b",".join(b"{k%d: 1}" % number for number in range(16_000))
+    taken = []
+    for name in (b"more", b"<<"):
+        raw = ACCOUNT.replace(b"}", b", %s: [%s]}" % (name, many)) % b"abcdefgh"
+        began = time.thread_time()
+        assert read_file("f", raw).path == "f"
+        taken.append(time.thread_time() - began)
+    assert taken[1] < 4 * taken[0], taken
 
 
 @pytest.mark.parametrize("make", [

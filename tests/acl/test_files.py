@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.acl.documents import VALUES_MAX, AclFileError
+from mqcore.acl.documents import SIZE_MAX, VALUES_MAX, AclFileError
 from mqcore.acl.folder import AclFolder
 from mqcore.acl.followed import LOOK_MS, FollowedRules
 from mqcore.acl.kept import KeptFiles
@@ -122,6 +122,25 @@ def test_files_below_acl_count_before_plain_acl(tmp_path: Path):
     rules = AclFolder(tmp_path).read(stock_permissions=False)
     assert rules.accounts["RocketMQ"].secret_key == "of-acl-b"
     assert rules.file_of == {"RocketMQ": str(tmp_path / "acl/b.yaml")}
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path):
+    folder = AclFolder(tmp_path)
+    os.mkfifo(folder.default_file)
+    with pytest.raises(AclFileError, match="no regular file: expected one"):
+        folder.read(stock_permissions=False)
+    folder.default_file.unlink()
+    folder.default_file.symlink_to("/dev/zero")
+    with pytest.raises(AclFileError, match="no regular file: expected one"):
+        folder.read(stock_permissions=False)
+
+
+def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path):
+    folder = AclFolder(tmp_path)
+    with folder.default_file.open("wb") as file:
+        file.truncate(1 << 40)                 # it has no bytes yet
+    with pytest.raises(AclFileError, match=f"more than {SIZE_MAX} bytes"):
+        folder.read(stock_permissions=False)
 
 
 def test_what_is_written_can_be_read_and_is_for_its_owner_alone(tmp_path: Path):

@@ -23,6 +23,7 @@ from mqcore.wire.topics import TopicConfig
 from mqcore.workers.collector import Collector
 from tests.attacks import coordinator_hogs as hogs
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
+from tests.support.units import unit
 
 PAIRS = 100_000
 CONFIGS = 10_000
@@ -33,16 +34,6 @@ CHANGING = (Code.DELETE_SUBSCRIPTIONGROUP, Code.DELETE_TOPIC_IN_BROKER, Code.CLE
 
 
 collector: Collector
-
-
-def unit() -> float:
-    """CPU seconds of a list of PAIRS texts: some ten milliseconds."""
-    best = 1e9
-    for _ in range(5):
-        began = time.thread_time()
-        assert len([str(number) for number in range(PAIRS)]) == PAIRS
-        best = min(best, time.thread_time() - began)
-    return best
 
 
 @pytest.fixture(scope="module")

@@ -265,6 +265,26 @@ def test_a_name_that_nobody_resolves_costs_no_more_than_the_timeout(
     assert next(asked) == 1
 
 
+def test_an_address_of_a_family_that_this_machine_lacks_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lacking, real = 45, socket.getaddrinfo        # as AF_INET6 is where the kernel has no IPv6
+    with pytest.raises(OSError, match="not supported"):
+        socket.socket(lacking, socket.SOCK_STREAM)
+
+    def resolved(host: str, *arguments: Any, flags: int = 0, **more: Any) -> Any:
+        if flags or host != "etcd.example":
+            return real(host, *arguments, flags=flags, **more)
+        found = real("127.0.0.1", *arguments, **more)
+        return [(lacking, *found[0][1:]), *found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with speaking(lambda link, number: link.sendall(answer(number))) as address:
+        client = Etcd([address.replace("127.0.0.1", "etcd.example")], TIMEOUT_S)
+        assert client.grant(1) > 0
+        client.close()
+
+
 def granted(client: Etcd) -> bool:
     try:
         return client.grant(1) > 0

@@ -1,7 +1,7 @@
 """The route tables keep the rules of broker.md 13."""
 import pytest
 
-from mqcore.namesrv.routes import BrokerIdentity, RouteTables, TableFull
+from mqcore.namesrv.routes import TOPICS_A_TURN, BrokerIdentity, RouteTables, TableFull
 from mqcore.turns import finished
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable
 
@@ -24,22 +24,22 @@ def registered(*brokers):
 def test_topics_missing_from_a_later_registration_stay():
     routes = registered((A, table("T", "U")), (A, table("U", counter=2)))
 
-    assert routes.route("T") is not None
+    assert finished(routes.route("T")) is not None
 
 
 def test_a_registration_with_the_same_version_changes_no_topic():
     routes = registered((A, table("T", perm=6)), (A, table("T", perm=2)))
 
-    assert routes.route("T").queues[0].perm == 6
+    assert finished(routes.route("T")).queues[0].perm == 6
 
 
 def test_a_slave_brings_no_topics_and_learns_its_master():
     routes = registered((A, table("T")))
     master = finished(routes.register(A_SLAVE, "", table("X"), 2, 0))
 
-    assert routes.route("X") is None
+    assert finished(routes.route("X")) is None
     assert (master.address, master.ha_address) == (A.address, A.address + "2")
-    assert routes.route("T").brokers[0].addresses == {0: A.address, 1: A_SLAVE.address}
+    assert finished(routes.route("T")).brokers[0].addresses == {0: A.address, 1: A_SLAVE.address}
 
 
 def test_a_broker_that_changes_its_role_leaves_its_old_id():
@@ -47,31 +47,68 @@ def test_a_broker_that_changes_its_role_leaves_its_old_id():
     promoted = BrokerIdentity("C", "broker-a", A_SLAVE.address, 0)
     finished(routes.register(promoted, "", table(counter=2), 3, 0))
 
-    assert routes.route("T").brokers[0].addresses == {0: A_SLAVE.address}
+    assert finished(routes.route("T")).brokers[0].addresses == {0: A_SLAVE.address}
 
 
 def test_a_closed_connection_takes_its_broker_out_of_every_route():
     routes = registered((A, table("T")), (B, table("T", "U")))
 
-    assert routes.connection_closed(2) == [B.address]
-    assert [queue.broker_name for queue in routes.route("T").queues] == ["broker-a"]
-    assert routes.route("U") is None
+    assert finished(routes.connection_closed(2)) == [B.address]
+    assert [queue.broker_name for queue in finished(routes.route("T")).queues] == ["broker-a"]
+    assert finished(routes.route("U")) is None
     assert routes.cluster_info()["clusterAddrTable"] == {"C": ["broker-a"]}
+
+
+def test_a_name_that_ends_is_in_no_route_while_its_topics_are_taken_out():
+    topics = [f"T{number}" for number in range(3 * TOPICS_A_TURN)]
+    routes = registered((A, table(*topics)), (B, table(*topics)))
+    ending = routes.connection_closed(1)
+    next(ending)
+
+    assert len(routes.topic_names()) == len(topics)
+    assert {queue.broker_name for topic in topics
+            for queue in finished(routes.route(topic)).queues} == {"broker-b"}
+
+
+def test_a_name_that_is_back_before_its_topics_are_taken_out_keeps_what_it_says_now():
+    topics = [f"T{number}" for number in range(3 * TOPICS_A_TURN)]
+    routes = registered((A, table(*topics)))
+    ending = routes.connection_closed(1)
+    next(ending)
+    finished(routes.register(A, "", table(*topics[:TOPICS_A_TURN], "new", counter=2), 2, 0))
+
+    assert finished(ending) == [A.address]
+    assert sorted(routes.topic_names()) == sorted([*topics[:TOPICS_A_TURN], "new"])
+    assert all(finished(routes.route(topic)) is not None for topic in routes.topic_names())
+
+
+def test_a_registration_whose_name_ends_meanwhile_leaves_no_topic():
+    topics = [f"T{number}" for number in range(3 * TOPICS_A_TURN)]
+    routes = registered()
+    registering = routes.register(A, "", table(*topics), 1, 0)
+    for _ in range(5):                        # past the check, and some of them are there
+        next(registering)
+    promoted = BrokerIdentity(A.cluster, A.name, "10.0.0.77:1", A.broker_id)
+    finished(routes.register(promoted, "", table(), 2, 0))
+    finished(routes.unregister(promoted))
+    finished(registering)
+
+    assert routes.topic_names() == []
 
 
 def test_a_slave_that_stays_keeps_the_topics_of_its_name():
     routes = registered((A, table("T")), (A_SLAVE, table()))
-    routes.connection_closed(1)
+    finished(routes.connection_closed(1))
 
-    assert routes.route("T").brokers[0].addresses == {1: A_SLAVE.address}
+    assert finished(routes.route("T")).brokers[0].addresses == {1: A_SLAVE.address}
 
 
 def test_a_broker_is_dropped_only_after_the_silence_is_exceeded():
     routes = registered((A, table("T")))
 
-    assert routes.expire(120_000, 120_000) == []
-    assert routes.expire(120_001, 120_000) == [(A.address, 1)]
-    assert routes.route("T") is None
+    assert finished(routes.expire(120_000, 120_000)) == []
+    assert finished(routes.expire(120_001, 120_000)) == [(A.address, 1)]
+    assert finished(routes.route("T")) is None
 
 
 def test_an_unchanged_version_query_keeps_a_broker_alive():
@@ -80,17 +117,17 @@ def test_an_unchanged_version_query_keeps_a_broker_alive():
     assert routes.query_version(A.address, DataVersion(1, 5), 100_000) == (
         False, DataVersion(1, 5)
     )
-    assert routes.expire(120_001, 120_000) == []
+    assert finished(routes.expire(120_001, 120_000)) == []
     assert routes.query_version(A.address, DataVersion(2, 5), 200_000) == (True, DataVersion(1, 5))
     assert routes.query_version("nobody:1", DataVersion(), 0) == (True, None)
 
 
 def test_unregistering_the_last_address_removes_the_name():
     routes = registered((A, table("T")))
-    routes.unregister(A)
-    routes.unregister(A)
+    finished(routes.unregister(A))
+    finished(routes.unregister(A))
 
-    assert routes.route("T") is None
+    assert finished(routes.route("T")) is None
     assert routes.system_names() == ([], None)
 
 
@@ -98,20 +135,20 @@ def test_an_id_that_another_address_took_over_stays_when_the_first_one_leaves():
     promoted = BrokerIdentity(A.cluster, A.name, "10.0.0.77:1", A.broker_id)
     routes = registered((A, table("T")))
     finished(routes.register(promoted, "", table("T", counter=2), 2, 0))
-    routes.unregister(A)
+    finished(routes.unregister(A))
 
-    assert routes.route("T").brokers[0].addresses == {A.broker_id: promoted.address}
+    assert finished(routes.route("T")).brokers[0].addresses == {A.broker_id: promoted.address}
 
 
 def test_write_permission_is_wiped_and_added_until_the_next_changed_registration():
     routes = registered((A, table("T", perm=7)))
 
     assert finished(routes.set_writable("broker-a", writable=False)) == 1
-    assert routes.route("T").queues[0].perm == 5
+    assert finished(routes.route("T")).queues[0].perm == 5
     assert finished(routes.set_writable("broker-a", writable=True)) == 1
-    assert routes.route("T").queues[0].perm == 6
+    assert finished(routes.route("T")).queues[0].perm == 6
     finished(routes.register(A, "", table("T", perm=7, counter=2), 1, 0))
-    assert routes.route("T").queues[0].perm == 7
+    assert finished(routes.route("T")).queues[0].perm == 7
     assert finished(routes.set_writable("broker-z", writable=True)) == 0
 
 
@@ -119,10 +156,10 @@ def test_a_topic_is_deleted_in_one_cluster_or_everywhere():
     other = BrokerIdentity("D", "broker-d", "10.0.0.9:1", 0)
     routes = registered((A, table("T")), (other, table("T")))
 
-    routes.delete_topic("T", "C")
-    assert [queue.broker_name for queue in routes.route("T").queues] == ["broker-d"]
-    assert list(routes.topics_of_cluster("C")) == []
-    routes.delete_topic("T")
+    finished(routes.delete_topic("T", "C"))
+    assert [queue.broker_name for queue in finished(routes.route("T")).queues] == ["broker-d"]
+    assert finished(routes.topics_of_cluster("C")) == []
+    finished(routes.delete_topic("T"))
     assert routes.topic_names() == []
 
 
@@ -133,7 +170,7 @@ def test_unit_lists_go_by_the_flags_of_the_topic(unit, subscribed, names):
     topics = {f"t{flags}": TopicConfig(f"t{flags}", sys_flag=flags) for flags in range(4)}
     routes = registered((A, TopicTable(DataVersion(1, 1), topics)))
 
-    assert list(routes.unit_topics(unit=unit, subscribed=subscribed)) == names
+    assert finished(routes.unit_topics(unit=unit, subscribed=subscribed)) == names
 
 
 def test_a_registration_beyond_a_limit_changes_nothing():

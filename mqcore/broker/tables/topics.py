@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Generator, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file

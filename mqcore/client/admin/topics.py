@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec.structs import replace
 
 from mqcore.client.admin import checks
 from mqcore.client.admin.bodies import Fields, document
