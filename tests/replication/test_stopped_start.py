@@ -1,8 +1,8 @@
 """
 A start that is told to stop between the log's opening and its word who leads: nothing is forgotten.
 
-SIGTERM comes where a run has found the end of its log, before and behind the moment that an epoch is
-written down, and before the run has left its own mark in the store.
+SIGTERM comes where a run has found the end of its log, before and behind the moment that an epoch
+is written down, and before the run has left its own mark in the store.
 """
 from __future__ import annotations
 
