@@ -125,7 +125,7 @@ class Coordinator:
         self._urgent_said = False        # an answer is waited for by others
         self._changes = inherited.changes
         self._changes.turn(partial(as_elected, pen=self._pen))
-        self._settling = False
+        self._settling: asyncio.TimerHandle | None = None
         self._trimmed_at = 0               # sent_bytes at the last look
         self._gone: dict[int, None] = {}   # connections, those that ended first before the others
         self._failure: BaseException | None = None
@@ -389,14 +389,20 @@ class Coordinator:
                 self._transactions.need_topic(item.name, self._now_ms())
 
     def _settle_soon(self) -> None:
-        """New topics reach the name servers within milliseconds, not with the next tick."""
+        """New topics reach name servers and slaves within milliseconds, not with the next tick."""
         due_ms = self._broker.change_due_in_ms(self._now_ms())
-        if due_ms is not None and not self._settling:
-            self._settling = True
-            asyncio.get_running_loop().call_later((due_ms + 1) / 1000, self._settle)
+        if due_ms is None:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + (due_ms + 1) / 1000
+        if self._settling is not None and self._settling.when() <= at:
+            return
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = loop.call_at(at, self._settle)
 
     def _settle(self) -> None:
-        self._settling = False
+        self._settling = None
         self._broker.tick(self._now_ms())
 
     def _take(self, item: Forwarded | Closed | Reading | Commit) -> None:

@@ -3,7 +3,8 @@ A slave's way to its master's tables: asks for them, and brings back what was co
 
 ha.md 4 (RocketMQ 4.9.8: SlaveSynchronize, which asks every ten seconds). What an answer
 means is said in mqcore/broker/following.py. A master of ours says in a word that nothing has
-changed, so it is asked every OURS_INTERVAL_S; its offsets, too, while they are few.
+changed, so it is asked every OURS_INTERVAL_S; its offsets, too, while they are few. Between two
+rounds it is asked to say when something changes: then the next one begins.
 
 The log comes by another way, and may be behind. What the master has delivered and which
 transactions it has ended is kept only when the log here is where the master's was behind that
@@ -16,7 +17,7 @@ import logging
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -46,10 +47,15 @@ from mqcore.tls.settings import CLIENT_FILES, TlsSettings
 from mqcore.turns import Job
 from mqcore.wire.codes import (
     GIVEN_BACK,
+    GROUPS_KNOWN,
     KNOWN_VERSION,
     LOG_END,
+    OFFSETS_KNOWN,
     TABLE_VERSION,
+    TABLES_CHANGED,
+    TOPICS_KNOWN,
     VERSION_IS_KNOWN,
+    WAIT_MS,
     RequestCode,
     ResponseCode,
 )
@@ -61,6 +67,8 @@ from mqcore.workers.accounts import Signing
 CALL_TIMEOUT_S = 10.0
 RETRY_S = 3.0                     # after a master that did not answer
 OURS_INTERVAL_S = 1.0
+REST_S = 0.02                     # between two rounds at least ...
+REST_SHARE = 19                   # ... and as many times as long as the last one took
 SMALL_BYTES_MAX = 256 << 10       # offsets that are asked for that often
 GIVEN_BACK_MAX = 1_000            # offsets that go back to the master in one round
 ADDRESS_LENGTH_MAX = 300
@@ -77,6 +85,11 @@ def is_address(text: str) -> bool:
     except ClientError:
         return False
     return len(text) <= ADDRESS_LENGTH_MAX and text.isascii() and text.isprintable()
+
+
+def rest_s(took_s: float, pause_s: float) -> float:
+    """How long nothing is asked behind a round that took so long; pause_s: at most."""
+    return min(pause_s, max(REST_S, REST_SHARE * took_s))
 
 
 class Ahead(Generic[Said]):
@@ -171,13 +184,48 @@ class Following:
     async def keep(self) -> None:
         """Ask, and ask again; to be cancelled."""
         while True:
+            began = time.monotonic()
             pause_s = await self.round()
+            rest = rest_s(time.monotonic() - began, pause_s)
+            if not await self._is_other(asyncio.sleep(rest)) and rest < pause_s:
+                await self._is_other(self._hear(pause_s - rest))
+
+    async def _is_other(self, pause: Coroutine[Any, Any, None]) -> bool:
+        """Whether another one became the master before the pause was over."""
+        over, other = asyncio.create_task(pause), asyncio.create_task(self._changed.wait())
+        try:
+            await asyncio.wait((over, other), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (over, other):
+                task.cancel()
+        if over.done():
+            over.result()
+        found = self._changed.is_set()
+        self._changed.clear()
+        return found
+
+    async def _hear(self, most_s: float) -> None:
+        """Until the master says that its tables have changed, for most_s."""
+        began = time.monotonic()
+        if self._is_ours:
             try:
-                async with asyncio.timeout(pause_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
-            self._changed.clear()
+                answer = await self._call(RequestCode.HEAR_OF_TABLES, {
+                    TOPICS_KNOWN: self._core.topics.version.text,
+                    GROUPS_KNOWN: self._core.groups.version.text,
+                    OFFSETS_KNOWN: self._offsets_awaited,
+                    WAIT_MS: str(int(1000 * most_s))})
+                if (answer.ext or {}).get(TABLES_CHANGED) == "true":
+                    return
+            except (RocketMQError, OSError) as error:  # an older one; or the next round meets it
+                log.debug("the master does not say what changes: %s", printable(str(error)))
+        await asyncio.sleep(max(0.0, began + most_s - time.monotonic()))
+
+    @property
+    def _offsets_awaited(self) -> str | None:
+        """The version of the master's offsets that is here; None: nobody waits for another."""
+        if self._offsets_size > SMALL_BYTES_MAX or len(self._core.own_commits):
+            return None
+        return self._offsets_version or None
 
     async def close(self) -> None:
         await self._pool.close()

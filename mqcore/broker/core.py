@@ -35,6 +35,7 @@ from mqcore.broker.tables.offsets import OffsetTable
 from mqcore.broker.tables.own_commits import FILE_NAME as OWN_COMMITS
 from mqcore.broker.tables.own_commits import OwnCommits
 from mqcore.broker.tables.statistics import Statistics
+from mqcore.broker.tables.table_waits import TableWaits, Versions
 from mqcore.broker.tables.topics import TopicTable
 from mqcore.turns import Job, finished
 from mqcore.wire.codes import PERM_READ, PERM_WRITE, ResponseCode
@@ -76,6 +77,7 @@ class Core:
     own_commits: OwnCommits            # of a slave
     spawn: Callable[[Job], object] = finished        # takes work that has pauses
     statistics: Statistics = field(default_factory=Statistics)
+    waits: TableWaits = field(default_factory=TableWaits)      # of slaves
     started_ms: int = 0
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
 
@@ -164,6 +166,10 @@ class Core:
         self.groups.reconfigure(settings.broker)
         self.locks.expiry_ms = settings.broker.queue_lock_expiry_ms
         self.filters.reconfigure(settings.broker)
+
+    def versions(self) -> Versions:
+        """Of the tables that slaves follow."""
+        return Versions(self.topics.version.text, self.groups.version.text, self.offsets.version)
 
     @property
     def readable(self) -> bool:

@@ -134,6 +134,7 @@ _HANDLERS: dict[int, Callable[[Core, Request], Outcome | OutcomeJob]] = {
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access_requests.update_white,
     RequestCode.VIEW_BROKER_STATS_DATA: statistics_requests.view_statistics,
     RequestCode.GET_REPLICATION: replication_requests.replication,
+    RequestCode.HEAR_OF_TABLES: replication_requests.hear_of_tables,
 }
 
 
@@ -258,6 +259,7 @@ class Broker:
         """Do what is due: changed tables, offsets, clients that fell silent."""
         core = self.core
         core.calls.expire(now_ms)
+        core.waits.settle(core.versions, now_ms, core.answer)
         core.access.look(now_ms, core.saving)
         self._settle(now_ms)
         if core.statistics.is_due(now_ms):
@@ -305,9 +307,11 @@ class Broker:
     def change_due_in_ms(self, now_ms: int) -> int | None:
         """In how many ms a changed table is due for `tick`; None: there is none."""
         core = self.core
+        told_ms = core.waits.due_in_ms(core.versions, now_ms)
         if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
-            return None
-        return max(0, min(self._next_change_ms - now_ms, TIMER_MS_MAX))
+            return told_ms
+        due_ms = max(0, min(self._next_change_ms - now_ms, TIMER_MS_MAX))
+        return due_ms if told_ms is None else min(due_ms, told_ms)
 
     def close(self) -> None:
         """
@@ -340,16 +344,20 @@ class Broker:
     def leaving(self, connection: int) -> Job:
         """`connection_closed`, as a job."""
         self.core.calls.connection_closed(connection)
+        self.core.waits.forget(connection)
         groups = yield from self.core.clients.connection_closed(connection)
         yield from client_requests.notify(self.core, groups, member_lost=True)
 
     def connections(self) -> set[int]:
-        """All that are known: of clients that said who they are, and that were asked something."""
-        return {*self.core.clients.connections(), *self.core.calls.connections()}
+        """All that are known: of clients that said who they are or were asked, of slaves."""
+        core = self.core
+        return {*core.clients.connections(), *core.calls.connections(), *core.waits.connections()}
 
     def knows(self, connection: int) -> bool:
         """Whether it is one of `connections`."""
-        return self.core.clients.knows(connection) or self.core.calls.knows(connection)
+        core = self.core
+        return (core.clients.knows(connection) or core.calls.knows(connection)
+                or core.waits.knows(connection))
 
     # -- requests -----------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
 from mqcore.replication.checked cimport CHECK_PLACES, Checker
 from mqcore.replication.greet cimport FRAME_HEAD_SIZE, REPORT_SIZE, TELL_SIZE, Greet
+from mqcore.replication.linger cimport Linger
 from mqcore.replication.sockets cimport MQ_PEER_SIZE
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.view cimport LogView
@@ -94,3 +95,4 @@ cdef struct Master:
     Note notes[MASTER_NOTES_MAX]
     int notes_count
     int64_t notes_lost
+    Linger linger                     # HM13

@@ -29,6 +29,8 @@
 #        them what it shows itself (G9, G10).
 #   HM12  What was there before this run began, or may come from the disk, is held against its checksums
 #        before it is sent, as for a pull (checked.pxd). The first record that is wrong ends the link: nobody gets it.
+#   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for (G11): who
+#        was rung looks for that before it sleeps again (linger.pxd).
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master
@@ -53,6 +55,9 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil
 cdef bint master_has_work(Master* m) noexcept nogil
 # Until a heartbeat, a silence or a new second; at most `most`.
 cdef int64_t master_wait_ms(Master* m, int64_t now_ms, int64_t most) noexcept nogil
-cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil
+# Whether the bell alone has woken it.
+cdef bint master_wait(Master* m, int64_t timeout_ms) noexcept nogil
+# A look for what the writer is about to publish (HM13).
+cdef void master_linger(Master* m) noexcept nogil
 # Whether every slave has all of the log.
 cdef bint master_is_even(Master* m) noexcept nogil

@@ -45,6 +45,7 @@ from mqcore.replication.greet cimport (
     greet_send,
 )
 from mqcore.replication.in_sync cimport in_sync_judge, in_sync_report, link_of, number_slave
+from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
 from mqcore.replication.links cimport (
     ACCEPTS_A_SECOND,
     ACCEPTS_A_TURN,
@@ -541,7 +542,8 @@ cdef int64_t master_wait_ms(Master* m, int64_t now_ms, int64_t most) noexcept no
     return max(most, <int64_t>0)
 
 
-cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil:
+cdef bint master_wait(Master* m, int64_t timeout_ms) noexcept nogil:
+    cdef bint rung = False, came = False
     cdef epoll_event events[EVENTS_MAX]
     cdef int64_t key
     cdef Link* l
@@ -549,7 +551,9 @@ cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil:
     for i in range(count):
         key = events[i].data.u64
         if key == BELL_KEY:
+            rung = True
             continue
+        came = True
         if key >= LISTENER_KEY:
             take_in(m, m.listeners[key - LISTENER_KEY], steady_ms())
             continue
@@ -557,6 +561,16 @@ cdef void master_wait(Master* m, int64_t timeout_ms) noexcept nogil:
         l.readable = l.fd >= 0
         if events[i].events & EPOLLOUT:
             l.blocked = False
+    return rung and not came
+
+
+cdef void master_linger(Master* m) noexcept nogil:
+    cdef int64_t end_us = linger_begin(&m.linger)
+    if end_us == 0:
+        return
+    while not master_has_work(m) and linger_on(end_us):
+        pass
+    linger_end(&m.linger, master_has_work(m))
 
 
 cdef bint master_is_even(Master* m) noexcept nogil:

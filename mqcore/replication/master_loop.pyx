@@ -29,6 +29,7 @@ from mqcore.replication.links cimport (
 from mqcore.replication.master cimport (
     master_has_work,
     master_is_even,
+    master_linger,
     master_part,
     master_turn,
     master_wait,
@@ -151,7 +152,7 @@ cdef class MasterLoop:
         but that every slave has all of the log does.
         """
         cdef int64_t end_ms = steady_ms() + slice_ms, now_ms, sent, left_ms
-        cdef bint more
+        cdef bint more, rung
         log_view_forget(&self.m.log)
         with nogil:
             while True:
@@ -168,13 +169,20 @@ cdef class MasterLoop:
                 if not self.m.gated and not self.m.shows and 0 < sent < GATHER_BYTES and not more:
                     usleep(GATHER_US)
                 doorbell_arm(self.m.slot)
-                master_wait(self.m, 0 if master_has_work(self.m) else left_ms)
+                rung = master_wait(self.m, 0 if master_has_work(self.m) else left_ms)
                 doorbell_disarm(self.m.slot)
+                if rung and self.m.gated:
+                    master_linger(self.m)
 
     @property
     def checks(self) -> int:
         """How often the thread was asked that reads and judges what is not of the moment (HM12)."""
         return self.m.checker.asked
+
+    @property
+    def lingered(self) -> int:
+        """How often it has looked for what the writer is about to publish (HM13)."""
+        return self.m.linger.count
 
     def slaves(self) -> list[tuple[str, bool, int, int]]:
         """(host:port, is it one of ours, log position sent, log position reported) of each."""

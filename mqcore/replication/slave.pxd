@@ -25,6 +25,8 @@
 #        first report is that far below the end. One that differs, or none of them, ends the link, and the
 #        writer gets nothing. A master that stood still sends a heartbeat before its first bytes: the second
 #        empty frame there says that it has none.
+#   HS11  Behind one small request it looks for its result before it sleeps (linger.pxd): somebody may wait
+#        for the report.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
@@ -35,6 +37,7 @@ from mqcore.replication.greet cimport (
     REPORT_SIZE,
     TELL_SIZE,
 )
+from mqcore.replication.linger cimport Linger
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.append_end cimport AppendEnd
 
@@ -43,6 +46,7 @@ cdef enum:
     FRAME_BYTES_MAX = 1 << 30         # nobody's frames are as long
     POSITION_BITS = 60                # nobody's log either
     SLAVE_NOTES_MAX = 16
+    LINGER_BYTES = 8192               # of a small request
     GREETING_BYTES_MAX = GREETING_FIXED_SIZE + GREETING_WORDS_MAX
     BELL_KEY = 0                      # of epoll
     LINK_KEY = 1
@@ -100,6 +104,8 @@ cdef struct Slave:
     int64_t overlap_left              # of them are to come
     int64_t skip                      # of the bytes that come next: the rest of a blank
     int64_t outstanding               # requests without a result
+    int64_t handed                    # bytes of the last one
+    Linger linger                     # HS11
     bint failed                       # HS5
     int64_t failed_ms
     int64_t member                    # HS8; 0: it says none
@@ -124,4 +130,6 @@ cdef void link_drop(Slave* s) noexcept nogil
 cdef void slave_turn(Slave* s, int64_t now_ms) noexcept nogil
 # Whether it goes on without an event.
 cdef bint slave_has_work(Slave* s) noexcept nogil
+# A look for what the writer says (HS11).
+cdef void slave_linger(Slave* s) noexcept nogil
 cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil

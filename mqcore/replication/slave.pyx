@@ -34,6 +34,7 @@ from mqcore.replication.greet cimport (
     TELL,
     TELL_SIZE,
 )
+from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
 from mqcore.replication.sockets cimport (
     READS_A_TURN,
     link_error,
@@ -362,6 +363,7 @@ cdef bint hand_over(Slave* s) noexcept nogil:
     ring_commit(&s.appends.appends, APPEND_RAW, <int32_t>(sizeof(AppendHead) + size))
     s.claim = NULL
     s.outstanding += 1
+    s.handed = size
     s.taken += size
     return True
 
@@ -480,6 +482,18 @@ cdef void slave_turn(Slave* s, int64_t now_ms) noexcept nogil:
 cdef bint slave_has_work(Slave* s) noexcept nogil:
     return (not ring_is_empty(&s.appends.results)
             or (s.fd >= 0 and (s.readable or (s.claim == NULL and s.have > 0)) and has_claim(s)))
+
+
+cdef void slave_linger(Slave* s) noexcept nogil:
+    cdef int64_t end_us
+    if s.outstanding != 1 or s.handed > LINGER_BYTES:
+        return
+    end_us = linger_begin(&s.linger)
+    if end_us == 0:
+        return
+    while ring_is_empty(&s.appends.results) and linger_on(end_us):
+        pass
+    linger_end(&s.linger, not ring_is_empty(&s.appends.results))
 
 
 cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil:

@@ -28,6 +28,7 @@ from mqcore.replication.slave cimport (
     link_begin,
     link_drop,
     slave_has_work,
+    slave_linger,
     slave_turn,
     slave_wait,
 )
@@ -132,6 +133,11 @@ cdef class SlaveLoop:
         """Whether the writer has answered what an earlier link brought (HS5)."""
         return not self.s.failed
 
+    @property
+    def lingered(self) -> int:
+        """How often it has looked for a result of the writer before it slept (HS11)."""
+        return self.s.linger.count
+
     def run(self, int64_t slice_ms) -> None:
         """Follow for `slice_ms`, or until a stop is asked for, a greeting came, or the link ends."""
         cdef int64_t end_ms = steady_ms() + slice_ms, now_ms, left_ms
@@ -148,6 +154,7 @@ cdef class SlaveLoop:
                         and self.s.out_sent == self.s.out_size):
                     left_ms = min(left_ms, max(
                         self.s.reported_ms + self.s.heartbeat_ms - now_ms, <int64_t>0))
+                slave_linger(self.s)
                 doorbell_arm(self.s.slot)
                 slave_wait(self.s, 0 if slave_has_work(self.s) else left_ms)
                 doorbell_disarm(self.s.slot)

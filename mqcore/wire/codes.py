@@ -34,6 +34,10 @@ KEY_LENGTH_MIN = 7                  # of access and secret keys, characters
 # Header fields of 21, 43, 45 and 201 between brokers of ours: the version that a slave has of the
 # table, whether it is the master's (then there is no body), and that one where no body says it.
 KNOWN_VERSION, VERSION_IS_KNOWN, TABLE_VERSION = "knownVersion", "versionIsKnown", "tableVersion"
+# Of HEAR_OF_TABLES: the versions that a slave has of topics, groups and, if it waits for them,
+# offsets, how long it waits; in the answer, whether one of the tables has another version by now.
+TOPICS_KNOWN, GROUPS_KNOWN, OFFSETS_KNOWN = "topicsKnown", "groupsKnown", "offsetsKnown"
+WAIT_MS, TABLES_CHANGED = "waitMillis", "tablesChanged"
 # Of 43 and 45, likewise: where the master's log ended when the body was made, bytes.
 LOG_END = "logEnd"
 # Of 15 between brokers of ours: an offset that was committed to a slave while its master was away.
@@ -146,6 +150,7 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     GET_REPLICATION = 32001            # ours alone: a stock broker says that it does not know it
+    HEAR_OF_TABLES = 32002             # likewise
 
 
 class ResponseCode(IntEnum):

@@ -1,9 +1,10 @@
-"""Acknowledgements that wait until others have the record: G5 to G8 of replica_gate.pxd."""
+"""Acknowledgements that wait until others have the record: G5 to G8, G11 of replica_gate.pxd."""
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
+import os
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from mqcore.layout import (
     PUT_SLAVE_TIMEOUT,
     PUT_WRITER_RESTARTED,
 )
-from mqcore.participants import WRITER
+from mqcore.participants import HA_MASTER, WRITER
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.store.log.append_loop import AppendLoop
@@ -455,6 +456,31 @@ def service(loop: AppendLoop, name: str) -> Iterator[None]:
     finally:
         loop.stop_service()
         thread.join()
+
+
+# -- who sends it on (G11) -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "waits", "rung"), [
+    ("async", True, True), ("async", False, False), ("sync", True, False)])
+def test_who_sends_it_on_is_rung_before_what_is_waited_for_is_written(
+    run: Run, pen: ReplicaPen, mode: str, waits: bool, rung: bool,
+) -> None:
+    """A disk that takes nothing: what is rung then was rung before, as nothing is published."""
+    loop, probe, bell = gated(run, mode), run.probe(), run.segment.bell(HA_MASTER.slot)
+    run.segment.arm(HA_MASTER.slot)
+    append_probe.watch(run.segment)
+    try:
+        append_probe.fail("write", errno.EIO, times=100)
+        send(loop, probe, 1, waits=waits)
+    finally:
+        append_probe.unwatch()
+    assert end_of(run) == 0
+    if rung:
+        assert os.eventfd_read(bell) == 1
+    else:
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(bell)
 
 
 # -- a whole broker --------------------------------------------------------------------------------

@@ -1,12 +1,21 @@
-"""What a broker says of its log and its epochs (GET_REPLICATION): a request that only ours know."""
+"""What a broker says of its log, its epochs and changed tables: requests that only ours know."""
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, Request, refused
+from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
+from mqcore.broker.tables.table_waits import Versions
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.peers import ELECTION_KEYS, PeerState, encode
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import (
+    GROUPS_KNOWN,
+    OFFSETS_KNOWN,
+    TOPICS_KNOWN,
+    WAIT_MS,
+    ResponseCode,
+)
+
+VERSION_LENGTH_MAX = 64
 
 
 def replication(core: Core, _request: Request) -> Answer:
@@ -23,3 +32,15 @@ def replication(core: Core, _request: Request) -> Answer:
         None if standing is None else standing.history,
         {key: value for key, value in core.ports.figures.runtime().items()
          if key.startswith(ELECTION_KEYS)})))
+
+
+def hear_of_tables(core: Core, request: Request) -> Answer | None:
+    """HEAR_OF_TABLES (32002): answered when the tables are others than a slave knows."""
+    fields = Fields.of(request.command)
+    known = Versions(fields.text(TOPICS_KNOWN), fields.text(GROUPS_KNOWN),
+                     fields.ext.get(OFFSETS_KNOWN))
+    if any(len(text or "") > VERSION_LENGTH_MAX for text in known):
+        raise FieldError(f"a version has more than {VERSION_LENGTH_MAX} characters")
+    wait_ms = fields.i32(WAIT_MS)
+    request.command.ext, request.command.body = None, b""      # nobody looks at them again
+    return core.waits.add(request, known, wait_ms)

@@ -75,7 +75,7 @@ from mqcore.store.log.prepare cimport prepare_give_way
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_publish
 from mqcore.store.log.queue_offsets cimport give_back_offsets, use_offset
 from mqcore.store.log.raw cimport RAW_RECORDS_MAX, RawBytes, may_begin, raw_look, raw_use_offsets
-from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_turn, gate_wait_ms
+from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_ring, gate_turn, gate_wait_ms
 from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_settle
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.queue.place cimport queue_may_open
@@ -509,6 +509,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
         disk_probe(a)
     for p in range(a.producers):
         taken += take(a, p)
+    gate_ring(a.gate, a.waiting)                                        # G11
     commit(a)
     if a.flush_mode == FLUSH_SYNC and a.position != position:
         if a.waiting == 0 and a.gate == NULL:
@@ -520,8 +521,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
             a.position = position                            # nothing of it was published
     if a.pool == NULL:
         publish(a)
-    if taken:
-        a.batches_count += 1
+    a.batches_count += taken > 0
     if a.gate == NULL:
         answer_all(a)
     else:

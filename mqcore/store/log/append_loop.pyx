@@ -171,6 +171,7 @@ cdef class AppendLoop:
             if self.gate == NULL:
                 raise MemoryError
             gate_open(self.gate, shm, slave_timeout_ms, slave_fallbehind_bytes)
+            self.gate.rings_ahead = flush_mode == FLUSH_ASYNC
             self.a.gate = self.gate
             if self.group != NULL:
                 self.group.gate = self.gate

@@ -12,6 +12,8 @@
 #   G8  While a sync is the watcher's (G2), so are the marks: what waits here from before that sync has waited
 #       for longer, and is answered first. What others could not have either says that, not that the
 #       disk is late: of two failures the others' counts.
+#   G11  Who sends it to others is rung before what somebody waits for is written, where no flush lies between:
+#        it wakes meanwhile (HM13). It is rung again when that is published, if it sleeps.
 from libc.stdint cimport int64_t
 
 from mqcore.layout cimport PRODUCER_COUNT, ReplicaGate
@@ -38,6 +40,7 @@ cdef struct Gate:                     # the writer's own; NULL: results wait for
     ReplicaGate* words
     int64_t timeout_ms
     int64_t fallbehind_bytes
+    bint rings_ahead                  # G11
     int64_t missed                    # answers that said that others do not have it
     GateQueue queues[PRODUCER_COUNT]  # as the appender numbers them
 
@@ -49,6 +52,8 @@ cdef bint gate_usable(Gate* gate, int64_t position) noexcept nogil
 # waits no longer is published, and its requests leave their ring.
 cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* requests,
                     int64_t position) noexcept nogil
+# Before `waiting` requests that wait are written (G11). NULL: there is no gate.
+cdef void gate_ring(Gate* gate, int64_t waiting) noexcept nogil
 # Where the results begin that do not wait here: those of this turn.
 cdef int64_t gate_end(Gate* gate, int p, const Ring* results) noexcept nogil
 # Nothing waits any longer: marked as it is now. The ring is published by the caller.

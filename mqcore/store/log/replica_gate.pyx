@@ -4,9 +4,9 @@ from libc.string cimport memset
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
 from mqcore.clock cimport steady_ms
-from mqcore.layout cimport PUT_OK, PUT_SLAVE_NOT_AVAILABLE, PUT_SLAVE_TIMEOUT
+from mqcore.layout cimport PUT_OK, PUT_SLAVE_NOT_AVAILABLE, PUT_SLAVE_TIMEOUT, SLOT_HA_MASTER
 from mqcore.shm.ring cimport Ring, ring_publish_to, ring_release_to
-from mqcore.shm.segment cimport Shm
+from mqcore.shm.segment cimport Shm, doorbell_ring
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_wait
 
 cdef enum:
@@ -106,6 +106,11 @@ cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* reques
     wakes = ring_publish_to(results, out)
     if ring_release_to(requests, taken) or wakes:                        # G7
         producer_wake(gate.shm, producer)
+
+
+cdef void gate_ring(Gate* gate, int64_t waiting) noexcept nogil:
+    if gate != NULL and gate.rings_ahead and waiting:
+        doorbell_ring(&gate.shm.slots[SLOT_HA_MASTER])
 
 
 cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil:
