@@ -226,10 +226,11 @@ class Connection(asyncio.Protocol):
         self._place.leave()
         self._tell_memory()
         if not self._working:            # else what it sent before it went is handled first
-            self._server.add(self.number, self._drop_brokers(), express=True, stays=True)
+            self._input = bytearray()
+            if self._server.routes.has_registered(self.number):
+                self._server.add(self.number, self._drop_brokers(), express=True, stays=True)
 
     def _drop_brokers(self) -> Job:
-        self._input = bytearray()
         for address in (yield from self._server.routes.connection_closed(self.number)):
             log.warning("broker %s is dropped: its connection ended", address)
 
