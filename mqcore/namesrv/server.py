@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from mqcore.namesrv.accepting import TLS_BYTES, Accepting, Place
-from mqcore.namesrv.access import LOOK_S, AccessControl, Beside
+from mqcore.namesrv.access import LOOK_S, READS, AccessControl, Beside
 from mqcore.namesrv.handlers import Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.memory import Memory
@@ -348,6 +348,9 @@ class Connection(asyncio.Protocol):
         return None if request.is_response else request
 
     def _answer(self, request: Command) -> Generator[None, None, bytes | None]:
+        """None: it wants no answer, or only looks something up for somebody who is gone."""
+        if self._transport is None and request.code in READS:
+            return None
         answer = yield from self._server.answer(request, self.number, self._peer)
         if request.is_oneway:
             return None
