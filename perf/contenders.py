@@ -69,7 +69,7 @@ def run_mqcore(folder: Path, flush: str, program: Sequence[str] = ()) -> Iterato
 def run_stock(folder: Path, flush: str) -> Iterator[Running]:
     """The stock Java broker with a 2 GB heap."""
     began = time.monotonic()
-    properties = {"flushDiskType": STOCK_FLUSH[flush]}
+    properties = {"flushDiskType": STOCK_FLUSH[flush], "waitTimeMillsInSendQueue": 200}
     with stock_cluster(folder, properties, jvm_options=STOCK_JVM_OPTIONS, system={}) as cluster:
         yield Running(cluster.broker_addr, cluster.broker_pid, time.monotonic() - began)
 

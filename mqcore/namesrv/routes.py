@@ -203,11 +203,15 @@ class RouteTables:
 
     # -- who is alive -----------------------------------------------------------------------------
 
+    def has_registered(self, connection: int) -> bool:
+        """Whether its end may take somebody away."""
+        return connection in self._connections
+
     def connection_closed(self, connection: int) -> Generator[None, None, list[str]]:
         """
         Drop the brokers that registered over this connection; returns their addresses. With pauses.
         """
-        if connection not in self._connections:
+        if not self.has_registered(connection):
             return []
         self._connections.remove(connection)
         gone = []

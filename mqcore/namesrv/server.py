@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 
 from mqcore.namesrv.accepting import TLS_BYTES, Accepting, Place
-from mqcore.namesrv.access import LOOK_S, AccessControl, Beside
+from mqcore.namesrv.access import LOOK_S, READS, AccessControl, Beside
 from mqcore.namesrv.handlers import Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.memory import Memory
@@ -226,10 +226,11 @@ class Connection(asyncio.Protocol):
         self._place.leave()
         self._tell_memory()
         if not self._working:            # else what it sent before it went is handled first
-            self._server.add(self.number, self._drop_brokers(), express=True, stays=True)
+            self._input = bytearray()
+            if self._server.routes.has_registered(self.number):
+                self._server.add(self.number, self._drop_brokers(), express=True, stays=True)
 
     def _drop_brokers(self) -> Job:
-        self._input = bytearray()
         for address in (yield from self._server.routes.connection_closed(self.number)):
             log.warning("broker %s is dropped: its connection ended", address)
 
@@ -347,6 +348,9 @@ class Connection(asyncio.Protocol):
         return None if request.is_response else request
 
     def _answer(self, request: Command) -> Generator[None, None, bytes | None]:
+        """None: it wants no answer, or only looks something up for somebody who is gone."""
+        if self._transport is None and request.code in READS:
+            return None
         answer = yield from self._server.answer(request, self.number, self._peer)
         if request.is_oneway:
             return None

@@ -18,8 +18,10 @@ from tests.attacks.honest import median, p99
 from tests.attacks.honest_names import HonestNames, Span
 from tests.attacks.medians import FLOOR_MS, P99_FLOOR_MS, TIMES
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.stretch import Stretch
 from tests.tls.certificates import careless
 from tests.tls.floods import KINDS, OTHERS, flood
+from tests.workers.processes import pid_of
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "0")) / len(KINDS + OTHERS)
 BEGUN = 30                          # peers beside whom it is measured, at least
@@ -45,10 +47,14 @@ def honest(broker: MqcoreProcess) -> Iterator[dict[str, HonestNames]]:
                for way, tls in (("in the clear", None), ("by TLS", careless()))}
 
 
-def assert_hardly_slower(what: str, now: list[float], before: list[float]) -> None:
-    assert median(now) <= max(TIMES * median(before), FLOOR_MS), (
+def assert_hardly_slower(
+    what: str, now: list[float], before: list[float], stretch: float,
+) -> None:
+    print(f"{what}: p50 {median(before):.1f} to {median(now):.1f} ms, p99 {p99(before):.1f} to "
+          f"{p99(now):.1f} ms, {len(now)} of them, stretch {stretch:.1f}")
+    assert median(now) <= max(TIMES * median(before), FLOOR_MS * stretch), (
         f"{what}: median {median(now):.1f} ms, before {median(before):.1f} ms")
-    assert p99(now) <= max(TIMES * p99(before), P99_FLOOR_MS), (
+    assert p99(now) <= max(TIMES * p99(before), P99_FLOOR_MS * stretch), (
         f"{what}: p99 {p99(now):.1f} ms, before {p99(before):.1f} ms")
 
 
@@ -61,6 +67,7 @@ def test_routes_and_registrations_wait_little_for_as_long_as_asked(
     calm = {way: one.measure(REGISTRATIONS) for way, one in honest.items()}
     attacked: dict[str, Span] = {}
     end = time.monotonic() + SECONDS
+    own = Stretch.of((os.getpid(), pid_of(broker, "namesrv")))
     with contextlib.ExitStack() as spans, flood(
             kind, broker.namesrv_addr, rate=RATE) as counts:
         for way, one in honest.items():
@@ -69,6 +76,8 @@ def test_routes_and_registrations_wait_little_for_as_long_as_asked(
             one.until(lambda way=way: counts.begun > BEGUN and time.monotonic() > end and all(
                 len(took) >= REGISTRATIONS for took in attacked[way].values()),
                 "requests beside the peers", SECONDS + 60)
+        print(f"\n{kind}: {counts.begun / counts.seconds:.0f} a second")
+    stretch = own.value()
     for way, span in attacked.items():
         for what, took in span.items():
-            assert_hardly_slower(f"{what} {way}", took, calm[way][what])
+            assert_hardly_slower(f"{what} {way}", took, calm[way][what], stretch)

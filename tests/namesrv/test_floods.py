@@ -32,9 +32,10 @@ PEERS = 40
 
 @dataclass
 class Order:
-    """Whose requests were answered, one after the other."""
+    """Whose requests were answered, one after the other, and what they were."""
 
     who: list[str] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
     server: NameServer | None = None
 
     def connections(self) -> int:
@@ -51,6 +52,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Order:
         made.server = self
         answered = yield from own(self, asked, connection, remote)
         made.who.append(remote)
+        made.codes.append(asked.code)
         return answered
 
     monkeypatch.setattr(NameServer, "answer", answer)
@@ -114,6 +116,25 @@ def test_who_stays_connected_is_served_before_most_of_a_flood(
     for before, answer in asyncio.run(scenario()):
         assert answer.code == 0, answer.remark
         assert before < requests * PEERS / 4, f"{before} of {requests * PEERS} were served before"
+
+
+def test_what_only_looks_up_is_not_done_for_who_is_gone(tmp_path: Path, order: Order) -> None:
+    """All came before the end, which is heard when an answer cannot be written; the rest counts."""
+    many = 1_000
+    asked = encode(request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}))
+    last = encode(signed(registration(["late"], name="late", address="10.0.0.9:1")))
+
+    async def scenario() -> int:
+        async with asking(tmp_path) as port, connected(port) as broker:
+            topics = [f"T-{number}" for number in range(5_000)]
+            assert (await broker.ask(signed(registration(topics, counter=2)))).code == 0
+            del order.codes[:]
+            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
+                await asyncio.to_thread(peer.sendall, many * asked + last)
+            await wait_until_async(lambda: Code.REGISTER_BROKER in order.codes, "the last one")
+            return len(order.codes)
+
+    assert asyncio.run(scenario()) < many / 10
 
 
 def test_the_loop_looks_at_its_sockets_after_a_slice_of_work(

@@ -26,8 +26,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 LEVELS = "1s 5s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s"
 STOCK = {"mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 20_000 * 20,
-         "maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "messageDelayLevel": LEVELS,
-         "waitTimeMillsInSendQueue": 10_000}        # others use the machine
+         "maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "messageDelayLevel": LEVELS}
 OURS: dict[str, object] = {"broker.name": "new-a", "broker.message_delay_levels": LEVELS}
 ORDERS, POISON, QUEUES = "orders", "poison", 4
 FIRST = 2_000                       # messages that are there before anything moves

@@ -24,6 +24,7 @@ from mqcore.wire.command import decode, encode, request
 from tests.attacks.honest import FLOOR_MS, Honest, median, p99
 from tests.attacks.honest_names import ROUTES, HonestNames
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.stretch import Stretch
 from tests.support.waiting import wait_until
 from tests.tls.certificates import careless
 from tests.tls.floods import client_hello
@@ -73,20 +74,26 @@ def names(broker: MqcoreProcess) -> Iterator[HonestNames]:
 
 
 class Waits:
-    """How long the honest wait at a server: median and p99 of a block, in ms."""
+    """
+    How long the honest wait at a server, a process: median and p99 of a block, in ms; stretch: what
+    others on the machine made of it.
+    """
 
-    def __init__(self, until: Callable[..., None], span: Callable[[], Any], kind: str) -> None:
-        self._until, self._span, self._kind = until, span, kind
+    def __init__(self, until: Callable[..., None], span: Callable[[], Any], kind: str,
+                 pid: int) -> None:
+        self._until, self._span, self._kind, self._pid = until, span, kind, pid
         self.ms = self.p99_ms = 0.0
+        self.stretch = 1.0
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
         """Of the block, and until there are enough."""
+        own = Stretch.of((os.getpid(), self._pid))
         with self._span() as span:
             took = span[ROUTES] if self._kind == ROUTES else span.sends_ms
             yield
             self._until(lambda: len(took) >= ENOUGH, "requests beside the peers")
-        self.ms, self.p99_ms = median(took), p99(took)
+        self.ms, self.p99_ms, self.stretch = median(took), p99(took), own.value()
 
     def now(self) -> tuple[float, float]:
         with self.during():
@@ -96,17 +103,20 @@ class Waits:
     def assert_hardly_longer(self, calm: tuple[float, float]) -> None:
         """p99 for 10,000 alone: of a few, on a machine that others use, it says nothing."""
         print(f"median, p99 {calm[0]:.2f}, {calm[1]:.2f} ms; beside them "
-              f"{self.ms:.2f}, {self.p99_ms:.2f} ms")
-        assert self.ms <= max(2 * calm[0], FLOOR_MS)
+              f"{self.ms:.2f}, {self.p99_ms:.2f} ms, stretch {self.stretch:.1f}")
+        assert self.ms <= max(2 * calm[0], FLOOR_MS * self.stretch)
         if SOAK:
-            assert self.p99_ms <= max(2 * calm[1], FLOOR_MS)
+            assert self.p99_ms <= max(2 * calm[1], FLOOR_MS * self.stretch)
 
 
 @pytest.fixture
-def waits(honest: Honest, names: HonestNames, server: str) -> Waits:
+def waits(
+    broker: MqcoreProcess, honest: Honest, names: HonestNames, server: str,
+) -> Waits:
+    pid = pid_of(broker, SERVERS[server])
     if server == "broker":
-        return Waits(honest.until, honest.span, "sends")
-    return Waits(names.until, names.span, ROUTES)
+        return Waits(honest.until, honest.span, "sends", pid)
+    return Waits(names.until, names.span, ROUTES, pid)
 
 
 def address_of(broker: MqcoreProcess, server: str) -> str:
