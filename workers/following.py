@@ -69,6 +69,7 @@ RETRY_S = 3.0                     # after a master that did not answer
 OURS_INTERVAL_S = 1.0
 REST_S = 0.02                     # between two rounds at least ...
 REST_SHARE = 19                   # ... and as many times as long as the last one took
+HEAR_GRACE_S = 1.0                # for a master whose answer that it waits for is late, or lost
 SMALL_BYTES_MAX = 256 << 10       # offsets that are asked for that often
 GIVEN_BACK_MAX = 1_000            # offsets that go back to the master in one round
 ADDRESS_LENGTH_MAX = 300
@@ -209,11 +210,12 @@ class Following:
         began = time.monotonic()
         if self._is_ours:
             try:
-                answer = await self._call(RequestCode.HEAR_OF_TABLES, {
-                    TOPICS_KNOWN: self._core.topics.version.text,
-                    GROUPS_KNOWN: self._core.groups.version.text,
-                    OFFSETS_KNOWN: self._offsets_awaited,
-                    WAIT_MS: str(int(1000 * most_s))})
+                async with asyncio.timeout(most_s + HEAR_GRACE_S):
+                    answer = await self._call(RequestCode.HEAR_OF_TABLES, {
+                        TOPICS_KNOWN: self._core.topics.version.text,
+                        GROUPS_KNOWN: self._core.groups.version.text,
+                        OFFSETS_KNOWN: self._offsets_awaited,
+                        WAIT_MS: str(int(1000 * most_s))})
                 if (answer.ext or {}).get(TABLES_CHANGED) == "true":
                     return
             except (RocketMQError, OSError) as error:  # an older one; or the next round meets it

@@ -196,6 +196,26 @@ def test_a_slave_asks_again_when_its_master_has_news(
     asyncio.run(follow())
 
 
+def test_an_answer_that_never_comes_is_waited_for_a_little_longer(
+    slave: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A master's coordinator that is killed forgets who waits."""
+    monkeypatch.setattr(following, "OURS_INTERVAL_S", 0.03)
+    monkeypatch.setattr(following, "REST_SHARE", 0)
+    monkeypatch.setattr(following, "HEAR_GRACE_S", 0.01)
+    monkeypatch.setattr(following, "CALL_TIMEOUT_S", 3600.0)
+
+    async def follow() -> None:
+        link = Hearing(slave, bench(tmp_path / "leads", 100))
+        keeping = asyncio.create_task(link.keep())
+        await until(lambda: len(link.waits) == 3)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await link.close()
+
+    asyncio.run(follow())
+
+
 def test_what_goes_back_to_the_master_or_is_large_is_not_waited_for(
     slave: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
