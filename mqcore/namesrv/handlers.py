@@ -24,6 +24,7 @@ _STRICT_ROUTE_VERSION = version_ordinal("4.9.4")        # from here on clients r
 _REGISTRATION_BODY_VERSION = version_ordinal("3.0.11")  # before: the bare topic table
 
 LABEL_BYTES_MAX = 255
+SMALL_BODY_MAX = 1 << 16                # bytes of one that is read in one piece
 
 # What walks a table pauses every millisecond or so (mqcore.turns); it answers from the table as it
 # was when the request came, except that entries may change until they are written.
@@ -32,7 +33,7 @@ Handler = Callable[[Command, int, int], Command | Job]
 
 
 class BadField(ValueError):
-    """A header field is missing or is not what it should be; the text names it."""
+    """A header field, or a body, is missing or is not what it should be; the text names it."""
 
 
 def _need(request: Command, name: str) -> str:
@@ -69,6 +70,12 @@ def _need_label(request: Command, name: str) -> str:
     if trouble is not None:
         raise BadField(f"header field {name} = {value[:80]!r}: expected {trouble}")
     return value
+
+
+def _small_body(request: Command) -> bytes:
+    if len(request.body) > SMALL_BODY_MAX:
+        raise BadField(f"a body of {len(request.body)} bytes: expected at most {SMALL_BODY_MAX}")
+    return request.body
 
 
 class Handlers:
@@ -188,7 +195,7 @@ class Handlers:
         return response(request, ResponseCode.SUCCESS)
 
     def _query_version(self, request: Command, connection: int, now_ms: int) -> Command:
-        version = DataVersion.from_json(fastjson.loads(request.body or b"{}"))
+        version = DataVersion.from_json(fastjson.loads(_small_body(request) or b"{}"))
         changed, stored = self.routes.query_version(_identity(request).address, version, now_ms)
         return response(
             request, ResponseCode.SUCCESS, ext={"changed": "true" if changed else "false"},
@@ -252,7 +259,7 @@ class Handlers:
 
     def _update_config(self, request: Command, connection: int, now_ms: int) -> Command:
         try:
-            self._runtime.update(request.body)
+            self._runtime.update(_small_body(request))
         except NotSettable as error:
             return response(request, ResponseCode.NO_PERMISSION, str(error))
         return response(request, ResponseCode.SUCCESS)

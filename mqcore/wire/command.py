@@ -28,6 +28,7 @@ Ext = dict[str, str | None]
 
 _HEADER_LENGTH_MASK: Final = 0x00FF_FFFF
 _HEADER_VALUES_MAX: Final = 100_000     # commas and brackets in a JSON header, also inside strings
+_HEADER_ENTRIES_MAX: Final = 5_000      # of ext in a binary header
 _RELAXED_HEADER_MAX: Final = 64 << 10   # bytes of a header that is not strict JSON
 _FIXED = struct.Struct(">hbhiii")       # code, language, version, opaque, flag, remark length
 _INT = struct.Struct(">i")
@@ -236,26 +237,30 @@ def _decode_binary(header: memoryview) -> Command:
     return Command(
         code=code, language=_LANGUAGE_BY_ORDINAL.get(language), version=version, opaque=opaque,
         flag=flag, remark=remark, codec=Codec.ROCKETMQ,
-        ext=_ext_from_binary(header[position:position + ext_length]) if ext_length else None,
+        ext=_ext_from_binary(bytes(header[position:position + ext_length])) if ext_length else None,
     )
 
 
-def _string(raw: memoryview) -> str | None:
+def _string(raw: Buffer) -> str | None:
     return str(raw, "utf-8", "replace") if len(raw) else None
 
 
-def _ext_from_binary(region: memoryview) -> Ext:
+def _ext_from_binary(region: bytes) -> Ext:
     ext: Ext = {}
     position, end = 0, len(region)
-    while position < end:
+    for _ in range(_HEADER_ENTRIES_MAX):
+        if position >= end:
+            return ext
         key, position = _sized(region, position, _SHORT)
         value, position = _sized(region, position, _INT)
         if key is not None:
             ext[key] = value
+    if position < end:
+        raise FrameError(f"binary header: more than {_HEADER_ENTRIES_MAX} ext entries")
     return ext
 
 
-def _sized(region: memoryview, position: int, prefix: struct.Struct) -> tuple[str | None, int]:
+def _sized(region: bytes, position: int, prefix: struct.Struct) -> tuple[str | None, int]:
     start = position + prefix.size
     if start > len(region):
         raise FrameError("binary header: an ext entry is cut off")

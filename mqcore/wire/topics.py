@@ -21,6 +21,8 @@ SYS_FLAG_UNIT_SUB = 0x2
 
 _FILTER_TYPES = (SINGLE_TAG, MULTI_TAG)
 _INFLATED_SIZE_MAX = 64 * 1024 * 1024
+_PIECE_SIZE = 256 << 10                 # bytes of it, between two pauses
+_PART_SIZE_MAX = 64 << 10               # bytes of a version or of one topic
 _TOPIC_COUNT_MAX = 1_000_000
 _TOPICS_A_TURN = 200                    # that are read between two pauses
 _INT = struct.Struct(">i")
@@ -188,22 +190,33 @@ def decode_registration_in_turns(
     if not body:
         return TopicTable()
     if compressed:
-        return (yield from _decode_compressed(_inflated(body), topic_count_max))
+        return (yield from _decode_compressed((yield from _inflated(body)), topic_count_max))
     try:
         document = yield from fastjson.loads_in_turns(body)
     except fastjson.JsonError as error:
         raise BodyError(f"registration body: {error}") from error
-    if bare:
-        return (yield from TopicTable.from_json(document, topic_count_max))
-    members = _members(document, "registration body")
-    return (yield from TopicTable.from_json(
-        members.get("topicConfigSerializeWrapper"), topic_count_max))
-
-
-def _inflated(body: bytes) -> bytes:
-    stream = zlib.decompressobj()
     try:
-        plain = stream.decompress(body, _INFLATED_SIZE_MAX)
+        table = yield from TopicTable.from_json(document if bare else _members(
+            document, "registration body").get("topicConfigSerializeWrapper"), topic_count_max)
+    except BodyError:
+        yield from fastjson.dismantled(document)
+        raise
+    yield from fastjson.dismantled(document)
+    return table
+
+
+def _inflated(body: bytes) -> Generator[None, None, bytearray]:
+    """A frame of 64 KiB may become 64 MiB: piece by piece, with pauses."""
+    stream = zlib.decompressobj()
+    plain, rest = bytearray(), body
+    try:
+        while not stream.eof and len(plain) <= _INFLATED_SIZE_MAX:
+            piece = stream.decompress(rest[:_PIECE_SIZE], _PIECE_SIZE)
+            rest = stream.unconsumed_tail + rest[_PIECE_SIZE:]
+            plain += piece
+            if not piece and not rest:
+                break
+            yield
     except zlib.error as error:
         raise BodyError(f"compressed registration body: {error}") from error
     if not stream.eof:
@@ -214,7 +227,7 @@ def _inflated(body: bytes) -> bytes:
 class _Parts:
     """Walks the length-prefixed parts of a compressed registration."""
 
-    def __init__(self, plain: bytes) -> None:
+    def __init__(self, plain: bytearray) -> None:
         self._plain = plain
         self._position = 0
 
@@ -230,13 +243,16 @@ class _Parts:
         end = self._position + length
         if length < 0 or end > len(self._plain):
             raise BodyError(f"compressed registration body: length {length} exceeds the body")
+        if length > _PART_SIZE_MAX:
+            raise BodyError(f"compressed registration body: length {length}: expected at most "
+                            f"{_PART_SIZE_MAX}")
         piece = self._plain[self._position:end]
         self._position = end
         return piece.decode("utf-8", "replace")
 
 
 def _decode_compressed(
-    plain: bytes, topic_count_max: int
+    plain: bytearray, topic_count_max: int
 ) -> Generator[None, None, TopicTable]:
     parts = _Parts(plain)
     try:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Generator, Iterator
+import zlib
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.namesrv.harness import registration, settings_in
 from tests.support.units import longest_step, unit
 
 BROKERS, TOPICS = 6_000, 40_000
+FRAME_BYTES = (16 << 20) - 1_000
 UNITS_MAX = 1.5
 FIELDS = {
     "topic": "one-topic", "cluster": "C", "clusterName": "C", "brokerName": "large",
@@ -68,6 +70,11 @@ def longest_turn(handlers: Handlers, command: Command) -> float:
     return max(longest, longest_step(outcome)) if isinstance(outcome, Generator) else longest
 
 
+def sized(length: int) -> bytes:
+    """Before a part of a compressed registration."""
+    return length.to_bytes(4, "big")
+
+
 def asked(code: int) -> Command:
     if code == Code.REGISTER_BROKER:
         return registration([*topics_of(TOPICS).topics], name="other", address="10.0.0.2:10911")
@@ -83,6 +90,33 @@ def test_no_request_takes_long_turns_over_full_tables(full: Handlers, routes: Ro
     route = finished(routes.route("T-1"))
     assert route is not None
     assert [broker.broker_name for broker in route.brokers] == ["other"]
+
+
+@pytest.mark.parametrize("made", [
+    lambda: b"[" + b"[]," * 900_000 + b"[]]", lambda: b" " * FRAME_BYTES,
+    lambda: b"a" * FRAME_BYTES, lambda: b"a=b\n" * (FRAME_BYTES // 4),
+    lambda: b"a\\\n" * (FRAME_BYTES // 3),
+], ids=["lists", "spaces", "a word", "lines", "one long line"])
+def test_neither_do_bodies_as_long_as_a_frame(full: Handlers, made: Callable[[], bytes]) -> None:
+    body, one = made(), unit()
+    taken = {code.name: longest_turn(full, request(code, dict(FIELDS), body)) / one
+             for code in (Code.REGISTER_BROKER, Code.QUERY_DATA_VERSION,
+                          Code.UPDATE_NAMESRV_CONFIG, Code.GET_ROUTEINFO_BY_TOPIC)}
+    assert {name: units for name, units in taken.items() if units > UNITS_MAX} == {}
+
+
+@pytest.mark.parametrize(("made", "expected"), [
+    (lambda: bytes(63 << 20), "dataVersion"), (lambda: bytes(80 << 20), "over 67108864 bytes"),
+    (lambda: sized(20 << 20) + b"{" + b" " * (20 << 20), "length 20971520"),
+    (lambda: sized(2) + b"{}" + sized(1) + sized(20 << 20) + b" " * (20 << 20), "length 20971520"),
+], ids=["zeros", "too many zeros", "a version", "a topic"])
+def test_neither_do_small_bodies_that_become_large(
+    full: Handlers, made: Callable[[], bytes], expected: str,
+) -> None:
+    asks = request(Code.REGISTER_BROKER, {**FIELDS, "compressed": "true"}, zlib.compress(made()))
+    assert len(asks.body) < 1 << 17
+    assert longest_turn(full, asks) / unit() <= UNITS_MAX
+    assert expected in (full.handle(asks, 3, 0).remark or "")
 
 
 def test_neither_does_the_end_of_a_connection(routes: RouteTables) -> None:

@@ -144,6 +144,17 @@ def test_what_is_no_frame_is_refused(frame):
         decode(frame)
 
 
+def test_a_binary_header_has_a_bounded_number_of_entries():
+    """JSON has bounds for its values: what is not bounded takes a loop's time in one piece."""
+    fields = {f"field-{number}": "x" for number in range(5_000)}
+    frame = encode(request(RequestCode.GET_BROKER_CLUSTER_INFO, fields, codec=Codec.ROCKETMQ))
+    assert decode(frame[4:]).ext == fields
+    more = request(RequestCode.GET_BROKER_CLUSTER_INFO, {**fields, "one": "x"},
+                   codec=Codec.ROCKETMQ)
+    with pytest.raises(FrameError, match="more than 5000 ext entries"):
+        decode(encode(more)[4:])
+
+
 def test_a_frame_longer_than_peers_accept_is_neither_read_nor_written():
     with pytest.raises(FrameError):
         decode(bytes(FRAME_LENGTH_MAX + 1))
