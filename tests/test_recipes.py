@@ -36,7 +36,7 @@ class Edit(NamedTuple):
 REQUEST, FIGURE, SETTING = "A request that", "A figure in", "A setting"
 EDITS = (
     Edit(REQUEST, "mqcore/wire/codes.py", "LITE_PULL_MESSAGE = 361\n",
-         "    GET_TOPIC_COUNT = 32002            # ours alone\n"),
+         "    GET_TOPIC_COUNT = 32999            # ours alone\n"),
     Edit(REQUEST, "mqcore/broker/requests/topic.py", "from mqcore.wire.fastjson import ObjectKey\n",
          '''
 
@@ -48,7 +48,7 @@ def topic_count(core: Core, request: Request) -> Answer:
     Edit(REQUEST, "mqcore/broker/handlers.py", "topic_requests.topic_config,\n",
          "    RequestCode.GET_TOPIC_COUNT: topic_requests.topic_count,\n"),
     Edit(REQUEST, "HACKING.md", "B `replication`, ours alone |\n",
-         "| 32002 | GET_TOPIC_COUNT | B `topic` | | | |\n"),
+         "| 32999 | GET_TOPIC_COUNT | B `topic` | | | |\n"),
     Edit(FIGURE, "mqcore/figures.py", '"TLS handshakes that failed, or were not done in time",\n'
          '           "tls.failed_handshakes"),\n',
          '    Figure(16, "empty_bodies", SERVING, "1", "requests without a body",\n'
@@ -66,7 +66,7 @@ def topic_count(core: Core, request: Request) -> Answer:
          "# What the answer to GET_TOPIC_COUNT calls the count.\ntopic_count_key =\n"),
 )
 # Facts that are written once. HACKING.md's table repeats a request's number, for readers.
-ONCE = {"32002": "mqcore/wire/codes.py", "topicCount": "mqcore/broker/settings/model.py",
+ONCE = {"32999": "mqcore/wire/codes.py", "topicCount": "mqcore/broker/settings/model.py",
         "Figure(16": "mqcore/figures.py", "What the answer to": "config/broker.toml"}
 LOOK = '''
 import json, sys

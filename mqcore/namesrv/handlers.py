@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
-from mqcore.namesrv.routes import TOPICS_A_TURN, BrokerIdentity, RouteTables
+from mqcore.namesrv.routes import BrokerIdentity, RouteTables
 from mqcore.namesrv.runtime import NotSettable, RuntimeConfig
 from mqcore.turns import finished
 from mqcore.wire import fastjson
