@@ -7,6 +7,7 @@ cdef extern from "mq_hmac_sha1.h" nogil:
     enum:
         SHA1_SIZE "MQ_SHA1_SIZE"
         SHA1_WORDS "MQ_SHA1_WORDS"
+        HMAC_SLACK "MQ_HMAC_SLACK"
     ctypedef struct Sha1State "mq_sha1_state_t":
         uint32_t words[5]
     ctypedef struct Hmac "mq_hmac_t":
@@ -18,6 +19,9 @@ cdef extern from "mq_hmac_sha1.h" nogil:
     void hmac_begin "mq_hmac_begin"(Hmac* hmac, const Sha1State* inner) noexcept
     void hmac_add "mq_hmac_add"(Hmac* hmac, const uint8_t* data, size_t length) noexcept
     void hmac_end "mq_hmac_end"(Hmac* hmac, const Sha1State* outer, uint8_t* digest) noexcept
+    # Of one text, which has room for HMAC_SLACK more bytes and may be written over.
+    void hmac_whole "mq_hmac_whole"(const Sha1State* inner, const Sha1State* outer, uint8_t* text,
+                                    size_t length, uint8_t* digest) noexcept
 
 cdef enum:
     SIGNATURE_LENGTH = 28              # of a digest in base64

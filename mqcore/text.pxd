@@ -13,6 +13,8 @@ cdef extern from "mq_text.h" nogil:
     bint starts_with "mq_starts_with"(const uint8_t* at, int64_t length, const char* literal) noexcept
     # Returns the place behind it.
     uint8_t* put_literal "mq_put_literal"(uint8_t* at, const char* literal) noexcept
+    # Of bytes that are few mostly: nothing is called for up to 32.
+    uint8_t* put_short "mq_put_short"(uint8_t* into, const uint8_t* data, size_t length) noexcept
 
 cdef enum:
     SMALL_LETTER = 0x20                # the bit that tells a small letter from a capital one

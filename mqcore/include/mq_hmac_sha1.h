@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "mq_text.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -16,6 +17,7 @@
 #define MQ_SHA1_WORDS 5
 #define MQ_SHA1_SIZE 20
 #define MQ_SHA1_BLOCK 64
+#define MQ_HMAC_SLACK 72 /* of padding, at most */
 
 typedef struct {
   uint32_t words[MQ_SHA1_WORDS];
@@ -99,47 +101,80 @@ static void mq_sha1_plain(mq_sha1_state_t *state, const uint8_t *data, size_t bl
     MQ_SHA1_ROUNDS(kind, w0);              \
   } while (0)
 
-__attribute__((target("sha,sse4.1,ssse3")))
-static void mq_sha1_with_instructions(mq_sha1_state_t *state, const uint8_t *data, size_t blocks) {
+#define MQ_SHA1_TARGET __attribute__((target("sha,sse4.1,ssse3")))
+
+typedef struct { /* words of a state, the first in the highest lane; beside that of `e` are zeros */
+  __m128i abcd, e;
+} mq_sha1_lanes_t;
+
+MQ_SHA1_TARGET static inline mq_sha1_lanes_t mq_sha1_lanes(const mq_sha1_state_t *state) {
+  return (mq_sha1_lanes_t){
+      _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state->words), 0x1B),
+      _mm_set_epi32((int)state->words[4], 0, 0, 0)};
+}
+
+/* One block, whose words are m0 to m3, the first of each in the highest lane. */
+MQ_SHA1_TARGET static inline mq_sha1_lanes_t mq_sha1_block(mq_sha1_lanes_t before, __m128i m0,
+                                                           __m128i m1, __m128i m2, __m128i m3) {
+  __m128i abcd = before.abcd;
+  __m128i e = _mm_add_epi32(before.e, m0);
+  abcd = _mm_sha1rnds4_epu32(abcd, e, 0);
+  e = before.abcd;
+  MQ_SHA1_ROUNDS(0, m1);
+  MQ_SHA1_ROUNDS(0, m2);
+  MQ_SHA1_ROUNDS(0, m3);
+  MQ_SHA1_STEP(0, m0, m1, m2, m3);
+  MQ_SHA1_STEP(1, m1, m2, m3, m0);
+  MQ_SHA1_STEP(1, m2, m3, m0, m1);
+  MQ_SHA1_STEP(1, m3, m0, m1, m2);
+  MQ_SHA1_STEP(1, m0, m1, m2, m3);
+  MQ_SHA1_STEP(1, m1, m2, m3, m0);
+  MQ_SHA1_STEP(2, m2, m3, m0, m1);
+  MQ_SHA1_STEP(2, m3, m0, m1, m2);
+  MQ_SHA1_STEP(2, m0, m1, m2, m3);
+  MQ_SHA1_STEP(2, m1, m2, m3, m0);
+  MQ_SHA1_STEP(2, m2, m3, m0, m1);
+  MQ_SHA1_STEP(3, m3, m0, m1, m2);
+  MQ_SHA1_STEP(3, m0, m1, m2, m3);
+  MQ_SHA1_STEP(3, m1, m2, m3, m0);
+  MQ_SHA1_STEP(3, m2, m3, m0, m1);
+  MQ_SHA1_STEP(3, m3, m0, m1, m2);
+  return (mq_sha1_lanes_t){_mm_add_epi32(abcd, before.abcd), _mm_sha1nexte_epu32(e, before.e)};
+}
+
+MQ_SHA1_TARGET static inline mq_sha1_lanes_t mq_sha1_lanes_of(mq_sha1_lanes_t lanes,
+                                                              const uint8_t *data, size_t blocks) {
   const __m128i turn = _mm_set_epi64x(0x0001020304050607LL, 0x08090A0B0C0D0E0FLL);
-  __m128i abcd = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state->words), 0x1B);
-  __m128i e = _mm_set_epi32((int)state->words[4], 0, 0, 0);
   for (; blocks; blocks--, data += MQ_SHA1_BLOCK) {
-    const __m128i abcd_before = abcd, e_before = e;
     const __m128i *at = (const __m128i *)data;
-    __m128i next, m0, m1, m2, m3;
-    m0 = _mm_shuffle_epi8(_mm_loadu_si128(at), turn);
-    m1 = _mm_shuffle_epi8(_mm_loadu_si128(at + 1), turn);
-    m2 = _mm_shuffle_epi8(_mm_loadu_si128(at + 2), turn);
-    m3 = _mm_shuffle_epi8(_mm_loadu_si128(at + 3), turn);
-    next = abcd;
-    e = _mm_add_epi32(e, m0);
-    abcd = _mm_sha1rnds4_epu32(abcd, e, 0);
-    e = next;
-    MQ_SHA1_ROUNDS(0, m1);
-    MQ_SHA1_ROUNDS(0, m2);
-    MQ_SHA1_ROUNDS(0, m3);
-    MQ_SHA1_STEP(0, m0, m1, m2, m3);
-    MQ_SHA1_STEP(1, m1, m2, m3, m0);
-    MQ_SHA1_STEP(1, m2, m3, m0, m1);
-    MQ_SHA1_STEP(1, m3, m0, m1, m2);
-    MQ_SHA1_STEP(1, m0, m1, m2, m3);
-    MQ_SHA1_STEP(1, m1, m2, m3, m0);
-    MQ_SHA1_STEP(2, m2, m3, m0, m1);
-    MQ_SHA1_STEP(2, m3, m0, m1, m2);
-    MQ_SHA1_STEP(2, m0, m1, m2, m3);
-    MQ_SHA1_STEP(2, m1, m2, m3, m0);
-    MQ_SHA1_STEP(2, m2, m3, m0, m1);
-    MQ_SHA1_STEP(3, m3, m0, m1, m2);
-    MQ_SHA1_STEP(3, m0, m1, m2, m3);
-    MQ_SHA1_STEP(3, m1, m2, m3, m0);
-    MQ_SHA1_STEP(3, m2, m3, m0, m1);
-    MQ_SHA1_STEP(3, m3, m0, m1, m2);
-    e = _mm_sha1nexte_epu32(e, e_before);
-    abcd = _mm_add_epi32(abcd, abcd_before);
+    lanes = mq_sha1_block(lanes, _mm_shuffle_epi8(_mm_loadu_si128(at), turn),
+                          _mm_shuffle_epi8(_mm_loadu_si128(at + 1), turn),
+                          _mm_shuffle_epi8(_mm_loadu_si128(at + 2), turn),
+                          _mm_shuffle_epi8(_mm_loadu_si128(at + 3), turn));
   }
-  _mm_storeu_si128((__m128i *)state->words, _mm_shuffle_epi32(abcd, 0x1B));
-  state->words[4] = (uint32_t)_mm_extract_epi32(e, 3);
+  return lanes;
+}
+
+MQ_SHA1_TARGET static void mq_sha1_with_instructions(mq_sha1_state_t *state, const uint8_t *data,
+                                                     size_t blocks) {
+  const mq_sha1_lanes_t lanes = mq_sha1_lanes_of(mq_sha1_lanes(state), data, blocks);
+  _mm_storeu_si128((__m128i *)state->words, _mm_shuffle_epi32(lanes.abcd, 0x1B));
+  state->words[4] = (uint32_t)_mm_extract_epi32(lanes.e, 3);
+}
+
+/* The digest of blocks that end in padding, by both states; what is between them stays in registers. */
+MQ_SHA1_TARGET static void mq_hmac_with_instructions(const mq_sha1_state_t *inner,
+                                                     const mq_sha1_state_t *outer,
+                                                     const uint8_t *data, size_t blocks,
+                                                     uint8_t *digest) {
+  const __m128i turn = _mm_set_epi64x(0x0001020304050607LL, 0x08090A0B0C0D0E0FLL);
+  mq_sha1_lanes_t lanes = mq_sha1_lanes_of(mq_sha1_lanes(inner), data, blocks);
+  lanes = mq_sha1_block(
+      mq_sha1_lanes(outer), lanes.abcd,
+      _mm_or_si128(lanes.e, _mm_set_epi32(0, (int)0x80000000u, 0, 0)),
+      _mm_setzero_si128(), _mm_set_epi32(0, 0, 0, 8 * (MQ_SHA1_BLOCK + MQ_SHA1_SIZE)));
+  _mm_storeu_si128((__m128i *)digest, _mm_shuffle_epi8(lanes.abcd, turn));
+  mq_sha1_store(digest + 16, (uint32_t)_mm_extract_epi32(lanes.e, 3));
 }
 #endif
 
@@ -164,33 +199,10 @@ static inline void mq_sha1_blocks(mq_sha1_state_t *state, const uint8_t *data, s
   mq_sha1_plain(state, data, blocks);
 }
 
-/* Values are short: the ends of what is copied overlap, and nothing is called. */
-static inline void mq_hmac_put(uint8_t *into, const uint8_t *data, size_t length) {
-  if (length > 16) {
-    memcpy(into, data, length);
-  } else if (length >= 8) {
-    uint64_t first, last;
-    memcpy(&first, data, 8);
-    memcpy(&last, data + length - 8, 8);
-    memcpy(into, &first, 8);
-    memcpy(into + length - 8, &last, 8);
-  } else if (length >= 4) {
-    uint32_t first, last;
-    memcpy(&first, data, 4);
-    memcpy(&last, data + length - 4, 4);
-    memcpy(into, &first, 4);
-    memcpy(into + length - 4, &last, 4);
-  } else if (length) {
-    into[0] = data[0];
-    into[length / 2] = data[length / 2];
-    into[length - 1] = data[length - 1];
-  }
-}
-
 static inline void mq_hmac_add(mq_hmac_t *hmac, const uint8_t *data, size_t length) {
   hmac->length += length;
   if (hmac->used + length < MQ_SHA1_BLOCK) {
-    mq_hmac_put(hmac->block + hmac->used, data, length);
+    mq_put_short(hmac->block + hmac->used, data, length);
     hmac->used += (uint32_t)length;
     return;
   }
@@ -241,6 +253,31 @@ static inline void mq_hmac_end(mq_hmac_t *hmac, const mq_sha1_state_t *outer, ui
   mq_hmac_begin(hmac, outer);
   mq_hmac_add(hmac, digest, MQ_SHA1_SIZE);
   mq_sha1_end(hmac, digest);
+}
+
+/* The digest of one text, which may be written over, and MQ_HMAC_SLACK bytes behind it. */
+static inline void mq_hmac_whole(const mq_sha1_state_t *inner, const mq_sha1_state_t *outer,
+                                 uint8_t *text, size_t length, uint8_t *digest) {
+  const size_t blocks = (length + 8) / MQ_SHA1_BLOCK + 1;
+  const uint64_t bits = 8 * (uint64_t)(MQ_SHA1_BLOCK + length);
+  uint8_t *end = text + blocks * MQ_SHA1_BLOCK;
+  mq_hmac_t hmac;
+  memset(text + length, 0, MQ_HMAC_SLACK);
+  text[length] = 0x80;
+  mq_sha1_store(end - 8, (uint32_t)(bits >> 32));
+  mq_sha1_store(end - 4, (uint32_t)bits);
+#if defined(__x86_64__)
+  if (mq_sha1_instructions) {
+    mq_hmac_with_instructions(inner, outer, text, blocks, digest);
+    return;
+  }
+#endif
+  mq_hmac_begin(&hmac, inner);
+  mq_sha1_plain(&hmac.state, text, blocks);
+  for (int i = 0; i < MQ_SHA1_WORDS; i++) mq_sha1_store(digest + 4 * i, hmac.state.words[i]);
+  mq_hmac_begin(&hmac, outer);
+  mq_hmac_add(&hmac, digest, MQ_SHA1_SIZE);
+  mq_sha1_end(&hmac, digest);
 }
 
 static const mq_sha1_state_t mq_sha1_start = {

@@ -71,9 +71,10 @@ cdef struct SignedField:
     Text name
     Text value
 
-cdef struct SignedFields:              # all of a request, in the order of their names, each name once
+cdef struct SignedFields:              # all of a request, as they came, each name once
     int32_t count
     bint more                          # than there is room for
+    uint8_t[SIGNED_FIELDS_MAX] sorted  # their numbers, in the order of their names
     SignedField[SIGNED_FIELDS_MAX] fields
 
 cdef int header_read(const uint8_t* header, int32_t length, bint binary, Header* out) noexcept nogil

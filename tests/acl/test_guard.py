@@ -78,6 +78,28 @@ def test_values_are_signed_as_they_are_meant(
     assert probe.judge(frame + b"x", PEER) == WRONG
 
 
+def test_fields_and_bodies_of_any_length_are_signed_in_the_order_of_their_names(
+        probe: AccessProbe):
+    """Names that begin alike, in any order; texts on both sides of what is signed in one piece."""
+    chance = random.Random(4)
+    for _ in range(400):
+        names = {"b" * chance.randrange(2, 12) + "Zaz0"[:chance.randrange(5)] for _ in range(12)}
+        ext = {name: chance.choice(["", "é", '"']) + "v" * chance.choice(
+                   [0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 300, 2040, 2048, 2049])
+               for name in names}
+        command = requests.signed(310, {"b": "open", **ext}, KEY, SECRET,
+                                  chance.randbytes(chance.choice([0, 1, 55, 64, 128, 1900, 4096])))
+        fields = list((command.ext or {}).items())
+        chance.shuffle(fields)
+        command.ext = dict(fields)
+        for codec in wire.Codec:
+            command.codec = codec
+            if codec == wire.Codec.JSON or "" not in command.ext.values():
+                frame = requests.frame(command)
+                assert probe.judge(frame, PEER) == PASSED
+                assert probe.judge(frame + b"x", PEER) == WRONG
+
+
 @pytest.mark.parametrize("escaped", [1, 27, 28])
 def test_a_signature_with_escapes_is_the_one_that_is_meant(probe: AccessProbe, escaped: int):
     ext: dict[str, str | None] = {"b": "open", "AccessKey": KEY}

@@ -10,7 +10,7 @@ from collections.abc import Generator
 import pytest
 
 from mqcore.acl.rules import SIGNED_AT_ONCE, signature_in_turns
-from mqcore.shm.access import signature_for_test
+from mqcore.shm.access import signature_for_test, whole_signature_for_test
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -21,6 +21,15 @@ def test_every_length_around_blocks_and_every_cut_gives_the_digest_of_python(pla
         cuts = sorted(chance.randrange(length + 1) for _ in range(4))
         parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, length], strict=True)]
         assert signature_for_test(secret, parts, plain) == hmac.new(
+            secret, text, hashlib.sha1).digest()
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_text_in_one_piece_of_every_length_gives_the_digest_of_python(plain: bool):
+    chance = random.Random(3)
+    for length in [*range(301), *(chance.randrange(301, 5000) for _ in range(100))]:
+        secret, text = chance.randbytes(chance.randrange(1, 150)), chance.randbytes(length)
+        assert whole_signature_for_test(secret, text, plain) == hmac.new(
             secret, text, hashlib.sha1).digest()
 
 

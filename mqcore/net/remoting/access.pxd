@@ -12,6 +12,7 @@
 # Nothing is made for a request but a digest.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
+from mqcore.hmac_sha1 cimport HMAC_SLACK
 from mqcore.layout cimport ADDRESS_V6_SIZE
 from mqcore.net.identity cimport Identity
 from mqcore.net.remoting.frames cimport Request
@@ -24,6 +25,7 @@ cdef enum:
     REFUSAL_KEY_MAX = 64               # bytes of an access key that are told
     REFUSAL_NAME_MAX = 136             # of a topic or group
     REMARK_MAX = 384
+    SIGNED_TEXT_MAX = 2048             # bytes that are signed in one piece
 
 cpdef enum AccessReason:
     ACCESS_NO_KEY = 1
@@ -52,6 +54,7 @@ cdef struct AccessGuard:
     int64_t refusals_lost
     uint8_t[REMARK_MAX] remark
     SignedFields fields                # of the request that is looked at
+    uint8_t[SIGNED_TEXT_MAX + HMAC_SLACK] text     # some of what it is signed for
 
 # Handled: HANDLE_FORWARD goes on, with `passed` and `account` set; the others as they are.
 cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept nogil

@@ -1,9 +1,9 @@
 """Checks signatures and permissions (RocketMQ 4.9.8: PlainPermissionManager, PlainAccessValidator)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
-from mqcore.endian cimport load_i32
+from mqcore.endian cimport load_i32, load_u32, load_u64
 from mqcore.hmac_sha1 cimport (
     SHA1_SIZE,
     SIGNATURE_LENGTH,
@@ -12,6 +12,7 @@ from mqcore.hmac_sha1 cimport (
     hmac_add,
     hmac_begin,
     hmac_end,
+    hmac_whole,
     sha1_init,
     signature_store,
 )
@@ -41,7 +42,15 @@ from mqcore.shm.access cimport (
     access_permission,
 )
 from mqcore.shm.segment cimport Segment
-from mqcore.text cimport is_literal, literal_length, put_literal, starts_with
+from mqcore.text cimport (
+    Literal,
+    is_literal,
+    literal,
+    literal_length,
+    put_literal,
+    put_short,
+    starts_with,
+)
 from mqcore.wire.codes cimport (
     REQUEST_END_TRANSACTION,
     REQUEST_LITE_PULL_MESSAGE,
@@ -87,7 +96,7 @@ cdef extern from *:
 cdef enum:
     BODY_BYTES_FREE = 1 << 19          # signed whatever the longest message is
     SIGNATURE_BYTES_MAX = 6 * SIGNATURE_LENGTH     # each of them may be an escape
-    VALUE_BYTES = 1024                 # of a value that holds escapes, at a time
+    VALUE_BYTES = 1024                 # of a longer value that holds escapes, at a time
     CHECK_WORK = 300                   # beside a unit for a byte that is signed
 
 
@@ -104,7 +113,7 @@ cdef inline uint8_t* put_plain(uint8_t* at, const uint8_t* text, int32_t length,
 
 cdef void keep_refusal(AccessGuard* g, const Connection* c, const Request* request, int32_t reason,
                        const uint8_t* name, int32_t length) noexcept nogil:
-    cdef const Text* key = field(g, "AccessKey")
+    cdef const Text* key = field(g, literal("AccessKey"))
     cdef AccessRefusal* kept
     g.transport.slot.figures[FIGURE_ACCESS_REFUSED] += 1
     if g.refusal_count == REFUSALS_MAX:
@@ -152,31 +161,24 @@ cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, in
 
 # -- signatures --------------------------------------------------------------------------------------
 
-cdef const Text* field(AccessGuard* g, const char* name) noexcept nogil:
-    """Its value, or NULL when it is absent or null. name: a literal's text."""
-    cdef int32_t i, j
+cdef const Text* field(const AccessGuard* g, Literal name) noexcept nogil:
+    """Its value, or NULL when it is absent or null."""
+    cdef int32_t i
     cdef const SignedField* one
     for i in range(g.fields.count):
         one = &g.fields.fields[i]
-        j = 0
-        while j < one.name.length and name[j] != 0 and <uint8_t>name[j] == one.name.start[j]:
-            j += 1
-        if j == one.name.length and name[j] == 0:
+        if one.name.length == name.length and memcmp(one.name.start, name.text, name.length) == 0:
             return &one.value if one.value.length >= 0 else NULL
     return NULL
 
 
 cdef void add_escaped(Hmac* hmac, const Text* value) noexcept nogil:
-    """At once, or in pieces that end between two escapes; a pair of them stays together."""
+    """In pieces that end between two escapes; a pair of them stays together."""
     cdef uint8_t plain[VALUE_BYTES]
     cdef Text piece = value[0]
     cdef const uint8_t* end = value.start + value.length
     cdef const uint8_t* at = value.start
-    cdef int32_t step
-    cdef int32_t length = text_copy(value, plain, VALUE_BYTES)
-    if length >= 0:
-        hmac_add(hmac, plain, length)
-        return
+    cdef int32_t step, length
     while piece.start < end:
         at = piece.start
         while at < end and at - piece.start < VALUE_BYTES - 12:
@@ -200,35 +202,82 @@ cdef inline bint is_high_half(const uint8_t* digits) noexcept nogil:
         or digits[1] == c'B')
 
 
+cdef struct Gathered:
+    Hmac hmac
+    uint8_t* text                      # what was not added yet
+    int32_t length
+    bint begun                         # some was
+
+
+cdef void gathered_flush(Gathered* g) noexcept nogil:
+    hmac_add(&g.hmac, g.text, g.length)
+    g.length = 0
+    g.begun = True
+
+
+cdef inline bint gathered_has_room(Gathered* g, int32_t length) noexcept nogil:
+    """Whether so much may be in one piece; what is there is added if it is in the way."""
+    if length > SIGNED_TEXT_MAX - g.length:
+        gathered_flush(g)
+    return length <= SIGNED_TEXT_MAX
+
+
+cdef inline void gather(Gathered* g, const uint8_t* bytes, int32_t length) noexcept nogil:
+    if gathered_has_room(g, length):
+        put_short(g.text + g.length, bytes, length)
+        g.length += length
+    else:
+        hmac_add(&g.hmac, bytes, length)
+
+
+cdef inline void gather_value(Gathered* g, const Text* value) noexcept nogil:
+    cdef int32_t length
+    if value.length < 0:
+        gather(g, <const uint8_t*>"null", literal_length("null"))
+    elif not value.escaped:
+        gather(g, value.start, value.length)
+    elif gathered_has_room(g, value.length):
+        length = text_copy(value, g.text + g.length, SIGNED_TEXT_MAX - g.length)
+        g.length += max(length, 0)
+    else:
+        add_escaped(&g.hmac, value)
+
+
+cdef inline bint is_same(const uint8_t* expected, const uint8_t* given) noexcept nogil:
+    """Two signatures, in the same time wherever they differ."""
+    return (load_u64(expected) ^ load_u64(given) | load_u64(expected + 8) ^ load_u64(given + 8)
+            | load_u64(expected + 16) ^ load_u64(given + 16)
+            | load_u32(expected + 24) ^ load_u32(given + 24)) == 0
+
+
 cdef bint is_signed_by(AccessGuard* g, const AccessAccount* account, const Request* request,
                        const Text* signature) noexcept nogil:
-    cdef Hmac hmac
+    cdef Gathered all
     cdef uint8_t digest[SHA1_SIZE]
     cdef uint8_t expected[SIGNATURE_LENGTH]
     cdef uint8_t given[SIGNATURE_BYTES_MAX]
     cdef const SignedField* one
-    cdef uint8_t wrong = 0
     cdef int32_t i
     if signature == NULL or text_copy(signature, given, SIGNATURE_BYTES_MAX) != SIGNATURE_LENGTH:
         return False
-    hmac_begin(&hmac, <const Sha1State*>account.inner)
+    hmac_begin(&all.hmac, <const Sha1State*>account.inner)
+    all.text = g.text
+    all.length = 0
+    all.begun = False
     for i in range(g.fields.count):
-        one = &g.fields.fields[i]
-        if is_literal(one.name.start, one.name.length, "Signature") or (
-                is_literal(one.name.start, one.name.length, "_UNIQUE_KEY_QUERY")):
-            continue
-        if one.value.length < 0:
-            hmac_add(&hmac, <const uint8_t*>"null", literal_length("null"))
-        elif one.value.escaped:
-            add_escaped(&hmac, &one.value)
-        else:
-            hmac_add(&hmac, one.value.start, one.value.length)
-    hmac_add(&hmac, request.body, request.body_length)
-    hmac_end(&hmac, <const Sha1State*>account.outer, digest)
+        one = &g.fields.fields[g.fields.sorted[i]]
+        if not is_literal(one.name.start, one.name.length, "Signature") and (
+                not is_literal(one.name.start, one.name.length, "_UNIQUE_KEY_QUERY")):
+            gather_value(&all, &one.value)
+    gather(&all, request.body, request.body_length)
+    if all.begun:
+        gathered_flush(&all)
+        hmac_end(&all.hmac, <const Sha1State*>account.outer, digest)
+    else:
+        hmac_whole(<const Sha1State*>account.inner, <const Sha1State*>account.outer, all.text,
+                   all.length, digest)
     signature_store(expected, digest)
-    for i in range(SIGNATURE_LENGTH):
-        wrong |= expected[i] ^ given[i]
-    return wrong == 0
+    return is_same(expected, given)
 
 
 # -- permissions -------------------------------------------------------------------------------------
@@ -300,7 +349,7 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
                                                ACCESS_SUB):
         return refuse_topic(g, c, request, topic, length)
     # of the older form stock asks for a field that no client sends
-    group_text = (field(g, "group") if request.header.code == REQUEST_SEND_MESSAGE
+    group_text = (field(g, literal("group")) if request.header.code == REQUEST_SEND_MESSAGE
                   else &fields[SEND_PRODUCER_GROUP])
     if group_text == NULL or group_text.length < 0:
         return HANDLE_FORWARD
@@ -365,7 +414,7 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
     if request.passed or request.unusual or c.begun:
         return HANDLE_FORWARD
     decided = is_decided_here(request)
-    key = field(g, "AccessKey")
+    key = field(g, literal("AccessKey"))
     length = name_of(key, name) if key != NULL else 0
     if length == 0:
         return access_refuse(g, c, request, ACCESS_NO_KEY, name, 0)
@@ -383,7 +432,7 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
         return HANDLED
     if not access_of(c).proved:
         g.transport.work += CHECK_WORK + request.length
-        if not is_signed_by(g, account, request, field(g, "Signature")):
+        if not is_signed_by(g, account, request, field(g, literal("Signature"))):
             return access_refuse(g, c, request, ACCESS_SIGNATURE, name, length)
         access_of(c).proved = True
     request.passed = decided
