@@ -56,6 +56,10 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "embedsignature": True,
     "emit_code_comments": DEBUG,
+    # -- an eighth of the machine code was for what nobody does with a native class: pickle it, look
+    #    into its functions. Modules whose classes users see have binding=True at their head
+    "auto_pickle": False,
+    "binding": False,
 }
 # -- what each module reads before its own lines, compiled once: a sixth of gcc's time. Another one
 #    went into the code of each module's import, which runs once: Cython marks it by a macro

@@ -1,9 +1,18 @@
-"""setup.py: its way of translating many modules leaves each C file as Cython makes it of one."""
+"""
+setup.py: its way of translating many modules leaves each C file as Cython makes it of one; modules
+have no machine code for what nobody does with native classes.
+"""
+import inspect
+import pickle
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+
+from mqcore.client.native.records import StoredRecord
+from mqcore.shm.ring import RingEnd
 
 ROOT = Path(__file__).parents[1]
 MODULES = ["mqcore.net.serving.held", "mqcore.net.transport.connections"]
@@ -42,3 +51,25 @@ def test_a_module_is_translated_as_if_no_other_had_been_read_before_it(tmp_path:
         file = Path(name.replace(".", "/") + ".c")
         alone, together = ((tmp_path / read / file).read_bytes() for read in ("alone", "together"))
         assert together == alone, name
+
+
+def test_native_classes_have_no_code_for_what_nobody_does_with_them() -> None:
+    assert not hasattr(RingEnd, "__reduce_cython__")
+    assert inspect.ismethoddescriptor(RingEnd.send)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(RingEnd(bytearray(4096), 64))
+
+
+def test_functions_of_native_classes_that_users_see_have_a_signature() -> None:
+    assert str(inspect.signature(StoredRecord.read_properties)) == "(self)"
+
+
+def test_an_error_in_native_code_names_file_line_and_function() -> None:
+    with pytest.raises(ValueError, match="power of two") as raised:
+        RingEnd(bytearray(4096), 63)
+
+    place = traceback.extract_tb(raised.value.__traceback__)[-1]
+    assert (place.filename, place.name) == (
+        "mqcore/shm/ring.pyx", "mqcore.shm.ring.RingEnd.__init__")
+    line = (ROOT / place.filename).read_text(encoding="utf-8").splitlines()[(place.lineno or 0) - 1]
+    assert "power of two" in line

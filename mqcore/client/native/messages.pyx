@@ -1,4 +1,4 @@
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=True
 """What messages to send and their results hold, without a dict and a tracked object for each."""
 cimport cython
 from cpython.object cimport Py_TYPE, PyTypeObject

@@ -1,4 +1,4 @@
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=True
 """
 Cuts the body of a pull into messages that decode themselves when they are looked at.
 
