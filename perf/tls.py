@@ -28,12 +28,14 @@ WARMUP = 50_000
 
 
 def measure(address: str, pid: int, seconds: float, size: int, *, tls: bool = False,
-            credentials: Credentials | None = None) -> Report:
-    """One turn. Raises BenchError when answers stop."""
+            credentials: Credentials | None = None, rate: float = 0.0,
+            beforehand: bool = False) -> Report:
+    """One turn; rate: messages a second, 0: as many as go. Raises BenchError when answers stop."""
     target = find_target(TOPIC, broker=address, namesrv=None, queues=QUEUES, tls=tls,
                          credentials=credentials)
     return produce(target, ProduceOptions(
-        span=Span(seconds=seconds, warmup=WARMUP), size=size, broker_pids=(pid,)))
+        span=Span(seconds=seconds, warmup=WARMUP), size=size, rate=rate, broker_pids=(pid,),
+        beforehand=beforehand))
 
 
 def medians(reports: list[Report]) -> tuple[float, float]:

@@ -175,8 +175,10 @@ cdef class ProduceLoad(LoadEngine):
         if now_ns - self.born_ns > 500_000:                   # ms text: half a ms is close enough
             digits_store(self.born_text, epoch_ms(), BORN_DIGITS)
             self.born_ns = now_ns
-        memcpy(frame + template.born_at, self.born_text, BORN_DIGITS)
-        hex_store(frame + template.unique_at, slots.sequence)
+        if template.born_at != NOWHERE:
+            memcpy(frame + template.born_at, self.born_text, BORN_DIGITS)
+        if template.unique_at != NOWHERE:
+            hex_store(frame + template.unique_at, slots.sequence)
         if template.keys_at != NOWHERE:
             hex_store(frame + template.keys_at, slots.sequence)
         if template.signed_as != NULL:

@@ -160,6 +160,7 @@ class ProduceOptions:
     transactional: bool = False         # half messages, each committed when it is stored
     undecided: bool = False             # half messages that nobody ends
     delay_level: int = 0
+    beforehand: bool = False            # signed once, not for each message
     verify: bool = True                 # one-way: ask the queues how many messages arrived
     broker_pids: tuple[int, ...] = ()
 
@@ -178,7 +179,8 @@ def produce(target: Target, options: ProduceOptions) -> Report:
             [send_template(target.topic, queue, body, keys=options.keys, tags=options.tags,
                            oneway=oneway, codec=options.codec,
                            transactional=options.transactional or options.undecided,
-                           delay_level=options.delay_level, credentials=target.credentials)
+                           delay_level=options.delay_level, credentials=target.credentials,
+                           beforehand=options.beforehand)
              for queue in range(target.queue_count)]
             for _ in range(options.connections)
         ]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 import struct
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from mqcore.bench.signing import Signing
 from mqcore.client import Credentials
-from mqcore.client.core.signature import SIGNATURE, named, signed_text
+from mqcore.client.core.signature import SIGNATURE, named, sign, signed_text
 from mqcore.wire.codes import FLAG_ONEWAY, PULL_FLAG_SUBSCRIPTION, RequestCode
 from mqcore.wire.command import Codec, Command, encode
 
@@ -82,12 +83,14 @@ def send_template(
     tags: str | None = "TagA", keys: bool = False, oneway: bool = False,
     codec: Codec = Codec.JSON, wait: bool = True, default_queues: int = 4,
     transactional: bool = False, delay_level: int = 0, credentials: Credentials | None = None,
+    beforehand: bool = False,
 ) -> Template:
     """
     A SEND_MESSAGE_V2 like a Java producer's (remoting.md 4.1.2) for one queue.
 
     keys: also give each message a KEYS property of its own, which brokers index.
-    transactional: a half message, which `commit_template` ends.
+    transactional: a half message, which `commit_template` ends. beforehand: all messages say that
+    they were born now and have the same UNIQ_KEY, so that the frame is signed once.
     """
     properties = []
     if keys:
@@ -102,13 +105,20 @@ def send_template(
         properties += ["TRAN_MSG\x01true", f"PGROUP\x01{group}"]
     ext: dict[str, str | None] = {
         "a": group, "b": topic, "c": "TBW102", "d": str(default_queues), "e": str(queue_id),
-        "f": "4" if transactional else "0", "g": BORN_MS, "h": "0", "i": "\x02".join(properties),
+        "f": "4" if transactional else "0",
+        "g": str(int(1000 * time.time())) if beforehand else BORN_MS, "h": "0",
+        "i": "\x02".join(properties),
         "j": "0", "k": "false", "m": "false",
     }
-    made = _template(Command(
+    command = Command(
         code=RequestCode.SEND_MESSAGE_V2, opaque=OPAQUE, flag=FLAG_ONEWAY if oneway else 0,
-        ext=ext, body=body, codec=codec),
-        ("born_at", "unique_at", *["keys_at"] * keys), credentials)
+        ext=ext, body=body, codec=codec)
+    if beforehand:
+        if credentials is not None:
+            sign(command, credentials)
+        made = _template(command, (), None)
+    else:
+        made = _template(command, ("born_at", "unique_at", *["keys_at"] * keys), credentials)
     made.places["body_at"] = len(made.frame) - len(body) if body else -1
     return made
 

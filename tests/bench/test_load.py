@@ -285,6 +285,18 @@ def test_every_message_is_signed_as_clients_sign(codec: Codec, oneway: bool) -> 
     assert signed[RequestCode.HEART_BEAT] == 2
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_messages_signed_beforehand_are_one_message_and_its_signature_fits(codec: Codec) -> None:
+    answer, signed = checked(FakeBroker.healthy)
+    with fake_broker(answer) as broker:
+        produce(replace(target(broker, 1), credentials=ACCOUNT), ProduceOptions(
+            span=Span(count=20), connections=1, depth=2, codec=codec, beforehand=True))
+        sends = [one for one in broker.sent if one.code == RequestCode.SEND_MESSAGE_V2]
+
+    assert signed[RequestCode.SEND_MESSAGE_V2] == len(sends) >= 20
+    assert all(one.ext == sends[0].ext for one in sends)
+
+
 def test_ends_of_transactions_are_signed() -> None:
     def stored(broker: FakeBroker, command: Command) -> list[Command]:
         answers = [] if command.is_oneway else broker.healthy(command)
