@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.broker.request import Request
 from mqcore.broker.tables.table_waits import (
     NAMES_GATHER_MS,
     OFFSETS_GATHER_MS,
@@ -15,7 +16,7 @@ from mqcore.broker.tables.table_waits import (
     WAITS_MAX,
 )
 from mqcore.wire.codes import RequestCode
-from mqcore.wire.command import Command
+from mqcore.wire.command import FLAG_ONEWAY, Command
 from mqcore.workers import following
 from tests.broker.fakes import Bench, make_bench, settings_in
 from tests.replication.pairs import NAME, table
@@ -130,6 +131,21 @@ def test_there_are_as_many_waits_as_slaves_and_each_keeps_little(master: Bench) 
     assert ask(master, 1, groupsKnown="v" * 65).code == 1
     assert ask(master, 1, waitMillis="soon").code == 1
     assert len(master.broker.core.waits) == WAITS_MAX
+
+
+@pytest.mark.parametrize("flag", [0, FLAG_ONEWAY])
+def test_a_wait_keeps_nothing_long_and_who_is_not_told_does_not_wait(
+    master: Bench, flag: int,
+) -> None:
+    command = Command(CODE, flag=flag, remark="r" * 100_000, body=b"b" * 100_000, ext={
+        "topicsKnown": "older", "groupsKnown": "g", "waitMillis": "1000", "more": "m" * 100_000})
+    assert master.broker.handle(Request(1, "10.0.0.1:4000", command, master.now_ms)) is None
+    if flag == FLAG_ONEWAY:
+        assert not master.broker.knows(1)
+        return
+    assert (command.remark, command.ext, command.body) == (None, None, b"")
+    assert told(master) == []
+    assert told(master, NAMES_GATHER_MS) == [(1, "true")]
 
 
 # -- what a slave makes of it ----------------------------------------------------------------------
