@@ -232,6 +232,33 @@ def test_an_answer_that_never_comes_is_waited_for_a_little_longer(
     asyncio.run(follow())
 
 
+def refuse(_core: object, _body: bytes) -> None:
+    raise following.AnswerError("there are too many")
+
+
+def test_what_is_not_taken_over_is_not_waited_for(
+    slave: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its master would say at once that it has another, each time, and all would be asked for."""
+    monkeypatch.setattr(following, "RETRY_S", 0.03)
+    monkeypatch.setattr(following, "REST_SHARE", 0)
+    monkeypatch.setattr(following, "take_topics", refuse)
+    master = bench(tmp_path / "leads", 100)
+    master.ask(17, TOPIC)
+
+    async def follow() -> None:
+        link = Hearing(slave, master)
+        keeping = asyncio.create_task(link.keep())
+        await until(lambda: link.asked.count(RequestCode.GET_ALL_TOPIC_CONFIG) == 3)
+        assert link.looks                                 # it is in trouble
+        assert link.waits == []
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await link.close()
+
+    asyncio.run(follow())
+
+
 def test_what_goes_back_to_the_master_or_is_large_is_not_waited_for(
     slave: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
