@@ -206,9 +206,12 @@ class Following:
         return found
 
     async def _hear(self, most_s: float) -> None:
-        """Until the master says that its tables have changed, for most_s."""
+        """
+        Until the master says that its tables have changed, for most_s. Behind a round in trouble it
+        is not asked: what is not taken over is others at once.
+        """
         began = time.monotonic()
-        if self._is_ours:
+        if self._is_ours and not self._trouble:
             try:
                 async with asyncio.timeout(most_s + HEAR_GRACE_S):
                     answer = await self._call(RequestCode.HEAR_OF_TABLES, {

@@ -4,9 +4,12 @@ from __future__ import annotations
 import os
 import signal
 
+from mqcore.broker.tables.table_waits import WAIT_MS_MAX, WAITS_MAX
 from mqcore.thread_times import threads_ns
+from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
+from mqcore.wire.topics import DataVersion
 from tests.attacks.honest import Honest
 from tests.attacks.leavers import ask_and_go
 from tests.attacks.medians import hardly_slower
@@ -55,6 +58,30 @@ def test_what_somebody_asked_who_left_is_not_looked_up(target: MqcoreProcess) ->
     stayed, left = costs
     print(f"{left / 1e6:.1f} and {stayed / 1e6:.1f} ms")
     assert left < stayed / 2, f"{left / 1e6:.1f} and {stayed / 1e6:.1f} ms"
+
+
+def test_who_left_keeps_no_place_of_slaves_that_wait(target: MqcoreProcess) -> None:
+    """Their requests and the ends of their connections are there at once."""
+    pid = pid_of(target, "coordinator")
+    with Peer(target.broker_addr) as slave:
+        topics, groups = (
+            DataVersion.from_json(fastjson.loads(slave.ask(code).body)["dataVersion"]).text
+            for code in (RequestCode.GET_ALL_TOPIC_CONFIG,
+                         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        hears = {"topicsKnown": topics, "groupsKnown": groups, "waitMillis": str(WAIT_MS_MAX)}
+        before = descriptors(target)
+        leavers = [Peer(target.broker_addr) for _ in range(WAITS_MAX)]
+        wait_until(lambda: descriptors(target) >= before + WAITS_MAX, "they are there")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for leaver in leavers:
+                leaver.send(encode(request(RequestCode.HEAR_OF_TABLES, {**hears})))
+                leaver.close()
+            wait_until(lambda: descriptors(target) <= before, "the broker knows that they left")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert slave.ask(RequestCode.HEAR_OF_TABLES, {
+            **hears, "topicsKnown": "older"}).ext == {"tablesChanged": "true"}
 
 
 def test_who_stays_is_served_beside_crowds_that_ask_and_go(

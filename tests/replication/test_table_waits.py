@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.broker.request import Request
 from mqcore.broker.tables.table_waits import (
     NAMES_GATHER_MS,
     OFFSETS_GATHER_MS,
@@ -15,7 +16,7 @@ from mqcore.broker.tables.table_waits import (
     WAITS_MAX,
 )
 from mqcore.wire.codes import RequestCode
-from mqcore.wire.command import Command
+from mqcore.wire.command import FLAG_ONEWAY, Command
 from mqcore.workers import following
 from tests.broker.fakes import Bench, make_bench, settings_in
 from tests.replication.pairs import NAME, table
@@ -132,6 +133,21 @@ def test_there_are_as_many_waits_as_slaves_and_each_keeps_little(master: Bench) 
     assert len(master.broker.core.waits) == WAITS_MAX
 
 
+@pytest.mark.parametrize("flag", [0, FLAG_ONEWAY])
+def test_a_wait_keeps_nothing_long_and_who_is_not_told_does_not_wait(
+    master: Bench, flag: int,
+) -> None:
+    command = Command(CODE, flag=flag, remark="r" * 100_000, body=b"b" * 100_000, ext={
+        "topicsKnown": "older", "groupsKnown": "g", "waitMillis": "1000", "more": "m" * 100_000})
+    assert master.broker.handle(Request(1, "10.0.0.1:4000", command, master.now_ms)) is None
+    if flag == FLAG_ONEWAY:
+        assert not master.broker.knows(1)
+        return
+    assert (command.remark, command.ext, command.body) == (None, None, b"")
+    assert told(master) == []
+    assert told(master, NAMES_GATHER_MS) == [(1, "true")]
+
+
 # -- what a slave makes of it ----------------------------------------------------------------------
 
 
@@ -209,6 +225,33 @@ def test_an_answer_that_never_comes_is_waited_for_a_little_longer(
         link = Hearing(slave, bench(tmp_path / "leads", 100))
         keeping = asyncio.create_task(link.keep())
         await until(lambda: len(link.waits) == 3)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await link.close()
+
+    asyncio.run(follow())
+
+
+def refuse(_core: object, _body: bytes) -> None:
+    raise following.AnswerError("there are too many")
+
+
+def test_what_is_not_taken_over_is_not_waited_for(
+    slave: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its master would say at once that it has another, each time, and all would be asked for."""
+    monkeypatch.setattr(following, "RETRY_S", 0.03)
+    monkeypatch.setattr(following, "REST_SHARE", 0)
+    monkeypatch.setattr(following, "take_topics", refuse)
+    master = bench(tmp_path / "leads", 100)
+    master.ask(17, TOPIC)
+
+    async def follow() -> None:
+        link = Hearing(slave, master)
+        keeping = asyncio.create_task(link.keep())
+        await until(lambda: link.asked.count(RequestCode.GET_ALL_TOPIC_CONFIG) == 3)
+        assert link.looks                                 # it is in trouble
+        assert link.waits == []
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         await link.close()

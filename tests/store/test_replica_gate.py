@@ -461,13 +461,16 @@ def service(loop: AppendLoop, name: str) -> Iterator[None]:
 # -- who sends it on (G11) -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "waits", "rung"), [
-    ("async", True, True), ("async", False, False), ("sync", True, False)])
+@pytest.mark.parametrize(("mode", "waits", "there", "rung"), [
+    ("async", True, True, True), ("async", True, False, False), ("async", False, True, False),
+    ("sync", True, True, False)])
 def test_who_sends_it_on_is_rung_before_what_is_waited_for_is_written(
-    run: Run, pen: ReplicaPen, mode: str, waits: bool, rung: bool,
+    run: Run, pen: ReplicaPen, mode: str, waits: bool, there: bool, rung: bool,
 ) -> None:
     """A disk that takes nothing: what is rung then was rung before, as nothing is published."""
     loop, probe, bell = gated(run, mode), run.probe(), run.segment.bell(HA_MASTER.slot)
+    if there:
+        pen.move(0)
     run.segment.arm(HA_MASTER.slot)
     append_probe.watch(run.segment)
     try:

@@ -42,5 +42,8 @@ def hear_of_tables(core: Core, request: Request) -> Answer | None:
     if any(len(text or "") > VERSION_LENGTH_MAX for text in known):
         raise FieldError(f"a version has more than {VERSION_LENGTH_MAX} characters")
     wait_ms = fields.i32(WAIT_MS)
-    request.command.ext, request.command.body = None, b""      # nobody looks at them again
+    if request.command.is_oneway:
+        return None                    # nobody is to be told
+    command = request.command          # nobody looks again at what may be long
+    command.ext, command.remark, command.body = None, None, b""
     return core.waits.add(request, known, wait_ms)

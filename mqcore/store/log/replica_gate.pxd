@@ -12,8 +12,8 @@
 #   G8  While a sync is the watcher's (G2), so are the marks: what waits here from before that sync has waited
 #       for longer, and is answered first. What others could not have either says that, not that the
 #       disk is late: of two failures the others' counts.
-#   G11  Who sends it to others is rung before what somebody waits for is written, where no flush lies between:
-#        it wakes meanwhile (HM13). It is rung again when that is published, if it sleeps.
+#   G11  While others are there, who sends it to them is rung before what somebody waits for is written, where
+#        no flush lies between: it wakes meanwhile (HM13). It is rung again when that is published, if it sleeps.
 from libc.stdint cimport int64_t
 
 from mqcore.layout cimport PRODUCER_COUNT, ReplicaGate

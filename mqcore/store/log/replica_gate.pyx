@@ -109,7 +109,8 @@ cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* reques
 
 
 cdef void gate_ring(Gate* gate, int64_t waiting) noexcept nogil:
-    if gate != NULL and gate.rings_ahead and waiting:
+    if (gate != NULL and gate.rings_ahead and waiting
+            and load_i32_acquire(&gate.words.present)):
         doorbell_ring(&gate.shm.slots[SLOT_HA_MASTER])
 
 
