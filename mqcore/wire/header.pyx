@@ -176,10 +176,7 @@ cdef inline int order_against(const SignedField* field, uint64_t order, const ui
 
 cdef void field_add(SignedFields* all, const uint8_t* end, const uint8_t* name, int32_t name_length,
                     const uint8_t* value, int32_t value_length, bint escaped) noexcept nogil:
-    """
-    A name that comes twice has the value that comes last, as everywhere here. end: of what may be
-    read.
-    """
+    """A name that comes twice has the value that comes last. end: of what may be read."""
     # of texts every part comes by itself: one that was just written in parts cannot be read at once
     cdef uint64_t order = order_of(name, name_length, end)
     cdef int32_t at = all.count
