@@ -259,7 +259,7 @@ cdef const uint8_t* behind_bare(const uint8_t* start, const uint8_t* end, bint* 
         p += 1
         if p - start > 1 and start[0] == c'0':
             return NULL                    # 007
-    if p == start or p[-1] == c'-':
+    if p == start or (p - 1)[0] == c'-':
         return NULL
     return p
 
