@@ -14,6 +14,7 @@ import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import shutil
 import sys
 from copy import copy
 from functools import partial
@@ -120,6 +121,20 @@ def extensions() -> list[Extension]:
                   extra_compile_args=FLAGS, extra_link_args=LINK_FLAGS)
         for name, source in sources.items() if not only or name in only
     ]
+
+
+def forget_other_ways() -> None:
+    """What was made with other directives or flags, or by another Cython, is made anew."""
+    import Cython
+
+    way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON))
+    note = Path(CYTHON_DIR, "way")
+    if note.exists() and note.read_text(encoding="utf-8") == way:
+        return
+    if note.parent.exists():
+        shutil.rmtree(note.parent)
+    note.parent.mkdir(parents=True)
+    note.write_text(way, encoding="utf-8")
 
 
 def remove_strays() -> None:
@@ -316,6 +331,7 @@ class Build(build_ext):
         declare_tables()
         if self.inplace:
             remove_strays()
+        forget_other_ways()
         # -- a syntax tree lives as long as its module is translated: a third of Cython's time went
         #    into looking for garbage in it
         gc.set_threshold(YOUNG_OBJECTS_MAX)

@@ -40,6 +40,31 @@ for one in extensions:
 """
 
 
+FORGET = """
+import runpy, sys
+import setuptools
+setuptools.setup = lambda **_: None
+build = runpy.run_path("setup.py")
+known = build["forget_other_ways"].__globals__
+known["CYTHON_DIR"], known["FLAGS"] = sys.argv[1], sys.argv[2:]
+build["forget_other_ways"]()
+"""
+
+
+def test_what_was_made_with_other_flags_is_made_anew(tmp_path: Path) -> None:
+    made = tmp_path / "cython" / "mqcore" / "one.c"
+
+    def build(*flags: str) -> bool:
+        subprocess.run([sys.executable, "-c", FORGET, str(tmp_path / "cython"), *flags], cwd=ROOT,
+                       check=True, capture_output=True, timeout=300)
+        kept = made.exists()
+        made.parent.mkdir(exist_ok=True)
+        made.touch()
+        return kept
+
+    assert [build("-O2"), build("-O2"), build("-O1"), build("-O1")] == [False, True, False, True]
+
+
 @pytest.mark.slow
 def test_a_module_is_translated_as_if_no_other_had_been_read_before_it(tmp_path: Path) -> None:
     for read in ("alone", "together"):

@@ -24,7 +24,7 @@ from tests.support.units import longest_step, unit
 
 BROKERS, TOPICS = 6_000, 40_000
 FRAME_BYTES = (16 << 20) - 1_000
-UNITS_MAX = 1.5
+UNITS_MAX = 3.0
 FIELDS = {
     "topic": "one-topic", "cluster": "C", "clusterName": "C", "brokerName": "large",
     "brokerAddr": "10.0.0.1:10911", "brokerId": "0", "namespace": "N", "key": "k", "value": "v"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from tests.workers.processes import by_role, slot_of, title
 from tests.workers.test_end import segment_of
 
 COMMAND_S = 60.0
+REJOINS_MAX = 5
+CUT = os.strerror(errno.ECONNRESET)
 SETTINGS: dict[str, object] = {
     "broker.name": NAME,
     "store.segment_size_bytes": 4 << 20,
@@ -215,9 +218,18 @@ class Brokers:
         wait_until(lambda: broker.looks_again(), "its processes work")
 
     async def rejoin(self, broker: Broker, number: int) -> None:
-        """A former master, which is stopped, follows who leads; its settings say sync-master."""
-        await asyncio.to_thread(self.command, broker, "rejoin", broker.store, "--master",
-                                self.leads_ha(), "--broker-id", number)
+        """
+        A former master, which is stopped, follows who leads; its settings say sync-master. Where
+        links are cut it is said again.
+        """
+        for left in range(REJOINS_MAX - 1, -1, -1):
+            try:
+                await asyncio.to_thread(self.command, broker, "rejoin", broker.store, "--master",
+                                        self.leads_ha(), "--broker-id", number)
+                break
+            except AssertionError as error:
+                if not left or CUT not in str(error):
+                    raise
         await asyncio.to_thread(broker.start)
 
     def kill(self) -> None:
