@@ -18,7 +18,13 @@ from mqcore.acl.addresses import Address, PatternError
 from mqcore.acl.documents import AclFileError, Node
 from mqcore.shm.access import ACCESS_DENY, ACCESS_NAME_BYTES_MAX, ACCESS_PUB, ACCESS_SUB
 from mqcore.turns import finished
-from mqcore.wire.codes import KEY_LENGTH_MIN, RETRY_PREFIX
+from mqcore.wire.codes import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    KEY_LENGTH_MIN,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+)
 from mqcore.wire.numbers import I64_MAX, I64_MIN
 from mqcore.wire.topics import DataVersion
 
@@ -32,8 +38,7 @@ PERMISSIONS = {
 }
 ACCESS_KEY, SIGNATURE, UNSIGNED = "AccessKey", "Signature", ("Signature", "_UNIQUE_KEY_QUERY")
 # Where messages wait that were sent to other topics: delayed ones, halves, and halves given up.
-HOLDING_TOPICS = frozenset((
-    "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"))
+HOLDING_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 _FIELDS = ("accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm",
            "defaultGroupPerm", "topicPerms", "groupPerms")

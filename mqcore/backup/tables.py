@@ -33,7 +33,7 @@ from mqcore.broker.tables.config_file import DELAY_FILE, ConfigFileError
 from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE, LightOffsetTable
 from mqcore.broker.tables.offsets import OffsetTable, is_light
 from mqcore.broker.tables.topics import (
-    CHECK_MAX_TIME_TOPIC,
+    GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
     SCHEDULE_TOPIC,
@@ -216,7 +216,7 @@ def _cut_transactions(store: Path, log: RestingLog, ends: Ends, cut: int) -> dic
                  if (offset := _number(word)) is not None and offset < end), default=end)
     moved: set[str] = set()
     fresh: set[str] = set()
-    for topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
+    for topic in (HALF_TOPIC, GIVEN_UP_TOPIC):
         for record in _records(log, log.end, topic, cut):
             is_fresh = topic == HALF_TOPIC and CHECK_TIMES not in record.properties
             (fresh if is_fresh else moved).add(record.properties.get(UNIQ_KEY, ""))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mqcore.bench.signing import Signing
 from mqcore.client import Credentials
 from mqcore.client.core.signature import SIGNATURE, named, sign, signed_text
-from mqcore.wire.codes import FLAG_ONEWAY, PULL_FLAG_SUBSCRIPTION, RequestCode
+from mqcore.wire.codes import FLAG_ONEWAY, PULL_FLAG_SUBSCRIPTION, PULL_FLAG_SUSPEND, RequestCode
 from mqcore.wire.command import Codec, Command, encode
 
 OPAQUE = 1_000_000_000              # mqcore.bench.frames.OPAQUE_FIRST: ten digits, for ever
@@ -23,7 +23,6 @@ BORN_MS = "1111111111111"           # as many digits as the epoch has in ms unti
 UNIQUE = "FEDCBA98"                 # the counted part of UNIQ_KEY
 KEYS = "89ABCDEF"                   # the counted part of KEYS
 OFFSET = "7777777777"               # a pull's queueOffset
-PULL_SUSPEND = 0x2                  # sysFlag bits (remoting.md 4.2.1)
 BODY_STAMP_SIZE = 16                # e2e: run id i64, due time i64
 
 HALF_OFFSET, POSITION = "1" * 19, "2" * 19          # of a commit
@@ -143,7 +142,7 @@ def pull_template(
 
     suspend_ms: how long the broker may hold it when there is nothing; 0 for an answer at once.
     """
-    flags = PULL_FLAG_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms else 0)
+    flags = PULL_FLAG_SUBSCRIPTION | (PULL_FLAG_SUSPEND if suspend_ms else 0)
     ext: dict[str, str | None] = {
         "commitOffset": "0", "consumerGroup": group, "expressionType": "TAG",
         "maxMsgNums": str(batch), "queueId": str(queue_id), "queueOffset": OFFSET,

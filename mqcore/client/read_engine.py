@@ -17,7 +17,7 @@ from mqcore.client.errors import REFUSED_FOR_NOW, BrokerError, RocketMQError, br
 from mqcore.client.instance import ClientInstance
 from mqcore.client.pool import client_request
 from mqcore.client.pull_link import FLAG_REPLAYS, PullAnswer, PullFrame, PullLink
-from mqcore.wire.codes import PULL_FLAG_SUBSCRIPTION, RequestCode
+from mqcore.wire.codes import PULL_FLAG_SUBSCRIPTION, PULL_FLAG_SUSPEND, RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.tags import Subscription
 
@@ -28,7 +28,6 @@ RETRY_MAX_S = 2.0
 STUCK_S = 0.02                      # pause after an answer without progress and without reason
 EXPIRE_S = 1.0
 
-_FLAG_SUSPEND = 0x2
 
 
 class ReadEngine:
@@ -142,7 +141,7 @@ class ReadEngine:
             "consumerGroup": self._group, "topic": cursor.topic,
             "queueId": str(cursor.queue.queue_id), "queueOffset": offset,
             "maxMsgNums": str(self._pull_count),
-            "sysFlag": str(PULL_FLAG_SUBSCRIPTION | (_FLAG_SUSPEND if hold else FLAG_REPLAYS)),
+            "sysFlag": str(PULL_FLAG_SUBSCRIPTION | (PULL_FLAG_SUSPEND if hold else FLAG_REPLAYS)),
             "commitOffset": "0", "suspendTimeoutMillis": str(round(SUSPEND_S * 1000)),
             "subscription": self._subscription.expression, "subVersion": "0",
             "expressionType": self._subscription.expression_type,

@@ -34,7 +34,7 @@ ACCEPTS_AT_ONCE = 8
 ACCEPT_PAUSE_S = 1.0               # when there is no descriptor
 STEPS_AT_ONCE = 4                  # that the thread has; the others wait in their lines
 SHUTDOWN_S = 5.0
-FREED_SHAKES = 256                  # handshakes whose memory is worth giving back
+FREED_SHAKES = 256                 # handshakes whose memory is worth giving back
 LINES_A_S = 20                     # of the log, about newcomers
 # that a round of the loop takes of a connection by TLS: as many records as are in them, however
 # little is in these, are worked off before others have their turn

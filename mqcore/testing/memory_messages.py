@@ -17,9 +17,15 @@ from mqcore.broker.requests.pull_header import PullHeader
 from mqcore.broker.requests.send_back import Place, delay
 from mqcore.broker.requests.send_rules import SendHeader, answer_fields
 from mqcore.broker.requests.transaction_checks import TransactionChecks
-from mqcore.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from mqcore.broker.tables.topics import GIVEN_UP_TOPIC, HALF_TOPIC
 from mqcore.testing.memory_store import MemoryStore, message
-from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    PULL_FLAG_COMMIT,
+    PULL_FLAG_SUBSCRIPTION,
+    PULL_FLAG_SUSPEND,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.command import encode
 from mqcore.wire.command import request as make_request
 from mqcore.wire.ids import offset_message_id
@@ -44,7 +50,6 @@ from mqcore.wire.tags import Subscription, parse_subscription
 PULL_COUNT_MAX = 32
 PULL_BYTES_MAX = 256 << 10
 SCANNED_MAX = 800                   # entries that one pull looks at
-_FLAG_COMMIT, _FLAG_SUSPEND, _FLAG_SUBSCRIPTION = 0x1, 0x2, 0x4
 
 
 @dataclass(slots=True)
@@ -124,12 +129,12 @@ class MemoryMessages:
         fields = Fields.of(request.command)
         header = PullHeader.read(fields)
         wanted = self._wanted(header)
-        if header.sys_flag & _FLAG_COMMIT:
+        if header.sys_flag & PULL_FLAG_COMMIT:
             self._core.offsets.commit(header.group, header.topic, header.queue_id,
                                       header.commit_offset, "")
         count_max = min(fields.i32("maxMsgNums"), PULL_COUNT_MAX)
         hold_s = fields.i64("suspendTimeoutMillis") / 1000
-        hold = bool(header.sys_flag & _FLAG_SUSPEND) and hold_s > 0
+        hold = bool(header.sys_flag & PULL_FLAG_SUSPEND) and hold_s > 0
         deadline = asyncio.get_running_loop().time() + hold_s
         offset = header.offset
         while True:
@@ -147,7 +152,7 @@ class MemoryMessages:
             "maxOffset": str(end)}, b"".join(found))
 
     def _wanted(self, header: PullHeader) -> Subscription:
-        if header.sys_flag & _FLAG_SUBSCRIPTION:
+        if header.sys_flag & PULL_FLAG_SUBSCRIPTION:
             return parse_subscription(header.topic, header.expression)
         return self._core.clients.consumers[header.group].subscriptions[header.topic]
 
@@ -208,8 +213,8 @@ class MemoryMessages:
         broker = self._core.settings.broker
         if half.checks >= broker.transaction_check_max:
             del self._halves[position]
-            self._checks.need_topic(CHECK_MAX_TIME_TOPIC, half.record.store_timestamp_ms)
-            self._store.put(replace(half.record, topic=CHECK_MAX_TIME_TOPIC, queue_id=0))
+            self._checks.need_topic(GIVEN_UP_TOPIC, half.record.store_timestamp_ms)
+            self._store.put(replace(half.record, topic=GIVEN_UP_TOPIC, queue_id=0))
             return
         properties = half.record.properties
         unique = properties.get(UNIQ_KEY)

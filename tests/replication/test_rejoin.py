@@ -18,7 +18,7 @@ from mqcore.backup import tables
 from mqcore.backup.cut import RestingLog, scan
 from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
-from mqcore.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
+from mqcore.broker.tables.topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqcore.replication import epochs
 from mqcore.replication import rejoin as rejoins
 from mqcore.replication.epochs import Epoch, History, Standing, State
@@ -202,14 +202,14 @@ def test_transactions_are_open_again_by_what_is_cut_and_no_log_below_is_read(
     """Settled, put back or given up behind the cut: their last copy before it is read again."""
     root = golden.unpack("transactions", tmp_path)
     found = list(records(root))
-    kinds = (HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC)
+    kinds = (HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC)
     cut = [one for one in found if one.topic in kinds][number].physical_offset
     ended = [{int(one.body) for one in found if one.topic == OP_TOPIC
               and (one.physical_offset < cut) is is_before} for is_before in (True, False)]
     last = {one.properties[UNIQ_KEY]: one for one in found
             if one.topic == HALF_TOPIC and one.physical_offset < cut}
     behind = {one.properties[UNIQ_KEY] for one in found if one.physical_offset >= cut
-              and one.topic in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)}
+              and one.topic in (HALF_TOPIC, GIVEN_UP_TOPIC)}
     wanted = min((one for key, one in last.items() if one.queue_offset not in ended[0]
                   and (one.queue_offset in ended[1] or key in behind)),
                  key=lambda one: one.queue_offset, default=None)

@@ -15,10 +15,8 @@ from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.shares import address_of
 from mqcore.broker.tables.topics import OFFSET_MOVED_TOPIC, is_readable
 from mqcore.wire import fastjson
-from mqcore.wire.codes import PULL_FLAG_SUBSCRIPTION, ResponseCode
+from mqcore.wire.codes import PULL_FLAG_COMMIT, PULL_FLAG_SUBSCRIPTION, ResponseCode
 from mqcore.wire.properties import KEYS, TAGS
-
-FLAG_COMMIT_OFFSET = 0x1
 
 NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
@@ -97,7 +95,7 @@ def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
     else:
         return None
     _append_event(core, header, begin, request.now_ms)
-    if header.sys_flag & FLAG_COMMIT_OFFSET:
+    if header.sys_flag & PULL_FLAG_COMMIT:
         core.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset,
                             address_of(request.remote))
     return Answer(ResponseCode.PULL_OFFSET_MOVED, status, {

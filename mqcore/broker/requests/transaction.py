@@ -10,14 +10,14 @@ from __future__ import annotations
 from mqcore.broker.core import Core
 from mqcore.broker.ports import AppendStatus, Put
 from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request
-from mqcore.broker.tables.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from mqcore.broker.tables.topics import GIVEN_UP_TOPIC, HALF_TOPIC
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.properties import CHECK_TIMES
 from mqcore.wire.records import FLAG_TRANSACTION_MASK, decode_record
 
 DECISIONS = (0, 8, 12)             # unknown, commit, rollback: bits of the sys flag
-RESUMED = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)       # where half messages are: nobody may send there
+RESUMED = (HALF_TOPIC, GIVEN_UP_TOPIC)       # where half messages are: nobody may send there
 
 
 def end_transaction(core: Core, request: Request) -> Outcome:

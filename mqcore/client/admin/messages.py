@@ -18,7 +18,13 @@ from mqcore.client.errors import (
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.route import subscribe_queues
-from mqcore.wire.codes import MASTER_ID, UNIQUE_KEY_QUERY, RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    MASTER_ID,
+    PULL_FLAG_SUBSCRIPTION,
+    UNIQUE_KEY_QUERY,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.command import Ext
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.records import Record, decode_record, decode_records
@@ -28,7 +34,6 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 QUERY_COUNT_MAX: Final = 64             # a broker gives no more
 READ_COUNT_MAX: Final = 100_000         # messages that one call brings
 PULL_COUNT: Final = 32
-SYS_FLAG_SUBSCRIPTION: Final = 0x4
 NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
 
 
@@ -241,7 +246,7 @@ class Messages(Connections, Link):
         answer = await self._ask(target.address, RequestCode.PULL_MESSAGE, {
             "consumerGroup": TOOLS_GROUP, "topic": queue.topic, "queueId": str(queue.queue_id),
             "queueOffset": str(offset), "maxMsgNums": str(count),
-            "sysFlag": str(SYS_FLAG_SUBSCRIPTION), "commitOffset": "0",
+            "sysFlag": str(PULL_FLAG_SUBSCRIPTION), "commitOffset": "0",
             "suspendTimeoutMillis": "0", "subscription": subscription.expression,
             "subVersion": str(subscription.version_ms),
             "expressionType": subscription.expression_type, "bname": queue.broker_name,

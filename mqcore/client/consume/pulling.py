@@ -10,7 +10,14 @@ from mqcore.client.message import MessageQueue, PullStatus
 from mqcore.client.native.records import cut
 from mqcore.client.pool import client_request
 from mqcore.client.received import ReceivedMessage
-from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    MASTER_ID,
+    PULL_FLAG_COMMIT,
+    PULL_FLAG_SUBSCRIPTION,
+    PULL_FLAG_SUSPEND,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.properties import RETRY_TOPIC
@@ -22,9 +29,6 @@ PULL_TIMEOUT_S = 30.0
 OFFSET_TIMEOUT_S = 5.0
 SEARCH_TIMEOUT_S = 6.0
 
-_SYS_FLAG_COMMIT = 0x1
-_SYS_FLAG_SUSPEND = 0x2
-_SYS_FLAG_SUBSCRIPTION = 0x4
 SYS_FLAG_LITE = 0x10
 _STATUS = {
     int(ResponseCode.SUCCESS): PullStatus.FOUND,
@@ -83,11 +87,11 @@ async def pull(
     address = instance.routes.reader(queue.broker_name, wanted.broker_id)
     sys_flag = wanted.more_flags
     if wanted.suspend > 0:
-        sys_flag |= _SYS_FLAG_SUSPEND
+        sys_flag |= PULL_FLAG_SUSPEND
     if wanted.send_subscription:
-        sys_flag |= _SYS_FLAG_SUBSCRIPTION
+        sys_flag |= PULL_FLAG_SUBSCRIPTION
     if wanted.commit_offset is not None and wanted.broker_id == MASTER_ID:
-        sys_flag |= _SYS_FLAG_COMMIT
+        sys_flag |= PULL_FLAG_COMMIT
     ext: Ext = {
         "consumerGroup": wanted.group, "topic": queue.topic, "queueId": str(queue.queue_id),
         "queueOffset": str(wanted.offset), "maxMsgNums": str(wanted.count_max),

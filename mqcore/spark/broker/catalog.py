@@ -30,7 +30,7 @@ from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL
 READ_GROUP = "TOOLS_CONSUMER"       # every broker has it, also where groups are not made on demand
 ROUTE_S = 1.0                       # routes are believed for so long
 NEVER_S = 1e8                       # it asks when it is asked
-NO_OFFSET = -1                        # was committed
+NO_OFFSET = -1                      # was committed
 SAMPLE_COUNT = 32                   # messages that sizes are told by
 AT_ONCE = 64                        # questions on their way
 
