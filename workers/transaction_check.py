@@ -19,10 +19,10 @@ from mqcore.broker.requests.transaction_checks import GROUP
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.light_queues import offset_table
-from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.participants import TRANSACTION_CHECK
 from mqcore.shm.segment import Segment
 from mqcore.store.transactions.transaction_check import TransactionCheck
+from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles

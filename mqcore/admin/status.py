@@ -12,7 +12,6 @@ import posix_ipc
 
 from mqcore.admin.lines import say
 from mqcore.broker.requests.transaction_checks import figures
-from mqcore.broker.tables.topics import SCHEDULE_TOPIC
 from mqcore.figures import FIGURES
 from mqcore.layout import Refusal, WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
@@ -23,6 +22,7 @@ from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
+from mqcore.wire.codes import SCHEDULE_TOPIC
 
 PREFIX = "mqcore-"
 ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR),     # who counts what they do

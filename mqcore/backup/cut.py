@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from mqcore.backup.errors import BackupError
 from mqcore.backup.manifest import Manifest
-from mqcore.broker.tables.topics import SCHEDULE_TOPIC
 from mqcore.layout import CQ_FILLER_RECORD_SIZE
 from mqcore.store import files
 from mqcore.store.cutting import ENTRY, QUEUES
 from mqcore.store.log.folders import LOG, LogFolders
 from mqcore.store.paths import queue_folders
 from mqcore.store.verify.scan import LogScan
+from mqcore.wire.codes import SCHEDULE_TOPIC
 from mqcore.wire.properties import DELAY, REAL_TOPIC
 from mqcore.wire.records import RecordError, decode_record
 

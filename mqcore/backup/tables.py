@@ -32,15 +32,10 @@ from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE, ConfigFileError
 from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE, LightOffsetTable
 from mqcore.broker.tables.offsets import OffsetTable, is_light
-from mqcore.broker.tables.topics import (
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
-    SCHEDULE_TOPIC,
-)
 from mqcore.layout import CQ_FILLER_RECORD_SIZE
 from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
+from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record, RecordError, decode_record
 

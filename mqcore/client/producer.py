@@ -41,16 +41,12 @@ from mqcore.client.serialization import (
     message_of,
 )
 from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
-from mqcore.wire.codes import SCHEDULE_TOPIC, RequestCode, ResponseCode
+from mqcore.wire.codes import SEND_FORBIDDEN, RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
 from mqcore.wire.numbers import I32_MAX, I32_MIN
 from mqcore.wire.properties import INSTANCE_ID, MESSAGE_TYPE, REPLY, TRANSACTION_PREPARED
 from mqcore.wire.records import TRANSACTION_PREPARED as SYS_FLAG_PREPARED
 
-_NOT_SENDABLE = frozenset({
-    SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
-})
 _DEFAULT_GROUP = "DEFAULT_PRODUCER"
 _CHECKED_TOPICS_MAX = 10_000
 
@@ -541,7 +537,7 @@ class AsyncProducer(Role):
         return topic
 
     def _check_topic(self, topic: str) -> str:
-        if check_topic(topic) in _NOT_SENDABLE:
+        if check_topic(topic) in SEND_FORBIDDEN:
             raise ConfigError(f"topic {topic}: expected one that is not the broker's own",
                               int(ResponseCode.MESSAGE_ILLEGAL))
         if len(self._topics) >= _CHECKED_TOPICS_MAX:

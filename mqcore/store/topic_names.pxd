@@ -8,19 +8,23 @@ cdef extern from *:
     #define MQ_SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
     #define MQ_HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
     #define MQ_OP_TOPIC "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    #define MQ_GIVEN_UP_TOPIC "TRANS_CHECK_MAX_TIME_TOPIC"
     enum {
       MQ_SCHEDULE_TOPIC_LENGTH = sizeof(MQ_SCHEDULE_TOPIC) - 1,
       MQ_HALF_TOPIC_LENGTH = sizeof(MQ_HALF_TOPIC) - 1,
-      MQ_OP_TOPIC_LENGTH = sizeof(MQ_OP_TOPIC) - 1
+      MQ_OP_TOPIC_LENGTH = sizeof(MQ_OP_TOPIC) - 1,
+      MQ_GIVEN_UP_TOPIC_LENGTH = sizeof(MQ_GIVEN_UP_TOPIC) - 1
     };
     """
     const char* SCHEDULE_TOPIC "MQ_SCHEDULE_TOPIC"      # delayed messages, until they are due
     const char* HALF_TOPIC "MQ_HALF_TOPIC"              # half messages, until they are ended
     const char* OP_TOPIC "MQ_OP_TOPIC"                  # which half messages are ended
+    const char* GIVEN_UP_TOPIC "MQ_GIVEN_UP_TOPIC"      # half messages that were asked about too often
     enum:
         SCHEDULE_TOPIC_LENGTH "MQ_SCHEDULE_TOPIC_LENGTH"
         HALF_TOPIC_LENGTH "MQ_HALF_TOPIC_LENGTH"
         OP_TOPIC_LENGTH "MQ_OP_TOPIC_LENGTH"
+        GIVEN_UP_TOPIC_LENGTH "MQ_GIVEN_UP_TOPIC_LENGTH"
 
 
 cdef inline bint is_schedule_topic(const uint8_t* name, int32_t length) noexcept nogil:
@@ -29,6 +33,12 @@ cdef inline bint is_schedule_topic(const uint8_t* name, int32_t length) noexcept
 
 cdef inline bint is_half_topic(const uint8_t* name, int32_t length) noexcept nogil:
     return is_literal(name, length, HALF_TOPIC)
+
+
+cdef inline bint holds_others(const uint8_t* name, int32_t length) noexcept nogil:
+    """A topic whose messages were sent to other topics."""
+    return (is_schedule_topic(name, length) or is_half_topic(name, length)
+            or is_literal(name, length, GIVEN_UP_TOPIC))
 
 
 cdef inline bint is_retry_topic(const uint8_t* name, int32_t length) noexcept nogil:

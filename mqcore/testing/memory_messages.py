@@ -17,9 +17,10 @@ from mqcore.broker.requests.pull_header import PullHeader
 from mqcore.broker.requests.send_back import Place, delay
 from mqcore.broker.requests.send_rules import SendHeader, answer_fields
 from mqcore.broker.requests.transaction_checks import TransactionChecks
-from mqcore.broker.tables.topics import GIVEN_UP_TOPIC, HALF_TOPIC
 from mqcore.testing.memory_store import MemoryStore, message
 from mqcore.wire.codes import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
     PULL_FLAG_COMMIT,
     PULL_FLAG_SUBSCRIPTION,
     PULL_FLAG_SUSPEND,

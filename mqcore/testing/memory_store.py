@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from mqcore.broker.ports import AppendStatus, ConsumeQueueEntry, Put, QueueGrowth
 from mqcore.broker.settings.model import Settings
-from mqcore.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from mqcore.wire.codes import HALF_TOPIC, SCHEDULE_TOPIC
 from mqcore.wire.properties import (
     CLUSTER,
     KEYS,

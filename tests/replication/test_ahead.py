@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.broker.tables import config_file
-from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
+from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
 from mqcore.workers.following import Ahead
 from tests.broker.fakes import Bench
 from tests.replication.pairs import NAME, addresses, slave_up, table

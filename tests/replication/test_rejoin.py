@@ -18,7 +18,6 @@ from mqcore.backup import tables
 from mqcore.backup.cut import RestingLog, scan
 from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
-from mqcore.broker.tables.topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqcore.replication import epochs
 from mqcore.replication import rejoin as rejoins
 from mqcore.replication.epochs import Epoch, History, Standing, State
@@ -30,6 +29,7 @@ from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.store import verify
+from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record
 from mqcore.workers.scheduler import DelayOffsets

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.broker.requests.transaction import CHECK_TIMES
-from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
 from mqcore.participants import TRANSACTION_CHECK, WRITER
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.store.transactions.transaction_check import TransactionCheck
+from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
 from mqcore.wire.command import decode
 from mqcore.wire.properties import decode_properties, encode_properties
 from mqcore.wire.records import decode_record

@@ -26,17 +26,13 @@ from mqcore.broker.request import (
 from mqcore.broker.requests import statistics as statistics_requests
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable
-from mqcore.broker.tables.topics import (
-    QUEUES_OF_A_TOPIC_MAX,
-    SCHEDULE_TOPIC,
-    filter_type,
-    name_trouble,
-)
+from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
 from mqcore.store.log.retention import used_percent
 from mqcore.wire import fastjson
 from mqcore.wire.codes import (
     KNOWN_VERSION,
     LOG_END,
+    SCHEDULE_TOPIC,
     TABLE_VERSION,
     VERSION_4_9_8,
     VERSION_IS_KNOWN,

@@ -19,8 +19,8 @@ from mqcore.broker.request import (
     answer_frame,
     refused,
 )
-from mqcore.broker.tables.topics import OP_TOPIC, SCHEDULE_TOPIC, name_trouble
-from mqcore.wire.codes import ResponseCode
+from mqcore.broker.tables.topics import name_trouble
+from mqcore.wire.codes import OP_TOPIC, SCHEDULE_TOPIC, ResponseCode
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 

@@ -37,13 +37,13 @@ from mqcore.broker.tables.subscriptions import (
     parse_heartbeat,
     parse_subscription_data,
 )
-from mqcore.broker.tables.topics import SYS_FLAG_UNIT_SUB
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.command import encode
 from mqcore.wire.command import request as make_request
 from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
 from mqcore.wire.tags import EXPRESSION_TAG
+from mqcore.wire.topics import SYS_FLAG_UNIT_SUB
 
 QUEUES_A_TURN = 500             # that are locked between two pauses
 DIGEST_BYTES_A_TURN = 1 << 20

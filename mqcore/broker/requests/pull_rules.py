@@ -13,9 +13,14 @@ from mqcore.broker.requests.pull_filters import given_expression, known_expressi
 from mqcore.broker.requests.pull_header import PullHeader
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.shares import address_of
-from mqcore.broker.tables.topics import OFFSET_MOVED_TOPIC, is_readable
+from mqcore.broker.tables.topics import is_readable
 from mqcore.wire import fastjson
-from mqcore.wire.codes import PULL_FLAG_COMMIT, PULL_FLAG_SUBSCRIPTION, ResponseCode
+from mqcore.wire.codes import (
+    OFFSET_MOVED_TOPIC,
+    PULL_FLAG_COMMIT,
+    PULL_FLAG_SUBSCRIPTION,
+    ResponseCode,
+)
 from mqcore.wire.properties import KEYS, TAGS
 
 NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"

@@ -17,12 +17,8 @@ from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
 from mqcore.broker.requests.send_rules import DLQ_QUEUE_COUNT, VERSION_3_4_9
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.statistics import SNDBCK_PUT_NUMS
-from mqcore.broker.tables.topics import (
-    SCHEDULE_TOPIC,
-    SYS_FLAG_UNIT_SUB,
-)
 from mqcore.store.paths import folder_name_trouble
-from mqcore.wire.codes import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, ResponseCode
+from mqcore.wire.codes import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, SCHEDULE_TOPIC, ResponseCode
 from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
 from mqcore.wire.properties import (
     DELAY,
@@ -33,6 +29,7 @@ from mqcore.wire.properties import (
     WAIT,
 )
 from mqcore.wire.records import Record, RecordError, decode_record
+from mqcore.wire.topics import SYS_FLAG_UNIT_SUB
 
 FIRST_RETRY_LEVEL = 3            # of the delay before the first try; each later one is longer
 

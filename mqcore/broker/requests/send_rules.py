@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from mqcore.broker.core import Core
 from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Redo, Request
-from mqcore.broker.tables.topics import SEND_FORBIDDEN, name_trouble
+from mqcore.broker.tables.topics import name_trouble
 from mqcore.wire.codes import (
     DLQ_PREFIX,
     RETRY_PREFIX,
+    SEND_FORBIDDEN,
     RequestCode,
     ResponseCode,
 )

@@ -32,7 +32,7 @@ from mqcore.broker.tables.statistics import (
     Count,
     Item,
 )
-from mqcore.broker.tables.topics import SCHEDULE_TOPIC
+from mqcore.wire.codes import SCHEDULE_TOPIC
 
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"            # who consumes the delay topic, in stock's words
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from mqcore.broker.core import Core
 from mqcore.broker.ports import AppendStatus, Put
 from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request
-from mqcore.broker.tables.topics import GIVEN_UP_TOPIC, HALF_TOPIC
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.properties import CHECK_TIMES
 from mqcore.wire.records import FLAG_TRANSACTION_MASK, decode_record

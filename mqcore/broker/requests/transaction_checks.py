@@ -12,8 +12,7 @@ from itertools import chain, islice
 
 from mqcore.broker.core import Core
 from mqcore.broker.tables.clients import Client
-from mqcore.broker.tables.topics import HALF_TOPIC, OP_TOPIC
-from mqcore.wire.codes import LENGTH_WORD_SIZE
+from mqcore.wire.codes import HALF_TOPIC, LENGTH_WORD_SIZE, OP_TOPIC
 from mqcore.wire.command import decode
 from mqcore.wire.properties import REAL_TOPIC
 from mqcore.wire.records import decode_record

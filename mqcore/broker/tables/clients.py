@@ -15,7 +15,7 @@ from mqcore.broker.tables.config_table import TablesFull, fits
 from mqcore.broker.tables.groups import GROUP_LENGTH_MAX
 from mqcore.broker.tables.shares import Room
 from mqcore.broker.tables.subscriptions import CLUSTERING, ConsumerEntry, bytes_of
-from mqcore.broker.tables.topics import TOPIC_LENGTH_MAX
+from mqcore.layout import TOPIC_LENGTH_MAX
 from mqcore.wire.tags import Subscription
 
 GROUPS_OF_A_CONNECTION_MAX = 4_096

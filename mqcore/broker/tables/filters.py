@@ -18,9 +18,9 @@ from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import fits
 from mqcore.broker.tables.groups import GROUP_LENGTH_MAX
-from mqcore.broker.tables.topics import TOPIC_LENGTH_MAX
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.sql92_filter import Filter
+from mqcore.layout import TOPIC_LENGTH_MAX
 from mqcore.wire.fastjson import quote
 from mqcore.wire.tags import EXPRESSION_SQL92, EXPRESSION_TAG, Subscription
 

@@ -17,8 +17,9 @@ from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.groups import GroupConfig, GroupTable
 from mqcore.broker.tables.offset_files import LIGHT_MEMBER, Sections
 from mqcore.broker.tables.offsets import BYTES_MAX, MEMBER, OffsetTable, is_light
-from mqcore.broker.tables.topics import TopicConfig, TopicTable
+from mqcore.broker.tables.topics import TopicTable
 from mqcore.wire import fastjson
+from mqcore.wire.topics import TopicConfig
 
 PLAIN_FILE = "consumerOffset.json"
 LIGHT_FILE = "lmqConsumerOffset.json"

@@ -20,17 +20,17 @@ from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.layout import QUEUE_ID_END, TOPIC_LENGTH_MAX
 from mqcore.store.paths import folder_name_trouble
 from mqcore.wire.codes import (
+    BENCHMARK_TOPIC,
     DLQ_PREFIX,
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
+    OFFSET_MOVED_TOPIC,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
-    TRACE_TOPIC,
 )
 from mqcore.wire.topics import (
     MULTI_TAG,
@@ -44,16 +44,8 @@ TOPICS_A_TURN = 200                 # that are published between two pauses
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 QUEUES_OF_A_TOPIC_MAX = QUEUE_ID_END
 SCHEDULE_QUEUE_COUNT = 18
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-BENCHMARK_TOPIC = "BenchmarkTest"
 LMQ_PREFIX = "%LMQ%"                # light queues are no topics of the table
 SYSTEM_PREFIX = "rmq_sys_"
-SEND_FORBIDDEN = frozenset((
-    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, SELF_TEST_TOPIC,
-    OFFSET_MOVED_TOPIC,
-))
-SYSTEM_TOPICS = SEND_FORBIDDEN | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 _log = logging.getLogger(__name__)
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 

@@ -1,16 +1,10 @@
 """Namespaces: a prefix that parts the names of several users of one cluster (client.md 1.8)."""
 from __future__ import annotations
 
-from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SYSTEM_TOPICS
 
 _END = "%"
 _SYSTEM_PREFIX = "rmq_sys_"
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_SYSTEM_TOPICS = frozenset({
-    "TBW102", SCHEDULE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
-})
 
 
 def wrap(namespace: str, name: str) -> str:
@@ -38,5 +32,5 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _is_system(name: str) -> bool:
-    return (name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
-            or name.startswith(_SYSTEM_GROUP_PREFIX))
+    return (name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIX)
+            or name.startswith(SYSTEM_GROUP_PREFIX))

@@ -51,6 +51,7 @@ from mqcore.text cimport (
     put_short,
     starts_with,
 )
+from mqcore.store.topic_names cimport holds_others
 from mqcore.wire.codes cimport (
     REQUEST_END_TRANSACTION,
     REQUEST_LITE_PULL_MESSAGE,
@@ -82,16 +83,10 @@ cdef extern from *:
     #define MQ_ACL_PREFIX "org.apache.rocketmq.acl.common.AclException: "
     #define MQ_ACL_RETRY "%RETRY%"
     #define MQ_ACL_TRACE "RMQ_SYS_TRACE_TOPIC"
-    #define MQ_ACL_DELAYED "SCHEDULE_TOPIC_XXXX"
-    #define MQ_ACL_HALF "RMQ_SYS_TRANS_HALF_TOPIC"
-    #define MQ_ACL_GIVEN_UP "TRANS_CHECK_MAX_TIME_TOPIC"
     """
     const char* REMARK_PREFIX "MQ_ACL_PREFIX"
     const char* RETRY "MQ_ACL_RETRY"
     const char* TRACE_TOPIC "MQ_ACL_TRACE"
-    const char* DELAYED_TOPIC "MQ_ACL_DELAYED"
-    const char* HALF_TOPIC "MQ_ACL_HALF"
-    const char* GIVEN_UP_TOPIC "MQ_ACL_GIVEN_UP"
 
 cdef enum:
     BODY_BYTES_FREE = 1 << 19          # signed whatever the longest message is
@@ -281,11 +276,6 @@ cdef bint is_signed_by(AccessGuard* g, const AccessAccount* account, const Reque
 
 
 # -- permissions -------------------------------------------------------------------------------------
-
-cdef inline bint holds_others(const uint8_t* topic, int32_t length) noexcept nogil:
-    return (is_literal(topic, length, DELAYED_TOPIC) or is_literal(topic, length, HALF_TOPIC)
-            or is_literal(topic, length, GIVEN_UP_TOPIC))
-
 
 cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry_of,
               const uint8_t* name, int32_t length, int needed) noexcept nogil:

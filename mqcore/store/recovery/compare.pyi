@@ -4,8 +4,6 @@ from mqcore.shm.segment import Segment
 from mqcore.store.recovery.cut import QueueCutting
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
 
-SYSTEM_TOPICS: tuple[str, ...]
-
 class QueueComparison(QueueCutting):
     def __init__(
         self, segment: Segment, folder: str, file_entries: int, stretch_bytes: int

@@ -31,6 +31,7 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.recovery.cut cimport QueueCutting
 from mqcore.store.recovery.queues cimport CHUNK_ENTRIES, FoundQueue
+from mqcore.wire.codes import UNLISTED_BEGINNINGS
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
@@ -41,9 +42,6 @@ cdef enum:
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 
 cdef int64_t TIMES_UNKNOWN = 0x7FFFFFFFFFFFFFFF      # no file is younger
-
-SYSTEM_TOPICS = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
-                 "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
 
 
 cdef class QueueComparison(QueueCutting):
@@ -277,7 +275,8 @@ cdef class QueueComparison(QueueCutting):
             self.compare(first, first + self.stretch_bytes, strangers)
             self.compare(self.boundary(end - self.stretch_bytes, end), end, strangers)
         for topic, position in strangers.items():
-            if hints.topics is None or topic in hints.topics or topic.startswith(SYSTEM_TOPICS):
+            if (hints.topics is None or topic in hints.topics
+                    or topic.startswith(UNLISTED_BEGINNINGS)):
                 self.missing = min(self.missing, <int64_t>(position if whole else first))
         wanted = {name: offset for name, offset in hints.offsets.items()
                   if offset > 0 and (hints.topics is None or name[0] in hints.topics)}

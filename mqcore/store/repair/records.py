@@ -23,12 +23,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqcore.layout import MAGIC_BLANK, MAGIC_MESSAGE
+from mqcore.wire import codes
 
 LOST_TOPIC: Final = b"MQCORE_LOST"
 LOST_PROPERTY: Final = b"MQCORE_LOST"
-SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC: Final = b"RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC: Final = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SCHEDULE_TOPIC: Final = codes.SCHEDULE_TOPIC.encode()
+HALF_TOPIC: Final = codes.HALF_TOPIC.encode()
+OP_TOPIC: Final = codes.OP_TOPIC.encode()
 LIGHT_PREFIX: Final = b"%LMQ%"
 ROLLED_BACK: Final = 0xC
 FIXED_SIZE: Final = 91               # of a record: all but topic, properties and body

@@ -62,7 +62,12 @@ from mqcore.store.record cimport (
     record_head,
     record_place,
 )
-from mqcore.store.topic_names cimport HALF_TOPIC, HALF_TOPIC_LENGTH
+from mqcore.store.topic_names cimport (
+    GIVEN_UP_TOPIC,
+    GIVEN_UP_TOPIC_LENGTH,
+    HALF_TOPIC,
+    HALF_TOPIC_LENGTH,
+)
 from mqcore.store.transactions.half_message cimport (
     CHANGES_LENGTH_MAX,
     NOT_SAID,
@@ -72,11 +77,6 @@ from mqcore.store.transactions.half_message cimport (
     read_notes,
 )
 from mqcore.wire.check_header cimport CHECK_HEADER_ROOM, CheckedMessage, put_check_header
-
-cdef const char* GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-
-cdef enum:
-    GIVEN_UP_TOPIC_LENGTH = 26
 
 
 # -- copies -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from mqcore.layout cimport (
     TOPIC_LENGTH_MAX,
 )
 from mqcore.store.record cimport PARSE_BLANK, PARSE_RECORD, RecordView
+from mqcore.store.topic_names cimport GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqcore.store.verify.window cimport (
     READ_AHEAD,
     READ_FAILED,
@@ -33,8 +34,7 @@ cdef enum:
 
 # Topics whose records only say how transactions go on: half messages, what settled them, and what
 # was asked about too often.
-cdef tuple UNDECIDED = (b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_TRANS_OP_HALF_TOPIC",
-                        b"TRANS_CHECK_MAX_TIME_TOPIC")
+cdef tuple UNDECIDED = (HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC)
 
 cdef struct Name:
     int32_t length

@@ -36,6 +36,7 @@ from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.words import RESULTS, Context, queue_name
+from mqcore.wire.codes import UNLISTED_BEGINNINGS
 from mqcore.wire.records import decode_record
 
 STEP_BYTES: Final = 64 << 20
@@ -47,8 +48,6 @@ DELAY_LEVELS_MS: Final = (
     20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR)
 CHECKPOINT_NAMES: Final = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
 REPLAY_BACK_MS: Final = 3000
-SYSTEM_TOPICS: Final = ("RMQ_SYS_", "SCHEDULE_TOPIC_XXXX", "%", "TBW102", "SELF_TEST_TOPIC",
-                        "BenchmarkTest", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC")
 COUNTED = {"on_disk", "first", "limit", "records", "bytes", "body_bytes", "first_time_ms",
            "last_time_ms", "end", "first_live", "live", "expired", "fillers", "missing",
            "missing_first", "superseded"}
@@ -292,7 +291,7 @@ class Verification:
             folder = f"consumequeue/{topic}/{queue_id}"
             count, first = queue["missing"], queue["missing_first"]
             removed = (some_queues and topics is not None and topic not in topics
-                       and not topic.startswith(SYSTEM_TOPICS))
+                       and not topic.startswith(UNLISTED_BEGINNINGS))
             if not queue["on_disk"] and removed:
                 self.report.add(NOTE, folder, None, f"not there, nor is its topic: {count} records "
                                                     "of a removed topic are still in the log")
