@@ -67,8 +67,8 @@ from mqcore.workers.accounts import Signing
 CALL_TIMEOUT_S = 10.0
 RETRY_S = 3.0                     # after a master that did not answer
 OURS_INTERVAL_S = 1.0
-REST_S = 0.02                     # between two rounds at least ...
-REST_SHARE = 19                   # ... and as many times as long as the last one took
+REST_S = 0.02                     # between two rounds at least, and as long as the last one, ...
+REST_SHARE = 19                   # ... and as many times of what that took of a processor
 HEAR_GRACE_S = 1.0                # for a master whose answer that it waits for is late, or lost
 SMALL_BYTES_MAX = 256 << 10       # offsets that are asked for that often
 GIVEN_BACK_MAX = 1_000            # offsets that go back to the master in one round
@@ -88,9 +88,13 @@ def is_address(text: str) -> bool:
     return len(text) <= ADDRESS_LENGTH_MAX and text.isascii() and text.isprintable()
 
 
-def rest_s(took_s: float, pause_s: float) -> float:
-    """How long nothing is asked behind a round that took so long; pause_s: at most."""
-    return min(pause_s, max(REST_S, REST_SHARE * took_s))
+def rest_s(took_s: float, worked_s: float, pause_s: float) -> float:
+    """
+    How long nothing is asked behind a round that took so long, and so much of a processor here: a
+    twentieth of one goes into that. On a busy machine most of the former is others' work. pause_s:
+    at most.
+    """
+    return min(pause_s, max(REST_S, took_s, REST_SHARE * worked_s))
 
 
 class Ahead(Generic[Said]):
@@ -185,9 +189,9 @@ class Following:
     async def keep(self) -> None:
         """Ask, and ask again; to be cancelled."""
         while True:
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.thread_time()
             pause_s = await self.round()
-            rest = rest_s(time.monotonic() - began, pause_s)
+            rest = rest_s(time.monotonic() - began, time.thread_time() - worked, pause_s)
             if not await self._is_other(asyncio.sleep(rest)) and rest < pause_s:
                 await self._is_other(self._hear(pause_s - rest))
 

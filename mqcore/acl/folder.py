@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,28 @@ class AclFolder:
         return self.home / DEFAULT_NAME
 
     def paths(self) -> list[Path]:
-        """All files that there are. Raises AclFileError for more than FILES_MAX, OSError."""
-        found = sorted(path for path in (self.home / FOLDER_NAME).rglob("*")
-                       if path.suffix in SUFFIXES and path.is_file())
+        """
+        All files that there are, and what stands in the place of one. Raises AclFileError for more
+        than FILES_MAX, and OSError: a folder that cannot be read is not one without files.
+        """
+        found = sorted(self._below(self.home / FOLDER_NAME))
         if self.default_file.exists():
             found.append(self.default_file)
         if len(found) > FILES_MAX:
             raise AclFileError(str(self.home), 0,
                                f"{len(found)} files: expected at most {FILES_MAX}")
         return found
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise error
+
+        for root, _, names in os.walk(folder, onerror=refuse):
+            for name in names:
+                path = Path(root, name)
+                if path.suffix in SUFFIXES and path.exists():
+                    yield path
 
     def stamp(self) -> FolderStamp:
         """Another one after each change of a file; raises OSError, AclFileError."""

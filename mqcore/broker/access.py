@@ -52,6 +52,7 @@ class AccessControl:
         self.rules = Rules([])
         self.refused = 0
         self.change_count = 0              # of changes by request
+        self._reading = False              # the files, or it waits behind tables that are saved
         self._tables = tables
         self._store = store
 
@@ -64,8 +65,9 @@ class AccessControl:
 
     def look(self, now_ms: int, saving: Saving) -> None:
         """Read the files anew if one has changed, beside the requests; bad ones change nothing."""
-        if not self.on or not self.files.has_changed(now_ms):
+        if not self.on or self._reading or not self.files.has_changed(now_ms):
             return
+        self._reading = True
         found: list[Rules | AclFileError] = []
 
         def steps() -> Iterator[None]:
@@ -76,6 +78,7 @@ class AccessControl:
             yield
 
         def done(error: OSError | None) -> None:
+            self._reading = False
             self.files.found(error if error is not None else found[0])
 
         saving.save("access rules", steps, done)

@@ -85,6 +85,7 @@ class Handlers:
         self.routes = routes
         self._key_values = key_values
         self._runtime = runtime
+        self._all_names = -1, b""          # version of the names, and the answer that has them
         code = RequestCode
         self._by_code: dict[int, Handler] = {
             code.PUT_KV_CONFIG: self._put_kv,
@@ -232,7 +233,15 @@ class Handlers:
         return _large(request, self.routes.cluster_info())
 
     def _all_topics(self, request: Command, connection: int, now_ms: int) -> Job:
-        return _large(request, {"brokerAddr": None, "topicList": self.routes.topic_names()})
+        """The bytes of the last answer are kept: one that nothing has changed since is the same."""
+        version = self.routes.names_version
+        if self._all_names[0] != version:
+            body = yield from fastjson.dumps_in_turns(
+                {"brokerAddr": None, "topicList": self.routes.topic_names()})
+            if self._all_names[0] < version:
+                self._all_names = version, body
+            return response(request, ResponseCode.SUCCESS, body=body)
+        return response(request, ResponseCode.SUCCESS, body=self._all_names[1])
 
     def _topics_of_cluster(self, request: Command, connection: int, now_ms: int) -> Job:
         return _topic_list(request, self.routes.topics_of_cluster(_need(request, "cluster")))

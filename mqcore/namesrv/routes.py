@@ -82,6 +82,7 @@ class RouteTables:
         self._clusters_of: dict[str, set[str]] = {}    # broker name -> clusters
         self._live: dict[str, LiveBroker] = {}
         self._connections: set[int] = set()            # that somebody registered over
+        self.names_version = 0                         # another one when topics came or went
 
     # -- what brokers do --------------------------------------------------------------------------
 
@@ -167,6 +168,7 @@ class RouteTables:
                         or self._topics_on.get(who.name) is not names):
                     return             # it or its name has gone, or it registers anew
             names.add(name)
+            self.names_version += name not in self._topics
             self._topics.setdefault(name, {})[who.name] = QueueData(
                 who.name, topic.read_queue_count, topic.write_queue_count, topic.perm,
                 topic.sys_flag,
@@ -271,7 +273,11 @@ class RouteTables:
                 continue
             queues.pop(name, None)
             if not queues:
-                del self._topics[topic]
+                self._forget_topic(topic)
+
+    def _forget_topic(self, topic: str) -> None:
+        del self._topics[topic]
+        self.names_version += 1
 
     # -- what clients and tools ask; generators have pauses ---------------------------------------
 
@@ -365,4 +371,4 @@ class RouteTables:
             if queues.pop(name, None) is not None:
                 self._topics_on.get(name, set()).discard(topic)
         if not queues and self._topics.get(topic) is queues:
-            del self._topics[topic]
+            self._forget_topic(topic)

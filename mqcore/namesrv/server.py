@@ -1,8 +1,8 @@
 """The name server's sockets: frames in, responses out, brokers dropped when they fall silent.
 
-One asyncio loop, whose time the connections share (mqcore.turns): who asks for much waits for
-itself, and what brokers say of themselves goes before what others ask. Every connection has
-bounds: the frame it may send, the answers that may wait for it (reading stops until they are
+One asyncio loop, whose time networks and in them connections share (shares.py): who asks for much
+waits for itself, and what brokers say of themselves goes before what others ask. Every connection
+has bounds: the frame it may send, the answers that may wait for it (reading stops until they are
 gone), the time it may be idle; all of them together have one (memory.py). A frame that cannot be
 read closes that connection alone, with one line in the log.
 """
@@ -16,7 +16,6 @@ import socket
 import ssl
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial
 
@@ -28,18 +27,22 @@ from mqcore.namesrv.memory import Memory
 from mqcore.namesrv.routes import RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
 from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.namesrv.shares import Shares
 from mqcore.tls.bounded import EmptyRecords
 from mqcore.tls.contexts import server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings
-from mqcore.turns import CREDIT_S, SLICE_S, Job, Turns
+from mqcore.turns import SLICE_S, Job
 from mqcore.wire.codes import LENGTH_WORD_SIZE, RequestCode, ResponseCode
-from mqcore.wire.command import Command, FrameError, decode, encode, response
+from mqcore.wire.command import Command, FrameError, decode_in_turns, encode, response
+from mqcore.wire.fastjson import SCALAR_SIZE_MAX
 
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
 _LISTEN_BACKLOG = 1024
+_ESCAPED = 6                    # bytes of JSON that one of a text may take
 ANY_NUMBER = 1 << 31
 ITSELF = 0                      # among the connections that take turns: dropping silent brokers
+NO_NETWORK = ""                 # ... and whence it comes
 SETTLED_MS = 500                # until a connection is one that stays
 NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
 _STRETCH_S = SLICE_S            # of work, before the loop looks at its sockets again
@@ -101,8 +104,7 @@ class NameServer:
         self.numbers = itertools.count(1)
         self._refused_count = 0
         self._places = 0
-        self._networks: Counter[str] = Counter()
-        self._turns = Turns(express_stretch_s=SLICE_S)        # anybody may say what goes first
+        self._shares = Shares()
         self._working = False
 
     def enter(self, host: str) -> Place | None:
@@ -110,30 +112,24 @@ class NameServer:
         network = network_of(host)
         most = self.settings.address_connection_count or ANY_NUMBER
         if (self._places >= self.settings.connection_count_max
-                or self._networks[network] >= most):
+                or self._shares.count(network) >= most):
             self._refused_count += 1
             return None
-        self._networks[network] += 1
+        self._shares.enter(network)
         self._places += 1
         return Place(network, partial(self._leave, network))
 
     def _leave(self, network: str) -> None:
         self._places -= 1
-        self._networks[network] -= 1
-        if self._networks[network] <= 0:
-            del self._networks[network]
+        self._shares.leave(network)
 
     def has_secure_room(self, more: int) -> bool:
         """Whether so many more with TLS have room: together they take half of the memory."""
         return 2 * (self.secure_count + more) * TLS_BYTES <= self.settings.connection_memory_bytes
 
-    def add(self, connection: int, job: Job, *, express: bool, stays: bool) -> None:
-        """
-        Work of a connection, which gets its turns in one of the two lanes; who stays has them
-        before those who connect, ask and go.
-        """
-        self._turns.add(connection, lambda: job, express=express,
-                        ahead_s=CREDIT_S if stays else 0.0)
+    def add(self, network: str, connection: int, job: Job, *, express: bool, stays: bool) -> None:
+        """Work of a connection (Shares.add)."""
+        self._shares.add(network, connection, job, express=express, stays=stays)
         self._work_soon()
 
     def _work_soon(self) -> None:
@@ -144,16 +140,16 @@ class NameServer:
     def _work(self) -> None:
         self._working = False
         until_s = time.perf_counter() + _STRETCH_S
-        while self._turns.waits() and time.perf_counter() < until_s:
-            self._turns.step()
-        if self._turns.waits():
+        while self._shares.waits() and time.perf_counter() < until_s:
+            self._shares.step()
+        if self._shares.waits():
             self._work_soon()
 
     def scan(self) -> None:
         """Drop silent brokers and idle connections; the server calls it every scan interval."""
         now_ms = self.now_ms()
-        if not self._turns.waits_for(ITSELF):
-            self.add(ITSELF, self._drop_silent(now_ms), express=True, stays=True)
+        if not self._shares.waits_for(NO_NETWORK, ITSELF):
+            self.add(NO_NETWORK, ITSELF, self._drop_silent(now_ms), express=True, stays=True)
         for connection in list(self.connections.values()):
             if connection.active_ms + self.settings.connection_idle_ms < now_ms:
                 connection.close("idle")
@@ -228,7 +224,7 @@ class Connection(asyncio.Protocol):
         if not self._working:            # else what it sent before it went is handled first
             self._input = bytearray()
             if self._server.routes.has_registered(self.number):
-                self._server.add(self.number, self._drop_brokers(), express=True, stays=True)
+                self._add(self._drop_brokers(), express=True, stays=True)
 
     def _drop_brokers(self) -> Job:
         for address in (yield from self._server.routes.connection_closed(self.number)):
@@ -258,7 +254,10 @@ class Connection(asyncio.Protocol):
 
     def _work_soon(self) -> None:
         self._working = True
-        self._server.add(self.number, self._work(), express=self._express, stays=self._stays())
+        self._add(self._work(), express=self._express, stays=self._stays())
+
+    def _add(self, job: Job, *, express: bool, stays: bool) -> None:
+        self._server.add(self._place.network, self.number, job, express=express, stays=stays)
 
     def _stays(self) -> bool:
         return self._server.now_ms() - self._since_ms >= SETTLED_MS
@@ -294,7 +293,7 @@ class Connection(asyncio.Protocol):
             end = self._frame_end(start)
             if end is None:
                 break
-            request = self._request(bytes(self._input[start + LENGTH_WORD_SIZE:end]))
+            request = yield from self._request(bytes(self._input[start + LENGTH_WORD_SIZE:end]))
             if request is not None and (request.code in _EXPRESS) is not self._express:
                 other_lane = True
                 break
@@ -338,10 +337,11 @@ class Connection(asyncio.Protocol):
         end = start + LENGTH_WORD_SIZE + length
         return end if end <= len(self._input) else None
 
-    def _request(self, frame: bytes) -> Command | None:
+    def _request(self, frame: bytes) -> Generator[None, None, Command | None]:
         """None: it asks for nothing, or ends its connection."""
+        value_max = _ESCAPED * self._server.settings.kv_value_bytes_max
         try:
-            request = decode(frame)
+            request = yield from decode_in_turns(frame, max(SCALAR_SIZE_MAX, value_max))
         except FrameError as error:
             self.close(f"bad frame: {error}")
             return None

@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 import re
 import struct
+from collections.abc import Generator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.codes import (
     FLAG_ONEWAY,
@@ -27,8 +29,10 @@ Buffer = bytes | bytearray | memoryview
 Ext = dict[str, str | None]
 
 _HEADER_LENGTH_MASK: Final = 0x00FF_FFFF
-_HEADER_VALUES_MAX: Final = 100_000     # commas and brackets in a JSON header, also inside strings
-_HEADER_ENTRIES_MAX: Final = 5_000      # of ext in a binary header
+HEADER_ENTRIES_MAX: Final = 5_000       # of ext
+_HEADER_MEMBERS_MAX: Final = 500        # of a JSON header beside it
+_HEADER_VALUES_MAX: Final = 6_000       # of all of a long one, lists and objects among them
+_SHORT_SIZE: Final = 4 << 10            # bytes of a header that takes no pause in any form
 _RELAXED_HEADER_MAX: Final = 64 << 10   # bytes of a header that is not strict JSON
 _FIXED = struct.Struct(">hbhiii")       # code, language, version, opaque, flag, remark length
 _INT = struct.Struct(">i")
@@ -114,6 +118,39 @@ def decode(frame: Buffer) -> Command:
 
     Raises FrameError for everything that remoting.md 1.7 answers with a closed connection.
     """
+    view, kind, header_end = _parts(frame)
+    header = bytes(view[HEADER_WORD_SIZE:header_end])
+    if kind == Codec.ROCKETMQ:
+        command = finished(_decode_binary(header, FRAME_LENGTH_MAX))
+    elif len(header) <= fastjson.WHOLE_SIZE_MAX:
+        command = _decode_json(header)
+    else:
+        command = finished(_json_in_turns(header, FRAME_LENGTH_MAX))
+    command.body = bytes(view[header_end:])
+    return command
+
+
+def decode_in_turns(
+    frame: Buffer, text_size_max: int = fastjson.SCALAR_SIZE_MAX,
+) -> Generator[None, None, Command]:
+    """
+    `decode`, with a pause every millisecond or so in a long header. text_size_max: bytes of one
+    value of such a header, as it stands there.
+    """
+    view, kind, header_end = _parts(frame)
+    if header_end <= _SHORT_SIZE:
+        return decode(frame)
+    header = view[HEADER_WORD_SIZE:header_end]
+    if kind == Codec.ROCKETMQ:
+        command = yield from _decode_binary(header, text_size_max)
+    else:
+        command = yield from _json_in_turns(bytes(header), text_size_max)
+    command.body = bytes(view[header_end:])
+    return command
+
+
+def _parts(frame: Buffer) -> tuple[memoryview, int, int]:
+    """The frame, the kind of its header, and where that ends."""
     view = memoryview(frame)
     if len(view) > FRAME_LENGTH_MAX:
         raise FrameError(f"frame length {len(view)}: expected at most {FRAME_LENGTH_MAX}")
@@ -127,25 +164,35 @@ def decode(frame: Buffer) -> Command:
             f" {len(view) - HEADER_WORD_SIZE} bytes after the header word"
         )
     kind = word >> 24
-    header = view[HEADER_WORD_SIZE:header_end]
-    if kind == Codec.JSON:
-        command = _decode_json(bytes(header))
-    elif kind == Codec.ROCKETMQ:
-        command = _decode_binary(header)
-    else:
+    if kind not in (Codec.JSON, Codec.ROCKETMQ):
         raise FrameError(f"header type {kind}: expected 0 (JSON) or 1 (ROCKETMQ)")
-    command.body = bytes(view[header_end:])
-    return command
+    return view, kind, header_end
 
 
 def _decode_json(header: bytes) -> Command:
     try:
-        fields = fastjson.loads(
-            header, count_max=_HEADER_VALUES_MAX, relaxed_size_max=_RELAXED_HEADER_MAX)
+        fields = fastjson.loads(header, relaxed_size_max=_RELAXED_HEADER_MAX)
     except fastjson.JsonError as error:
         raise FrameError(f"JSON header: {error}") from error
+    return _command_of(fields)
+
+
+def _json_in_turns(header: bytes, text_size_max: int) -> Generator[None, None, Command]:
+    long = len(header) > fastjson.WHOLE_SIZE_MAX
+    try:
+        fields = yield from fastjson.loads_in_turns(
+            header, count_max=_HEADER_VALUES_MAX if long else fastjson.COUNT_MAX,
+            relaxed_size_max=_RELAXED_HEADER_MAX, scalar_size_max=text_size_max)
+    except fastjson.JsonError as error:
+        raise FrameError(f"JSON header: {error}") from error
+    return _command_of(fields)
+
+
+def _command_of(fields: Any) -> Command:
     if not isinstance(fields, dict):
         raise FrameError("JSON header: expected an object")
+    if len(fields) > _HEADER_MEMBERS_MAX:
+        raise FrameError(f"JSON header: more than {_HEADER_MEMBERS_MAX} members")
     if "code" not in fields or "opaque" not in fields or "flag" not in fields:
         fields = {_folded(str(name)): value for name, value in fields.items()}
         ext = fields.get("extfields")
@@ -214,13 +261,15 @@ def _ext_from_json(value: Any) -> Ext | None:
         return None
     if not isinstance(value, dict):
         raise FrameError("JSON header: extFields is not an object")
+    if len(value) > HEADER_ENTRIES_MAX:
+        raise FrameError(f"JSON header: more than {HEADER_ENTRIES_MAX} ext entries")
     return {
         _text(name): None if item is None else item if type(item) is str else _text(item)
         for name, item in value.items()
     }
 
 
-def _decode_binary(header: memoryview) -> Command:
+def _decode_binary(header: Buffer, text_size_max: int) -> Generator[None, None, Command]:
     size = len(header)
     if size < _FIXED.size + _INT.size:
         raise FrameError(f"binary header of {size} bytes: expected at least 21")
@@ -228,45 +277,54 @@ def _decode_binary(header: memoryview) -> Command:
     position = _FIXED.size
     if not 0 <= remark_length <= size - position - _INT.size:
         raise FrameError(f"binary header: remark length {remark_length} exceeds the header")
+    if remark_length > text_size_max:
+        raise FrameError(f"binary header: a remark of more than {text_size_max} bytes")
     remark = _string(header[position:position + remark_length])
     position += remark_length
     (ext_length,) = _INT.unpack_from(header, position)
     position += _INT.size
     if not 0 <= ext_length <= size - position:
         raise FrameError(f"binary header: ext length {ext_length} exceeds the header")
+    ext = (yield from _ext_from_binary(header[position:position + ext_length], text_size_max)
+           ) if ext_length else None
     return Command(
         code=code, language=_LANGUAGE_BY_ORDINAL.get(language), version=version, opaque=opaque,
-        flag=flag, remark=remark, codec=Codec.ROCKETMQ,
-        ext=_ext_from_binary(bytes(header[position:position + ext_length])) if ext_length else None,
-    )
+        flag=flag, remark=remark, codec=Codec.ROCKETMQ, ext=ext)
 
 
 def _string(raw: Buffer) -> str | None:
     return str(raw, "utf-8", "replace") if len(raw) else None
 
 
-def _ext_from_binary(region: bytes) -> Ext:
+def _ext_from_binary(region: Buffer, text_size_max: int) -> Generator[None, None, Ext]:
     ext: Ext = {}
-    position, end = 0, len(region)
-    for _ in range(_HEADER_ENTRIES_MAX):
+    position, end, pause_at = 0, len(region), fastjson.WHOLE_SIZE_MAX
+    for _ in range(HEADER_ENTRIES_MAX):
         if position >= end:
             return ext
-        key, position = _sized(region, position, _SHORT)
-        value, position = _sized(region, position, _INT)
+        key, position = _sized(region, position, _SHORT, text_size_max)
+        value, position = _sized(region, position, _INT, text_size_max)
         if key is not None:
             ext[key] = value
+        if position >= pause_at:
+            pause_at = position + fastjson.WHOLE_SIZE_MAX
+            yield
     if position < end:
-        raise FrameError(f"binary header: more than {_HEADER_ENTRIES_MAX} ext entries")
+        raise FrameError(f"binary header: more than {HEADER_ENTRIES_MAX} ext entries")
     return ext
 
 
-def _sized(region: bytes, position: int, prefix: struct.Struct) -> tuple[str | None, int]:
+def _sized(
+    region: Buffer, position: int, prefix: struct.Struct, text_size_max: int,
+) -> tuple[str | None, int]:
     start = position + prefix.size
     if start > len(region):
         raise FrameError("binary header: an ext entry is cut off")
     (length,) = prefix.unpack_from(region, position)
     if not 0 <= length <= len(region) - start:
         raise FrameError(f"binary header: ext string length {length} exceeds the ext region")
+    if length > text_size_max:
+        raise FrameError(f"binary header: an ext string of more than {text_size_max} bytes")
     return _string(region[start:start + length]), start + length
 
 

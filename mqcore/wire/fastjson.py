@@ -14,10 +14,18 @@ from typing import Any, Final
 
 from mqcore.turns import finished
 from mqcore.wire import json_strict
-from mqcore.wire.json_strict import DEPTH_MAX, WHOLE_SIZE_MAX, JsonError, OtherForm, dismantled
+from mqcore.wire.json_strict import (
+    DEPTH_MAX,
+    SCALAR_SIZE_MAX,
+    WHOLE_SIZE_MAX,
+    JsonError,
+    OtherForm,
+    dismantled,
+)
 
 __all__ = [
-    "COUNT_MAX", "DEPTH_MAX", "SIZE_MAX", "WHOLE_SIZE_MAX", "JsonError", "ObjectKey", "Parts",
+    "COUNT_MAX", "DEPTH_MAX", "SCALAR_SIZE_MAX", "SIZE_MAX", "WHOLE_SIZE_MAX", "JsonError",
+    "ObjectKey", "Parts",
     "dismantled", "dumps", "dumps_in_turns", "loads", "loads_in_turns", "parts_in_turns", "quote",
     "quote_ascii",
 ]
@@ -86,10 +94,11 @@ def loads(
 def loads_in_turns(
     text: bytes | bytearray | memoryview | str, *, count_max: int = COUNT_MAX,
     size_max: int = SIZE_MAX, relaxed_size_max: int | None = None,
+    scalar_size_max: int = SCALAR_SIZE_MAX,
 ) -> Generator[None, None, Any]:
     """`loads`, with a pause every millisecond or so.
 
-    Where that takes several, a text may not have longer strings than SCALAR_SIZE_MAX, nor objects
+    Where that takes several, a text may not have longer strings than `scalar_size_max`, nor objects
     of more members than MEMBERS_MAX: no table has such, and they are read in one go.
     What is no longer needed of a large value is given to `dismantled`: to free it takes as long.
     """
@@ -97,7 +106,7 @@ def loads_in_turns(
     try:
         if len(raw) <= WHOLE_SIZE_MAX:
             return _whole(raw, count_max)
-        return (yield from json_strict.read_in_parts(raw, count_max))
+        return (yield from json_strict.read_in_parts(raw, count_max, scalar_size_max))
     except OtherForm:
         return (yield from _relaxed(raw, count_max, relaxed_size_max))
 

@@ -19,7 +19,6 @@ SCALAR_SIZE_MAX: Final = 1 << 20        # bytes of one string or number in a lon
 MEMBERS_MAX: Final = 1 << 18            # ... and members of one object: what has no pause
 _PART_SIZE: Final = 32 << 10            # bytes that are read between two pauses
 _ITEMS_A_TURN: Final = 4_000            # items of containers that are let go between two
-_TOO_LONG: Final = f"a string, a number or blanks of more than {SCALAR_SIZE_MAX} bytes"
 
 _DECODER = msgspec.json.Decoder()
 _MARK = 0x7F                            # before the digits of a bare key: strings begin otherwise
@@ -52,10 +51,12 @@ def read(raw: bytes, depth: int) -> Any:
     return _bare(value, depth)
 
 
-def read_in_parts(raw: bytes, count_max: int) -> Generator[None, None, Any]:
+def read_in_parts(
+    raw: bytes, count_max: int, scalar_size_max: int = SCALAR_SIZE_MAX,
+) -> Generator[None, None, Any]:
     """A long text, with pauses. Raises OtherForm."""
     yield
-    parts = _Parts(raw, count_max)
+    parts = _Parts(raw, count_max, scalar_size_max)
     try:
         return (yield from parts.document())
     except JsonError:
@@ -112,7 +113,8 @@ class _Parts:
     container that is long itself is opened, the others are read as they are.
     """
 
-    def __init__(self, raw: bytes, count_max: int) -> None:
+    def __init__(self, raw: bytes, count_max: int, scalar_size_max: int) -> None:
+        self._scalar_size_max = scalar_size_max
         self._raw = raw
         self._view = memoryview(raw)
         self._count_left = self._count_max = count_max
@@ -123,18 +125,18 @@ class _Parts:
         """The value, with pauses. Raises OtherForm."""
         at = self._past_space(0)
         if self._raw[at:at + 1] not in (b"{", b"["):
-            if len(self._raw) > SCALAR_SIZE_MAX:
-                raise JsonError(f"a string or a number of more than {SCALAR_SIZE_MAX} bytes")
+            if len(self._raw) > self._scalar_size_max:
+                raise JsonError(f"a string or a number of more than {self._scalar_size_max} bytes")
             return read(self._raw, 0)
         self.value = self._enter(at)
         at, first = at + 1, True
         while True:
             place, how, values = cut(
-                self._raw, at, _PART_SIZE, SCALAR_SIZE_MAX)
+                self._raw, at, _PART_SIZE, self._scalar_size_max)
             self._take_count(values)
             if how == CUT_NOWHERE:
                 if place < len(self._raw):
-                    raise JsonError(_TOO_LONG)
+                    raise self._too_long()
                 if not _has_end(self._raw):
                     raise JsonError(f"the text ends too early, after {len(self._raw)} bytes")
                 raise OtherForm("the text ends in a container")
@@ -150,10 +152,14 @@ class _Parts:
                     return self.value
 
     def _past_space(self, at: int) -> int:
-        place = past_space(self._raw, at, SCALAR_SIZE_MAX)
-        if place - at == SCALAR_SIZE_MAX:
-            raise JsonError(_TOO_LONG)
+        place = past_space(self._raw, at, self._scalar_size_max)
+        if place - at == self._scalar_size_max:
+            raise self._too_long()
         return place
+
+    def _too_long(self) -> JsonError:
+        return JsonError(
+            f"a string, a number or blanks of more than {self._scalar_size_max} bytes")
 
     def _enter(self, place: int) -> dict[Any, Any] | list[Any]:
         if len(self._open) > DEPTH_MAX:

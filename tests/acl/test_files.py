@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,9 @@ from mqcore.acl.folder import AclFolder
 from mqcore.acl.followed import LOOK_MS, FollowedRules
 from mqcore.acl.kept import KeptFiles
 from mqcore.acl.rules import DENY, PUB, SUB, Rules, read_file
+from mqcore.broker.ports import AtOnce
+from mqcore.broker.saving import Saving
+from tests.broker.fakes import NOW_MS, make_bench, settings_in
 
 GOOD = """globalWhiteRemoteAddresses:
 - 10.10.103.*
@@ -133,6 +139,66 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path):
     folder.default_file.symlink_to("/dev/zero")
     with pytest.raises(AclFileError, match="no regular file: expected one"):
         folder.read(stock_permissions=False)
+
+
+def test_neither_does_it_pass_for_a_file_that_was_taken_away(tmp_path: Path):
+    """Below acl/, where other files may go on without what this one said."""
+    folder = AclFolder(tmp_path)
+    (tmp_path / "acl").mkdir()
+    folder.default_file.write_text(GOOD)
+    (tmp_path / "acl/later.yml").symlink_to(tmp_path / "not-there.yml")     # as an editor's lock
+    assert folder.paths() == [folder.default_file]
+    os.mkfifo(tmp_path / "acl/pipe.yml")
+    with pytest.raises(AclFileError, match="no regular file: expected one"):
+        folder.read(stock_permissions=False)
+
+
+def test_a_folder_that_cannot_be_read_is_not_one_without_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):
+    (tmp_path / "acl/deep").mkdir(parents=True)
+    (tmp_path / "acl/deep/a.yml").write_text(GOOD)
+    follower = Follower(tmp_path)
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if str(path).endswith("deep"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    assert [follower.look() for _ in range(3)] == [False, False, False]
+    with pytest.raises(PermissionError):
+        follower.files.folder.paths()
+    monkeypatch.undo()
+    assert [follower.look() for _ in range(3)] == [False, False, False]     # nothing had changed
+
+
+def test_a_file_that_changes_again_before_it_is_read_is_read_then_and_once_more(tmp_path: Path):
+    """Behind tables that are being saved a reading waits, and the next look comes meanwhile."""
+    (tmp_path / "plain_acl.yml").write_text(GOOD)
+    bench = make_bench(settings_in(
+        tmp_path / "store", "acl.enable=true", f"acl.folder={tmp_path}"))
+    access = bench.broker.core.access
+    waiting: list[tuple[Iterator[None], Callable[[OSError | None], None]]] = []
+    saving = Saving(SimpleNamespace(run=lambda *work: waiting.append(work)))
+    saving.save("a table", lambda: iter(()), lambda _: None)
+    now_ms = NOW_MS
+    for key in ("Second-key", "Third-key"):
+        (tmp_path / "plain_acl.yml").write_text(GOOD.replace("RocketMQ", key))
+        for _ in range(3):
+            now_ms += LOOK_MS
+            access.look(now_ms, saving)
+    read = 0
+    while waiting:
+        steps, done = waiting.pop(0)
+        AtOnce().run(steps, done)
+        read += 1
+        for _ in range(3):
+            now_ms += LOOK_MS
+            access.look(now_ms, saving)
+    assert list(access.rules.accounts) == ["Third-key"]
+    assert read == 3                                   # the table is one of them
 
 
 def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path):

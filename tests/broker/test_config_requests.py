@@ -1,13 +1,17 @@
 """The settings of a running broker are shown, and those that can change do (broker.md 10.5)."""
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mqcore.broker.requests.config import shown
 from mqcore.broker.settings import stock_conf
+from mqcore.broker.settings.checks import HOURS_MAX, LABELS
+from mqcore.broker.settings.delay_levels import TEXT_LENGTH_MAX
 from mqcore.broker.settings.live import (
     AT_START,
     FILE_SIZES,
@@ -17,11 +21,16 @@ from mqcore.broker.settings.live import (
     applied,
     lines,
     live_part,
+    with_values,
 )
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import SECTIONS
+from mqcore.broker.settings.values import Values
+from mqcore.shm.live_settings import SettingsBoard
+from mqcore.shm.segment import Segment
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, settings_in
+from tests.shm.test_segment import SMALL
 
 
 def change(bench: Bench, text: str) -> Any:
@@ -110,6 +119,8 @@ def test_a_new_permission_reaches_serving_processes_and_name_servers(bench: Benc
     ("fileReservedTime=-1", 1, "fileReservedTime"),
     ("flushIntervalCommitLog=0", 1, "flushIntervalCommitLog"),
     ("messageDelayLevel=1s 2x", 1, "level 2"),
+    ("messageDelayLevel=1s" + "\\u3000" * 2048 + "2s", 1, "at most 2048 characters, not 2052"),
+    ("deleteWhen=" + "4;" * 25, 1, "at most 24 hours"),
     ("regionId=" + "x" * 5000, 1, "5000 characters, expected at most 4096"),
     ("log.level=loud", 1, "log.level"),
     ("brokerPermission=5", 1, "2 (write), 4 (read) or 6 (both)"),
@@ -133,6 +144,37 @@ def test_the_live_settings_are_settings() -> None:
     assert known >= AT_START | PATHS | FILE_SIZES | ROLE
     stock = {*stock_conf.RENAMED.values(), *(target for target, _ in stock_conf.CONVERTED.values())}
     assert stock <= LIVE | AT_START | PATHS | FILE_SIZES | ROLE
+
+
+def longest(key: str) -> str:
+    """As long a text of a live setting as is taken."""
+    section, _, name = key.partition(".")
+    texts = {"broker.region_id": LABELS["region_id"] * "r",
+             "broker.message_delay_levels": "1s" + (TEXT_LENGTH_MAX - 4) * "\u3000" + "2s",
+             "store.delete_when_hours": ";".join(HOURS_MAX * ["23"])}
+    field = next(one for one in msgspec.inspect.type_info(SECTIONS[section]).fields
+                 if one.name == name)
+    match field.type:
+        case msgspec.inspect.IntType(le=int(most)):
+            return str(most)
+        case msgspec.inspect.BoolType():
+            return "true" if field.default is False else "false"
+        case msgspec.inspect.LiteralType(values=values):
+            return max(map(str, values), key=len)
+    return texts[key]
+
+
+def test_all_that_a_request_can_change_has_room_in_shared_memory(bench: Bench) -> None:
+    """A coordinator that cannot tell the others of a change that is kept never starts again."""
+    started = bench.broker.core.settings
+    values = Values(SECTIONS)
+    for key in LIVE:
+        section, _, name = key.partition(".")
+        values.put(section, name, longest(key), "test", as_text=True)
+    told = lines(with_values(started, values), started)
+    assert told.count(b"\n") == len(LIVE - {"broker.permission"})      # which has the most
+    segment = Segment.create(f"/mqcore-test-settings-{os.getpid()}", **SMALL, kind="memfd")
+    assert len(told) <= SettingsBoard(segment).room
 
 
 @pytest.mark.parametrize(("value", "address"), [

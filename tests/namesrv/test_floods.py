@@ -19,7 +19,8 @@ import pytest
 
 from mqcore.client.core.signature import sign
 from mqcore.namesrv.server import SETTLED_MS, NameServer
-from mqcore.turns import SLICE_S, Turns
+from mqcore.namesrv.shares import Shares
+from mqcore.turns import SLICE_S
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request
 from tests.namesrv.harness import DEADLINE_S, Clock, Peer, registration
@@ -142,19 +143,19 @@ def test_the_loop_looks_at_its_sockets_after_a_slice_of_work(
 ) -> None:
     """By what was done in a round before its last step, which ends it."""
     rounds: list[list[float]] = []
-    own_work, own_step = NameServer._work, Turns.step
+    own_work, own_step = NameServer._work, Shares.step
 
     def work(self: NameServer) -> None:
         rounds.append([])
         own_work(self)
 
-    def step(self: Turns) -> None:
+    def step(self: Shares) -> None:
         began = time.perf_counter()
         own_step(self)
         rounds[-1].append(time.perf_counter() - began)
 
     monkeypatch.setattr(NameServer, "_work", work)
-    monkeypatch.setattr(Turns, "step", step)
+    monkeypatch.setattr(Shares, "step", step)
 
     async def scenario() -> None:
         async with asking(tmp_path) as port, connected(port), flooding("large", port, order):

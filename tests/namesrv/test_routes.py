@@ -1,9 +1,17 @@
 """The route tables keep the rules of broker.md 13."""
+import json
+
 import pytest
 
+from mqcore.namesrv.handlers import Handlers
+from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.routes import TOPICS_A_TURN, BrokerIdentity, RouteTables, TableFull
+from mqcore.namesrv.runtime import RuntimeConfig
 from mqcore.turns import finished
+from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.command import request
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable
+from tests.namesrv.harness import settings_in
 
 A = BrokerIdentity("C", "broker-a", "10.0.0.1:10911", 0)
 A_SLAVE = BrokerIdentity("C", "broker-a", "10.0.0.2:10911", 1)
@@ -181,3 +189,49 @@ def test_a_registration_beyond_a_limit_changes_nothing():
     finished(routes.register(A, "", table("T"), 1, 0))
     with pytest.raises(TableFull, match="brokers"):
         finished(routes.register(B, "", table(), 2, 0))
+
+
+def handlers_in(folder):
+    settings = settings_in(folder)
+    key_values = KeyValues(settings.kv_file, entry_count_max=1, value_bytes_max=1, bytes_max=1)
+    return Handlers(RouteTables(), key_values, RuntimeConfig(settings))
+
+
+def test_the_list_of_all_topics_is_made_anew_when_topics_come_or_go_and_only_then(tmp_path):
+    handlers = handlers_in(tmp_path)
+    many = [f"T-{number}" for number in range(5_000)]
+
+    def looked_up():
+        """The list, and whether it took pauses to make it."""
+        pauses = 0
+        job = handlers.begin(request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 9, 0)
+        while True:
+            try:
+                next(job)
+                pauses += 1
+            except StopIteration as end:
+                return json.loads(end.value.body)["topicList"], pauses > 0
+
+    finished(handlers.routes.register(A, "", table(*many), 1, 0))
+    assert looked_up() == (many, True)
+    assert looked_up() == (many, False)
+    finished(handlers.routes.register(A, "", table(*many, counter=2, perm=4), 1, 0))
+    assert looked_up() == (many, False)
+    finished(handlers.routes.register(B, "", table("T-0", "late"), 2, 0))
+    assert looked_up() == ([*many, "late"], True)
+    finished(handlers.routes.delete_topic("T-7"))
+    assert looked_up() == ([name for name in many if name != "T-7"] + ["late"], True)
+    finished(handlers.routes.connection_closed(1))
+    assert looked_up()[0] == ["T-0", "late"]
+
+
+def test_a_list_that_took_long_to_make_does_not_hide_what_came_meanwhile(tmp_path):
+    handlers = handlers_in(tmp_path)
+    asks = request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    finished(handlers.routes.register(A, "", table(*map(str, range(5_000))), 1, 0))
+    slow = handlers.begin(asks, 9, 0)
+    next(slow)
+    finished(handlers.routes.register(B, "", table("late"), 2, 0))
+    assert "late" in json.loads(handlers.handle(asks, 9, 0).body)["topicList"]
+    assert "late" not in json.loads(finished(slow).body)["topicList"]
+    assert "late" in json.loads(handlers.handle(asks, 9, 0).body)["topicList"]

@@ -15,11 +15,11 @@ from mqcore.acl.folder import DEFAULT_NAME
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.codes import ResponseCode
-from tests.net.front import QUESTION, SAID, WORD, Front, pull_frame, send_frame
+from tests.net.front import QUESTION, SAID, WORD, Front, ask_frame, pull_frame, send_frame
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import Peer
+from tests.wire_live.peer import Peer, send_fields
 
 WHOLE_BYTES = 384 << 10             # longer commands go to the coordinator in parts
 
@@ -90,6 +90,19 @@ def test_the_coordinators_refusals_come_with_their_remarks(front: Front):
     missing = front.asks(Code.QUERY_CONSUMER_OFFSET, {"consumerGroup": "G", "topic": "Few"})
     assert missing.code == ResponseCode.SYSTEM_ERROR
     assert "queueId" in missing.remark
+
+
+@pytest.mark.parametrize("code", [1 << 15, -(1 << 15) - 1, (1 << 16) + Code.GET_BROKER_RUNTIME_INFO,
+                                  (1 << 16) + Code.SEND_MESSAGE_V2])
+def test_a_code_that_no_frame_can_say_asks_for_nothing(front: Front, code: int):
+    """A frame has 16 bits for it: the rest of a longer one is another request's."""
+    front.send(ask_frame(7, code, send_fields("NotMade"), b"x"))
+    answer = front.answer()
+    assert (answer.kind, answer.opaque, answer.code) == (
+        SAID, 7, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    assert answer.remark == "no request has that code"
+    assert front.asks(Code.GET_TOPIC_CONFIG, {"topic": "NotMade"}).code == (
+        ResponseCode.TOPIC_NOT_EXIST)
 
 
 def test_offsets_are_those_of_rocketmqs_clients(front: Front, rocket: Peer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -279,13 +280,49 @@ def test_what_goes_back_to_the_master_or_is_large_is_not_waited_for(
     asyncio.run(look())
 
 
-@pytest.mark.parametrize(("took_s", "pause_s", "rest"), [
-    (0.0, 1.0, following.REST_S), (0.03, 1.0, 0.57), (0.5, 1.0, 1.0), (0.0, 0.001, 0.001)])
-def test_a_slave_rests_for_many_times_what_a_round_takes(
-    took_s: float, pause_s: float, rest: float,
+@pytest.mark.parametrize(("took_s", "worked_s", "pause_s", "rest"), [
+    (0.0, 0.0, 1.0, following.REST_S), (0.03, 0.03, 1.0, 0.57), (0.5, 0.5, 1.0, 1.0),
+    (0.0, 0.0, 0.001, 0.001), (0.3, 0.002, 1.0, 0.3), (0.025, 0.001, 1.0, 0.025)])
+def test_a_slave_rests_for_many_times_what_a_round_takes_of_a_processor(
+    took_s: float, worked_s: float, pause_s: float, rest: float,
 ) -> None:
-    """Floods of changes cost each slave, and the master for it, a share of the time."""
-    assert following.rest_s(took_s, pause_s) == pytest.approx(rest)
+    """
+    Floods of changes cost each slave, and the master for it, a share of the time. Nobody waits for
+    what others did meanwhile: a round whose processor they had is no reason to rest longer.
+    """
+    assert following.rest_s(took_s, worked_s, pause_s) == pytest.approx(rest)
+
+
+def test_what_a_round_takes_is_its_own_threads_time(
+    slave: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=100.0, worked=7.0)
+    found: list[tuple[float, ...]] = []
+
+    class Slow(Link):
+        async def round(self) -> float:
+            clock.now += 0.5
+            clock.worked += 0.002
+            return 3600.0
+
+    def rest_s(*given: float) -> float:
+        found.append(given)
+        return 3600.0
+
+    monkeypatch.setattr(following, "rest_s", rest_s)
+    monkeypatch.setattr(following, "time", SimpleNamespace(
+        monotonic=lambda: clock.now, thread_time=lambda: clock.worked))
+
+    async def follow() -> None:
+        link = Slow(slave, bench(tmp_path / "leads", 100))
+        keeping = asyncio.create_task(link.keep())
+        await until(lambda: found)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        await link.close()
+
+    asyncio.run(follow())
+    assert found == [pytest.approx((0.5, 0.002, 3600.0))]
 
 
 # -- brokers as processes --------------------------------------------------------------------------

@@ -6,9 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcore.turns import finished
 from mqcore.wire.codes import FLAG_RESPONSE, FRAME_LENGTH_MAX, LanguageCode, RequestCode
-from mqcore.wire.command import Codec, Command, FrameError, decode, encode, request, response
+from mqcore.wire.command import (
+    HEADER_ENTRIES_MAX,
+    Codec,
+    Command,
+    FrameError,
+    decode,
+    decode_in_turns,
+    encode,
+    request,
+    response,
+)
+from mqcore.wire.fastjson import SCALAR_SIZE_MAX
 from tests.support import recorded
+from tests.support.units import longest_step, unit
 
 
 def json_frame(header: str | bytes, body: bytes = b"") -> bytes:
@@ -144,15 +157,57 @@ def test_what_is_no_frame_is_refused(frame):
         decode(frame)
 
 
-def test_a_binary_header_has_a_bounded_number_of_entries():
-    """JSON has bounds for its values: what is not bounded takes a loop's time in one piece."""
-    fields = {f"field-{number}": "x" for number in range(5_000)}
-    frame = encode(request(RequestCode.GET_BROKER_CLUSTER_INFO, fields, codec=Codec.ROCKETMQ))
-    assert decode(frame[4:]).ext == fields
-    more = request(RequestCode.GET_BROKER_CLUSTER_INFO, {**fields, "one": "x"},
-                   codec=Codec.ROCKETMQ)
-    with pytest.raises(FrameError, match="more than 5000 ext entries"):
-        decode(encode(more)[4:])
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("length", [1, 200])
+def test_a_header_may_have_so_many_entries_and_no_more(codec, length):
+    """Read in one go, and part by part; commas in texts are no entries."""
+    ext = {f"k{number}": "," * length for number in range(HEADER_ENTRIES_MAX)}
+    sent = request(RequestCode.PUT_KV_CONFIG, ext, b"body", codec=codec)
+    frame = encode(sent)[4:]
+    assert decode(frame).ext == ext
+    assert finished(decode_in_turns(frame)) == decode(frame)
+    more = encode(replace(sent, ext={**ext, "one more": "x"}))[4:]
+    for read in (decode, lambda frame: finished(decode_in_turns(frame))):
+        with pytest.raises(FrameError, match="more than 5000 ext entries"):
+            read(more)
+
+
+def entries(count: int) -> bytes:
+    return b",".join(b'"k%d":"v"' % number for number in range(count))
+
+
+LONG = {
+    "entries": (json_frame(b'{"code":100,"extFields":{%s}}' % entries(99_000)), "6000 values"),
+    "members": (json_frame(b"{%s}" % entries(99_000)), "6000 values"),
+    "few members": (json_frame(b"{%s}" % entries(501)), "500 members"),
+    "lists": (json_frame(b'{"extFields":{"k":[%s]}}' % b",".join(99_000 * [b"[]"])), "6000 values"),
+    "a long text": (json_frame(b'{"extFields":{"k":"%s"}}' % (b"x" * (15 << 20))), "of more than"),
+    "texts": (json_frame(b'{"code":100,"extFields":{%s}}' % b",".join(
+        b'"k%d":"%s"' % (one, (SCALAR_SIZE_MAX // 2) * b"x") for one in range(30))), ""),
+    "no UTF-8": (json_frame(b'{"extFields":{"k":"%s"}}' % (b"\xff" * (15 << 20))), "of more than"),
+    "not strict": (json_frame(b"{extFields:{%s}}" % b",".join(
+        b"k%d:1" % number for number in range(7_000))), "5000 ext entries"),
+    "binary, no UTF-8": (encode(Command(100, ext={"k": "x" * (15 << 20)}, codec=Codec.ROCKETMQ))[
+        4:].replace(b"x", b"\xff"), "of more than"),
+    "binary texts, no UTF-8": (encode(Command(100, ext={
+        str(one): "x" * (SCALAR_SIZE_MAX // 4) for one in range(50)}, codec=Codec.ROCKETMQ))[
+        4:].replace(b"x", b"\xff"), ""),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_no_header_takes_long_between_two_pauses(kind):
+    frame, refusal = LONG[kind]
+    refused = []
+
+    def reading():
+        try:
+            yield from decode_in_turns(frame)
+        except FrameError as error:
+            refused.append(str(error))
+
+    assert longest_step(reading()) / unit() < 1.5
+    assert [refusal in text for text in refused] == ([True] if refusal else [])
 
 
 def test_a_frame_longer_than_peers_accept_is_neither_read_nor_written():

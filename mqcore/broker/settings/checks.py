@@ -25,6 +25,7 @@ LABELS = {                         # bytes: the first two are names of topics as
     "name": 127, "cluster": 127 - len("_REPLY_TOPIC"), "region_id": 256,
 }
 PORT_MAX = 65_535
+HOURS_MAX = 24                     # of a day
 ETCD_MAX = 16
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
@@ -69,6 +70,8 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         parse_delay_levels(broker.message_delay_levels)
     except ValueError as error:
         refuse("broker.message_delay_levels", str(error))
+    if len(store.delete_when_hours) > HOURS_MAX:
+        refuse("store.delete_when_hours", f"at most {HOURS_MAX} hours, each once")
     largest = store.message_size_max_bytes + RECORD_SLACK_BYTES + BLANK_SIZE_BYTES
     if store.segment_size_bytes <= largest:
         refuse(

@@ -10,6 +10,7 @@ import re
 
 LEVEL_COUNT_MAX = 64            # DELAY_LEVEL_MAX of mqcore/layout.pxd: shared memory has so many
 DELAY_MS_MAX = 10 * 366 * 24 * 3_600_000
+TEXT_LENGTH_MAX = 2_048         # blanks count: shared memory has room for it beside all others
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,18})([smhd])", re.ASCII)
 
@@ -20,8 +21,10 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
     text: durations separated by blanks, each a whole number and a unit: s, m, h or d. Raises
     ValueError that names the level and what was expected; at least one level, at most
-    LEVEL_COUNT_MAX, none longer than ten years.
+    LEVEL_COUNT_MAX, none longer than ten years, TEXT_LENGTH_MAX characters in all.
     """
+    if len(text) > TEXT_LENGTH_MAX:
+        raise ValueError(f"at most {TEXT_LENGTH_MAX} characters, not {len(text)}")
     words = text.split()
     if not 1 <= len(words) <= LEVEL_COUNT_MAX:
         raise ValueError(f"1 to {LEVEL_COUNT_MAX} delay levels, not {len(words)}")

@@ -11,6 +11,7 @@ cdef struct Command:                   # that is written; from its beginning on 
     int32_t length
     int32_t capacity
     bint lacks_memory
+    bint has_no_code                   # none that a frame can say: nobody is asked
 
 cdef struct Said:
     Header header

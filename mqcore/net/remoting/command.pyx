@@ -1,5 +1,5 @@
 """Writes and reads commands (remoting.md 1.1, 1.3, 4.1, 4.2.1)."""
-from libc.stdint cimport INT16_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT16_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -62,6 +62,7 @@ cdef void command_begin(Command* m, int32_t code, int32_t opaque, int32_t flag) 
     m.frame = NULL
     m.length = m.capacity = 0
     m.lacks_memory = False
+    m.has_no_code = code != <int16_t>code
     at = room(m, FIELDS)
     if at == NULL:
         return

@@ -156,10 +156,16 @@ cdef int forward_native(Dispatch* d, Connection* c, const Request* request,
 cdef int ask(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
              int32_t length) noexcept nogil:
     cdef Request request
+    cdef Asker asker
     cdef int result
     if not command_end(command, body, length, &request) or request.unusual:
         connection_close(d.limits.transport, c, CLOSE_MEMORY, command.length)
         result = HANDLE_CLOSE
+    elif command.has_no_code:
+        result = HANDLED
+        if not request.header.flag & (RESPONSE_BIT | ONEWAY_BIT):
+            read_asker(&request.header, &asker)
+            say(c, &asker, RESPONSE_REQUEST_CODE_NOT_SUPPORTED, "no request has that code")
     else:
         request.passed = d.remoting.fields == NULL
         if request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
