@@ -6,8 +6,10 @@
 #        one by place and body (log_record_check). A blank one by its checksum.
 #   CK3  Where no record begins at the position (slaves of stock brokers stop anywhere), the one that
 #        lies there is judged. Where one begins there that is right, nothing before it is looked at.
-#   CK4  It maps the descriptor that it was given: what is deleted meanwhile is read to its end. A page is
-#        touched when a call has brought it: a disk that cannot read is an errno, never a signal.
+#   CK4  It reads the descriptor that it was given: what is deleted meanwhile is read to its end. The bytes come
+#        by a call into CHECK_READ_BYTES, which stay in the processor's cache: a disk that cannot read is an errno,
+#        never a signal, and no page is mapped to be looked at once. A longer record is mapped, and touched when
+#        a call has brought it.
 #   CK5  A place that is left while its job runs takes no other before that has ended. After each job
 #        the loop's bell is rung.
 #   CK6  It does at most `rate` bytes a second, where that is said: a slave that catches up stands behind those
@@ -21,7 +23,7 @@ from mqcore.threads cimport pthread_cond_t, pthread_mutex_t, pthread_t
 cdef enum:
     CHECK_PLACES = 32
     CHECK_BYTES = 2 << 20             # of one job, and the record that ends behind them
-    CHECK_READ_BYTES = 256 << 10      # at a time
+    CHECK_READ_BYTES = 128 << 10      # at a time
     CHECK_PAUSE_US_MAX = 100_000      # and so a stop waits no longer
 
 cdef enum CheckState:
@@ -52,10 +54,10 @@ cdef struct Checker:
     LogView log                       # the thread's, as all that follows
     int file
     int64_t end                       # of the job's part of the segment
-    const uint8_t* map                # of the segment
-    int64_t start                     # `have` bytes from this position on are in memory
+    const uint8_t* map                # of the segment, NULL: this job has met no long record
+    int64_t start                     # `have` bytes from this position on are in `bytes`
     int64_t have
-    uint8_t* bytes                    # CHECK_READ_BYTES: read, where the kernel brings no pages
+    uint8_t* bytes                    # CHECK_READ_BYTES
     int failure                       # errno of a read
 
 cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment_size,

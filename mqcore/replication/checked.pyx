@@ -70,15 +70,12 @@ cdef extern from "<unistd.h>" nogil:
 # -- the thread ------------------------------------------------------------------------------------
 
 
-cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
-    """These bytes of the map can be touched without the disk, and without a signal; 0 or errno."""
-    cdef int64_t page = offset - offset % PAGE, done = 0
+cdef int read_in(Checker* c, uint8_t* into, int64_t offset, int64_t size) noexcept nogil:
+    """These bytes of the segment; 0 or errno."""
+    cdef int64_t done = 0
     cdef ssize_t got
-    if madvise(<void*>(c.map + page), offset + size - page, MADV_POPULATE_READ) == 0:
-        return 0
-    while done < size:                 # an older kernel, or something is wrong: what, a read says
-        got = store_io().read_at(c.file, c.bytes, min(size - done, <int64_t>CHECK_READ_BYTES),
-                                 offset + done)
+    while done < size:
+        got = store_io().read_at(c.file, into + done, size - done, offset + done)
         if got < 0 and errno == EINTR:
             continue
         if got <= 0:
@@ -87,21 +84,51 @@ cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
     return 0
 
 
+cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+    """These bytes of the map can be touched without the disk, and without a signal; 0 or errno."""
+    cdef int64_t page = offset - offset % PAGE, done = 0, part
+    cdef int error
+    if madvise(<void*>(c.map + page), offset + size - page, MADV_POPULATE_READ) == 0:
+        return 0
+    while done < size:                 # an older kernel, or something is wrong: what, a read says
+        part = min(size - done, <int64_t>CHECK_READ_BYTES)
+        error = read_in(c, c.bytes, offset + done, part)
+        if error:
+            return error
+        done += part
+    return 0
+
+
+cdef const uint8_t* mapped(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+    """What is longer than `bytes`; NULL: failure."""
+    cdef void* map
+    c.have = 0
+    if c.map == NULL:
+        map = mmap(NULL, c.log.segment_size, PROT_READ, MAP_SHARED, c.file, 0)
+        if <long>map == -1:
+            c.failure = errno
+            return NULL
+        c.map = <const uint8_t*>map
+    c.failure = bring(c, offset, size)
+    return NULL if c.failure else c.map + offset
+
+
 cdef const uint8_t* window(Checker* c, int64_t at, int64_t size) noexcept nogil:
-    """`size` bytes of the segment; NULL: they are not there, or failure."""
-    cdef int64_t wanted = min(max(size, <int64_t>CHECK_READ_BYTES), c.end - at)
+    """`size` bytes of the segment, until the next call; NULL: they are not there, or failure."""
     cdef int64_t offset = at % c.log.segment_size
     if c.start <= at and at + size <= c.start + c.have:
-        return c.map + offset
-    if wanted < size:
+        return c.bytes + (at - c.start)
+    if size > c.end - at:
         return NULL
-    c.failure = bring(c, offset, wanted)
+    if size > CHECK_READ_BYTES:
+        return mapped(c, offset, size)
     c.start = at
-    c.have = wanted
+    c.have = min(<int64_t>CHECK_READ_BYTES, c.end - at)
+    c.failure = read_in(c, c.bytes, offset, c.have)
     if c.failure:
         c.have = 0
         return NULL
-    return c.map + offset
+    return c.bytes
 
 
 cdef int64_t extent(Checker* c, int64_t at, bint* blank) noexcept nogil:
@@ -191,18 +218,13 @@ cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
     """What has become of it, and the position that says so (CheckState)."""
     cdef int64_t at = job.position, segment_size = c.log.segment_size
     cdef int64_t base = at - at % segment_size
-    cdef void* bytes
     cdef int state
     position[0] = EIO
     c.end = min(job.end, base + segment_size)
     if lseek(job.file, 0, SEEK_END) < c.end - base:            # what is published is in it
         return CHECK_UNREADABLE
-    bytes = mmap(NULL, segment_size, PROT_READ, MAP_SHARED, job.file, 0)
-    if <long>bytes == -1:
-        position[0] = errno
-        return CHECK_UNREADABLE
     c.file = job.file
-    c.map = <const uint8_t*>bytes
+    c.map = NULL
     c.failure = 0
     c.have = 0
     posix_fadvise(c.file, at - base, CHECK_BYTES, POSIX_FADV_WILLNEED)
@@ -210,7 +232,8 @@ cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
     log_segment(&c.log, at)            # for its checksums; what is deleted has none
     state = judge(c, &at)
     log_view_close(&c.log)             # a segment that is deleted meanwhile is not held
-    munmap(bytes, segment_size)
+    if c.map != NULL:
+        munmap(<void*>c.map, segment_size)
     position[0] = c.failure if c.failure else at
     return CHECK_UNREADABLE if c.failure else state
 

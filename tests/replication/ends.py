@@ -78,6 +78,7 @@ class MasterEnd:
 
     def __init__(self, root: Path, *, mode: str = "async", segment_size: int = SEGMENT_SIZE,
                  gated: bool = False, **changes: Any) -> None:
+        self.segment_size = segment_size
         self.run = Run(root, segment_size=segment_size)
         self.writer: AppendLoop = self.run.writer(mode, 0, wait_replicated=gated)
         self.probe = self.run.probe()

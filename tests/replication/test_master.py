@@ -214,11 +214,12 @@ def old_log(make: Make, count: int = 200) -> tuple[MasterEnd, list[int]]:
 
 
 def flip(master: MasterEnd, position: int) -> None:
-    path = master.run.log_folder / f"{position // SEGMENT_SIZE * SEGMENT_SIZE:020d}"
+    size = master.segment_size
+    path = master.run.log_folder / f"{position // size * size:020d}"
     with path.open("r+b") as file:
-        file.seek(position % SEGMENT_SIZE)
+        file.seek(position % size)
         byte = file.read(1)[0]
-        file.seek(position % SEGMENT_SIZE)
+        file.seek(position % size)
         file.write(bytes([byte ^ 4]))
 
 
@@ -255,6 +256,26 @@ def test_a_damaged_record_is_sent_to_nobody_and_all_before_it_is(make: Make, num
         (MasterNote.NOTE_SLAVE, 0), (MasterNote.NOTE_DAMAGED, begin),
         (MasterNote.NOTE_SLAVE, begin), (MasterNote.NOTE_DAMAGED, begin),
         (MasterNote.NOTE_SLAVE, begin)]
+
+
+def test_records_that_are_longer_than_what_is_read_at_once_are_judged_too(make: Make) -> None:
+    """CK4"""
+    master = make(segment_size=1 << 22)
+    master.send(3, 300_000)
+    master.send(3, 100)
+    master.send(3, 300_000)
+    master.run.segment.set_begun(master.end)
+    whole = log_bytes(master, 0)
+    size = int.from_bytes(whole[:4], "big")
+    with master.turning():
+        peer = Peer.of(master.address)
+        peer.report(ANNOUNCE, 0)
+        assert peer.bytes_up_to(master.end) == (0, whole)
+        peer.close()
+        for damaged, begin in ((size - 1, 0), (len(whole) - 1, len(whole) - size)):
+            flip(master, damaged)
+            assert what_comes(master, ANNOUNCE, 0) == whole[:begin]
+            flip(master, damaged)
 
 
 def test_a_damaged_blank_record_is_known_too(make: Make) -> None:
