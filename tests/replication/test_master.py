@@ -158,6 +158,28 @@ def test_a_slave_that_does_not_read_stops_nobody(make: Make) -> None:
         peer.close()
 
 
+def test_little_goes_out_at_once_while_another_slave_is_far_behind(make: Make) -> None:
+    """A pause for more to come would be one of who catches up, too."""
+    master = make(segment_size=1 << 22)
+    master.send(1300, 16_000)
+    with master.turning():
+        far = Peer.of(master.address)
+        far.report(ANNOUNCE, 0)                  # it does not read: the rest waits here
+        wait_until(lambda: len(master.loop.slaves()) == 1, "the first")
+        near, end = Peer.of(master.address), master.end
+        near.report(end)
+        wait_until(lambda: len(master.loop.slaves()) == 2, "the other one")
+        master.send(20)
+        near.bytes_up_to(master.end)
+        assert master.loop.gathered == 0
+        far.close()
+        wait_until(lambda: len(master.loop.slaves()) == 1, "the end of the first")
+        master.send(1)
+        near.bytes_up_to(master.end)
+        wait_until(lambda: master.loop.gathered > 0, "a pause")
+        near.close()
+
+
 def test_a_segment_that_is_deleted_is_sent_to_its_end_and_no_further(make: Make) -> None:
     """HM5"""
     master = make()
