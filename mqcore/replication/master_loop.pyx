@@ -22,7 +22,7 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport SLOT_HA_MASTER
-from mqcore.replication.checked cimport checker_close, checker_open
+from mqcore.replication.checked cimport checker_close, checker_open, checker_pieces
 from mqcore.replication.greet cimport GREETING_WORDS_MAX, greet_drop
 from mqcore.replication.links cimport (
     BELL_KEY,
@@ -196,6 +196,11 @@ cdef class MasterLoop:
     def checks(self) -> int:
         """How often the thread was asked that reads and judges what is not of the moment (HM12)."""
         return self.m.checker.asked
+
+    @property
+    def kept(self) -> int:
+        """Pieces of the log that are in memory for slaves now (CK7)."""
+        return checker_pieces(self.m.checker)
 
     @property
     def lingered(self) -> int:

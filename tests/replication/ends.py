@@ -208,3 +208,17 @@ class Peer:
 
     def close(self) -> None:
         self.link.close()
+
+
+Make = Callable[..., MasterEnd]            # of the fixture `make`
+
+
+def log_bytes(master: MasterEnd, start: int) -> bytes:
+    """From `start` to the end, from the files."""
+    found = segments(master.run, master.end)
+    first = int(min(found))
+    return b"".join(found.values())[start - first:master.end - first]
+
+
+def said(master: MasterEnd) -> list[int]:
+    return [kind for kind, _, _ in master.loop.notes()[0]]
