@@ -7,9 +7,9 @@
 #   CK3  Where no record begins at the position (slaves of stock brokers stop anywhere), the one that
 #        lies there is judged. Where one begins there that is right, nothing before it is looked at.
 #   CK4  It reads the descriptor that it was given: what is deleted meanwhile is read to its end. The bytes come
-#        by a call into CHECK_READ_BYTES, which stay in the processor's cache: a disk that cannot read is an errno,
-#        never a signal, and no page is mapped to be looked at once. A longer record is mapped, and touched when
-#        a call has brought it.
+#        by a call, as many as stay in the processor's cache until they are judged: a disk that cannot read is an
+#        errno, never a signal, and no page is mapped to be looked at once. A longer record is mapped, and touched
+#        when a call has brought it.
 #   CK5  A place that is left while its job runs takes no other before that has ended. After each job
 #        the loop's bell is rung.
 #   CK6  It does at most `rate` bytes a second, where that is said: a slave that catches up stands behind those
