@@ -18,6 +18,8 @@ from mqcore.layout cimport (
 from mqcore.store.io cimport PAGE, store_io
 from mqcore.store.log.checksums cimport CHECKSUM_WRONG, checksum_end, checksum_find
 from mqcore.store.log.view cimport (
+    LOG_VIEW_PLACES,
+    MappedSegment,
     log_checksum,
     log_checksums,
     log_next_use,
@@ -70,15 +72,12 @@ cdef extern from "<unistd.h>" nogil:
 # -- the thread ------------------------------------------------------------------------------------
 
 
-cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
-    """These bytes of the map can be touched without the disk, and without a signal; 0 or errno."""
-    cdef int64_t page = offset - offset % PAGE, done = 0
+cdef int read_in(Checker* c, uint8_t* into, int64_t offset, int64_t size) noexcept nogil:
+    """These bytes of the segment; 0 or errno."""
+    cdef int64_t done = 0
     cdef ssize_t got
-    if madvise(<void*>(c.map + page), offset + size - page, MADV_POPULATE_READ) == 0:
-        return 0
-    while done < size:                 # an older kernel, or something is wrong: what, a read says
-        got = store_io().read_at(c.file, c.bytes, min(size - done, <int64_t>CHECK_READ_BYTES),
-                                 offset + done)
+    while done < size:
+        got = store_io().read_at(c.file, into + done, size - done, offset + done)
         if got < 0 and errno == EINTR:
             continue
         if got <= 0:
@@ -87,21 +86,68 @@ cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
     return 0
 
 
+cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+    """These bytes of the map can be touched without the disk, and without a signal; 0 or errno."""
+    cdef int64_t page = offset - offset % PAGE, done = 0, part
+    cdef int error
+    if madvise(<void*>(c.map + page), offset + size - page, MADV_POPULATE_READ) == 0:
+        return 0
+    while done < size:                 # an older kernel, or something is wrong: what, a read says
+        part = min(size - done, <int64_t>CHECK_READ_BYTES)
+        error = read_in(c, c.bytes, offset + done, part)
+        if error:
+            return error
+        done += part
+    return 0
+
+
+cdef const uint8_t* mapped(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+    """What is longer than `bytes`; NULL: failure."""
+    cdef void* map
+    c.have = 0
+    if c.map == NULL:
+        map = mmap(NULL, c.log.segment_size, PROT_READ, MAP_SHARED, c.file, 0)
+        if <long>map == -1:
+            c.failure = errno
+            return NULL
+        c.map = <const uint8_t*>map
+    c.failure = bring(c, offset, size)
+    return NULL if c.failure else c.map + offset
+
+
+cdef void keep_no_gap(Checker* c, int64_t at, int64_t size) noexcept nogil:
+    """CK7: what is read from a position on is not kept where it would leave a gap, or has no room."""
+    cdef Kept* k = c.keeps
+    if k == NULL:
+        return
+    if not k.start <= at <= k.end or size > CHECK_READ_BYTES or (
+            at + CHECK_READ_BYTES > k.start + KEPT_BYTES):
+        k.end = max(min(k.end, at), k.start)
+        c.keeps = NULL
+
+
 cdef const uint8_t* window(Checker* c, int64_t at, int64_t size) noexcept nogil:
-    """`size` bytes of the segment; NULL: they are not there, or failure."""
-    cdef int64_t wanted = min(max(size, <int64_t>CHECK_READ_BYTES), c.end - at)
+    """`size` bytes of the segment, until the next call; NULL: they are not there, or failure."""
     cdef int64_t offset = at % c.log.segment_size
+    cdef uint8_t* into = c.bytes
     if c.start <= at and at + size <= c.start + c.have:
-        return c.map + offset
-    if wanted < size:
+        return c.window + (at - c.start)
+    if size > c.end - at:
         return NULL
-    c.failure = bring(c, offset, wanted)
+    keep_no_gap(c, at, size)
+    if size > CHECK_READ_BYTES:
+        return mapped(c, offset, size)
     c.start = at
-    c.have = wanted
+    c.have = min(<int64_t>CHECK_READ_BYTES, c.end - at)
+    if c.keeps != NULL:
+        into = c.keeps.bytes + (at - c.keeps.start)
+        c.keeps.end = max(c.keeps.end, at + c.have)
+    c.window = into
+    c.failure = read_in(c, into, offset, c.have)
     if c.failure:
         c.have = 0
         return NULL
-    return c.map + offset
+    return c.window
 
 
 cdef int64_t extent(Checker* c, int64_t at, bint* blank) noexcept nogil:
@@ -187,30 +233,55 @@ cdef int judge(Checker* c, int64_t* at) noexcept nogil:
     return CHECK_RIGHT
 
 
+cdef inline MappedSegment* place_in_view(Checker* c, int64_t position) noexcept nogil:
+    return &c.log.places[position // c.log.segment_size & (LOG_VIEW_PLACES - 1)]
+
+
+cdef void go_on_with_checksums(Checker* c, int64_t position) noexcept nogil:
+    """Where the job before ended there, its last entry is known: none is searched in pages that are not mapped."""
+    cdef int64_t count
+    if log_checksums(&c.log, position, &count) != NULL and c.hint_position == position:
+        place_in_view(c, position).checksums_hint = c.hint
+
+
+cdef Kept* begin_piece(Checker* c, CheckJob* job) noexcept nogil:
+    """CK7; NULL: nothing is kept."""
+    cdef Kept* k
+    if job.piece < 0:
+        return NULL
+    k = &c.kept[job.piece]
+    k.start = k.end = job.position
+    if k.bytes == NULL:
+        k.bytes = <uint8_t*>malloc(KEPT_BYTES)
+    return k if k.bytes != NULL else NULL
+
+
 cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
     """What has become of it, and the position that says so (CheckState)."""
     cdef int64_t at = job.position, segment_size = c.log.segment_size
     cdef int64_t base = at - at % segment_size
-    cdef void* bytes
     cdef int state
     position[0] = EIO
     c.end = min(job.end, base + segment_size)
     if lseek(job.file, 0, SEEK_END) < c.end - base:            # what is published is in it
         return CHECK_UNREADABLE
-    bytes = mmap(NULL, segment_size, PROT_READ, MAP_SHARED, job.file, 0)
-    if <long>bytes == -1:
-        position[0] = errno
-        return CHECK_UNREADABLE
     c.file = job.file
-    c.map = <const uint8_t*>bytes
+    c.map = NULL
     c.failure = 0
     c.have = 0
+    c.keeps = begin_piece(c, job)
     posix_fadvise(c.file, at - base, CHECK_BYTES, POSIX_FADV_WILLNEED)
     log_next_use(&c.log)
     log_segment(&c.log, at)            # for its checksums; what is deleted has none
+    go_on_with_checksums(c, at)
     state = judge(c, &at)
+    c.hint_position = at
+    c.hint = place_in_view(c, job.position).checksums_hint
     log_view_close(&c.log)             # a segment that is deleted meanwhile is not held
-    munmap(bytes, segment_size)
+    if c.map != NULL:
+        munmap(<void*>c.map, segment_size)
+    if job.piece >= 0:                 # of a record that is wrong, or was not judged, nothing
+        c.kept[job.piece].end = min(c.kept[job.piece].end, at)
     position[0] = c.failure if c.failure else at
     return CHECK_UNREADABLE if c.failure else state
 
@@ -235,6 +306,13 @@ cdef CheckJob* next_job(Checker* c) noexcept nogil:
     return found
 
 
+cdef void free_piece(Checker* c, CheckJob* job) noexcept nogil:
+    """Under the lock."""
+    if job.piece >= 0:
+        c.kept[job.piece].taken = False
+    job.piece = -1
+
+
 cdef void* run(void* argument) noexcept nogil:
     cdef Checker* c = <Checker*>argument
     cdef CheckJob* job
@@ -253,6 +331,8 @@ cdef void* run(void* argument) noexcept nogil:
         state = do_job(c, job, &position)
         close(job.file)
         pthread_mutex_lock(&c.lock)
+        if job.state == CHECK_LEFT:
+            free_piece(c, job)
         job.state = CHECK_NONE if job.state == CHECK_LEFT else state
         job.position = position
         # a full counter (EAGAIN) means that the bell is rung already: nothing is lost
@@ -297,11 +377,24 @@ cdef void checker_close(Checker* c) noexcept nogil:
     for i in range(CHECK_PLACES):
         if c.jobs[i].state == CHECK_ASKED:
             close(c.jobs[i].file)
+    for i in range(KEPT_MAX):
+        free(c.kept[i].bytes)
     free(c.bytes)
     free(c)
 
 
-cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t end) noexcept nogil:
+cdef int take_piece(Checker* c) noexcept nogil:
+    """Its number; -1: none is free. Under the lock."""
+    cdef int i
+    for i in range(KEPT_MAX):
+        if not c.kept[i].taken:
+            c.kept[i].taken = True
+            return i
+    return -1
+
+
+cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t end,
+                      bint keep) noexcept nogil:
     cdef CheckJob* job = &c.jobs[place]
     cdef int copy = dup(file), error = errno
     cdef bint is_free
@@ -313,6 +406,7 @@ cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t
         job.file = copy
         job.position = position if copy >= 0 else error
         job.end = end
+        job.piece = take_piece(c) if keep and copy >= 0 else -1
         job.state = CHECK_ASKED if copy >= 0 else CHECK_UNREADABLE
         pthread_cond_signal(&c.some)
     pthread_mutex_unlock(&c.lock)
@@ -321,13 +415,15 @@ cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t
     return is_free
 
 
-cdef int checker_take(Checker* c, int place, int64_t* position) noexcept nogil:
+cdef int checker_take(Checker* c, int place, int64_t* position, int* piece) noexcept nogil:
     cdef CheckJob* job = &c.jobs[place]
     cdef int state
+    piece[0] = -1
     pthread_mutex_lock(&c.lock)
     state = job.state
     if state >= CHECK_RIGHT:
         position[0] = job.position
+        piece[0] = job.piece
         job.state = CHECK_NONE
     pthread_mutex_unlock(&c.lock)
     return state
@@ -338,6 +434,8 @@ cdef void checker_leave(Checker* c, int place) noexcept nogil:
     pthread_mutex_lock(&c.lock)
     if job.state == CHECK_ASKED:
         close(job.file)
+    if job.state not in (CHECK_NONE, CHECK_RUNS, CHECK_LEFT):
+        free_piece(c, job)
     job.state = CHECK_LEFT if job.state in (CHECK_RUNS, CHECK_LEFT) else CHECK_NONE
     pthread_mutex_unlock(&c.lock)
 
@@ -348,3 +446,18 @@ cdef bint checker_ready(Checker* c, int place) noexcept nogil:
     state = c.jobs[place].state
     pthread_mutex_unlock(&c.lock)
     return state == CHECK_NONE or state >= CHECK_RIGHT
+
+
+cdef void checker_give_back(Checker* c, int piece) noexcept nogil:
+    pthread_mutex_lock(&c.lock)
+    c.kept[piece].taken = False
+    pthread_mutex_unlock(&c.lock)
+
+
+cdef int checker_pieces(Checker* c) noexcept nogil:
+    cdef int i, count = 0
+    pthread_mutex_lock(&c.lock)
+    for i in range(KEPT_MAX):
+        count += c.kept[i].taken
+    pthread_mutex_unlock(&c.lock)
+    return count

@@ -23,6 +23,7 @@ cdef enum:
     TURN_BYTES = 1 << 20              # to one link, then it is the next one's turn
     MASTER_NOTES_MAX = 64
     MASTER_LISTENERS_MAX = 4
+    LINK_PIECES = 2                   # one is sent, and the next one judged
 
 cdef struct Link:
     int fd                            # -1: a free place
@@ -55,6 +56,8 @@ cdef struct Link:
     bint checking                     # HM12: its place there is taken for it ...
     bint waits                        # ... and without an answer it cannot go on
     int64_t checked_to                # below it the bytes are right, and in memory
+    int pieces[LINK_PIECES]           # of what is checked, in memory (CK7), ascending
+    int piece_count
     bint damaged                      # ... and at checked_to a record begins that is not
     int64_t goal                      # our end at goal_ms; when it has that, ...
     int64_t goal_ms

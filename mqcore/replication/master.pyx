@@ -1,6 +1,6 @@
 """Sends the log to slaves (master.pxd has the rules)."""
 from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
@@ -24,6 +24,13 @@ from mqcore.layout cimport (
     FIGURE_SLAVES,
 )
 from mqcore.net.serving.cold cimport COLD_BEHIND_BYTES
+from mqcore.replication.bodies cimport (
+    COPIED_BYTES_MAX,
+    piece_put,
+    pieces_drop,
+    send_body,
+    send_small,
+)
 from mqcore.replication.checked cimport (
     CHECK_BYTES,
     CHECK_DAMAGED,
@@ -52,6 +59,7 @@ from mqcore.replication.links cimport (
     ADDRESS_LINKS_MAX,
     BELL_KEY,
     LINKS_MAX,
+    LINK_PIECES,
     LISTENER_KEY,
     MASTER_NOTES_MAX,
     MEMBER_MAX,
@@ -64,11 +72,9 @@ from mqcore.replication.sockets cimport (
     READS_A_TURN,
     link_accept,
     link_read,
-    link_send_file,
     link_write,
 )
 from mqcore.shm.replica_gate cimport shown_end
-from mqcore.store.io cimport store_io
 from mqcore.store.log.log_folders cimport log_open
 
 cdef extern from "<unistd.h>" nogil:
@@ -81,7 +87,6 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     EVENTS_MAX = 64
     READ_BYTES = 4096                 # of reports at once ...
-    COPIED_BYTES_MAX = 4096           # from here on sendfile costs less than a copy
 
 
 # -- what there is to say --------------------------------------------------------------------------
@@ -111,6 +116,7 @@ cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil
     if l.checking:
         checker_leave(m.checker, place_of(m, l))
     l.checking = False
+    pieces_drop(m.checker, l, INT64_MAX)
     close(l.fd)
     if l.file >= 0:
         close(l.file)
@@ -229,7 +235,8 @@ cdef void link_take(Master* m, Link* l, int64_t now_ms) noexcept nogil:
 cdef bint take_check(Master* m, Link* l) noexcept nogil:
     """What the thread has found of its part of the log, if it has; False: the link is closed."""
     cdef int64_t position = 0
-    cdef int state = checker_take(m.checker, place_of(m, l), &position)
+    cdef int piece, state = checker_take(m.checker, place_of(m, l), &position, &piece)
+    piece_put(m.checker, l, piece)
     if state >= CHECK_RIGHT:
         l.checking = False
     if state == CHECK_UNREADABLE:
@@ -259,7 +266,8 @@ cdef int64_t sendable(Master* m, Link* l, int64_t published) noexcept nogil:
     ahead = max(l.checked_to, l.position)
     if (not l.checking and not l.damaged and ahead < min(published, l.file_base + m.log.segment_size)
             and ahead < l.position + CHECK_BYTES and not is_of_the_moment(m, ahead, published)):
-        l.checking = checker_ask(m.checker, place_of(m, l), l.file, ahead, published)
+        l.checking = checker_ask(m.checker, place_of(m, l), l.file, ahead, published,
+                                 l.piece_count < LINK_PIECES)
     return max(l.checked_to - l.position, <int64_t>0)
 
 
@@ -331,21 +339,6 @@ cdef int64_t send_word(Master* m, Link* l, int64_t published) noexcept nogil:
     return put
 
 
-cdef int64_t send_small(Link* l) noexcept nogil:
-    """A frame that has not begun, with one call: as link_write; 0: it is not to be read."""
-    cdef uint8_t[FRAME_HEAD_SIZE + COPIED_BYTES_MAX] bytes
-    cdef int64_t put
-    if store_io().read_at(l.file, bytes + FRAME_HEAD_SIZE, l.left, l.position - l.file_base) != l.left:
-        return 0
-    memcpy(bytes, l.head, FRAME_HEAD_SIZE)
-    put = link_write(l.fd, bytes, FRAME_HEAD_SIZE + l.left, False)
-    if put > 0:
-        l.head_sent = <int>min(put, <int64_t>FRAME_HEAD_SIZE)
-        l.position += put - l.head_sent
-        l.left -= put - l.head_sent
-    return put
-
-
 cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
     """Bytes that it took in this turn."""
     cdef int64_t done = 0, put, before
@@ -364,13 +357,10 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
             if put > 0:
                 l.head_sent += <int>put
         elif put == 0:
-            put = link_send_file(l.fd, l.file, l.position - l.file_base, l.left)
+            put = send_body(m.checker, l)
             if put == 0:
                 link_close(m, l, NOTE_UNREADABLE, 0)
                 return done
-            if put > 0:
-                l.position += put
-                l.left -= put
         m.sent_bytes += l.position - before
         if put == -1:
             l.blocked = True

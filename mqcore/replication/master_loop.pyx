@@ -5,7 +5,12 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
-from mqcore.atomics cimport load_i32_acquire, store_i32_release, store_i64_release
+from mqcore.atomics cimport (
+    load_i32_acquire,
+    load_i64_acquire,
+    store_i32_release,
+    store_i64_release,
+)
 from mqcore.clock cimport steady_ms
 from mqcore.epoll cimport (
     EPOLL_CLOEXEC,
@@ -17,7 +22,7 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport SLOT_HA_MASTER
-from mqcore.replication.checked cimport checker_close, checker_open
+from mqcore.replication.checked cimport checker_close, checker_open, checker_pieces
 from mqcore.replication.greet cimport GREETING_WORDS_MAX, greet_drop
 from mqcore.replication.links cimport (
     BELL_KEY,
@@ -44,7 +49,19 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     GATHER_US = 2000                  # while nobody waits for slaves, they get more at a time
-    GATHER_BYTES = 64 << 10
+    GATHER_BYTES = 64 << 10           # who has as much to come has no need of a pause
+
+
+cdef bint is_gathering(Master* m, int64_t sent) noexcept nogil:
+    """Whether it was little that went out, and no slave is further behind than that."""
+    cdef int64_t published = load_i64_acquire(&m.shm.log.published)
+    cdef int i
+    if m.gated or m.shows or not 0 < sent < GATHER_BYTES:
+        return False
+    for i in range(LINKS_MAX):
+        if m.links[i].reported and published - m.links[i].position >= GATHER_BYTES:
+            return False
+    return True
 
 
 cdef class MasterLoop:
@@ -166,7 +183,8 @@ cdef class MasterLoop:
                 elif load_i32_acquire(&self.m.slot.stop_requested):
                     break
                 left_ms = 0 if more else master_wait_ms(self.m, now_ms, end_ms - now_ms)
-                if not self.m.gated and not self.m.shows and 0 < sent < GATHER_BYTES and not more:
+                if not more and is_gathering(self.m, sent):
+                    self.gathered += 1
                     usleep(GATHER_US)
                 doorbell_arm(self.m.slot)
                 rung = master_wait(self.m, 0 if master_has_work(self.m) else left_ms)
@@ -178,6 +196,11 @@ cdef class MasterLoop:
     def checks(self) -> int:
         """How often the thread was asked that reads and judges what is not of the moment (HM12)."""
         return self.m.checker.asked
+
+    @property
+    def kept(self) -> int:
+        """Pieces of the log that are in memory for slaves now (CK7)."""
+        return checker_pieces(self.m.checker)
 
     @property
     def lingered(self) -> int:

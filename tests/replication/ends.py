@@ -78,6 +78,7 @@ class MasterEnd:
 
     def __init__(self, root: Path, *, mode: str = "async", segment_size: int = SEGMENT_SIZE,
                  gated: bool = False, **changes: Any) -> None:
+        self.segment_size = segment_size
         self.run = Run(root, segment_size=segment_size)
         self.writer: AppendLoop = self.run.writer(mode, 0, wait_replicated=gated)
         self.probe = self.run.probe()
@@ -207,3 +208,17 @@ class Peer:
 
     def close(self) -> None:
         self.link.close()
+
+
+Make = Callable[..., MasterEnd]            # of the fixture `make`
+
+
+def log_bytes(master: MasterEnd, start: int) -> bytes:
+    """From `start` to the end, from the files."""
+    found = segments(master.run, master.end)
+    first = int(min(found))
+    return b"".join(found.values())[start - first:master.end - first]
+
+
+def said(master: MasterEnd) -> list[int]:
+    return [kind for kind, _, _ in master.loop.notes()[0]]

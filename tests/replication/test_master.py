@@ -1,13 +1,8 @@
-"""What slaves hear from a master: HM1 to HM8 and HM12 of mqcore/replication/master.pxd."""
+"""What slaves hear from a master: HM1 to HM8 of mqcore/replication/master.pxd."""
 from __future__ import annotations
 
-import contextlib
-import errno
 import socket
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,36 +11,9 @@ from mqcore.replication.master import MasterNote
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.retention import LogWords
-from tests.replication.ends import SEGMENT_SIZE, MasterEnd, Peer, segments
+from tests.replication.ends import SEGMENT_SIZE, Make, MasterEnd, Peer, log_bytes, said
 from tests.support.cold_files import make_cold
 from tests.support.waiting import wait_until
-
-Make = Callable[..., MasterEnd]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[MasterEnd] = []
-
-    def one(**changes: Any) -> MasterEnd:
-        made.append(MasterEnd(tmp_path / f"master-{len(made)}", **changes))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.close()
-
-
-def log_bytes(master: MasterEnd, start: int) -> bytes:
-    """From `start` to the end, from the files."""
-    found = segments(master.run, master.end)
-    first = int(min(found))
-    return b"".join(found.values())[start - first:master.end - first]
-
-
-def said(master: MasterEnd) -> list[int]:
-    return [kind for kind, _, _ in master.loop.notes()[0]]
-
 
 # -- what is sent ----------------------------------------------------------------------------------
 
@@ -158,6 +126,28 @@ def test_a_slave_that_does_not_read_stops_nobody(make: Make) -> None:
         peer.close()
 
 
+def test_little_goes_out_at_once_while_another_slave_is_far_behind(make: Make) -> None:
+    """A pause for more to come would be one of who catches up, too."""
+    master = make(segment_size=1 << 22)
+    master.send(1300, 16_000)
+    with master.turning():
+        far = Peer.of(master.address)
+        far.report(ANNOUNCE, 0)                  # it does not read: the rest waits here
+        wait_until(lambda: len(master.loop.slaves()) == 1, "the first")
+        near, end = Peer.of(master.address), master.end
+        near.report(end)
+        wait_until(lambda: len(master.loop.slaves()) == 2, "the other one")
+        master.send(20)
+        near.bytes_up_to(master.end)
+        assert master.loop.gathered == 0
+        far.close()
+        wait_until(lambda: len(master.loop.slaves()) == 1, "the end of the first")
+        master.send(1)
+        near.bytes_up_to(master.end)
+        wait_until(lambda: master.loop.gathered > 0, "a pause")
+        near.close()
+
+
 def test_a_segment_that_is_deleted_is_sent_to_its_end_and_no_further(make: Make) -> None:
     """HM5"""
     master = make()
@@ -199,151 +189,6 @@ def test_what_lies_on_the_disk_alone_is_read_by_a_thread(make: Make) -> None:
         wait_until(lambda: gate(master) == (True, end), "the report of the near one")
         near.close()
         far.close()
-
-
-# -- what is not as it was written (HM12) ----------------------------------------------------------
-
-
-def old_log(make: Make, count: int = 200) -> tuple[MasterEnd, list[int]]:
-    """A master whose log was there before its run; where each record begins, blank ones too."""
-    master = make()
-    master.send(count)
-    master.run.segment.set_begun(master.end)
-    found = master.run.records(master.end)
-    return master, [int(record["physicalOffset"]) for record in found if not record.get("blank")]
-
-
-def flip(master: MasterEnd, position: int) -> None:
-    path = master.run.log_folder / f"{position // SEGMENT_SIZE * SEGMENT_SIZE:020d}"
-    with path.open("r+b") as file:
-        file.seek(position % SEGMENT_SIZE)
-        byte = file.read(1)[0]
-        file.seek(position % SEGMENT_SIZE)
-        file.write(bytes([byte ^ 4]))
-
-
-def what_comes(master: MasterEnd, *reports: int) -> bytes:
-    """All that a slave is sent until its link ends, which it does."""
-    peer = Peer.of(master.address)
-    peer.report(*reports)
-    found = b""
-    with contextlib.suppress(EOFError, ConnectionError):
-        while True:
-            found += peer.frame()[1]
-    peer.close()
-    return found
-
-
-@pytest.mark.parametrize("number", [0, 1, 50, 150, -1])
-def test_a_damaged_record_is_sent_to_nobody_and_all_before_it_is(make: Make, number: int) -> None:
-    master, records = old_log(make)
-    whole, begin = log_bytes(master, 0), records[number]
-    last = master.end if number == -1 else records[number + 1]
-    flip(master, last - 1)                       # of its properties: its body's CRC is right
-    with master.turning():
-        assert what_comes(master, ANNOUNCE, 0) == whole[:begin]
-        assert what_comes(master, ANNOUNCE, begin) == b""
-        wait_until(lambda: FigureSlots(master.run.segment).total("refused_slaves") == 2,
-                   "both links are counted")
-        flip(master, last - 1)
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE, begin)
-        assert peer.bytes_up_to(master.end) == (begin, whole[begin:])
-        peer.close()
-    notes = [note for note in master.loop.notes()[0] if note[0] != MasterNote.NOTE_LEFT]
-    assert [(kind, value) for kind, _, value in notes] == [
-        (MasterNote.NOTE_SLAVE, 0), (MasterNote.NOTE_DAMAGED, begin),
-        (MasterNote.NOTE_SLAVE, begin), (MasterNote.NOTE_DAMAGED, begin),
-        (MasterNote.NOTE_SLAVE, begin)]
-
-
-def test_a_damaged_blank_record_is_known_too(make: Make) -> None:
-    master, records = old_log(make)
-    blank = max(position for position in records if position < SEGMENT_SIZE)
-    blank += int.from_bytes(log_bytes(master, 0)[blank:blank + 4], "big")
-    flip(master, blank + 3)
-    with master.turning():
-        assert what_comes(master, ANNOUNCE, 0) == log_bytes(master, 0)[:blank]
-    assert said(master) == [MasterNote.NOTE_SLAVE, MasterNote.NOTE_DAMAGED]
-
-
-@pytest.mark.parametrize("checksums", [True, False])
-def test_a_slave_may_go_on_in_the_middle_of_a_record(make: Make, checksums: bool) -> None:
-    """CK3 of checked.pxd: one of a stock broker does, in a blank record too."""
-    master, records = old_log(make)
-    if not checksums:
-        for path in (master.run.root / "checksums").iterdir():
-            path.unlink()
-    whole = log_bytes(master, 0)
-    with master.turning():
-        for asked in (records[60] + 40, SEGMENT_SIZE - 1, records[-1] + 1):
-            peer = Peer.of(master.address)
-            peer.report(asked)
-            assert peer.bytes_up_to(master.end) == (asked, whole[asked:])
-            peer.close()
-        flip(master, records[60] + 90)           # of its body
-        assert what_comes(master, records[60] + 40) == b""
-        assert what_comes(master, records[59] + 40) == whole[records[59] + 40:records[60]]
-        flip(master, records[60] + 90)
-        flip(master, records[60] + 2)            # of its size: nothing leads on from there
-        assert what_comes(master, records[60] + 40) == b""
-
-
-def test_without_checksums_what_lies_before_a_record_is_not_asked(make: Make) -> None:
-    """CK3: a bad head there is nothing that a slave lacks."""
-    master, records = old_log(make)
-    for path in (master.run.root / "checksums").iterdir():
-        path.unlink()
-    begin = next(place for place in records if place > SEGMENT_SIZE + 2000)
-    whole = log_bytes(master, 0)
-    flip(master, SEGMENT_SIZE + 2)               # of the first one's size
-    with master.turning():
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE, begin)
-        assert peer.bytes_up_to(master.end) == (begin, whole[begin:])
-        peer.close()
-        assert what_comes(master, ANNOUNCE, 0) == whole[:SEGMENT_SIZE]
-
-
-def test_a_segment_that_is_shorter_than_the_log_is_no_signal(make: Make) -> None:
-    """CK4"""
-    master, _ = old_log(make)
-    with master.turning():
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE, 0)
-        peer.bytes_up_to(master.end)
-        with (master.run.log_folder / f"{SEGMENT_SIZE:020d}").open("r+b") as file:
-            file.truncate(100)
-        assert what_comes(master, ANNOUNCE, 0) == log_bytes(master, 0)[:SEGMENT_SIZE]
-        peer.close()
-    assert (MasterNote.NOTE_UNREADABLE, errno.EIO) in [
-        (kind, value) for kind, _, value in master.loop.notes()[0]]
-
-
-def test_what_is_of_the_moment_waits_for_no_check(make: Make) -> None:
-    master = make()
-    master.send(200)
-    with master.turning():
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE, 0)
-        peer.bytes_up_to(master.end)
-        peer.close()
-    assert master.loop.checks == 0
-
-
-def test_damage_far_behind_the_end_is_found_in_this_run_too(make: Make) -> None:
-    master = make(segment_size=1 << 22)
-    master.send(2100, 16_000)
-    path = master.run.log_folder / f"{1 << 22:020d}"
-    whole = path.read_bytes()
-    begin = int.from_bytes(whole[:4], "big")
-    size = int.from_bytes(whole[begin:begin + 4], "big")
-    path.write_bytes(whole[:begin + size - 1] + bytes([whole[begin + size - 1] ^ 1])
-                     + whole[begin + size:])
-    with master.turning():
-        found = what_comes(master, ANNOUNCE, 0)
-    assert len(found) == (1 << 22) + begin
-    assert said(master) == [MasterNote.NOTE_SLAVE, MasterNote.NOTE_DAMAGED]
 
 
 # -- what is believed ------------------------------------------------------------------------------

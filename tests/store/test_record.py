@@ -75,6 +75,24 @@ def test_a_tag_code_is_the_java_hash_of_the_utf16_code_units(tags, code):     # 
     assert tags_code(tags.encode()) == code
 
 
+def java_hash(text: str) -> int:
+    """As Java's String.hashCode: over UTF-16 code units."""
+    units = text.encode("utf-16-be")
+    code = 0
+    for at in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[at:at + 2], "big")) & 0xFFFFFFFF
+    return code - (code >> 31 << 32)
+
+
+@pytest.mark.parametrize("odd", ["", "\u00e9", "\u4e2d", "\U0001f600"])
+def test_a_hash_is_javas_wherever_other_letters_than_ascii_stand(odd):
+    letters = "0A0B7F~}{zyxwvu"
+    for length in range(len(letters) + 1):
+        for place in range(length + 1):
+            text = letters[:place] + odd + letters[place:length]
+            assert tags_code(text.encode()) == java_hash(text)
+
+
 def test_every_ordinary_tag_code_of_the_stock_stores_is_ours():
     messages = [m for name in golden.NAMES for m in golden.manifest(name)["messages"]
                 if m["topic"] != "SCHEDULE_TOPIC_XXXX" and m["tagsCode"] >= -2**31]

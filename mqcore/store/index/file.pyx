@@ -52,6 +52,7 @@ cdef extern from *:
     """
     #include <stdio.h>
     #include <time.h>
+    #define mq_bring_for_writing(address) __builtin_prefetch(address, 1)
     /* yyyyMMddHHmmssSSS in local time: an index file's name */
     static void mq_index_name(char *name, size_t size, int64_t now_ms) {
       time_t seconds = (time_t)(now_ms / 1000);
@@ -61,6 +62,7 @@ cdef extern from *:
                local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, (int)(now_ms % 1000));
     }
     """
+    void bring_for_writing "mq_bring_for_writing"(const uint8_t* address) noexcept nogil
     void mq_index_name(char* name, size_t size, int64_t now_ms) noexcept nogil
 
 cdef enum:
@@ -90,6 +92,7 @@ cdef int index_open(KeyIndex* index, const char* folder, int32_t slots,
     index.allocated = 0
     index.keys_count = 0
     index.failure = 0
+    index.noted = index.settled = 0
     strncpy(index.folder, folder, LOG_PATH_MAX - NAME_ROOM)
     index.folder[LOG_PATH_MAX - NAME_ROOM] = 0
     return 0
@@ -225,8 +228,8 @@ cdef bint has_key(KeyIndex* index, int32_t hash, int64_t position) noexcept nogi
                      load_i32(index.bytes + INDEX_NEXT_ENTRY), hash, position)
 
 
-cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
-                   bint maybe_there) noexcept nogil:
+cdef int add(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
+             bint maybe_there) noexcept nogil:
     cdef uint8_t* slot
     cdef uint8_t* at
     cdef IndexEntry entry
@@ -267,6 +270,35 @@ cdef int index_add(KeyIndex* index, int32_t hash, int64_t position, int64_t stor
     store_i64(index.bytes + INDEX_END_TIME, store_time_ms)
     index.keys_count += 1
     return 0
+
+
+cdef int add_oldest(KeyIndex* index) noexcept nogil:
+    """0: it does not wait any more, or errno."""
+    cdef WaitingKey* key = &index.waiting[index.settled & (KEYS_WAITING - 1)]
+    cdef int error = add(index, key.hash, key.position, key.store_time_ms, key.maybe_there)
+    index.settled += error == 0
+    return error
+
+
+cdef int index_note(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
+                    bint maybe_there) noexcept nogil:
+    cdef int error = add_oldest(index) if index.noted - index.settled == KEYS_WAITING else 0
+    if error:
+        return error
+    index.waiting[index.noted & (KEYS_WAITING - 1)] = WaitingKey(
+        hash=hash, position=position, store_time_ms=store_time_ms, maybe_there=maybe_there)
+    index.noted += 1
+    if index.bytes != NULL:
+        bring_for_writing(slot_of(index, hash))
+    return 0
+
+
+cdef int index_settle(KeyIndex* index) noexcept nogil:
+    cdef int error = 0
+    while error == 0 and index.settled < index.noted:
+        error = add_oldest(index)
+    index.settled = index.noted
+    return error
 
 
 cdef int index_sync(KeyIndex* index) noexcept nogil:

@@ -55,11 +55,12 @@ from mqcore.store.queue.dispatch_queues cimport (
     batch_write,
 )
 from mqcore.store.index.file cimport (
-    index_add,
     index_close,
     index_end,
     index_hash,
+    index_note,
     index_open,
+    index_settle,
     index_sync,
     index_use,
 )
@@ -106,7 +107,7 @@ cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_
         if i < length and keys[i] != c' ':
             continue
         if i > start:
-            error = index_add(
+            error = index_note(
                 &d.index, index_hash(record.topic, record.topic_length, keys + start, i - start),
                 record.log_position, record.store_time_ms, maybe_there)
             if error:
@@ -125,7 +126,7 @@ cdef int index_record(Dispatcher* d, RecordView* record, const PropertyItem* uni
     if record.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK:
         return 0
     if unique.value_length > 0:
-        error = index_add(
+        error = index_note(
             &d.index, index_hash(record.topic, record.topic_length, unique.value,
                                  unique.value_length),
             record.log_position, record.store_time_ms, maybe_there)
@@ -164,7 +165,10 @@ cdef void tell(Dispatcher* d) noexcept nogil:
 
 
 cdef int end_batch(Dispatcher* d) noexcept nogil:
+    cdef int keys_error = index_settle(&d.index)
     cdef int error = batch_write(&d.batch)
+    if error == 0:
+        error = keys_error
     if error == 0:
         invariant("D1", d.shm.log.dispatched <= d.position)
         invariant("D1", d.position <= load_i64_acquire(&d.shm.log.published))
@@ -198,7 +202,7 @@ cdef void note_odd(OddRecords* odd, const RecordView* record) noexcept nogil:
 
 
 cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
-    """Keys at once, the queue entry noted; 0 or a DispatchFailure."""
+    """Its keys and its queue entry are noted; 0 or a DispatchFailure."""
     cdef PropertyItem item, unique, keys, delay
     cdef const uint8_t* at = record.properties
     cdef const uint8_t* end = record.properties + record.properties_length
