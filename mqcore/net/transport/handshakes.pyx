@@ -81,15 +81,18 @@ cdef void handshakes_go_on(Transport* t) noexcept nogil:
     cdef int64_t end = t.work + AGAIN_WORK
     cdef int32_t again = t.tls.again.count
     cdef int32_t i, slot
-    cdef TlsPipe* pipe
-    cdef Connection* c
     for i in range(again):
         slot = slots_take(&t.tls.again)
         if slot < 0:
-            break                      # another one's end took it out of the list
+            return                     # another one's end took it out of the list
         read_on(t, t.connections[slot])
         if t.work >= end:                                                # TL8
-            break
+            return
+
+
+cdef void handshakes_turn(Transport* t) noexcept nogil:
+    cdef TlsPipe* pipe
+    cdef Connection* c
     if t.tls.thread == NULL:
         return
     pipe = shake_thread_take(t.tls.thread)

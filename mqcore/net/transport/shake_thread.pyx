@@ -96,7 +96,8 @@ cdef void* run(void* argument) noexcept nogil:
             continue
         take_step(shaker.pipes[shaker.back_end & (SHAKE_DEPTH - 1)])
         store_i64_release(&shaker.back_end, shaker.back_end + 1)
-        doorbell_ring(shaker.slot)
+        if load_i64_acquire(&shaker.asked_end) - shaker.back_end <= SHAKE_LEFT:
+            doorbell_ring(shaker.slot)
     return NULL
 
 
