@@ -19,7 +19,7 @@ from mqcore.threads cimport pthread_t
 cdef enum:
     SHAKE_DEPTH = 8                    # a power of two
     SHAKE_LEFT = 2                     # steps that the thread has still to do when it tells of others
-    SHAKE_NICE = 10
+    SHAKE_NICE = 10                    # beyond its process's
 
 cdef struct ShakeThread:
     pthread_t thread
