@@ -28,10 +28,12 @@ def let_go(closes: bool) -> Steps:
     yield from once("freed")
 
 
-def shaker(steps: int, ends: bool, without: str = "") -> tuple[Thread, Thread]:
+def shaker(steps: int, ends: bool, without: str = "", *, together: bool = False,
+           few: int = 0) -> tuple[Thread, Thread]:
     """
     One pipe that is asked for `steps` times, one after the other; ends: its connection may end at
-    any moment, and the process may stop before a step is back.
+    any moment, and the process may stop before a step is back. together: as many pipes, all asked
+    for before the loop waits. few: steps that are left to the thread when it rings.
     """
 
     def fence(name: str) -> Steps:
@@ -70,6 +72,8 @@ def shaker(steps: int, ends: bool, without: str = "") -> tuple[Thread, Thread]:
                 yield from take_step(back_end + 1)
             back_end += 1
             yield ("store" if without == "release back" else "release", "back_end", back_end)
+            if (yield ("load", "asked_end")) - back_end > few:
+                continue
             yield from fence("ring")                           # doorbell_ring
             if (yield ("load", "loop asleep")) and (yield ("exchange", "loop asleep", 0)):
                 yield ("ring", "loop's bell")
@@ -88,7 +92,6 @@ def shaker(steps: int, ends: bool, without: str = "") -> tuple[Thread, Thread]:
 
     def loop() -> Steps:
         gone = stopped = False
-        took = 0
         for number in range(1, steps + 1):
             if ends:                                           # shake_thread_ask
                 yield ("store", "input", number)
@@ -99,16 +102,17 @@ def shaker(steps: int, ends: bool, without: str = "") -> tuple[Thread, Thread]:
             if ends and (yield ("choose", 2)):
                 yield from leave()
                 gone = True
+            if together and number < steps:
+                continue
             stopped = bool(ends and (yield ("choose", 2)))
-            while not stopped and (yield ("load", "back_end")) == took:
+            while not stopped and (yield ("load", "back_end")) < number:
                 yield ("release", "loop asleep", 1)            # doorbell_arm
                 yield from fence("arm")
-                if (yield ("load", "back_end")) == took:
+                if (yield ("load", "back_end")) < number:
                     yield ("sleep", "loop's bell")
                 yield ("release", "loop asleep", 0)
-            if stopped:
+            if stopped:                                        # else shake_thread_take
                 break
-            took = number                                      # shake_thread_take
             if not ends:
                 continue
             if not (yield from swap("take back", BACK, HERE)):
@@ -144,6 +148,15 @@ def test_a_pipe_is_in_one_hand_at_a_time_and_is_let_go_of_once() -> None:
 @pytest.mark.slow
 def test_steps_follow_each_other_and_nobody_sleeps_for_ever() -> None:
     assert holds(*shaker(2, ends=False), at_end=nothing_is_left) > 1000
+
+
+@pytest.mark.slow
+def test_a_bell_for_steps_that_come_back_together_is_enough() -> None:
+    assert holds(*shaker(2, ends=False, together=True), at_end=nothing_is_left) > 1000
+
+
+def test_a_thread_that_has_none_left_and_does_not_ring_leaves_the_loop_asleep() -> None:
+    assert isinstance(breaks(*shaker(2, ends=False, together=True, few=-1)), Stuck)
 
 
 @pytest.mark.parametrize("without", ["sleep", "second look", "wake", "ring", "arm", "stop wakes"])

@@ -10,6 +10,7 @@ from mqcore.layout import WORKER_RUNNING
 from mqcore.net.probes.binary_front import BinaryFront
 from mqcore.participants import COORDINATOR, SERVING
 from mqcore.shm.coordinator_rings import CoordinatorRings, Forwarded
+from mqcore.shm.figure_slots import FigureSlots
 from tests.store.harness import Run
 from tests.wire_live.peer import Peer
 
@@ -45,6 +46,7 @@ class Serving:
         if front is not None:
             self._loop.listen(front)
         self.rings = CoordinatorRings(self._segment)
+        self._figures = FigureSlots(self._segment)
 
     def connect(self) -> Peer:
         host, port = self._listener.getsockname()
@@ -52,6 +54,13 @@ class Serving:
 
     def turn(self) -> None:
         self._loop.run(1)
+
+    def one_turn(self) -> None:
+        """One turn of the loop at most: none in the millisecond of the last one."""
+        self._loop.run(0)
+
+    def figure(self, name: str) -> int:
+        return self._figures.total(name)
 
     def send(self, peer: Peer, data: bytes) -> None:
         """Bytes of a client; the loop takes what does not fit into the socket."""

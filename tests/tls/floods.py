@@ -8,10 +8,10 @@ Peers that begin handshakes, or talk nonsense, to cost a server its time, in pro
 They stand for other machines, so they take what is left of this one (tests/support/idle.py), unless
 `idle` is False.
 
-Kinds: `whole` handshakes; `hello`, one recorded ClientHello again and again, which costs its sender
-nothing and the server its signature; `byte by byte`, the same in pieces; `half-open`, the beginning
-of a record, on connections that stay until the server ends them; `silent`, connections that say
-nothing.
+Kinds: `whole` handshakes, natively (mqcore/bench/handshakes.pyx); `hello`, one recorded ClientHello
+again and again, which costs its sender nothing and the server its signature; `byte by byte`, the
+same in pieces; `half-open`, the beginning of a record, on connections that stay until the server
+ends them; `silent`, connections that say nothing.
 
 And in the clear, for name servers (OTHERS): `garbage`, bytes that are no frames; `large`, brokers
 of 127.9.0.1 that register thousands of topics and end; `badly signed`, registrations whose
@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import SynchronizedArray
 
-from mqcore.bench.tls_socket import TlsSocket
+from mqcore.bench.handshakes import HandshakeLoad
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 from tests.namesrv.harness import registration
@@ -43,6 +43,8 @@ from tests.tls.certificates import careless
 PROCESSES, THREADS = 2, 8
 ANSWER_S = 10.0
 HELD_MAX = 10_000                   # connections that are kept open at a time
+ELSEWHERE = "127.0.0.9"             # where they come from who finish their handshakes
+SPAN_MS = 50                        # between two looks at whether it is over
 PIECE_BYTES, PIECE_S = 16, 0.01     # of a hello that comes slowly
 RECORD_BEGIN = b"\x16\x03\x01\x02\x00\x01"         # of 512 bytes
 LARGE_TOPICS = 5_000
@@ -110,6 +112,9 @@ def _process(kind: str, address: str, rate: float, shared: SynchronizedArray[int
     die_with_parent(signal.SIGKILL)
     if idle:
         take_what_is_left()
+    if kind == "whole":
+        _shake(address, rate, shared, stop)
+        return
     said = said_at_first(kind)
     host, _, port = address.rpartition(":")
     peers = [threading.Thread(target=_peer, args=(
@@ -118,6 +123,19 @@ def _process(kind: str, address: str, rate: float, shared: SynchronizedArray[int
         peer.start()
     for peer in peers:
         peer.join()
+
+
+def _shake(address: str, rate: float, shared: SynchronizedArray[int],
+           stop: threading.Event) -> None:
+    load = HandshakeLoad(address, rate, ELSEWHERE)
+    begun = answered = 0
+    while not stop.is_set():
+        load.work(SPAN_MS)
+        with shared.get_lock():
+            shared[BEGUN] += load.begun - begun
+            shared[ANSWERED] += load.answered - answered
+        begun, answered = load.begun, load.answered
+    load.close()
 
 
 def said_at_first(kind: str) -> bytes:
@@ -139,7 +157,7 @@ def _peer(kind: str, place: tuple[str, int], said: bytes, rate: float,
           shared: SynchronizedArray[int], stop: threading.Event) -> None:
     """Begins connections when they are due; one that is late makes up for it."""
     act: Callable[[socket.socket], bool] = {
-        "whole": _shake, "hello": lambda one: _answered(one, said),
+        "hello": lambda one: _answered(one, said),
         "byte by byte": lambda one: _slowly(one, said, stop),
         **dict.fromkeys(OTHERS, lambda one: _answered(one, said)),
     }.get(kind, lambda one: False)
@@ -166,11 +184,6 @@ def _peer(kind: str, place: tuple[str, int], said: bytes, rate: float,
                 one.close()
     for one in held:
         one.close()
-
-
-def _shake(one: socket.socket) -> bool:
-    TlsSocket(one)
-    return True
 
 
 def _answered(one: socket.socket, said: bytes) -> bool:

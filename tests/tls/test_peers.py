@@ -65,6 +65,16 @@ def test_a_handshake_and_requests_that_come_byte_by_byte_are_served(
         assert decode(answer[4:]).code in (3, 17)
 
 
+def test_a_peer_that_ends_its_side_without_a_word_is_told_nothing(peer: Peer) -> None:
+    """An alert is a record and a call of the kernel for each of a crowd that goes."""
+    assert peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nowhere"}).code in (3, 17)
+    raw = socket.socket(fileno=peer.socket.detach())
+    raw.settimeout(30)
+    raw.shutdown(socket.SHUT_WR)
+    assert raw.recv(1 << 16) == b""
+    raw.close()
+
+
 @BOTH
 def test_a_request_that_comes_with_the_handshakes_end_is_served(
     broker: MqcoreProcess, server: str,

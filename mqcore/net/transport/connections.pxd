@@ -3,7 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from mqcore.net.transport.transport cimport Connection, Transport
 
-cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nogil   # NULL: no room
+# watched: epoll tells what it says first; else connection_watch is called. NULL: no room.
+cdef Connection* connection_add(Transport* t, int fd, int32_t kind, bint watched) noexcept nogil
 cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil
 # Tells epoll what is waited for.
 cdef void connection_watch(Transport* t, Connection* c) noexcept nogil

@@ -1,4 +1,5 @@
 """Connections of a process: made, watched, closed."""
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -8,13 +9,20 @@ from mqcore.epoll cimport (
     EPOLL_CTL_DEL,
     EPOLL_CTL_MOD,
     EPOLLIN,
+    EPOLLONESHOT,
     EPOLLOUT,
     epoll_ctl,
     epoll_event,
 )
 from mqcore.layout cimport FIGURE_BAD_FRAMES, FIGURE_CONNECTIONS
-from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_IDLE, CLOSE_PEER, CLOSE_SILENT
-from mqcore.net.transport.memory cimport memory_give, memory_return
+from mqcore.net.transport.close_reasons cimport (
+    CLOSE_ASKED,
+    CLOSE_IDLE,
+    CLOSE_MEMORY,
+    CLOSE_PEER,
+    CLOSE_SILENT,
+)
+from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_return
 from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.tls cimport tls_close
 from mqcore.net.transport.transport cimport (
@@ -27,6 +35,7 @@ from mqcore.net.transport.transport cimport (
     KEEP_BYTES,
     LIFE_HUNG_UP,
     LIFE_OPEN,
+    WIRE_SHAKES,
     CloseEvent,
     takes_output,
     watcher,
@@ -67,7 +76,7 @@ cdef extern from *:
     int mq_peer(int fd, uint8_t* address, uint8_t* is_v6, uint16_t* port) noexcept nogil
 
 
-cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nogil:
+cdef Connection* connection_add(Transport* t, int fd, int32_t kind, bint watched) noexcept nogil:
     cdef Connection* c
     cdef epoll_event event
     if t.free_count == 0 and t.silent.count > 0:
@@ -88,10 +97,10 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind) noexcept nog
     c.id = t.id_base | (<uint64_t>t.generation << 24) | <uint64_t>c.slot
     c.kind = kind
     c.active_ms = c.born_ms = t.steady_ms
-    c.interest = EPOLLIN
+    c.interest = EPOLLIN if watched else 0
     event.events = EPOLLIN
     event.data.u64 = c.id
-    if epoll_ctl(t.newcomers, EPOLL_CTL_ADD, fd, &event) != 0:
+    if watched and epoll_ctl(t.newcomers, EPOLL_CTL_ADD, fd, &event) != 0:
         t.free_slots[t.free_count] = c.slot
         t.free_count += 1
         free(c)
@@ -157,11 +166,16 @@ cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
             slots_add(&t.tls.again, c.slot)
     if c.output_end > c.output_start and not c.dirty:
         wanted |= EPOLLIN if c.tls.send_wants_read else EPOLLOUT
+    if c.wire == WIRE_SHAKES and wanted:
+        wanted |= EPOLLONESHOT         # what comes is a step: it is not watched from then on (TL3)
     if wanted == c.interest:
         return
     event.events = wanted
     event.data.u64 = c.id
-    epoll_ctl(watcher(t, c), EPOLL_CTL_MOD, c.fd, &event)
+    if epoll_ctl(watcher(t, c), EPOLL_CTL_MOD, c.fd, &event) != 0 and errno == ENOENT and epoll_ctl(
+            watcher(t, c), EPOLL_CTL_ADD, c.fd, &event) != 0:
+        connection_doom(t, c, CLOSE_MEMORY, 0)     # it spoke at once: nobody has watched it yet
+        return
     c.interest = wanted
 
 

@@ -2,5 +2,6 @@
 from mqcore.net.transport.transport cimport Transport
 
 cdef bint handshakes_wait(Transport* t) noexcept nogil                   # the next turn does not sleep
-cdef void handshakes_go_on(Transport* t) noexcept nogil                  # their part of a turn
+cdef void handshakes_go_on(Transport* t) noexcept nogil                  # TL5: their part of a turn
+cdef void handshakes_turn(Transport* t) noexcept nogil                   # TL3: behind everybody else's
 cdef void handshakes_look(Transport* t) noexcept nogil                   # TL7, with each tick

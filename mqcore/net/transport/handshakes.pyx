@@ -34,6 +34,10 @@ from mqcore.net.transport.transport cimport (
 )
 
 
+cdef enum:
+    SHAKEN_WORK = 50_000               # of steps that are done, in a turn
+
+
 cdef bint handshakes_wait(Transport* t) noexcept nogil:
     return t.tls.again.count > 0 or (
         t.tls.thread != NULL and (
@@ -81,21 +85,26 @@ cdef void handshakes_go_on(Transport* t) noexcept nogil:
     cdef int64_t end = t.work + AGAIN_WORK
     cdef int32_t again = t.tls.again.count
     cdef int32_t i, slot
-    cdef TlsPipe* pipe
-    cdef Connection* c
     for i in range(again):
         slot = slots_take(&t.tls.again)
         if slot < 0:
-            break                      # another one's end took it out of the list
+            return                     # another one's end took it out of the list
         read_on(t, t.connections[slot])
         if t.work >= end:                                                # TL8
-            break
+            return
+
+
+cdef void handshakes_turn(Transport* t) noexcept nogil:
+    cdef int64_t end = t.work + SHAKEN_WORK
+    cdef TlsPipe* pipe
+    cdef Connection* c
     if t.tls.thread == NULL:
         return
-    pipe = shake_thread_take(t.tls.thread)
-    while pipe != NULL:
-        take_back(t, connection_find(t, pipe.id))
+    while t.work < end:                # the rest in the next turn, which does not sleep
         pipe = shake_thread_take(t.tls.thread)
+        if pipe == NULL:
+            break
+        take_back(t, connection_find(t, pipe.id))
     if t.tls.turns.count == 0:
         return
     while shake_thread_has_room(t.tls.thread):

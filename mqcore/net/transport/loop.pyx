@@ -20,6 +20,7 @@ from mqcore.epoll cimport (
     epoll_event,
     epoll_wait,
 )
+from mqcore.layout cimport FIGURE_BYTES_IN
 from mqcore.net.transport.close_reasons cimport CLOSE_IDLE, CLOSE_PEER, CLOSE_SLOW
 from mqcore.net.transport.connections cimport (
     connection_add,
@@ -31,6 +32,7 @@ from mqcore.net.transport.connections cimport (
 from mqcore.net.transport.handshakes cimport (
     handshakes_go_on,
     handshakes_look,
+    handshakes_turn,
     handshakes_wait,
 )
 from mqcore.net.transport.input cimport handle_again, read_some
@@ -54,7 +56,9 @@ from mqcore.net.transport.work cimport (
     EVENT_WORK,
     LATE_SLICE_WORK,
     LATE_WORK,
+    NEW_AHEAD_US,
     NEW_REST_US,
+    NEW_SHARE,
     NEW_WORK,
     SETTLED_MS,
     TAKE_UP_WORK,
@@ -76,6 +80,10 @@ cdef extern from *:
     static int mq_accept(int listener) {
       return accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     }
+    static int mq_has_bytes(int fd) {
+      char first;
+      return recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    }
     /* Its connections inherit it. */
     static void mq_without_delay(int listener) {
       int one = 1;
@@ -83,10 +91,11 @@ cdef extern from *:
     }
     """
     int mq_accept(int listener) noexcept nogil
+    bint mq_has_bytes(int fd) noexcept nogil
     void mq_without_delay(int listener) noexcept nogil
 
 cdef enum:
-    ACCEPTS_AT_ONCE = 16
+    ACCEPTS_AT_ONCE = 4
     NEWCOMERS_AT_ONCE = 8
     RETRIES_AT_ONCE = 256
     IDLE_LOOK_MS = 10000
@@ -149,17 +158,30 @@ cdef void transport_stop_listening(Transport* t) noexcept nogil:
 
 
 cdef void accept_some(Transport* t, int listener) noexcept nogil:
+    """Who has said something already is read at once."""
+    cdef Connection* c
+    cdef uint64_t id
+    cdef bint said
     cdef int i, fd
     for i in range(ACCEPTS_AT_ONCE):
         fd = mq_accept(t.listeners[listener].fd)
         if fd < 0:
             if errno == EMFILE or errno == ENFILE:
                 t.events_lost += 1     # level-triggered: it is tried again when one closes
+                t.work += ACCEPT_WORK
             return
         t.work += ACCEPT_WORK
-        if connection_add(t, fd, t.listeners[listener].kind) == NULL:
+        said = mq_has_bytes(fd)
+        c = connection_add(t, fd, t.listeners[listener].kind, not said)
+        if c == NULL:
             close(fd)
             t.events_lost += 1
+        elif said:
+            id = c.id
+            read_some(t, c)
+            c = connection_find(t, id)
+            if c != NULL:
+                connection_watch(t, c)
 
 
 cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept nogil:
@@ -176,6 +198,8 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
     c = connection_find(t, key)
     if c == NULL:
         return
+    if c.interest & EPOLLONESHOT:
+        c.interest = 0                 # epoll does not tell of it any more
     if events & EPOLLOUT:
         output_flush(t, c)
         c = connection_find(t, key)
@@ -213,18 +237,25 @@ cdef bint serve_newcomers(Transport* t) noexcept nogil:
             c = connection_find(t, ready[i].data.u64)
             if c != NULL and t.steady_ms - c.born_ms >= SETTLED_MS:
                 connection_settle(t, c)
-        if count < NEWCOMERS_AT_ONCE:
+        if count <= 0:
             return True
     return False
 
 
 cdef void look_at_newcomers(Transport* t) noexcept nogil:
-    """N20: their part of the turn, unless they had one that was too short for them just now."""
+    """N20: their part of the turn, unless they had too much lately."""
     cdef epoll_event event
     cdef int64_t now_us = steady_us()
+    cdef int64_t began = t.work
+    cdef bint served
     if now_us < t.newcomers_rest_us:
         return
-    if not serve_newcomers(t):
+    served = serve_newcomers(t)
+    t.newcomers_owe_us = max(t.newcomers_owe_us, now_us) + (t.work - began) // NEW_SHARE
+    if t.newcomers_owe_us - now_us > NEW_AHEAD_US:
+        t.newcomers_owe_us = now_us + NEW_AHEAD_US
+        served = False
+    if not served:
         t.newcomers_rest_us = steady_us() + NEW_REST_US
         return
     t.newcomers_came = False
@@ -250,8 +281,6 @@ cdef void transport_read(Transport* t, int count) noexcept nogil:
     work_begin_turn(t)
     for i in range(count):
         one_event(t, ready[i].data.u64, ready[i].events)
-    if t.newcomers_came:
-        look_at_newcomers(t)
 
 
 cdef void retry_stalled(Transport* t) noexcept nogil:
@@ -307,13 +336,20 @@ cdef void transport_go_on(Transport* t) noexcept nogil:
         retry_stalled(t)
     if t.late.count:
         work_late(t)
-    if handshakes_wait(t):
+    if t.tls.again.count:
         handshakes_go_on(t)
 
 
 cdef void transport_end_turn(Transport* t) noexcept nogil:
-    cdef int32_t slot = slots_take(&t.doomed)
+    cdef int64_t before = t.slot.figures[FIGURE_BYTES_IN]
+    cdef int32_t slot
     cdef Connection* c
+    if t.newcomers_came:
+        look_at_newcomers(t)
+    handshakes_turn(t)
+    if t.slot.figures[FIGURE_BYTES_IN] != before:
+        t.wakeful = True               # what they asked for goes on in the next turn
+    slot = slots_take(&t.doomed)
     while slot >= 0:
         c = t.connections[slot]
         connection_close(t, c, c.doom, c.doom_detail)

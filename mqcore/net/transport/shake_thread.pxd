@@ -8,7 +8,8 @@
 #         ends is gone at once, and turns are given by address.
 #
 # Pipes come back in the order in which they were asked for, so one ring has them all. Each side rings a
-# bell only when the other sleeps.
+# bell only when the other sleeps; the thread only when few are left to it: a crowd's come back together,
+# and the loop can ask for more before it has none.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport WorkerSlot
@@ -17,7 +18,8 @@ from mqcore.threads cimport pthread_t
 
 cdef enum:
     SHAKE_DEPTH = 8                    # a power of two
-    SHAKE_NICE = 10
+    SHAKE_LEFT = 2                     # steps that the thread has still to do when it tells of others
+    SHAKE_NICE = 10                    # beyond its process's
 
 cdef struct ShakeThread:
     pthread_t thread

@@ -63,6 +63,8 @@ cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
     cdef TlsPipe* pipe = <TlsPipe*>ssl.BIO_get_data(bio)
     cdef ssize_t sent
     ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
+    if pipe.ended:
+        return -1                      # nobody hears an alert about it
     while True:
         sent = c_send(pipe.fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT)
         if sent >= 0:

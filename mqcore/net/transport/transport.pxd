@@ -201,6 +201,7 @@ cdef struct Transport:
     int newcomers                      # N20: epoll of new connections and listeners, in `epoll`
     bint newcomers_came                # `epoll` says so, and will not again before it is asked to
     int64_t newcomers_rest_us          # steady: until then they wait
+    int64_t newcomers_owe_us           # steady: when what they had is paid by their share of time
     void* ready                        # events of either
     Listener[LISTENERS_MAX] listeners
     int listener_count
