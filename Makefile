@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
 EXTRAS ?= test,lint
-BUILD_TOOLS := "setuptools>=77" "cython>=3.1,<4"
+BUILD_TOOLS := pip "setuptools>=77" "cython>=3.1,<4"
 BETWEEN ?= true
 TEST_WORKERS ?= 5
 ALL ?= $(CI)
@@ -19,7 +19,7 @@ SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/
 .PHONY: build tools run test demo perf lint docs settings clean soak wheel debug debug-build sanitize fuzz \
         fuzz-build
 
-# -- what is installed from elsewhere is fetched beside the compiling, and so is .venv's own pip
+# -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/installed $(VENV)/built
 
@@ -33,12 +33,9 @@ $(VENV)/created:
 	    { $(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet $(BUILD_TOOLS); }
 	@touch $@
 
-$(BIN)/pip: $(VENV)/created
-	@[ -x $@ ] || $(BIN)/python -m ensurepip --default-pip >/dev/null
-
 # -- the project, editable; nothing is compiled here. Spark finds data sources among the modules of
 #    folders on the path, so this one is there
-$(VENV)/installed: $(VENV)/created pyproject.toml | $(BIN)/pip
+$(VENV)/installed: $(VENV)/created pyproject.toml
 	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@

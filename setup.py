@@ -14,6 +14,7 @@ import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import re
 import shutil
 import sys
 from copy import copy
@@ -66,8 +67,9 @@ DIRECTIVES = {
 #    went into the code of each module's import, which runs once: Cython marks it by a macro
 COMMON = """\
 #if !defined(__clang__) && !defined(MQ_DEBUG)
-#define CYTHON_SMALL_CODE __attribute__((cold, optimize("O1")))
+#define CYTHON_SMALL_CODE __attribute__((cold, optimize("Og")))
 #endif
+#define CYTHON_COMPRESS_STRINGS 0
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -79,6 +81,24 @@ COMMON = """\
 #include <stdlib.h>
 #include <string.h>
 """
+# -- of what Cython wrote, the functions that are there for Python (doors to native ones, what they
+#    share, types) were two thirds of gcc's time. At -Og they take less than half of it and less
+#    room. Native functions stay at -O2, and so does what Python calls for each message
+PLAIN = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#define MQ_PLAIN __attribute__((optimize("Og")))
+#else
+#define MQ_PLAIN
+#endif
+#define CYTHON_USE_PYLONG_INTERNALS 0
+#define CYTHON_FAST_THREAD_STATE 0
+"""
+FOR_PYTHON = (
+    r"(?m)^static (?!CYTHON_INLINE)(?=[\w ]+[ *](?:__pyx_(?!f_|fuse_)|__Pyx)\w*\([^;{]*\{)")
+LOOP = r"\b(?:for|while) \("
+WITHOUT_LOCK = "PyEval_SaveThread"
+QUICK = (SHARED, "mqcore.bench.", "mqcore.client.", "mqcore.wire.", "mqcore.shm.coordinator_rings",
+         "mqcore.store.crc32")
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
 PACKAGES = {
     "mqcore": "mqcore",
@@ -127,7 +147,8 @@ def forget_other_ways() -> None:
     """What was made with other directives or flags, or by another Cython, is made anew."""
     import Cython
 
-    way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON))
+    way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON, PLAIN, FOR_PYTHON, LOOP,
+                WITHOUT_LOCK, QUICK))
     note = Path(CYTHON_DIR, "way")
     if note.exists() and note.read_text(encoding="utf-8") == way:
         return
@@ -237,6 +258,27 @@ class Translator:
             self._context.options = arguments[4]
             Main.compile_single = partial(Main.compile_single, context=self._context)
         Dependencies.cythonize_one(*arguments)
+        if not (DEBUG or THREADS or extension.name.startswith(QUICK)):
+            file = Path(extension.sources[0])
+            file.write_text(with_plain(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def with_plain(text: str) -> str:
+    """
+    C that Cython wrote, with a mark at functions for Python. One that loops without the
+    interpreter's lock does native work itself, and keeps its speed. By the first line Cython knows
+    that the file is its own.
+    """
+    done = text.index("\n") + 1
+    pieces = [text[:done], PLAIN]
+    for found in re.finditer(FOR_PYTHON, text):
+        end = text.find("\n}\n", found.end())
+        body = text[found.end():end]
+        if WITHOUT_LOCK in body and re.search(LOOP, body):
+            continue
+        pieces += [text[done:found.end()], "MQ_PLAIN "]
+        done = found.end()
+    return "".join([*pieces, text[done:]])
 
 
 def declarations(options: Any) -> Any:
@@ -335,9 +377,10 @@ class Build(build_ext):
         # -- a syntax tree lives as long as its module is translated: a third of Cython's time went
         #    into looking for garbage in it
         gc.set_threshold(YOUNG_OBJECTS_MAX)
-        # -- the longest first: at the end no processor waits for one of them
+        # -- the longest first: at the end no processor waits for one of them. What they share is
+        #    such a one, and is not there yet
         self.extensions.sort(key=lambda one: os.path.getsize(one.sources[0])
-                             if one.name != SHARED else 0, reverse=True)
+                             if one.name != SHARED else sys.maxsize, reverse=True)
         self.translator = Translator(self.extensions)
         super().run()
 
