@@ -78,7 +78,9 @@ def client(settings: FailoverSettings) -> Etcd:
                 context.load_cert_chain(settings.etcd_cert_file, settings.etcd_key_file, "")
         key = "etcd_password_file"
         if settings.etcd_user:
-            lines = files.read(Path(settings.etcd_password_file)).decode().splitlines()
+            path = Path(settings.etcd_password_file)
+            with files.named(path):              # it may be a pipe
+                lines = path.read_bytes().decode().splitlines()
             account = settings.etcd_user, lines[0] if lines else ""
     except (OSError, ValueError) as error:
         raise EtcdFileError(f"failover.{key} = \"{getattr(settings, key)}\" cannot be used: "

@@ -281,7 +281,7 @@ def _files(source: Source, sink: Sink, log: Log, pace: Pace, id_: str,
         if name_trouble(name) is not None:
             continue                             # no file of a store's: a start passes it over, too
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:                # nobody made it, or it was deleted meanwhile
             continue
         try:

@@ -100,6 +100,8 @@ def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *
     Raises BackupError (BadBackupError: the backup's fault), OSError; nothing is left behind then.
     """
     began = time.monotonic()
+    if "\n" in str(target.absolute()):
+        raise BackupError(f"{target}: expected a path of one line, as a store has")
     if target.is_symlink() or (target.exists() and (
             not target.is_dir() or any(target.iterdir()))):
         raise BackupError(f"{target} is not empty: a store is made at a new place")

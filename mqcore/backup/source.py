@@ -166,7 +166,8 @@ class Source:
         whole: list[tuple[int, int]] = []
         for start, size in listing.segments:
             try:
-                self._fds[start] = os.open(listing.log.path(start), os.O_RDONLY | os.O_CLOEXEC)
+                self._fds[start] = os.open(
+                    listing.log.path(start), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except FileNotFoundError:
                 whole.clear()
                 continue

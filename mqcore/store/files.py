@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,9 +71,9 @@ def named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path, flags: int, mode: int = FILE_MODE) -> Iterator[int]:
-    """A descriptor for the length of a block; mode: of a new file."""
+    """A descriptor for the length of a block; mode: of a new file. No pipe is waited for."""
     with named(path):
-        fd = calls.open(path, flags | os.O_CLOEXEC, mode)
+        fd = calls.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
         try:
             yield fd
         finally:
@@ -90,9 +91,13 @@ def error_text(error: int, folder: Path) -> str:
 
 
 def read(path: Path) -> bytes:
-    """The whole of a file."""
+    """The whole of a file of the store's: of a regular one."""
     with named(path):
-        return path.read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+            return file.read()
 
 
 def write_all(fd: int, content: bytes | memoryview, offset: int = 0) -> None:

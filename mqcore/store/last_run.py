@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.store.files import read as read_file
 from mqcore.store.files import write_atomically
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -36,7 +37,7 @@ def boot_id() -> str:
 def read(abort: Path) -> LastRun:
     """What the abort file says; a stock broker's is empty. Raises OSError."""
     try:
-        words = abort.read_text(encoding="ascii", errors="replace").split()
+        words = read_file(abort).decode("ascii", errors="replace").split()
     except FileNotFoundError:
         return LastRun(clean=True)
     if len(words) != 2:

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import re
 import tarfile
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,7 +25,9 @@ from mqcore.store.crc32 import crc32c
 from mqcore.store.repair.files import RepairLock
 from mqcore.store.repair.store import repair
 from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.verify.store import verify
 from tests.backup.stores import changed_manifest, copied, run
+from tests.support.waiting import WAIT_S
 from tests.verify.stores import flip
 
 SEED = random.randrange(1 << 30)
@@ -319,6 +324,33 @@ def test_a_place_in_the_store_and_one_that_is_not_empty_are_refused(
     assert (tmp_path / "full" / "something").exists()
     (tmp_path / "empty").mkdir()
     restore(backups, tmp_path / "empty")
+
+
+def test_a_place_of_several_lines_is_refused(tmp_path: Path, backups: Path) -> None:
+    with pytest.raises(BackupError, match="expected a path of one line"):
+        restore(backups, tmp_path / "two\nlines")
+    assert not (tmp_path / "two\nlines").exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "abort", "config/consumerOffset.json"])
+def test_no_pipe_in_a_store_is_waited_for(name: str, tmp_path: Path, store: Path) -> None:
+    source = copied(store, tmp_path / "source")
+    (source / name).unlink(missing_ok=True)
+    os.mkfifo(source / name)
+    said: list[str] = []
+
+    def look() -> None:
+        for command in (partial(to_folder, source, tmp_path / "backups"), partial(verify, source)):
+            try:
+                command()
+            except (OSError, BackupError) as error:
+                said.append(str(error))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(WAIT_S)                       # as long as a slow machine takes
+    assert not looking.is_alive()
+    assert f"{name}'" in "".join(said)
 
 
 def test_no_broker_begins_where_a_restore_is_at_work(tmp_path: Path, backups: Path) -> None:

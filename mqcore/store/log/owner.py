@@ -19,8 +19,7 @@ ALONE = b"ours"
 def alone(lock: Path) -> bool:
     """Whether nobody else has started on the store since `mark_alone`. Raises OSError."""
     try:
-        with files.named(lock):
-            return lock.read_bytes()[:len(ALONE)] == ALONE
+        return files.read(lock)[:len(ALONE)] == ALONE
     except FileNotFoundError:
         return False
 

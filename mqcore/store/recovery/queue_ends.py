@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 
+from mqcore.store.files import read as read_file
 from mqcore.store.files import write_atomically
 
 NAME = "queueEnds.bin"
@@ -83,7 +84,7 @@ def write(path: Path, ends: QueueEnds, now_ns: int) -> None:
 def read(path: Path) -> QueueEnds | None:
     """The file's content; None: missing, of another version, or not as it was written."""
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
         status = path.stat()
     except OSError:
         return None

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mqcore.store import files
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 from mqcore.wire import fastjson
 
@@ -77,7 +78,7 @@ def topics_of(decoded: dict[str, dict[str, Any]]) -> set[str] | None:
 def _read(path: Path) -> tuple[Any, str]:
     """(the value, what is wrong with it or ""); (None, "") when missing or empty."""
     try:
-        raw = path.read_bytes()
+        raw = files.read(path)
     except FileNotFoundError:
         return None, ""
     except OSError as error:

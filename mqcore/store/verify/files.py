@@ -65,7 +65,7 @@ class StoreLock:
         self._fd = -1
         path = root / "lock"
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return
         try:

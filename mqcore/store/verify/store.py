@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from mqcore.store import last_run
+from mqcore.store import files, last_run
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.owner import alone
@@ -211,7 +211,7 @@ class Verification:
     def _checkpoint(self, figures: dict[str, int]) -> tuple[int, int, int]:
         """Check the checkpoint (store.md 5); its three times, 0: unknown."""
         try:
-            raw = (self.root / "checkpoint").read_bytes()
+            raw = files.read(self.root / "checkpoint")
         except FileNotFoundError:
             self.report.add(MEND, "checkpoint", None, "missing, expected 4096 bytes")
             return 0, 0, 0
