@@ -82,8 +82,8 @@ COMMON = """\
 #include <string.h>
 """
 # -- of what Cython wrote, the functions that are there for Python (doors to native ones, what they
-#    share, types) were two thirds of gcc's time. At -Og they take less than half of it and less
-#    room. Native functions stay at -O2, and so does what Python calls for each message
+#    share, types) are most of gcc's work. At -Og it is quicker at them. Native functions stay
+#    at -O2, and so does what Python calls for each message
 PLAIN = """\
 #if defined(__GNUC__) && !defined(__clang__)
 #define MQ_PLAIN __attribute__((optimize("Og")))
