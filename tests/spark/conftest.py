@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.spark.world import World
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 
+PRELOADED = Path(__file__).parent / "programs/preloaded"
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
 
 
@@ -36,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from mqcore.spark import builder
 
     folder = tmp_path_factory.mktemp("spark")
-    session = (
+    made = (
         builder("tests").master("local[2,3]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -45,8 +47,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "OFF")
-        .getOrCreate())
+        .config("spark.python.authenticate.socketTimeout", "120s")      # slow machines
+        .config("spark.log.level", "OFF"))
+    with pytest.MonkeyPatch.context() as patch:         # the JVM's, and of what it starts
+        patch.setenv("PYTHONPATH", str(PRELOADED), prepend=os.pathsep)
+        session = made.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -23,7 +23,7 @@ def killed(program: str, *arguments: str, folder: Path, when: Callable[[], bool]
             [sys.executable, "-m", f"tests.spark.programs.{program}", *arguments], cwd=ROOT,
             stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": f"{HELD}:{ROOT}"})
     try:
-        wait_until(lambda: driver.poll() is not None or when(), "the moment to kill", 120)
+        wait_until(lambda: driver.poll() is not None or when(), "the moment to kill", 300)
         assert driver.poll() is None, log.read_text()
     finally:
         if driver.poll() is None:

@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from mqcore.client.admin import Admin
 from mqcore.client.message import MessageQueue
@@ -22,14 +25,16 @@ COUNT, MOVED = 300, 100
 NAMES = ("before", "after", "middle")
 
 
-def stored(admin: Admin, topic: str) -> int:
+def stored(admin: Admin, broker_name: str, topic: str) -> int:
     """Messages of a topic of two queues."""
-    return sum(admin.max_offset(MessageQueue(topic, admin.clusters()[0].brokers[0].broker_name,
-                                             number)) for number in range(2))
+    return sum(admin.max_offset(MessageQueue(topic, broker_name, number)) for number in range(2))
 
 
+@pytest.mark.timeout(600)
 def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
         world: World, target: Admin, tmp_path: Path) -> None:
+    sent_to = partial(stored, world.admin, world.broker_name)
+    moved_to = partial(stored, target, target.clusters()[0].brokers[0].broker_name)
     source, lake = world.topic(2), tmp_path / "lake"
     world.send(source, COUNT)
     archived(world, lake, source, batch_rows=100)
@@ -45,17 +50,17 @@ def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
 
     def is_time() -> bool:
         return all(sign.exists() for sign in signs) and (
-            stored(world.admin, replays["middle"]) > 20 and stored(target, moved["middle"][1]) > 10)
+            sent_to(replays["middle"]) > 20 and moved_to(moved["middle"][1]) > 10)
 
     killed("jobs_to_kill", json.dumps({
         "namesrv": world.namesrv, "target": target.namesrv, "table": str(lake),
         "tables": [str(table) for table in tables], "replays": replays,
         "migrations": {name: [str(state), topic] for name, (state, topic) in moved.items()}}),
         folder=tmp_path, when=is_time)
-    assert [stored(world.admin, replays[name]) for name in NAMES[:2]] == [150, 150]
-    assert stored(target, moved["before"][1]) == MOVED
-    assert 20 < stored(world.admin, replays["middle"]) < COUNT
-    assert 10 < stored(target, moved["middle"][1]) < MOVED
+    assert [sent_to(replays[name]) for name in NAMES[:2]] == [150, 150]
+    assert moved_to(moved["before"][1]) == MOVED
+    assert 20 < sent_to(replays["middle"]) < COUNT
+    assert 10 < moved_to(moved["middle"][1]) < MOVED
 
     for name, step in zip(NAMES, (0, 1, 0), strict=True):
         done = replay(world.spark, lake, replays[name], {"nameServer": world.namesrv}, Choice(),

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +31,7 @@ class World:
         self.producer.close()
         self.admin.close()
 
-    @property
+    @cached_property
     def broker_name(self) -> str:
         return self.admin.clusters()[0].brokers[0].broker_name
 

@@ -1,4 +1,9 @@
-"""Waiting for a condition: looks again and again, up to a deadline."""
+"""
+Waiting for a condition: looks again and again, up to a deadline.
+
+A look may ask brokers or run a query, and take from a full machine what is waited for: so pauses
+grow with the time that was waited, and are three times as long as a look.
+"""
 from __future__ import annotations
 
 import asyncio
@@ -6,16 +11,23 @@ import time
 from collections.abc import Callable
 
 WAIT_S = 60.0                     # long: others may use the machine
-LOOK_S = 0.005
+LOOK_S, LOOK_S_MAX = 0.005, 0.1
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = WAIT_S) -> float:
     """Wait until `condition()` is true; seconds that it took. AssertionError that says `what`."""
-    began = time.monotonic()
+    began = looks = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < timeout_s, f"not within {timeout_s} s: {what}"
-        time.sleep(LOOK_S)
+        now = time.monotonic()
+        assert now - began < timeout_s, f"not within {timeout_s} s: {what}"
+        time.sleep(pause_s(now - began, now - looks))
+        looks = time.monotonic()
     return time.monotonic() - began
+
+
+def pause_s(waited_s: float, look_s: float) -> float:
+    """Until the next look, when so long was waited and the last look took so long."""
+    return min(LOOK_S_MAX, max(LOOK_S, waited_s / 20, 3 * look_s))
 
 
 async def wait_until_async(

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from mqcore.client.admin.transactions import HALF_TOPIC, OP_TOPIC
 from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import ClientConfig
 from mqcore.client.consume.pulling import commit_offset, committed_offset
@@ -23,7 +22,14 @@ from mqcore.client.role import Role
 from mqcore.spark.broker.idle import Idle
 from mqcore.spark.options import Options, client_config
 from mqcore.wire import fastjson
-from mqcore.wire.codes import MASTER_ID, PULL_FLAG_SUBSCRIPTION, RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    HALF_TOPIC,
+    MASTER_ID,
+    OP_TOPIC,
+    PULL_FLAG_SUBSCRIPTION,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.command import Ext
 from mqcore.wire.tags import EXPRESSION_TAG, SUBSCRIBE_ALL
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mqcore.client.admin.transactions import OP_TOPIC
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError, RemotingError, broker_error
 from mqcore.client.native.columns import scan
@@ -20,7 +19,7 @@ from mqcore.client.pull_link import PullFrame
 from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.broker.ranges import PAUSE_MAX_S, PAUSE_S, Missing, Piece, Range
 from mqcore.wire import fastjson
-from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.codes import OP_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.records import RecordError
 

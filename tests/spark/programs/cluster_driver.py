@@ -31,6 +31,7 @@ def main() -> None:
         .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
         .config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
         .config("spark.task.maxFailures", "6")
+        .config("spark.python.authenticate.socketTimeout", "120s")      # slow machines
         .getOrCreate())
     frame = (
         spark.readStream.format("rocketmq").option("nameServer", asked["namesrv"])

@@ -87,7 +87,7 @@ def main() -> None:
     for job, sign in jobs(local_session("jobs", 6), json.loads(sys.argv[1])):
         threading.Thread(target=run, args=(job,)).start()
         if "middle" not in str(sign):
-            wait_until(sign.exists, f"{sign} is there", 120)
+            wait_until(sign.exists, f"{sign} is there", 240)
 
 
 if __name__ == "__main__":
