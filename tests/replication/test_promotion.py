@@ -21,6 +21,7 @@ from mqcore.store.repair.files import RepairLock
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_records
+from tests.replication import stores
 from tests.replication.pairs import NAME, Pair, addresses, pair, slave_up
 from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
@@ -60,8 +61,7 @@ def bodies(address: str) -> list[bytes]:
 
 
 def log_of(broker: MqcoreProcess) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(
-        (broker.store / "commitlog").iterdir())).rstrip(b"\0")
+    return stores.log_of(broker.store)
 
 
 def same_log(one: MqcoreProcess, other: MqcoreProcess) -> bool:
