@@ -1,6 +1,7 @@
 """The order of the tests, and how long an example may take."""
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from itertools import groupby
@@ -46,13 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What takes long begins first, shared out between the processes of `-n`, each of which first
     takes an equal stretch of the list: else one of them would run on alone at the end. A file of
     such tests stays whole, as they share what it starts; what idle processes take from the ends of
-    stretches is short.
+    stretches is short. Its short ones are with them: elsewhere they would start all of it again.
     """
     if WORKERS == 1:
         return
     long = {item: seconds(item) for item in items}
-    lasting = [item for item in items if long[item]]
-    others = [item for item in items if not long[item]]
+    long_files = {item.path for item in items if long[item]}
+    lasting = [item for item in items if item.path in long_files]
+    others = [item for item in items if item.path not in long_files]
     files = [list(group) for _, group in groupby(lasting, key=lambda item: item.path)]
     shares: list[list[pytest.Item]] = [[] for _ in range(WORKERS)]
     for file in sorted(files, key=lambda file: sum(map(long.__getitem__, file)), reverse=True):
@@ -64,6 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fill = max(0, stretch - len(share))
         items += share + others[:fill]
         del others[:fill]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """All tests are known: no look for garbage goes through them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def seconds(item: pytest.Item) -> int:

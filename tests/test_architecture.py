@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -72,10 +73,16 @@ def room_of(module: str) -> str:
     return f"{module}..".split(".")[2]
 
 
+@cache
+def project() -> dict[str, set[str]]:
+    """All modules, and which of them each imports."""
+    return graph(sources(".py", ".pyx", ".pxd", ".pyi"))
+
+
 def used(group_of: Callable[[str], str], under: str) -> dict[str, dict[str, str]]:
     """group -> group that it imports -> a module that does."""
     found: dict[str, dict[str, str]] = {}
-    for module, targets in graph(sources(".py", ".pyx", ".pxd", ".pyi")).items():
+    for module, targets in project().items():
         if not module.startswith(f"{under}."):
             continue
         group = group_of(module)
@@ -144,7 +151,7 @@ def test_the_client_needs_no_database():
 
 def test_no_modules_import_each_other():
     """Nor in a circle over others; an interface counts as the module that it is of."""
-    assert circles(graph(sources(".py", ".pyx", ".pxd", ".pyi"))) == []
+    assert circles(project()) == []
 
 
 def test_a_circle_is_found_over_any_number_of_modules():

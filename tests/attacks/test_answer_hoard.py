@@ -17,7 +17,7 @@ from tests.support.mqcore_process import MqcoreProcess
 from tests.wire_live.peer import Peer, topic_fields
 from tests.workers.processes import pid_of
 
-CONNECTIONS = 16                # of some 60 MiB each
+CONNECTIONS = 10                # of some 60 MiB each
 ENOUGH = 2                      # of them that are answered: all have begun long before
 MOST_MIB = 400                  # the sum, and an answer beside it
 LOOK_S_MAX = 5.0

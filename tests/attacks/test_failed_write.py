@@ -35,12 +35,8 @@ WAIT_S = 60.0
 
 def until_answered(peer: Peer, code: int, what: str) -> None:
     """Send until a send is answered so."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        answer = peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("other"), what.encode())
-        if answer.code == code:
-            return
-        assert time.monotonic() < deadline, (what, answer.code, answer.remark)
+    fields, body = send_fields("other"), what.encode()
+    wait_until(lambda: peer.ask(RequestCode.SEND_MESSAGE_V2, fields, body).code == code, what)
 
 
 def until_said(broker: MqcoreProcess, what: str) -> None:
@@ -109,11 +105,13 @@ def test_a_failed_flush_is_final_and_the_broker_says_what_to_do(
             disk.arm(at=0, error=errno.EIO, kind="syncs")
             until_answered(peer, NOT_AVAILABLE, "while flushes fail")
             disk.disarm()
-            deadline = time.monotonic() + WAIT_S
-            while "which is final" not in broker.output.read_text():
+
+            def is_final() -> bool:
                 answer = peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("other"), b"still")
                 assert answer.code == NOT_AVAILABLE, answer.remark
-                assert time.monotonic() < deadline
+                return "which is final" in broker.output.read_text()
+
+            wait_until(is_final, "it is said", WAIT_S)
             answer = peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("other"), b"and then")
             assert answer.code == NOT_AVAILABLE, answer.remark
         broker.process.terminate()

@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from mqcore.wire.codes import RequestCode as Code
 from tests.attacks import forged_half, names
 from tests.attacks.honest import Honest
 from tests.hostile.watch import Watch
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
@@ -206,8 +205,7 @@ def test_after_all_of_it_a_killed_broker_starts_and_its_store_is_sound(tmp_path:
         broker.kill()
     with mqcore_up(tmp_path, LIGHT) as broker:
         honest.check(broker.broker_addr)
-    done = subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "verify", str(broker.store)],
-                          capture_output=True, text=True, check=False)
+    done = mqcore("verify", broker.store)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

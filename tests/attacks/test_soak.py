@@ -23,7 +23,7 @@ from tests.support.mqcore_process import mqcore_up
 
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 SEED = int(os.environ.get("MQCORE_ATTACK_SEED", str(random.SystemRandom().randrange(1 << 32))))
-ROUND_S = 1.5 if SOAK_S == 0 else 5.0
+ROUND_S = 0.8 if SOAK_S == 0 else 5.0
 WAYS = (True,) if SOAK_S == 0 else (True, False)           # idle
 TIMES = 3.0                     # how much longer than in peace the honest may wait (p99)
 FLOOR_MS = 100.0 if SOAK_S < 600 else 0.0       # a short run says little about the machine

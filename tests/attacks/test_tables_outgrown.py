@@ -84,8 +84,8 @@ def test_a_table_larger_than_a_frame_costs_an_honest_group_neither_its_offset_no
 def test_who_fills_the_table_leaves_room_for_others(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, {"broker.consumer_offsets_bytes_max": 1 << 20}) as broker:
         for source in SOURCES:
-            flood(broker.broker_addr, source, 0, 4_000)
-            flood(broker.broker_addr, source, 10_000, 4_000)
+            flood(broker.broker_addr, source, 0, 2_500)
+            flood(broker.broker_addr, source, 10_000, 2_500)
         with connect(broker.broker_addr, SOURCES[0]) as connection:
             connection.sendall(encode(request(RequestCode.UPDATE_CONSUMER_OFFSET, {
                 "consumerGroup": "one-more", "topic": "T", "queueId": "0", "commitOffset": "1"})))

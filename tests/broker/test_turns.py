@@ -23,7 +23,7 @@ from mqcore.wire.topics import TopicConfig
 from mqcore.workers.collector import Collector
 from tests.attacks import coordinator_hogs as hogs
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
-from tests.support.units import unit
+from tests.support.units import units
 
 PAIRS = 100_000
 CONFIGS = 10_000
@@ -69,6 +69,10 @@ def collecting() -> Iterator[None]:
         gc.unfreeze()
 
 
+def in_units(seconds: float) -> float:
+    return units(seconds, UNITS_MAX)
+
+
 def longest_turn(
     bench: Bench, code: int, fields: dict[str, str | None], body: bytes | None = None,
 ) -> float:
@@ -109,10 +113,10 @@ def test_no_request_takes_long_turns_over_the_largest_tables(
 ) -> None:
     fields = {**hogs.FIELDS, "topic": names["topic"], **dict.fromkeys(
         ("group", "consumerGroup", "producerGroup", "srcGroup"), names["group"])}
-    taken = {Code(code).name: longest_turn(full, code, fields) / unit()
+    taken = {Code(code).name: in_units(longest_turn(full, code, fields))
              for code in hogs.CODES if code not in CHANGING}
     assert len(taken) > 40
-    assert {name: units for name, units in taken.items() if units > UNITS_MAX} == {}
+    assert {name: most for name, most in taken.items() if most > UNITS_MAX} == {}
 
 
 @pytest.mark.parametrize("body", [
@@ -121,7 +125,7 @@ def test_no_request_takes_long_turns_over_the_largest_tables(
     b"a\\\n" * 5_000_000,
 ], ids=["no writes", "writes again", "one long line", "many lines", "as long as a frame"])
 def test_neither_do_changes_of_settings(full: Bench, body: bytes) -> None:
-    assert longest_turn(full, Code.UPDATE_BROKER_CONFIG, {}, body) / unit() <= UNITS_MAX
+    assert in_units(longest_turn(full, Code.UPDATE_BROKER_CONFIG, {}, body)) <= UNITS_MAX
 
 
 def test_tables_are_written_beside_the_requests(
@@ -158,7 +162,7 @@ def test_tables_are_written_beside_the_requests(
     assert done == 3
     assert [command.code for _, command in full.connections.sent] == [0, 0, 0]
     full.connections.sent.clear()
-    assert max(taken) / unit() <= UNITS_MAX
+    assert in_units(max(taken)) <= UNITS_MAX
     stored = config_file.load(core.settings.config_dir / "topics.json")
     assert stored is not None
     assert {"T-new", "T-other", "T-9999"} <= stored["topicConfigTable"].keys()
@@ -166,8 +170,8 @@ def test_tables_are_written_beside_the_requests(
 
 def test_neither_do_those_that_remove_much(full: Bench) -> None:
     fields = {**hogs.FIELDS, "groupName": "one-group", "topic": "one-topic"}
-    taken = {code.name: longest_turn(full, code, fields) / unit() for code in CHANGING}
-    assert {name: units for name, units in taken.items() if units > UNITS_MAX} == {}
+    taken = {code.name: in_units(longest_turn(full, code, fields)) for code in CHANGING}
+    assert {name: most for name, most in taken.items() if most > UNITS_MAX} == {}
     assert full.broker.core.offsets.topics_of("one-group") == []
 
 
@@ -206,7 +210,7 @@ def turns_of(bench: Bench, requests: list[tuple[Code, bytes]]) -> list[float]:
     taken = []
     for code, body in requests:
         assert len(body) <= FRAME_BYTES
-        taken.append(longest_turn(bench, code, {}, body) / unit())
+        taken.append(in_units(longest_turn(bench, code, {}, body)))
     bench.connections.sent.clear()
     return taken
 
@@ -218,7 +222,7 @@ def test_neither_do_the_largest_heartbeats(bench: Bench) -> None:
         (Code.HEART_BEAT, beat(1, "A", 65_000, **wide)),
         (Code.HEART_BEAT, beat(2, "B", 65_000, **wide)), (Code.HEART_BEAT, beat(2, "B", 65_000))])
     assert len(bench.tables.subscriptions) == 65_000
-    taken.append(longest_of(bench.broker.leaving(1)) / unit())
+    taken.append(in_units(longest_of(bench.broker.leaving(1))))
     assert bench.tables.subscriptions == {}
     long_texts = beat(3, "C", 100, subString="x" * 130_000)
     taken += turns_of(bench, [(Code.HEART_BEAT, long_texts)])
@@ -233,7 +237,7 @@ def test_neither_do_heartbeats_of_very_many_groups(bench: Bench) -> None:
         for group in range(4_000)]}).encode()
     taken = turns_of(bench, [(Code.HEART_BEAT, body)])
     assert len(bench.tables.subscriptions) == 64_000
-    taken.append(longest_of(bench.broker.leaving(1)) / unit())
+    taken.append(in_units(longest_of(bench.broker.leaving(1))))
     assert bench.tables.subscriptions == {}
     assert max(taken) <= UNITS_MAX, taken
 
@@ -306,9 +310,9 @@ def test_neither_do_the_largest_filters(bench: Bench, tmp_path: Path) -> None:
     raw = (tmp_path / "store" / "config" / "consumerFilter.json").read_bytes()
     began = time.thread_time()
     config_file.save_bytes(tmp_path / "alone", b"".join([raw[:1_000], raw[1_000:]]))
-    taken.append((writing - (time.thread_time() - began)) / unit())
-    taken.append(longest_of(bench.broker.leaving(1)) / unit())
-    taken.append(longest_of(filters.clean(NOW_MS)) / unit())
+    taken.append(in_units(writing - (time.thread_time() - began)))
+    taken.append(in_units(longest_of(bench.broker.leaving(1))))
+    taken.append(in_units(longest_of(filters.clean(NOW_MS))))
     assert all(data.dead for data in filters.all())
     assert max(taken) <= UNITS_MAX, taken
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +22,7 @@ from mqcore.workers.failover import Failover
 from tests.replication.elected import TOPIC, send, settings_of
 from tests.replication.pairs import NAME, addresses
 from tests.replication.test_promotion import has_acknowledged
+from tests.support.command import mqcore
 from tests.support.etcd import EtcdMembers, EtcdServer, etcd_server
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
@@ -290,14 +289,9 @@ def test_tools_say_who_leads_for_how_long_and_who_has_what(members: Members) -> 
     assert f"role leads  epoch 1  leader {leader}  in_sync 1,2  waited_for {3 - leader}" in local
     assert f"role follows  epoch 1  leader {leader}  in_sync 1,2  waited_for -" in local
     for command in ("promote", "demote"):
-        refused = mqcore("replication", command, str(follower.store), check=False)
+        refused = mqcore("replication", command, follower.store)
         assert refused.returncode == 1
         assert "takes part in elections (failover.enable)" in refused.stderr
-
-
-def mqcore(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "mqcore.admin.cli", *words], check=check,
-                          capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(("settings", "said"), [

@@ -1,16 +1,26 @@
 """Stores of brokers that have one log, held against each other."""
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from mqcore.backup.pieces import data_size
 from mqcore.store.verify.store import verify
 
 
 def log_of(store: Path) -> bytes:
     """All of the commit log; what follows its end is zeros."""
-    files = sorted((store / "commitlog").iterdir())
-    return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
+    files, last = sorted((store / "commitlog").iterdir()), b""
+    while files and not last:
+        last = used(files.pop())
+    return b"".join([*(path.read_bytes() for path in files), last])
+
+
+def used(path: Path) -> bytes:
+    """A file up to its last byte that is not zero: most of a segment is a hole, and not read."""
+    with path.open("rb") as file:
+        return os.pread(file.fileno(), data_size(file.fileno()), 0)
 
 
 def queues_of(store: Path, topic: str) -> dict[str, bytes]:

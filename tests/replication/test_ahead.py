@@ -19,8 +19,9 @@ from tests.broker.fakes import Bench
 from tests.replication.pairs import NAME, addresses, slave_up, table
 from tests.replication.test_given_back import PARTED, Link, bench, round_of
 from tests.replication.test_metadata import commit, delays
-from tests.replication.test_promotion import ha_port, mqcore, same_log
+from tests.replication.test_promotion import ha_port, same_log
 from tests.replication.test_slave_rules import SLAVE
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.relay import Relay
 from tests.support.waiting import wait_until

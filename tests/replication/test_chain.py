@@ -20,10 +20,10 @@ from tests.replication.test_promotion import (
     bodies,
     ha_port,
     has_acknowledged,
-    mqcore,
     same_log,
     send,
 )
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.relay import Relay
 from tests.support.waiting import wait_until

@@ -27,6 +27,7 @@ from mqcore.wire.properties import encode_properties
 from mqcore.wire.records import decode_records
 from tests.replication.elected import TOPIC, Member, member_up, send, two
 from tests.replication.pairs import addresses
+from tests.replication.stores import log_of
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv
 from tests.support.waiting import wait_until
 from tests.transactions.producer import COMMIT, Producer
@@ -54,11 +55,6 @@ def bodies(address: str, topic: str = TOPIC, queue_id: int = 0) -> list[bytes]:
             if answer.code != 0:
                 return found
             found += [record.body for record in decode_records(answer.body)]
-
-
-def log_of(store: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(
-        (store / "commitlog").iterdir())).rstrip(b"\0")
 
 
 def same_log(one: Member, other: Member) -> bool:

@@ -19,10 +19,10 @@ from tests.replication.test_promotion import (
     has_acknowledged,
     is_slave_of,
     log_of,
-    mqcore,
     same_log,
     send,
 )
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 

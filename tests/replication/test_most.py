@@ -11,8 +11,9 @@ from mqcore.replication.epochs import State
 from mqcore.store.log.folders import LogFolders
 from tests.replication.pairs import addresses
 from tests.replication.test_ahead import apart
-from tests.replication.test_promotion import mqcore, same_log, send
+from tests.replication.test_promotion import same_log, send
 from tests.store import golden
+from tests.support.command import mqcore
 from tests.support.waiting import wait_until
 
 

@@ -13,6 +13,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.command import encode, request
 from mqcore.wire.records import decode_records
 from tests.replication.pairs import NAME, Pair, addresses, pair, slave_up, table
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
@@ -71,8 +72,8 @@ def test_a_slave_ends_no_transaction(both: Pair) -> None:
 
 
 def test_a_slave_delivers_and_checks_nothing(both: Pair) -> None:
-    done = subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "status"],
-                          capture_output=True, text=True, check=True)
+    done = mqcore("status")
+    assert done.returncode == 0, done.stderr
 
     def of(pid: int) -> str:
         return done.stdout.partition(f"-{pid}\n")[2].partition("\nbroker ")[0]
@@ -272,8 +273,7 @@ def test_status_shows_a_set_of_brokers(both: Pair) -> None:
     wait_until(lambda: runtime(both.master.broker_addr)["replicationSlaves"] == "1",
                "the slave follows")
     master, slave = runtime(both.master.broker_addr), runtime(both.slave.broker_addr)
-    done = subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "status", "--json"],
-                          capture_output=True, text=True, check=True)
+    done = mqcore("status", "--json")
     shown = {name.rpartition("-")[2]: run["replication"]
              for name, run in json.loads(done.stdout).items()}
 
@@ -284,8 +284,7 @@ def test_status_shows_a_set_of_brokers(both: Pair) -> None:
     assert (ours["role"], ours["slaves"]) == ("master", 1)
     assert (theirs["role"], theirs["master_link"]) == ("slave", 1)
     assert theirs["tables_age_ms"] >= 0
-    text = subprocess.run([sys.executable, "-m", "mqcore.admin.cli", "status"],
-                          capture_output=True, text=True, check=True).stdout
+    text = mqcore("status").stdout
     lines = [line for line in text.splitlines() if line.startswith("  replication ")]
     assert [line for line in lines if "role master" in line and "tables_age_ms" not in line]
     assert [line for line in lines if "role slave" in line and "slave_lag_bytes" not in line]

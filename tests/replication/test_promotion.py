@@ -10,8 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +21,9 @@ from mqcore.store.repair.files import RepairLock
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_records
+from tests.replication import stores
 from tests.replication.pairs import NAME, Pair, addresses, pair, slave_up
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
@@ -34,11 +34,6 @@ SLAVE_AWAY = (11, 12)                    # SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIME
 SYNC: dict[str, object] = {
     "replication.role": "sync-master", "replication.listen": True,
     "replication.slave_timeout_ms": 300}
-
-
-def mqcore(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "mqcore.admin.cli", *map(str, arguments)],
-                          capture_output=True, text=True, check=False, timeout=60)
 
 
 def send(address: str, *bodies: bytes) -> list[int]:
@@ -66,8 +61,7 @@ def bodies(address: str) -> list[bytes]:
 
 
 def log_of(broker: MqcoreProcess) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(
-        (broker.store / "commitlog").iterdir())).rstrip(b"\0")
+    return stores.log_of(broker.store)
 
 
 def same_log(one: MqcoreProcess, other: MqcoreProcess) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.replication.pairs import NAME, addresses_at, slave_up
-from tests.replication.test_promotion import mqcore
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.stock import require_stock, start_namesrv
 from tests.support.waiting import wait_until

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.replication.pairs import NAME, addresses, pair, slave_up
-from tests.replication.test_promotion import mqcore, same_log, send
+from tests.replication.test_promotion import same_log, send
+from tests.support.command import mqcore
 from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
 

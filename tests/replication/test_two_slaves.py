@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.replication.pairs import addresses, pair, slave_up
-from tests.replication.test_promotion import bodies, mqcore, same_log, send
+from tests.replication.test_promotion import bodies, same_log, send
+from tests.support.command import mqcore
 from tests.support.waiting import wait_until
 
 RARELY: dict[str, object] = {"broker.register_interval_ms": 60_000}

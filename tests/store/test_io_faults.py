@@ -13,10 +13,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.support.failing_disk import FailingDisk, build, compiler
+from tests.support.memory_folder import memory_folder
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 CHOICE = os.environ.get("MQCORE_TEST_FAULTS", "")
@@ -43,10 +42,8 @@ def choice_of(mode: str) -> str:
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder in memory: the runs are many and small."""
-    folder = Path(tempfile.mkdtemp(prefix="mqcore-faults-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder)
+    with memory_folder("faults") as folder:
+        yield folder
 
 
 def sweep(memory: Path, mode: str, choice: str) -> dict[str, Any]:

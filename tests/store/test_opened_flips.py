@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.memory_folder import memory_folder
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "4" if os.environ.get("CI") else "9"))
@@ -28,9 +28,8 @@ LIMIT_S = 300
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="mqcore-flips-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder)
+    with memory_folder("flips") as folder:
+        yield folder
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from mqcore.store.log.append_loop import sync_bytes_max
 from mqcore.store.probes import io_recorder
 from tests.store.harness import Run, log_records, read_entries
 from tests.store.power import Disk, Event, survivors
+from tests.support.memory_folder import memory_folder
 
 IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "3000" if os.environ.get("CI") else "2000"))
 SEED = int(os.environ.get("MQCORE_TEST_SEED", "0")) or time.time_ns() % 1_000_000
@@ -32,10 +32,8 @@ DISPATCHED_OF = 10                  # one image in so many is dispatched and rea
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder in memory: images are many and small."""
-    folder = Path(tempfile.mkdtemp(prefix="mqcore-power-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder)
+    with memory_folder("power") as folder:
+        yield folder
 
 
 def properties_of(body: bytes) -> bytes:

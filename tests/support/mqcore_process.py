@@ -70,8 +70,8 @@ class MqcoreProcess:
         return _family(self.pid)
 
     def shared_memory(self) -> set[str]:
-        """The shared memory files that it has mapped."""
-        return {path for pid in self.family() for path in _mapped(pid)}
+        """The shared memory files that it has mapped; its processes have no others."""
+        return _mapped(self.pid)
 
     def tail(self) -> str:
         """The end of its output, for a failure's message."""

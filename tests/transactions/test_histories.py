@@ -13,9 +13,10 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.support.memory_folder import memory_folder
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
 HISTORIES = int(os.environ.get("MQCORE_TEST_ROUNDS", "2000"))
@@ -24,10 +25,11 @@ LIMIT_S = 400
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 20)
-def test_random_histories_keep_what_was_decided(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.transactions.many_histories", str(tmp_path), str(SEED),
-         str(HISTORIES)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+def test_random_histories_keep_what_was_decided() -> None:
+    with memory_folder("histories") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.transactions.many_histories", str(folder), str(SEED),
+             str(HISTORIES)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     deaths, delivered, twice = json.loads(done.stdout)
     print(f"seed {SEED}: {HISTORIES} histories, {deaths} deaths, {delivered} deliveries, "

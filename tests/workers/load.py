@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from mqcore.bench.control import find_target
@@ -27,6 +27,7 @@ TOPIC = "promises"
 QUEUES = 4
 PRODUCERS = 4
 DEPTH = 8                       # requests in flight of each producer
+CALM_PAUSE_S = 0.005            # behind each answer, while the test waits for something else
 PULL_COUNT = 32
 WORD = struct.Struct(">i")
 IO_TIMEOUT_S = 60.0
@@ -69,6 +70,7 @@ class Load:
         self._host, self._port, self._topic = host, int(port), topic
         self.promises = Promises(seed)
         self._progress = asyncio.Event()
+        self._pause_s = 0.0
         self._tasks = [asyncio.create_task(self._produce(first + n)) for n in range(producers)]
 
     async def stop(self) -> Promises:
@@ -77,6 +79,15 @@ class Load:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         return self.promises
+
+    @contextlib.contextmanager
+    def calm(self) -> Iterator[None]:
+        """Some hundred messages a second for the length of the block, not all that are possible."""
+        self._pause_s = CALM_PAUSE_S
+        try:
+            yield
+        finally:
+            self._pause_s = 0.0
 
     async def until(self, condition: Callable[[Promises], bool], what: str) -> None:
         """Wait until the promises meet `condition`; AssertionError after WAIT_S."""
@@ -135,6 +146,8 @@ class Load:
             answered = flying.pop(answer.opaque, None)
             if answered is not None:             # else: answered before, by a writer that died
                 self._note(answered, answer)
+            if self._pause_s:
+                await asyncio.sleep(self._pause_s)
 
     def _note(self, name: Name, answer: wire.Command) -> None:
         if answer.code == 0:

@@ -67,10 +67,11 @@ def test_a_full_disk_refuses_writes_until_there_is_space_and_loses_nothing(
             for leave in (0, 300_000, 0):
                 filler = fill(disk, leave)
                 await until_refused(running)
-                await asyncio.to_thread(can_pull, broker)
-                filler.unlink()
-                began = time.monotonic()
-                await running.acknowledged(1)
+                with running.calm():
+                    await asyncio.to_thread(can_pull, broker)
+                    filler.unlink()
+                    began = time.monotonic()
+                    await running.acknowledged(1)
                 assert time.monotonic() - began <= RESUME_S_MAX
                 await running.acknowledged(200)
             assert by_role(broker) == before, "a process died"
@@ -101,10 +102,11 @@ def test_a_broker_starts_on_a_full_disk_and_takes_writes_when_there_is_space(
     async def on_the_full_disk(promised: dict[Name, tuple[int, int]]) -> None:
         async with load(broker.broker_addr, SEED, first=50, make_topic=False) as running:
             await until_refused(running)
-            await asyncio.to_thread(can_pull, broker)
-            (disk / "filler").unlink()
-            began = time.monotonic()
-            await running.acknowledged(1)
+            with running.calm():
+                await asyncio.to_thread(can_pull, broker)
+                (disk / "filler").unlink()
+                began = time.monotonic()
+                await running.acknowledged(1)
             assert time.monotonic() - began <= RESUME_S_MAX
             await running.acknowledged(200)
             audit(broker.broker_addr, await running.stop(), others=promised)
@@ -165,7 +167,8 @@ def test_a_dispatcher_without_space_tries_again_and_leaves_no_junk(tmp_path: Pat
                     beats.add(segment.slot(DISPATCHER.slot)["beat_ms"])
                 return len(beats) > 8
 
-            await wait_until_async(has_tried_often, "the dispatcher tries again and again")
+            with running.calm():
+                await wait_until_async(has_tried_often, "the dispatcher tries again and again")
             filler.unlink()
             await running.acknowledged(200)
             assert pid_of(broker, "dispatcher") == dispatcher

@@ -125,17 +125,18 @@ class Torture:
         before = segment.slot(number)["incarnation"]
         os.kill(segment.slot(number)["pid"], signal.SIGKILL)
         self.points += 1
-        if self.dice.random() < AGAIN:
-            await wait_until_async(lambda: segment.slot(number)["incarnation"] > before and
-                                 title(segment.slot(number)["pid"]), f"{role} is started again")
-            before = segment.slot(number)["incarnation"]
-            os.kill(segment.slot(number)["pid"], signal.SIGKILL)
+        with running.calm():
+            if self.dice.random() < AGAIN:
+                await wait_until_async(lambda: segment.slot(number)["incarnation"] > before and
+                                       title(segment.slot(number)["pid"]), f"{role} starts again")
+                before = segment.slot(number)["incarnation"]
+                os.kill(segment.slot(number)["pid"], signal.SIGKILL)
 
-        def works_again() -> bool:
-            now = segment.slot(number)
-            return now["incarnation"] > before and now["state"] == WORKER_RUNNING
+            def works_again() -> bool:
+                now = segment.slot(number)
+                return now["incarnation"] > before and now["state"] == WORKER_RUNNING
 
-        await wait_until_async(works_again, f"{role} works again")
+            await wait_until_async(works_again, f"{role} works again")
         if role == "writer" and self.flush == "transient-pool":
             self.ledger.forgive(running.promises, committed)
         await running.acknowledged(1)
