@@ -13,17 +13,22 @@ cdef enum:
     FLIGHT_MAX = 16 << 10              # what the server says, certificates and all
     FINISHED_BYTES = 5 + 4 + HASH_BYTES + 1 + 16
 
+cdef enum:
+    SHA256_WORDS = 32
+    KEY_BYTES = 16
+    IV_BYTES = 12
+
 cdef enum ShakeState:
     SHAKE_WAITS = 0                    # for more bytes
     SHAKEN = 1
     SHAKE_BROKEN = -1                  # what came is no answer to the hello
 
 cdef struct Sha256:                    # OpenSSL's own fields, with room to spare
-    uint32_t[32] words
+    uint32_t[SHA256_WORDS] words
 
 cdef struct Direction:                 # what one side writes
-    uint8_t[16] key
-    uint8_t[12] iv
+    uint8_t[KEY_BYTES] key
+    uint8_t[IV_BYTES] iv
     uint64_t count                     # records
 
 cdef struct Shake:                     # of one connection

@@ -74,15 +74,13 @@ cdef enum:
     PKEY_X25519 = 1034                 # of OpenSSL
     CTRL_GET_TAG = 0x10
     CTRL_SET_TAG = 0x11
-    KEY_BYTES = 16
-    IV_BYTES = 12
     TAG_BYTES = 16
     SHARE_BYTES = 32
     BLOCK_BYTES = 64                   # of SHA-256
     RECORD_HEAD_BYTES = 5
     MESSAGE_HEAD_BYTES = 4
     RECORD_CHANGE = 20                 # says nothing in TLS 1.3
-    RECORD_MESSAGE = 22
+    RECORD_HANDSHAKE = 22
     RECORD_DATA = 23
     MESSAGE_SERVER_HELLO = 2
     MESSAGE_FINISHED = 20
@@ -276,7 +274,7 @@ cdef bint finish(ShakeClient* client, Shake* shake) noexcept nogil:
     transcript_hash(shake, hash)
     expand(shake.own_secret, FINISHED_LABEL, NULL, 0, key, HASH_BYTES)
     hmac(key, hash, HASH_BYTES, message + MESSAGE_HEAD_BYTES)
-    message[size - 1] = RECORD_MESSAGE
+    message[size - 1] = RECORD_HANDSHAKE
     write_keys(shake.own_secret, &own)
     return seal(client, &own, True, shake.finished, message, size)
 
@@ -317,9 +315,9 @@ cdef ShakeState record_came(ShakeClient* client, Shake* shake, uint8_t* record,
         while size > 0 and data[size - 1] == 0:
             size -= 1
         size -= 1
-        if size < 0 or data[size] != RECORD_MESSAGE:
+        if size < 0 or data[size] != RECORD_HANDSHAKE:
             return SHAKE_BROKEN
-    elif record[0] != RECORD_MESSAGE:
+    elif record[0] != RECORD_HANDSHAKE:
         return SHAKE_BROKEN
     if shake.plain + size > FLIGHT_MAX:
         return SHAKE_BROKEN

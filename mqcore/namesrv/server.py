@@ -33,13 +33,11 @@ from mqcore.tls.contexts import server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings
 from mqcore.turns import SLICE_S, Job
-from mqcore.wire.codes import LENGTH_WORD_SIZE, RequestCode, ResponseCode
+from mqcore.wire.codes import FRAME_LENGTH_MAX, LENGTH_WORD_SIZE, RequestCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, decode_in_turns, encode, response
-from mqcore.wire.fastjson import SCALAR_SIZE_MAX
 
 _BATCH_BYTES = 65_536           # answers are joined up to this size before they are written
 _LISTEN_BACKLOG = 1024
-_ESCAPED = 6                    # bytes of JSON that one of a text may take
 ANY_NUMBER = 1 << 31
 ITSELF = 0                      # among the connections that take turns: dropping silent brokers
 NO_NETWORK = ""                 # ... and whence it comes
@@ -339,9 +337,8 @@ class Connection(asyncio.Protocol):
 
     def _request(self, frame: bytes) -> Generator[None, None, Command | None]:
         """None: it asks for nothing, or ends its connection."""
-        value_max = _ESCAPED * self._server.settings.kv_value_bytes_max
         try:
-            request = yield from decode_in_turns(frame, max(SCALAR_SIZE_MAX, value_max))
+            request = yield from decode_in_turns(frame, FRAME_LENGTH_MAX)
         except FrameError as error:
             self.close(f"bad frame: {error}")
             return None
