@@ -18,11 +18,15 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = WA
     """Wait until `condition()` is true; seconds that it took. AssertionError that says `what`."""
     began = looks = time.monotonic()
     while not condition():
-        now = time.monotonic()
-        assert now - began < timeout_s, f"not within {timeout_s} s: {what}"
-        time.sleep(pause_s(now - began, now - looks))
+        time.sleep(_pause_before(timeout_s, what, began, looks))
         looks = time.monotonic()
     return time.monotonic() - began
+
+
+def _pause_before(timeout_s: float, what: str, began: float, looks: float) -> float:
+    now = time.monotonic()
+    assert now - began < timeout_s, f"not within {timeout_s} s: {what}"
+    return pause_s(now - began, now - looks)
 
 
 def pause_s(waited_s: float, look_s: float) -> float:
@@ -34,7 +38,7 @@ async def wait_until_async(
     condition: Callable[[], object], what: str, timeout_s: float = WAIT_S,
 ) -> None:
     """The same beside other tasks."""
-    deadline = time.monotonic() + timeout_s
+    began = looks = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(_pause_before(timeout_s, what, began, looks))
+        looks = time.monotonic()
