@@ -118,6 +118,7 @@ class Coordinator:
         self._pen = LeadershipPen(inherited.segment)
         self._settings = as_elected(inherited.settings, self._pen)
         self._leader_version = -1
+        self._known_to = -1              # what is known of a former master's topics; -1: all
         self._unheard = False            # by name servers: that this broker leads
         self._turns = Turns(memory=Memory(
             HELD_BYTES_MAX, in_use, lambda: self._rings.bytes_that_wait()))
@@ -216,12 +217,20 @@ class Coordinator:
         self._following = None
         self._follows_on.cancel()
         self._changes.turn(partial(as_elected, pen=self._pen))
-        self._broker.lead(as_elected(self._broker.core.settings, self._pen), following.topics_to,
-                          self._now_ms())
+        self._broker.lead(as_elected(self._broker.core.settings, self._pen), self._now_ms())
+        self._known_to = following.topics_to
+        self._take_over_topics()
         self._reconfigure()
         self._figures.put("tables_age_ms", -1)
         loop = asyncio.get_running_loop()
         self._at_change = [loop.create_task(following.close()), loop.create_task(self._register())]
+
+    def _take_over_topics(self) -> None:
+        """Those of messages that consumers see by now; again, when they see all of them (FO10)."""
+        shown = self._segment.log_state()["dispatched"] >= self._pen.begun
+        self._broker.take_over_topics(self._known_to, self._now_ms())
+        if shown:
+            self._known_to = -1
 
     def _adopt(self, address: str, ha_address: str) -> None:
         """A name server says who is this slave's master; its log may be elsewhere."""
@@ -506,6 +515,8 @@ class Coordinator:
             self._segment.beat(COORDINATOR.slot, self._now_ms())
             self._figures.put("longest_turn_us", int(1e6 * self._turns.longest_s))
             self._broker.tick(self._now_ms())
+            if self._known_to >= 0 and self._segment.log_state()["dispatched"] >= self._pen.begun:
+                self._take_over_topics()
             self._figures.put("access_refused_there", self._broker.core.access.refused)
             if self._following is not None:
                 self._figures.put("tables_age_ms", self._following.age_ms)

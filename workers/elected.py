@@ -4,7 +4,7 @@ What the supervisor does when its broker is elected: it follows, and then it lea
 A run begins as one that follows. To lead in an epoch:
 
 1. ha-slave ends. What it had from its master and the writer has not taken is nobody's; what the
-   writer has taken is in the log, and its queues.
+   writer has taken is in the log, and what others are known to have of it in its queues.
 2. The epoch is in STORE/epochs, on the disk, from the end of the log on.
 3. The word `role` says so: the writer takes messages, serving processes let them through.
 4. The coordinator registers as id 0; scheduler, transaction-check and ha-master begin.
@@ -149,6 +149,7 @@ class Elections:
             log.error("elected for epoch %d, and cannot lead: %s", epoch, error)
             self._retry_at = time.monotonic() + RETRY_S
             return False
+        self._pen.begin(state["published"] if self._settings.shows_replicated_only else 0)
         self._pen.become(LEADERSHIP_LEADS, epoch)
         log.warning("epoch %d begins at log position %d: this broker is the master now, %.0f ms "
                     "after its election", epoch, state["published"],
@@ -158,13 +159,15 @@ class Elections:
 
     def _is_even(self) -> bool:
         """
-        Whether the log has all that it will have of its master, and its queues have it: nobody is
-        told to move back to a queue's end that is none.
+        Whether the log has all that it will have of its master, and its queues have what may be
+        seen of it: who asks for more waits, until it may (FO10).
         """
         if any(self._segment.state(row.slot) != WORKER_RUNNING for row in (WRITER, DISPATCHER)):
             return False
         if not self._segment.appends_taken(HA_SLAVE.producer):
             return False
         state = self._segment.log_state()
-        ReplicaPen(self._segment).keep(state["published"])           # its epoch begins there
-        return state["dispatched"] >= state["published"]
+        end = state["published"]
+        if self._settings.shows_replicated_only:
+            end = ReplicaPen(self._segment).shown_end(end)
+        return state["dispatched"] >= end

@@ -121,7 +121,7 @@ class Failover:
             Me(settings.broker.id, settings.advertised_addr, settings.ha_addr,
                identity(settings.store_root)),
             rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0,
-            waited_for=self._pen.members)
+            waited_for=self._pen.members, former=self._pen.former)
         self._etcd = client(settings.failover)
         self._epoch, self._epochs_stamp = 0, (0, 0)
         if not leads:
@@ -227,7 +227,7 @@ class Failover:
         return Here(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns() // 1_000_000,
             role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),
-            self._segment.log_state()["published"], self._gate.replicated,
+            self._segment.log_state()["published"], self._gate.replicated, self._pen.begun,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
             taken)
@@ -260,6 +260,10 @@ class Failover:
         self._complain("part", self._election.trouble)
         if words.waited_for != tuple(self._pen.members):
             self._pen.wait_for(words.waited_for)
+        if words.former != self._pen.former:
+            self._pen.follow_up(words.former)
+        if words.shown > self._gate.told:
+            self._gate.keep(words.shown)
         if words.deadline_ns != self._pen.deadline_ns:
             self._pen.hold_until(words.deadline_ns)
         leader = words.leader

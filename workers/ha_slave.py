@@ -237,7 +237,8 @@ class HaSlave:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
         self._slots.put("followed_epoch", theirs.history.last.number)
-        ReplicaPen(self._segment).keep(theirs.history.taken_over)
+        # who was elected may not show yet what its epoch began with, and says when it does (FO10)
+        ReplicaPen(self._segment).keep(theirs.history.taken_over if self._pen is None else 0)
         self._loop.go_on(asks=theirs.tells and (
             settings.shows_replicated_only or settings.hands_log_on))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqcore.broker.ports import QueueGrowth
-from mqcore.shm.retention import LogWords, QueueLives
+from mqcore.shm.retention import LogWords, QueueLives, QueueState
 from mqcore.shm.segment import Segment
 
 REMOVAL_TIMEOUT_MS = 2_500           # what an admin client waits for, and a bit less
@@ -24,6 +24,10 @@ class Removal:
     numbers: list[int]
     done: Callable[[bool], None]
     deadline_ms: int
+
+
+def _end(queue: QueueState) -> int:
+    return max(queue.next_offset, queue.max_offset)
 
 
 class SharedQueues:
@@ -45,6 +49,14 @@ class SharedQueues:
             states = (self._lives.state(number) for number in range(first, end))
             yield [(queue.topic, queue.queue_id, queue.max_offset) for queue in states
                    if queue.next_offset > 0 or queue.max_offset > 0]
+
+    def ends(self) -> list[tuple[str, int, int]]:
+        return [(queue.topic, queue.queue_id, _end(queue)) for queue in self._lives.all()
+                if _end(queue) > 0]
+
+    def end(self, topic: str, queue_id: int) -> int:
+        number = self._lives.number(topic, queue_id)
+        return _end(self._lives.state(number)) if number >= 0 else 0
 
     def growth(self) -> Iterable[QueueGrowth]:
         counts = np.frombuffer(self._lives.counts(), dtype=np.int64).reshape(-1, COUNT_COLUMNS)

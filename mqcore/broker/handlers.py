@@ -204,7 +204,7 @@ class Broker:
         # what a slave has of offsets may be ahead of what it has of the log; one that may be
         # elected does not wait for its master's table, which says the same
         waits = core.settings.is_slave and not core.settings.follows
-        beyond = 0 if waits else core.offsets.cut(core.ports.queues.all())
+        beyond = 0 if waits else core.offsets.cut(core.ports.queues.ends())
         if beyond:
             _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
         if core.settings.is_slave:
@@ -219,33 +219,38 @@ class Broker:
         self._next_filters_ms = now_ms + FILTERS_PERSIST_MS
         self._next_protect_ms = now_ms + PROTECT_INTERVAL_MS
 
-    def lead(self, settings: Settings, known_to: int, now_ms: int) -> None:
+    def lead(self, settings: Settings, now_ms: int) -> None:
         """
         This broker was a slave, and is the master from now on: its log has all that it will have of
-        the former one, and so have its queues. known_to: log position up to which the former one's
-        topics are here; those of later messages are made again.
+        the former one.
         """
         core = self.core
         core.reconfigure(settings, core.config_version)
         for table in (core.topics, core.groups):
             table.lead(now_ms)
-        queues = core.ports.queues.all()
-        try:
-            made = core.topics.rebuild(
-                (queue for queue in queues if self._is_behind(queue, known_to)), now_ms)
-        except TablesFull as error:
-            _log.error("topics of the former master's last messages are not known: %s", error)
-        else:
-            if made:
-                _log.warning("%d topics that the former master made last are made again from their "
-                             "queues: %.500s", len(made), ", ".join(made))
-        beyond = core.offsets.cut(queues)
+        beyond = core.offsets.cut(core.ports.queues.ends())
         if beyond:
             _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
         try:
             core.own_commits.forget()
         except OSError as error:         # the next start as a slave finds them once more
             _log.warning("offsets that were committed to this slave cannot be removed: %s", error)
+
+    def take_over_topics(self, known_to: int, now_ms: int) -> None:
+        """
+        Of the former master: those whose last messages are shown here. known_to: log position up to
+        which its topics are here; those of later messages are made again.
+        """
+        queues = (queue for queue in self.core.ports.queues.all()
+                  if self._is_behind(queue, known_to))
+        try:
+            made = self.core.topics.rebuild(queues, now_ms)
+        except TablesFull as error:
+            _log.error("topics of the former master's last messages are not known: %s", error)
+            return
+        if made:
+            _log.warning("%d topics that the former master made last are made again from their "
+                         "queues: %.500s", len(made), ", ".join(made))
 
     def _is_behind(self, queue: tuple[str, int, int], position: int) -> bool:
         """Whether a queue of no known topic has a message that lies behind a log position."""

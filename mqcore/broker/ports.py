@@ -188,6 +188,14 @@ class Queues(Protocol):
         """The same, a few at a time: for what walks all of them in turns."""
         ...
 
+    def ends(self) -> list[tuple[str, int, int]]:
+        """The same with the offset of the next message to be stored, shown to consumers or not."""
+        ...
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """That of one queue; 0: it never had a message."""
+        ...
+
     def growth(self) -> Iterable[QueueGrowth]:
         """
         What came into each queue since the last call; a queue that rests is left out.

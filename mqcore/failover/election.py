@@ -1,6 +1,6 @@
 """
 The election of who leads, without clock, network or disk: it is told what is known here and what
-etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO9:
+etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO10:
 shm/leadership.pxd).
 
 Each turn: `next` says what to ask; then one of `granted`, `seen`, `transacted`, or `lost`, says
@@ -78,6 +78,7 @@ class Here:
     leads       the epoch that the supervisor says it leads in, 0: it follows
     epoch, end  the last epoch and the end of its log
     replicated  below it all has been acknowledged that ever was
+    begun       where its log ended when it began to lead
     reports     by number of the member with its store (shm/members.py)
     taken       whether ha-master went by the members of the last `words` before all that
     """
@@ -88,6 +89,7 @@ class Here:
     epoch: int = 0
     end: int = 0
     replicated: int = 0
+    begun: int = 0
     reports: Mapping[int, Report] = field(default_factory=dict)
     taken: bool = False
 
@@ -124,6 +126,8 @@ class Words:
     leads        the epoch that it is to lead in; 0: it follows, in `epoch`
     deadline_ns  CLOCK_BOOTTIME: until then it may acknowledge; 0: it may not
     waited_for   numbers of others that have to have what is acknowledged
+    former       number of the one whose log this broker had when it was elected; 0: of none
+    shown        who reads may see the log below this position: whoever is elected next has it
     leader       who leads, as far as is known
     """
 
@@ -131,6 +135,8 @@ class Words:
     epoch: int = 0
     deadline_ns: int = 0
     waited_for: tuple[int, ...] = ()
+    former: int = 0
+    shown: int = 0
     leader: Master | None = None
     in_sync: tuple[int, ...] = ()
 
@@ -139,12 +145,12 @@ class Election:
     """
     One broker's part in it.
 
-    leads, deadline_ns, waited_for: as in the last `words` of the process before this one, of the
-    same run; leads: 0: there was none.
+    leads, deadline_ns, waited_for, former: as in the last `words` of the process before this one,
+    of the same run; leads: 0: there was none.
     """
 
     def __init__(self, names: Names, me: Me, rules: Rules, *, leads: int = 0,
-                 deadline_ns: int = 0, waited_for: Collection[int] = ()) -> None:
+                 deadline_ns: int = 0, waited_for: Collection[int] = (), former: int = 0) -> None:
         self._names = names
         self._me = me
         self._number = member_number(me.member, me.store)
@@ -168,6 +174,8 @@ class Election:
         self._maybe = dict.fromkeys(waited_for if leads else (), UNREAD)
         self._led_ms = 0                 # when this broker led first, or this process ...
         self._led_end = 0                # ... and where its log ended then
+        self._former = former if leads else 0        # FO10
+        self._shown = 0
         self.trouble = ""                # why this broker takes no part; "": it does
 
     # -- what follows ------------------------------------------------------------------------------
@@ -194,7 +202,9 @@ class Election:
         return Words(
             self._leads, view.state.epoch if view.state is not None else 0,
             self._deadline_ns if self._leads else 0,
-            tuple(sorted(waited)) if self._leads else (), leader, tuple(sorted(in_sync)))
+            tuple(sorted(waited)) if self._leads else (),
+            self._former if self._leads else 0, self._shown if self._leads else 0,
+            leader, tuple(sorted(in_sync)))
 
     # -- what to ask -------------------------------------------------------------------------------
 
@@ -276,8 +286,19 @@ class Election:
         if not stale and not self._is_best(view, here) and (
                 here.now_ns - self._alone_since_ns < OTHERS_WAIT_MS * MS):
             return None
+        self._former = self._whose_log(view.state, here)
         epoch = max(view.state.epoch, here.epoch) + 1
         return self._take(view, here, replace(view.state, epoch=epoch, master=self._me.member))
+
+    def _whose_log(self, state: State, here: Here) -> int:
+        """
+        FO10: the number of who led in the last epoch of the log here; 0: that is this broker, or
+        none of the set.
+        """
+        if state.epoch != here.epoch or state.master not in state.stores:
+            return 0
+        number = member_number(state.master, state.stores[state.master])
+        return 0 if number == self._number else number
 
     def _found(self, view: View, here: Here) -> Transact | None:
         """FO7: the very first one, when all had the time of a lease to show themselves."""
@@ -346,6 +367,7 @@ class Election:
         assert state is not None
         if not self._led_ms:
             self._led_ms, self._led_end = here.now_ms, here.end
+        self._show(state, here)
         stores = self._without_late(state, here)
         if stores != state.stores:
             return self._write(view, state, stores)
@@ -355,6 +377,13 @@ class Election:
         if self._maybe:                                                  # FO4
             return self._write(view, state, dict(state.stores))
         return None
+
+    def _show(self, state: State, here: Here) -> None:
+        """FO10: all that its log had when it began, if no other one can be elected without."""
+        members = _numbers(state) | self._entering | set(self._maybe)
+        reports = [here.reports.get(number) for number in members - {self._number, self._former}]
+        if all(one is not None and one.acked >= here.begun for one in reports):
+            self._shown = here.begun
 
     def _write(self, view: View, state: State, stores: dict[int, str]) -> Transact:
         return Transact(
@@ -367,9 +396,11 @@ class Election:
         """FO2: those who have not what was there for too long leave, the latest first."""
         others = [one for one in state.in_sync if one != self._me.member]
         even = {one: self._even_ms(member_number(one, state.stores[one]), here) for one in others}
-        late = sorted((even_ms, one) for one, even_ms in even.items()
+        # of several that were never there the former leader goes last: it has all of the log (FO10)
+        late = sorted((even_ms, member_number(one, state.stores[one]) == self._former, one)
+                      for one, even_ms in even.items()
                       if here.now_ms - even_ms > self._rules.in_sync_timeout_ms)
-        gone = {one for _, one in late[:max(0, len(others) - self._rules.min_in_sync)]}
+        gone = {one for *_, one in late[:max(0, len(others) - self._rules.min_in_sync)]}
         return {one: store for one, store in state.stores.items() if one not in gone}
 
     def _even_ms(self, number: int, here: Here) -> int:
@@ -490,7 +521,7 @@ class Election:
 
     def _begin(self, epoch: int, now_ns: int) -> None:
         self._leads, self._leads_since_ns, self._led_ms = epoch, now_ns, 0
-        self._deadline_ns = 0
+        self._deadline_ns = self._shown = 0
 
     def _hold(self, lease: int) -> None:
         """FO6: our key has this lease."""
@@ -500,7 +531,7 @@ class Election:
         self._deadline_ns = max(self._deadline_ns, until)
 
     def _lose(self) -> None:
-        self._leads = self._deadline_ns = self._led_ms = 0
+        self._leads = self._deadline_ns = self._led_ms = self._former = self._shown = 0
         self._entering.clear()
         self._maybe.clear()
 

@@ -23,8 +23,8 @@
 #   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
 #        others are present when all of them have a link, at least min_in_sync. A member is who has its number
 #        (shm/members.py); a later link of the same one closes the first.
-#   HM10  One of ours that has asked with TELL, once, behind its greeting, is told `replicated` when it has grown: a
-#        frame at the place TELL, of those 8 bytes. Nobody else ever is.
+#   HM10  One of ours that has asked with TELL, once, behind its greeting, is told `replicated` when it has grown, in
+#        an elected set what is shown (G9): a frame at the place TELL, of those 8 bytes. Nobody else ever is.
 #   HM11  A slave that hands its log on counts nothing: its slaves have what their master may yet take back. It tells
 #        them what it shows itself (G9, G10).
 #   HM12  What was there before this run began, or may come from the disk, is held against its checksums

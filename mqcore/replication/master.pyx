@@ -74,7 +74,7 @@ from mqcore.replication.sockets cimport (
     link_read,
     link_write,
 )
-from mqcore.shm.replica_gate cimport shown_end
+from mqcore.shm.replica_gate cimport replicated_end, shown_end
 from mqcore.store.log.log_folders cimport log_open
 
 cdef extern from "<unistd.h>" nogil:
@@ -312,10 +312,10 @@ cdef bint begin_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noe
 
 
 cdef int64_t known_end(Master* m) noexcept nogil:
-    """Below it others have the log, as far as is known here (HM11)."""
+    """Below it others have the log, as far as is known here (HM11, FO10)."""
     if m.hands_on:
         return shown_end(m.shm, load_i64_acquire(&m.shm.log.published))
-    return load_i64_acquire(&m.shm.replica_gate.replicated)
+    return replicated_end(m.shm) if m.elected else load_i64_acquire(&m.shm.replica_gate.replicated)
 
 
 cdef bint is_untold(Master* m, const Link* l) noexcept nogil:

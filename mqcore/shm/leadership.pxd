@@ -28,6 +28,9 @@
 #       from no run of their own.
 #   FO9  Who led, and finds that its lease ran out and `state` is as it left it, takes `master` again in the
 #       same epoch. Who finds that another one was elected follows, and begins its run anew.
+#   FO10  Who is elected shows what it knows that others have, and the rest of what its log had when its epoch began
+#       as soon as all others of the set have reported that, but for the one that led in the last epoch of
+#       that log: it came from there. So whoever is elected next shows the same.
 from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport load_i64_acquire

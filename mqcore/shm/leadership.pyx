@@ -29,7 +29,7 @@ from mqcore.shm.text_board cimport board_read, board_write
 cdef class LeadershipPen:
     """
     The words in shared memory, read by anybody. Of those who write, failover has `want`, `hold_until`,
-    `wait_for` and `say_leader`, the supervisor `become`, ha-master its reports natively.
+    `wait_for`, `follow_up` and `say_leader`, the supervisor `begin` and `become`, ha-master its reports natively.
     """
     cdef Segment segment
     cdef Leadership* words
@@ -56,6 +56,24 @@ cdef class LeadershipPen:
     def become(self, int state, int64_t epoch) -> None:
         """It is so. ValueError when there is no such state or epoch."""
         store_i64_release(&self.words.role, together(state, epoch))
+
+    @property
+    def begun(self) -> int:
+        """Where the log ended when this broker began to lead; 0: it follows, or shows all that it has."""
+        return load_i64_acquire(&self.words.begun)
+
+    def begin(self, int64_t position) -> None:
+        """Before `become`: its log ends there, and what nobody else has is not shown (FO10)."""
+        store_i64_release(&self.words.begun, position)
+
+    @property
+    def former(self) -> int:
+        """The number of the one whose log this broker had when it was elected; 0: of none (FO10)."""
+        return load_i64_acquire(&self.words.former)
+
+    def follow_up(self, int64_t number) -> None:
+        """It leads after the member of this number, or with a log of its own: 0."""
+        store_i64_release(&self.words.former, number)
 
     @property
     def leads(self) -> bool:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release, store_i64_release
-from mqcore.layout cimport SLOT_DISPATCHER, SLOT_WRITER
+from mqcore.layout cimport SLOT_DISPATCHER, SLOT_HA_MASTER, SLOT_WRITER
 from mqcore.shm.segment cimport Segment, doorbell_ring
 
 
@@ -50,15 +50,21 @@ cdef class ReplicaPen:
         """Up to where consumers may see a log that ends at `published` (G9, G10)."""
         return shown_end(&self.segment.shm, published)
 
+    @property
+    def settling(self) -> bool:
+        """Whether consumers do not see all yet that an elected master began with (FO10)."""
+        return is_settling(&self.segment.shm)
+
     def keep(self, int64_t position) -> None:
         """
-        The log below `position` is what a master began an epoch with: it may be seen. Only while no
-        ha-slave takes frames, or by it.
+        The log below `position` is what a master began an epoch with, and may be seen. Only while
+        no ha-slave takes frames, or by it.
         """
         if position > self.told:
             store_i64_release(&self.segment.shm.replica_gate.told, position)
         store_i32_release(&self.segment.shm.replica_gate.untold, 0)
         doorbell_ring(&self.segment.shm.slots[SLOT_DISPATCHER])
+        doorbell_ring(&self.segment.shm.slots[SLOT_HA_MASTER])       # it tells slaves
 
     def leave(self) -> None:
         """Nobody is there any more."""

@@ -190,6 +190,12 @@ class MemoryStore:
     def some(self) -> Iterator[list[tuple[str, int, int]]]:
         yield self.all()
 
+    def ends(self) -> list[tuple[str, int, int]]:
+        return self.all()
+
+    def end(self, topic: str, queue_id: int) -> int:
+        return len(self._queues.get((topic, queue_id), ()))
+
     def growth(self) -> list[QueueGrowth]:
         """Nothing: put rates are not kept."""
         return []

@@ -100,6 +100,12 @@ class FakeQueues:
     def all(self) -> list[tuple[str, int, int]]:
         return [(topic, queue_id, end) for (topic, queue_id), end in self.queues.items()]
 
+    def ends(self) -> list[tuple[str, int, int]]:
+        return self.all()
+
+    def end(self, topic: str, queue_id: int) -> int:
+        return self.queues.get((topic, queue_id), 0)
+
     def some(self) -> Iterator[list[tuple[str, int, int]]]:
         yield self.all()
 

@@ -189,6 +189,74 @@ def test_a_broker_that_lost_the_end_of_its_log_does_not_take_over_from_its_last_
     assert made.view.master.member in {2, 3}
 
 
+# -- what who was elected shows (FO10) -------------------------------------------------------------
+
+
+def elected(count: int, log: list[tuple[int, int]], begun: int) -> tuple[Set, Broker]:
+    """The second leads after the first, which is gone, and began with `begun` messages."""
+    made = led(count)
+    second = made.brokers[1]
+    second.log, second.begun = log, begun
+    made.run(LEASE + 1000, second)
+    assert second.leads > 1
+    return made, second
+
+
+def test_all_that_came_from_the_former_leader_is_shown_where_nobody_else_may_be_elected() -> None:
+    _, second = elected(2, [(1, 1), (1, 2)], 2)
+    assert (second.words.former, second.words.shown) == (number(1), 2)
+
+
+def test_what_another_member_may_lack_is_shown_when_it_has_it() -> None:
+    made, second = elected(3, [(1, 1), (1, 2)], 2)
+    assert second.words.shown == 0
+    for acked, shown in ((1, 0), (2, 2)):
+        second.reports[number(3)] = Report(acked, int(second.clock(made.now)), True)
+        made.run(100, second)
+        assert second.words.shown == shown
+    assert made.view.state.in_sync == {1, 2, 3}
+
+
+def test_of_a_log_that_the_former_leader_may_lack_it_has_to_report_all() -> None:
+    """It led an epoch of which there is nothing here: the log came from somebody else."""
+    made, second = elected(2, [], 0)
+    assert second.words.former == 0
+    second.begun = 1
+    second.election, second.leads = second.begin(), 0
+    made.run(100, second)                            # its own last run, which only it has
+    assert (second.leads, second.words.former, second.words.shown) == (3, 0, 0)
+    second.reports[number(1)] = Report(1, int(second.clock(made.now)), True)
+    made.run(100, second)
+    assert second.words.shown == 1
+
+
+def test_the_next_process_of_an_election_knows_whose_log_it_was() -> None:
+    made, second = elected(3, [(1, 1), (1, 2)], 2)
+    second.begin_anew()
+    made.run(100, second)
+    assert (second.words.former, second.words.shown) == (number(1), 0)
+    second.reports[number(3)] = Report(2, int(second.clock(made.now)), True)
+    made.run(100, second)
+    assert second.words.shown == 2
+
+
+def test_who_never_came_leaves_before_the_one_whose_log_it_was() -> None:
+    made, second = elected(3, [(1, 1), (1, 2)], 2)
+    made.run(RULES.in_sync_timeout_ms + 500, second)
+    assert made.view.state.in_sync == {1, 2}
+    assert second.words.shown == 2                   # the third can be elected no more
+
+
+def test_before_the_broker_leads_nothing_is_shown() -> None:
+    made = led(2)
+    second = made.brokers[1]
+    second.log, second.begun = [(1, 1)], 1
+    made.until(second, "claim", "answered")
+    second.ask(made.etcd, made.now)
+    assert second.words.leads == 2
+    assert second.words.shown == 0
+
+
 # -- lost answers (FO4) ----------------------------------------------------------------------------
 
 

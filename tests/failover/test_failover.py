@@ -234,7 +234,7 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
 
         def __getattr__(self, name: str) -> object:
             read.append(name)
-            return {"taken": True, "reports": {}, "replicated": 0}[name]
+            return {"taken": True, "reports": {}, "replicated": 0, "begun": 0}[name]
 
         def log_state(self) -> dict[str, int]:
             return {"published": 0}

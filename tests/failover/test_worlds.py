@@ -1,6 +1,7 @@
 """
 Elections under crashes, cuts, drifting clocks and lost, late and repeated answers: nothing that was
-acknowledged is missing in the log of one that leads, and when all is well again, one leads.
+acknowledged is missing in the log of one that leads, an offset means one message for all who read
+it, and when all is well again, one leads.
 """
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(seed: int, count:
 
 
 def some_world_loses(*seeds: int) -> bool:
-    """Whether one of these worlds finds that a message is lost."""
+    """Whether one of these worlds finds that a message is lost, or shown and then another one."""
     for seed in seeds:
         world = World(random.Random(seed), 3)
         try:
@@ -102,6 +103,14 @@ def test_worlds_find_out_when_anybody_may_lead(monkeypatch) -> None:
     monkeypatch.setattr(Election, "_claim", lambda self, view, here: (
         anybody(self, view, here) or claim(self, view, here)))
     assert some_world_loses(*range(12))
+
+
+def test_worlds_find_out_when_who_is_elected_shows_all_at_once(monkeypatch) -> None:
+    def at_once(self: Election, _state: State, here: Here) -> None:
+        self._shown = here.begun
+
+    monkeypatch.setattr(Election, "_show", at_once)
+    assert some_world_loses(2, 6, 12, 15)
 
 
 def test_worlds_find_out_when_members_come_in_unasked(monkeypatch) -> None:

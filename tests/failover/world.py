@@ -95,6 +95,9 @@ class Broker:
     unlinked: bool = False            # from the other brokers
     taken: tuple[int, ...] = ()
     replicated: int = 0
+    begun: int = 0
+    told: int = 0                     # by who led, or by its own election
+    shown: int = 0                    # what its queues have: a crash takes nothing of it
     acked: int = 0
     reports: dict[int, Report] = field(default_factory=dict)
     called_at: float = -1.0
@@ -118,7 +121,7 @@ class Broker:
         before = before or Words()
         return Election(NAMES, Me(self.member, f"{self.host}:1", f"{self.host}:2", self.store),
                         RULES, leads=leads, deadline_ns=before.deadline_ns,
-                        waited_for=before.waited_for)
+                        waited_for=before.waited_for, former=before.former)
 
     def begin_anew(self) -> None:
         """The process of the election died, and its successor goes on."""
@@ -133,7 +136,7 @@ class Broker:
         waited = self.words.waited_for
         return Here(int(clock * MS), int(clock), self.leads,
                     self.log[-1][0] if self.log else 0, len(self.log), self.replicated,
-                    dict(self.reports), self.taken == waited)
+                    self.begun, dict(self.reports), self.taken == waited)
 
     def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
         """
@@ -184,6 +187,7 @@ class World:
         self.brokers = [Broker(member, drift=dice.uniform(1 - drift, 1 + drift),
                                offset_ms=dice.uniform(0, 1e6)) for member in range(1, count + 1)]
         self.acknowledged: list[tuple[int, int]] = []
+        self.shown: list[tuple[int, int]] = []       # what anybody has read, by position
         self.late: list[tuple[float, Transact]] = []
         self.changes = 0
         self.lost = 0.0               # share of lost answers
@@ -213,10 +217,14 @@ class World:
         for broker in self.brokers:
             if broker.alive and broker.leads:
                 self._lead(broker)
+        for broker in self.brokers:
+            if broker.alive:
+                self._show(broker)
 
     def crash(self, broker: Broker, for_ms: float) -> None:
         broker.alive, broker.up_at = False, self.now + for_ms
         broker.leads, broker.replicated, broker.acked, broker.taken = 0, 0, 0, ()
+        broker.begun = broker.told = 0
         broker.reports, broker.called_at = {}, -1.0
 
     def _turn(self, broker: Broker) -> None:
@@ -254,7 +262,7 @@ class World:
         assert missing == [], f"member {broker.member} leads without {missing[:3]}"
         broker.leads, broker.called_at = epoch, -1.0
         broker.reports, broker.replicated = {}, 0
-        broker.acked = 0
+        broker.acked, broker.begun = 0, len(broker.log)
         self.changes += 1
 
     def _lead(self, leader: Broker) -> None:
@@ -271,6 +279,7 @@ class World:
                 self._copy(leader, other)
             linked = linked and other.log == leader.log[:len(other.log)]     # HS7
             if linked:
+                other.told = max(other.told, leader.replicated, leader.told)
                 end = len(other.log)
                 even = clock if end >= len(leader.log) or before is None else before.even_ms
                 leader.reports[other.number] = Report(end, even, True)
@@ -293,7 +302,18 @@ class World:
             common += 1
         acked = set(self.acknowledged)
         assert not acked & (set(other.log[common:]) - set(leader.log)), "acknowledged, and cut"
+        assert other.shown <= common, f"member {other.member} has shown what it cuts"
         other.log = [*other.log[:common], *leader.log[common:common + COPIED_A_TICK]]
+
+    def _show(self, broker: Broker) -> None:
+        """An offset means one message for ever (FO10)."""
+        if broker.leads:
+            broker.told = max(broker.told, broker.words.shown)
+        broker.shown = max(broker.shown, min(len(broker.log), max(broker.told, broker.replicated)))
+        seen = broker.log[:broker.shown]
+        assert seen[:len(self.shown)] == self.shown[:len(seen)], (
+            f"member {broker.member} shows another message at an offset")
+        self.shown += seen[len(self.shown):]
 
     def _acknowledge(self, leader: Broker) -> None:
         if len(leader.taken) < RULES.min_in_sync:

@@ -57,6 +57,7 @@ def bench(folder: Path, log_end: int, *settings: str, history: History = ONE) ->
     """A broker whose log ends somewhere."""
     made = make_bench(settings_in(folder, *settings))
     made.store.queues = {("T", queue_id): (0, 30) for queue_id in range(6)}
+    made.queues.queues = {("T", queue_id): 30 for queue_id in range(6)}
     made.store.records[log_end] = made.store.records.get(log_end)      # type: ignore[assignment]
     epochs.write(made.broker.core.settings.store_root, Standing(
         history, State.FOLLOWS if settings else State.LEADS))
@@ -149,7 +150,7 @@ def test_a_stock_master_whose_queue_is_shorter_gets_nothing(
 ) -> None:
     monkeypatch.setattr(Link, "_is_ours", property(lambda _: False, lambda *_: None),
                         raising=False)
-    master.store.queues["T", 0] = 0, 25
+    master.queues.queues["T", 0] = 25
     commit(slave, 28, 0)
     commit(slave, 28, 1)
 

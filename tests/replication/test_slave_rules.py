@@ -130,7 +130,8 @@ def test_a_slave_that_is_elected_takes_over_what_it_has(tmp_path: Path) -> None:
     assert bench.ask(17, {"topic": "Own"}).code == 1
     before = bench.broker.core.topics.version
 
-    bench.broker.lead(replace(settings, follows=False), 500, bench.now_ms)
+    bench.broker.lead(replace(settings, follows=False), bench.now_ms)
+    bench.broker.take_over_topics(500, bench.now_ms)
 
     core = bench.broker.core
     assert (core.settings.is_slave, core.settings.broker_id) == (False, 0)

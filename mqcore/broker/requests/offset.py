@@ -47,8 +47,8 @@ def update_consumer_offset(core: Core, request: Request) -> Answer:
     offset = fields.i64("commitOffset")
     if fields.boolean(GIVEN_BACK):
         known = core.offsets.committed(group, topic, queue_id)
-        bounds = core.ports.store.queue_range(topic, queue_id)
-        if (known is not None and known >= offset) or offset > (bounds[1] if bounds else 0):
+        if (known is not None and known >= offset) or (
+                offset > core.ports.queues.end(topic, queue_id)):
             return Answer(ResponseCode.SUCCESS, ext={})
     if not core.offsets.commit(group, topic, queue_id, offset, address_of(request.remote)):
         return Answer(ResponseCode.SYSTEM_ERROR, core.offsets.full, {})

@@ -85,6 +85,7 @@ from mqcore.net.transport.transport cimport CloseEvent, Connection
 from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.access cimport access_close, access_is_on, access_open
 from mqcore.shm.leadership cimport leadership_follows
+from mqcore.shm.replica_gate cimport is_settling
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
@@ -244,6 +245,7 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     count = transport_sleep(t, timeout_ms)
     doorbell_disarm(s.slot)
     s.appends.slave = s.pulls.slave = leadership_follows(s.shm, s.slave)
+    s.pulls.settling = is_settling(s.shm)
     transport_read(t, count)
     take_rings(s)
     output_flush_all(t)

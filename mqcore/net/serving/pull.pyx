@@ -76,8 +76,9 @@ cdef int beyond_slave(Pulls* p, Connection* c, const Puller* puller, const PullR
                       const PullPlace* place, const Wanted* wanted, int64_t min_offset,
                       int64_t max_offset) noexcept nogil:
     """
-    A slave moves nobody's offset: what it lacks its master may have (ha.md 5). Stock says
-    20 at once, and again; here a pull of what is still to come waits for it.
+    A slave moves nobody's offset: what it lacks its master may have (ha.md 5), and who has just been
+    elected may not show yet what was read at the former one (FO10). Stock says 20 at once, and
+    again; here a pull of what is still to come waits for it.
     """
     if f.offset > max_offset and f.wait_ms > 0 and hold(
             p.held, c, puller, place, wanted, f.wait_ms if p.long_polling else p.short_polling_ms):
@@ -132,13 +133,13 @@ cdef int look_up(Pulls* p, Connection* c, const Puller* puller, const PullReques
         max_offset = load_i64_acquire(&p.shm.queues[place.queue].max_offset)
         min_offset = load_i64_acquire(&p.shm.queues[place.queue].min_offset)
     if max_offset == 0:
-        if f.offset != 0 and p.slave:
+        if f.offset != 0 and (p.slave or p.settling):
             return beyond_slave(p, c, puller, f, &place, wanted, min_offset, max_offset)
         if f.offset != 0:
             return out_of_range(p, c, puller, f, min_offset, max_offset, settled)
         return nothing_there(p, c, puller, f, &place, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
     if f.offset < min_offset or f.offset > max_offset:
-        if p.slave:
+        if p.slave or (p.settling and f.offset > max_offset):
             return beyond_slave(p, c, puller, f, &place, wanted, min_offset, max_offset)
         return out_of_range(p, c, puller, f, min_offset, max_offset, settled)
     if f.offset == max_offset:
