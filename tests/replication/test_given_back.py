@@ -150,7 +150,7 @@ def test_a_stock_master_whose_queue_is_shorter_gets_nothing(
 ) -> None:
     monkeypatch.setattr(Link, "_is_ours", property(lambda _: False, lambda *_: None),
                         raising=False)
-    master.queues.queues["T", 0] = 25
+    master.store.queues["T", 0] = 0, 25
     commit(slave, 28, 0)
     commit(slave, 28, 1)
 
