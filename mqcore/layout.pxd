@@ -127,10 +127,11 @@ cdef struct Leadership "mq_leadership":
     int64_t members[LEADERSHIP_MEMBERS_MAX]         # failover
     int32_t leader_sequence              # odd while failover writes
     int32_t leader_length                # of the text in bytes; failover
-    uint8_t leader[464]                  # lines: id, address, address for the log, epoch, the set's ids
+    uint8_t leader[472]                  # lines: id, address, address for the log, epoch, the set's ids
                                          #   with commas between them; failover
     int64_t heard_ns                     # CLOCK_BOOTTIME: when etcd answered last; 0: never; failover
     int64_t former                       # whose log it was, by number, 0: nobody's (FO10); failover
+    uint8_t failover_pad[120]
     int64_t role                         # LEADERSHIP_ and the epoch; the supervisor
     int64_t begun                        # its log ended there when it began to lead, and that is not all shown at
                                          #   first; 0: it follows, or shows all; the supervisor

@@ -47,7 +47,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(LiveSettings) == 16384)
     layout_assert(sizeof(MasterPlace) == 512)
     layout_assert(sizeof(MemberReport) == 32)
-    layout_assert(sizeof(Leadership) == 11 * CACHE_LINE_PAIR)
+    layout_assert(sizeof(Leadership) == 12 * CACHE_LINE_PAIR)
     layout_assert(sizeof(ForwardHead) == 48)
     layout_assert(sizeof(OffsetCommit) == 400)
     layout_assert(sizeof(CheckHead) == 24)
