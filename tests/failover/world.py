@@ -120,7 +120,7 @@ class Broker:
         """before: the last words of the process before, of the same run."""
         before = before or Words()
         return Election(NAMES, Me(self.member, f"{self.host}:1", f"{self.host}:2", self.store),
-                        RULES, leads=leads, deadline_ns=before.deadline_ns,
+                        RULES, leads=leads, claimed=before.leads, deadline_ns=before.deadline_ns,
                         waited_for=before.waited_for, former=before.former)
 
     def begin_anew(self) -> None:
