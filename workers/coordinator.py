@@ -166,8 +166,11 @@ class Coordinator:
             kept_access=self._inherited.kept_access), self._changes, self._spawn)
         self._checks = CheckRing(segment)
         self._transactions = TransactionChecks(self._broker.core)
+        shown = segment.log_state()["dispatched"]
         self._load()
         self._following = self._follower() if settings.is_slave else None
+        if self._queues.settling:          # a predecessor has taken over those of what was shown
+            self._known_to = shown
         self._sign = MasterSign(segment)
         tables.hide_others()
         self._reconfigure()

@@ -116,11 +116,13 @@ class Failover:
         settings = self._settings
         self._names = Names.of(settings.broker.cluster, settings.broker.name)
         leads = self._pen.role[1] if self._pen.leads else 0
+        state, claimed = self._pen.wanted
         self._election = Election(
             self._names,
             Me(settings.broker.id, settings.advertised_addr, settings.ha_addr,
                identity(settings.store_root)),
-            rules(settings), leads=leads, deadline_ns=self._pen.deadline_ns if leads else 0,
+            rules(settings), leads=leads, claimed=claimed if state == LEADERSHIP_LEADS else 0,
+            deadline_ns=self._pen.deadline_ns if leads else 0,
             waited_for=self._pen.members, former=self._pen.former)
         self._etcd = client(settings.failover)
         self._epoch, self._epochs_stamp = 0, (0, 0)

@@ -21,6 +21,7 @@ from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE
 from mqcore.layout import DELAY_LEVEL_MAX
 from mqcore.participants import SCHEDULER
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store.schedule.levels import NoteKind
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
@@ -35,6 +36,7 @@ NOTES: dict[int, str] = {
     NoteKind.NOTE_HALF: "it is a half message",
     NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
 END_MS = 2_000                   # for the last results, before the process ends
+SETTLE_LOOK_S = 0.02             # whether who was elected shows all that it began with
 
 log = logging.getLogger("mqcore.scheduler")
 
@@ -103,6 +105,8 @@ class Scheduler:
         self._settings = settings
         self._segment = segment
         self._file = DelayOffsets(settings.config_dir / DELAY_FILE)
+        self._gate = ReplicaPen(segment)
+        self._begun = False
         self._waiting: Snapshot | None = None
         self._save_at = 0.0
 
@@ -112,6 +116,13 @@ class Scheduler:
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=self._settings.store.queue_file_entry_count,
             delays_ms=self._settings.delay_levels_ms)
+        self._load()                       # one that is unusable is no start
+
+    def _begin(self) -> None:
+        """
+        Where all that was delivered can be told by its queue (FO10): a delivery that is in the log,
+        and whose delayed message has no entry yet, would be made again.
+        """
         offsets, position, ahead = self._load()
         if not self._loop.known:
             if position < 0 and self._settings.failover.enable:      # exact when this run began
@@ -120,6 +131,7 @@ class Scheduler:
             # before the first delivery: a file without a position would say that it is exact
             self._save(self._loop.snapshot(), exact=False)
         self._save_at = time.monotonic() + self._interval_s
+        self._begun = True
 
     @property
     def _interval_s(self) -> float:
@@ -139,12 +151,19 @@ class Scheduler:
             raise SystemExit(1) from error
 
     def work(self, turn_ms: int) -> None:
+        if not self._begun:
+            if self._gate.settling:
+                time.sleep(SETTLE_LOOK_S)
+                return
+            self._begin()
         self._loop.run(turn_ms)
         self._say()
         self._save_when_due()
 
     def stop(self) -> None:
         """After those who send, before the writer."""
+        if not self._begun:
+            return
         exact = self._loop.end(END_MS)
         self._say()
         self._save(self._loop.snapshot(), exact=exact)

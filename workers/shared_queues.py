@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqcore.broker.ports import QueueGrowth
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.retention import LogWords, QueueLives, QueueState
 from mqcore.shm.segment import Segment
 
@@ -36,6 +37,7 @@ class SharedQueues:
     def __init__(self, segment: Segment, now_ms: Callable[[], int]) -> None:
         self._lives = QueueLives(segment)
         self._words = LogWords(segment)
+        self._gate = ReplicaPen(segment)
         self._now_ms = now_ms
         self._removals: list[Removal] = []
         self._counts: np.ndarray | None = None   # at the last look at their growth
@@ -57,6 +59,10 @@ class SharedQueues:
     def end(self, topic: str, queue_id: int) -> int:
         number = self._lives.number(topic, queue_id)
         return _end(self._lives.state(number)) if number >= 0 else 0
+
+    @property
+    def settling(self) -> bool:
+        return self._gate.settling
 
     def growth(self) -> Iterable[QueueGrowth]:
         counts = np.frombuffer(self._lives.counts(), dtype=np.int64).reshape(-1, COUNT_COLUMNS)

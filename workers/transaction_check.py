@@ -20,6 +20,7 @@ from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.light_queues import offset_table
 from mqcore.participants import TRANSACTION_CHECK
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store.transactions.transaction_check import TransactionCheck
 from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
@@ -29,6 +30,7 @@ from mqcore.workers.layout import StoreFiles
 
 HOUR_MS = 3_600_000
 END_MS = 2_000                   # for copies that are on their way
+SETTLE_LOOK_MS = 20              # whether who was elected shows all that it began with
 WORD_INTERVAL_S = 60.0           # between two lines that say the same: peers cause them
 
 log = logging.getLogger("mqcore.transaction-check")
@@ -50,6 +52,8 @@ class TransactionChecker:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
+        self._gate = ReplicaPen(segment)
+        self._begun = False
         self._in_round = False
         self._strange = 0
         self._strange_due = self._refused_due = 0.0
@@ -60,8 +64,12 @@ class TransactionChecker:
         self._check = TransactionCheck(
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=store.queue_file_entry_count, **times(self._settings))
+
+    def _begin(self) -> None:
+        """Where each half message that is decided can be told by the op queue (FO10)."""
         self._check.seek(*(self._check.known() or self._committed()))
         self._next_round = time.monotonic() + self._interval_s
+        self._begun = True
 
     @property
     def _interval_s(self) -> float:
@@ -70,9 +78,15 @@ class TransactionChecker:
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
         self._check.configure(**times(settings))
-        self._next_round = min(self._next_round, time.monotonic() + self._interval_s)
+        if self._begun:
+            self._next_round = min(self._next_round, time.monotonic() + self._interval_s)
 
     def work(self, turn_ms: int) -> None:
+        if not self._begun:
+            if self._gate.settling:
+                self._check.wait(min(turn_ms, SETTLE_LOOK_MS))
+                return
+            self._begin()
         if not self._in_round:
             left_ms = int(1000 * (self._next_round - time.monotonic())) + 1
             if left_ms > 1:
@@ -87,7 +101,8 @@ class TransactionChecker:
 
     def stop(self) -> None:
         """The writer is still there: what is on its way is waited for."""
-        self._check.round_end(END_MS)
+        if self._begun:
+            self._check.round_end(END_MS)
 
     def _report(self) -> None:
         if self._check.refused and time.monotonic() >= self._refused_due:

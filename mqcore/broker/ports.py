@@ -196,6 +196,11 @@ class Queues(Protocol):
         """That of one queue; 0: it never had a message."""
         ...
 
+    @property
+    def settling(self) -> bool:
+        """Whether consumers do not see all yet that an elected master began with (FO10)."""
+        ...
+
     def growth(self) -> Iterable[QueueGrowth]:
         """
         What came into each queue since the last call; a queue that rests is left out.

@@ -146,10 +146,11 @@ class Election:
     One broker's part in it.
 
     leads, deadline_ns, waited_for, former: as in the last `words` of the process before this one,
-    of the same run; leads: 0: there was none.
+    of the same run; leads: 0: there was none. claimed: the epoch that those were to lead in, if
+    they did not do so yet.
     """
 
-    def __init__(self, names: Names, me: Me, rules: Rules, *, leads: int = 0,
+    def __init__(self, names: Names, me: Me, rules: Rules, *, leads: int = 0, claimed: int = 0,
                  deadline_ns: int = 0, waited_for: Collection[int] = (), former: int = 0) -> None:
         self._names = names
         self._me = me
@@ -174,7 +175,8 @@ class Election:
         self._maybe = dict.fromkeys(waited_for if leads else (), UNREAD)
         self._led_ms = 0                 # when this broker led first, or this process ...
         self._led_end = 0                # ... and where its log ended then
-        self._former = former if leads else 0        # FO10
+        self._former = former if leads else 0        # FO10 ...
+        self._claims = {claimed: former}             # ... of each epoch that was claimed
         self._shown = 0
         self.trouble = ""                # why this broker takes no part; "": it does
 
@@ -288,13 +290,17 @@ class Election:
             return None
         self._former = self._whose_log(view.state, here)
         epoch = max(view.state.epoch, here.epoch) + 1
+        self._claims[epoch] = self._former
         return self._take(view, here, replace(view.state, epoch=epoch, master=self._me.member))
 
     def _whose_log(self, state: State, here: Here) -> int:
         """
         FO10: the number of who led in the last epoch of the log here; 0: that is this broker, or
-        none of the set.
+        none of the set. An epoch that was claimed here and not begun has changed no log.
         """
+        if state.master == self._me.member and here.epoch < state.epoch:
+            claimed_from = self._claims.get(state.epoch, 0)
+            return claimed_from if claimed_from in _numbers(state) else 0
         if state.epoch != here.epoch or state.master not in state.stores:
             return 0
         number = member_number(state.master, state.stores[state.master])

@@ -13,9 +13,10 @@ from mqcore.shm.segment cimport Shm
 cdef inline int64_t replicated_end(Shm* shm) noexcept nogil:
     return max(load_i64_acquire(&shm.replica_gate.replicated), load_i64_acquire(&shm.replica_gate.told))
 
-# Whether who leads does not yet show all that it began with: the former one may have shown it.
+# Whether who leads does not yet show all that it began with: the former one may have shown it. What may be shown
+# by now has no entries before it is dispatched.
 cdef inline bint is_settling(Shm* shm) noexcept nogil:
-    return load_i64_acquire(&shm.leadership.begun) > replicated_end(shm)
+    return load_i64_acquire(&shm.leadership.begun) > load_i64_acquire(&shm.log.dispatched)
 
 cdef inline int64_t shown_end(Shm* shm, int64_t published) noexcept nogil:
     if load_i32_acquire(&shm.replica_gate.untold):

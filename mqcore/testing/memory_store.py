@@ -196,6 +196,10 @@ class MemoryStore:
     def end(self, topic: str, queue_id: int) -> int:
         return len(self._queues.get((topic, queue_id), ()))
 
+    @property
+    def settling(self) -> bool:
+        return False
+
     def growth(self) -> list[QueueGrowth]:
         """Nothing: put rates are not kept."""
         return []

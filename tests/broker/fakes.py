@@ -92,6 +92,7 @@ class FakeQueues:
     waiting: list[Callable[[bool], None]] = field(default_factory=list)
     deletions: int = 0
     grown: list[QueueGrowth] = field(default_factory=list)
+    settling: bool = False
 
     def growth(self) -> list[QueueGrowth]:
         grown, self.grown = self.grown, []

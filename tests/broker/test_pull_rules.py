@@ -117,6 +117,17 @@ def test_an_offset_out_of_range_is_moved_and_made_known(
     }
 
 
+def test_who_was_just_elected_moves_nobody_back(topic: Bench) -> None:
+    """The former leader may have shown more: the serving process lets the pull wait."""
+    topic.queues.settling = True
+    assert pull(topic, queueOffset=51) is REDO
+    assert pull(topic, queueId=1, queueOffset=5) is REDO
+    assert pull(topic, queueOffset=9).code == 21     # that was deleted
+
+    topic.queues.settling = False
+    assert pull(topic, queueOffset=51).code == 21
+
+
 def test_the_event_of_a_group_with_separators_in_its_name_is_still_a_message(topic: Bench) -> None:
     topic.broker.core.groups.update(GroupConfig("a\x01b\x02"), 1)     # as a file may have it
     assert pull(topic, consumerGroup="a\x01b\x02", queueOffset=9, sysFlag=4).code == 21

@@ -240,6 +240,23 @@ def test_the_next_process_of_an_election_knows_whose_log_it_was() -> None:
     assert second.words.shown == 2
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_epoch_that_was_claimed_and_not_begun_changes_nothing(dies) -> None:
+    """Its answer was lost until the lease was over; or its process died before the broker led."""
+    made = led(2)
+    second = made.brokers[1]
+    second.log, second.begun = [(1, 1), (1, 2)], 2
+    made.until(second, "claim", "answered" if dies else "unanswered")
+    if dies:
+        made.run(100, second)
+        second.leads = 0                             # as the supervisor has it
+        second.begin_anew()
+    made.now += 2 * LEASE
+    made.run(1000, second)
+    assert second.leads == 3
+    assert (second.words.former, second.words.shown) == (number(1), 2)
+
+
 def test_who_never_came_leaves_before_the_one_whose_log_it_was() -> None:
     made, second = elected(3, [(1, 1), (1, 2)], 2)
     made.run(RULES.in_sync_timeout_ms + 500, second)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mqcore.failover.election import (
     MS,
@@ -81,7 +81,12 @@ class FakeEtcd:
 
 @dataclass
 class Broker:
-    """One member: its election, its log (an epoch for each message), and what it leads in."""
+    """
+    One member: its election, its log (an epoch for each message), and what it leads in.
+
+    heard   the newest epoch in its table; of that one its log may have nothing yet
+    said    the words that its processes go by: a process that dies may have known more
+    """
 
     member: int
     store: str = ""
@@ -89,6 +94,8 @@ class Broker:
     drift: float = 1.0
     offset_ms: float = 0.0
     log: list[tuple[int, int]] = field(default_factory=list)
+    heard: int = 0
+    said: Words = field(default_factory=Words)
     leads: int = 0
     alive: bool = True
     cut_off: bool = False             # from etcd
@@ -102,6 +109,7 @@ class Broker:
     reports: dict[int, Report] = field(default_factory=dict)
     called_at: float = -1.0
     up_at: float = 0.0
+    rules: Rules = RULES
 
     def __post_init__(self) -> None:
         self.store = self.store or f"store{self.member}"
@@ -116,16 +124,20 @@ class Broker:
     def words(self) -> Words:
         return self.election.words() or Words()
 
+    @property
+    def epoch(self) -> int:
+        return max(self.heard, self.log[-1][0] if self.log else 0)
+
     def begin(self, leads: int = 0, before: Words | None = None) -> Election:
         """before: the last words of the process before, of the same run."""
         before = before or Words()
         return Election(NAMES, Me(self.member, f"{self.host}:1", f"{self.host}:2", self.store),
-                        RULES, leads=leads, deadline_ns=before.deadline_ns,
-                        waited_for=before.waited_for, former=before.former)
+                        self.rules, leads=leads, claimed=before.leads, former=before.former,
+                        deadline_ns=before.deadline_ns, waited_for=before.waited_for)
 
-    def begin_anew(self) -> None:
-        """The process of the election died, and its successor goes on."""
-        self.election = self.begin(self.leads, self.words)
+    def begin_anew(self, before: Words | None = None) -> None:
+        """The process of the election died, and its successor goes on. before: what it had said."""
+        self.election = self.begin(self.leads, before or self.words)
 
     def clock(self, now: float) -> float:
         """This host's, in ms."""
@@ -135,7 +147,7 @@ class Broker:
         clock = self.clock(now)
         waited = self.words.waited_for
         return Here(int(clock * MS), int(clock), self.leads,
-                    self.log[-1][0] if self.log else 0, len(self.log), self.replicated,
+                    self.epoch, len(self.log), self.replicated,
                     self.begun, dict(self.reports), self.taken == waited)
 
     def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
@@ -180,17 +192,20 @@ class Broker:
 class World:
     """Brokers that follow, lead, crash and come back; every acknowledged message is remembered."""
 
-    def __init__(self, dice: random.Random, count: int = 3, drift: float = 0.02) -> None:
+    def __init__(self, dice: random.Random, count: int = 3, drift: float = 0.02,
+                 min_in_sync: int = 1) -> None:
         self.dice = dice
         self.now = 0.0
         self.etcd = FakeEtcd()
-        self.brokers = [Broker(member, drift=dice.uniform(1 - drift, 1 + drift),
+        self.rules = replace(RULES, min_in_sync=min_in_sync)
+        self.brokers = [Broker(member, rules=self.rules, drift=dice.uniform(1 - drift, 1 + drift),
                                offset_ms=dice.uniform(0, 1e6)) for member in range(1, count + 1)]
         self.acknowledged: list[tuple[int, int]] = []
         self.shown: list[tuple[int, int]] = []       # what anybody has read, by position
         self.late: list[tuple[float, Transact]] = []
         self.changes = 0
         self.lost = 0.0               # share of lost answers
+        self.deaths = 0.0             # of questions behind which the process dies
         self.serial = 0
 
     def run(self, ms: float, each: Callable[[], None] | None = None) -> None:
@@ -225,12 +240,27 @@ class World:
         broker.alive, broker.up_at = False, self.now + for_ms
         broker.leads, broker.replicated, broker.acked, broker.taken = 0, 0, 0, ()
         broker.begun = broker.told = 0
+        broker.said = Words()
         broker.reports, broker.called_at = {}, -1.0
+
+    def lose_disk(self, broker: Broker, for_ms: float) -> None:
+        """It begins with an empty one; not where nobody else would have what was acknowledged."""
+        state = self.etcd.view().state
+        stores = {} if state is None else state.stores
+        if not any(stores.get(other.member) == other.store
+                   for other in self.brokers if other is not broker):
+            return
+        self.crash(broker, for_ms)
+        self.serial += 1
+        broker.store = f"{broker.store}-{self.serial}"
+        broker.log, broker.heard, broker.shown = [], 0, 0
 
     def _turn(self, broker: Broker) -> None:
         if self.dice.random() < 0.8:
             self._ask(broker)
-        words = broker.words
+            if self.dice.random() < self.deaths:
+                broker.begin_anew(broker.said)
+        words = broker.said = broker.words
         broker.taken = words.waited_for if self.dice.random() < 0.7 else broker.taken
         if broker.leads and words.leads != broker.leads:
             self.crash(broker, self.dice.uniform(20, 500))       # its run begins anew
@@ -257,10 +287,10 @@ class World:
         broker.put(asked, self.etcd, self.now, outcome)
 
     def _begin_to_lead(self, broker: Broker, epoch: int) -> None:
-        assert all(epoch > one for one, _ in broker.log), "an epoch that the log has had"
+        assert epoch > broker.epoch, "an epoch that the log has had"
         missing = [one for one in self.acknowledged if one not in set(broker.log)]
         assert missing == [], f"member {broker.member} leads without {missing[:3]}"
-        broker.leads, broker.called_at = epoch, -1.0
+        broker.leads, broker.heard, broker.called_at = epoch, epoch, -1.0
         broker.reports, broker.replicated = {}, 0
         broker.acked, broker.begun = 0, len(broker.log)
         self.changes += 1
@@ -279,6 +309,7 @@ class World:
                 self._copy(leader, other)
             linked = linked and other.log == leader.log[:len(other.log)]     # HS7
             if linked:
+                other.heard = leader.heard
                 other.told = max(other.told, leader.replicated, leader.told)
                 end = len(other.log)
                 even = clock if end >= len(leader.log) or before is None else before.even_ms
@@ -316,7 +347,7 @@ class World:
         self.shown += seen[len(self.shown):]
 
     def _acknowledge(self, leader: Broker) -> None:
-        if len(leader.taken) < RULES.min_in_sync:
+        if len(leader.taken) < self.rules.min_in_sync:
             return
         reports = [leader.reports.get(number) for number in leader.taken]
         if any(one is None or not one.connected for one in reports):

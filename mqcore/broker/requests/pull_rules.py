@@ -84,11 +84,15 @@ def _refusal(
 def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
     """
     21 when the offset lies outside the queue (broker.md 6.2, 6.4); None when it does not, and in a
-    slave, which moves nobody's.
+    slave, which moves nobody's. Nor is who read at the former leader moved back by one that was
+    just elected (FO10).
     """
     if core.settings.is_slave:
         return None
+    settling = core.ports.queues.settling          # first: the range is no older then
     low, high = core.ports.store.queue_range(header.topic, header.queue_id) or (0, 0)
+    if settling and header.offset > high:
+        return None
     if high == 0:
         if header.offset == 0:
             return None

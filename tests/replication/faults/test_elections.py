@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from mqcore.failover.keys import Names, View, view_of
-from mqcore.shm.leadership import LeadershipPen
 from tests.replication.faults.brokers import Broker, Brokers, brokers
 from tests.replication.faults.relay import FaultyRelay, relay
 from tests.replication.faults.torment import SOAK_S, Torment, runs
@@ -59,25 +58,6 @@ class Elected:
         """As etcd says."""
         master = self.view().master
         return None if master is None else self.set.all[master.member - 1]
-
-    def reign(self) -> tuple[str, int] | None:
-        """Who leads and has the lease, and the epoch: what it shows is to last."""
-        leader = self.set.leader
-        segment = None if leader is None else leader.present
-        if leader is None or segment is None:
-            return None
-        pen = LeadershipPen(segment)
-        return (leader.name, pen.role[1]) if pen.leads and pen.holds else None
-
-    def followers_time(self) -> tuple[str, int] | None:
-        """Whose run, while it follows: who was just elected shows all that it has."""
-        address = self.set.follows()
-        (broker,) = (one for one in self.set.all if one.address == address)
-        segment = broker.present
-        if segment is None:
-            return None
-        pen = LeadershipPen(segment)
-        return None if pen.leads else (broker.name, segment.run_id)
 
     async def some_leader(self) -> Broker:
         """Who leads, when somebody does."""
@@ -169,8 +149,8 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
         for broker in set_.all:
             load.send_to(lambda broker=broker: broker.address)
         await elected.some_leader()
-        load.read_from(set_.leads, elected.reign)
-        load.read_from(set_.follows, elected.followers_time, FOLLOWER)
+        load.read_from(set_.leads)
+        load.read_from(set_.follows, FOLLOWER)
 
         async def faults() -> None:
             while torment.goes_on:
@@ -189,5 +169,6 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
                     f"{one.name}: {one.process.tail()[-1500:]}" for one in set_.all)])) from None
             await elected.some_leader()
             await torment.verdict(set_, load)
+            assert load.moved == []              # whoever reads, at whomever, goes on (FO10)
         finally:
             await load.stop()

@@ -109,8 +109,8 @@ async def partitions(torment: Torment, net: Hosts, folder: Path, etcd: EtcdServe
         for broker in set_.all:
             load.send_to(lambda broker=broker: broker.address)
         await elected.some_leader()
-        load.read_from(set_.leads, elected.reign)
-        load.read_from(set_.follows, elected.followers_time, FOLLOWER)
+        load.read_from(set_.leads)
+        load.read_from(set_.follows, FOLLOWER)
 
         async def parts() -> None:
             todo: list[str] = []

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from mqcore.wire import command as wire
-from mqcore.wire.codes import RequestCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.records import decode_records
 from tests.replication.faults.history import OK, REFUSED, Delivery, History, Send, body_of, name_in
 from tests.wire_live.peer import Peer, pull_fields, send_fields
@@ -47,13 +47,9 @@ Leader = Callable[[], str]
 
 @dataclass
 class Reading:
-    """
-    Whom a reader asks, and how far it is. reign: whose time it is; what is read while that changes,
-    or is nobody's (None), does not count, and is read again.
-    """
+    """Whom a reader asks, and how far it is."""
 
     whom: Leader
-    reign: Callable[[], object]
     place: str
     offsets: list[int]
 
@@ -151,6 +147,7 @@ class Traffic:
         self.remarks: dict[int, str] = {}
         self.links_lost = 0
         self.read: Counter[str] = Counter()           # messages, of LEADER and FOLLOWER
+        self.moved: list[str] = []                    # readers, by an answer of 21
         self._offsets = [0] * QUEUES
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -159,14 +156,13 @@ class Traffic:
         self._tasks.append(asyncio.create_task(Sender(self, leader).run()))
         return self._tasks[-1]
 
-    def read_from(self, broker: Leader, reign: Callable[[], object] = lambda: True,
-                  place: str = LEADER) -> asyncio.Task[None]:
+    def read_from(self, broker: Leader, place: str = LEADER) -> asyncio.Task[None]:
         """
         One more reader (see Reading), from where the others are; at a follower from the beginning.
         """
         offsets = list(self._offsets) if place == LEADER else [0] * QUEUES
         self._tasks.append(asyncio.create_task(
-            self._read(Reading(broker, reign, place, offsets))))
+            self._read(Reading(broker, place, offsets))))
         return self._tasks[-1]
 
     async def stop(self) -> None:
@@ -215,14 +211,13 @@ class Traffic:
         """All that there is in a queue."""
         code, offsets = OK, reading.offsets
         while code == OK:
-            whose = reading.reign()
             writer.write(wire.encode(wire.request(RequestCode.PULL_MESSAGE, pull_fields(
                 TOPIC, queue_id=queue, offset=offsets[queue]))))
             (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             answer = wire.decode(await reader.readexactly(length))
             code = answer.code
-            if whose is None or whose != reading.reign():
-                return
+            if code == ResponseCode.PULL_OFFSET_MOVED:
+                self.moved.append(f"{broker}: queue {queue} from {offsets[queue]}: {answer.remark}")
             if code == OK:
                 found = deliveries(self.history.seed, answer.body, broker)
                 self.history.deliveries += found
