@@ -54,7 +54,10 @@ ENDED: dict[int, str] = {
         "a record of {value} bytes is too large: expected store.message_size_max_bytes to be as "
         "large as the master's",
     SlaveNote.NOTE_REFUSED: "the writer has refused bytes: {status}",
-    SlaveNote.NOTE_MASTER_SILENT: "the master has said nothing for {value} ms"}
+    SlaveNote.NOTE_MASTER_SILENT:
+        "the master has said nothing for {value} ms: expected its "
+        "replication.heartbeat_interval_ms to be less than replication.housekeeping_interval_ms "
+        "here"}
 OTHER: dict[int, str] = {
     SlaveNote.NOTE_OTHER_LOG:
         "its log is another one than the log here, at position {value}: a slave of it needs an "

@@ -508,7 +508,7 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
             done += put
             more[0] = more[0] or (l.fd >= 0 and put >= TURN_BYTES)
         if l.fd >= 0 and now_ms - l.heard_ms > m.housekeeping_ms:
-            link_close(m, l, NOTE_SILENT, 0)
+            link_close(m, l, NOTE_SILENT, now_ms - l.heard_ms)
         more[0] = more[0] or (l.fd >= 0 and l.readable)
     in_sync_judge(m)
     for i in range(LINKS_MAX):
