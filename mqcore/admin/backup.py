@@ -165,7 +165,8 @@ def described(manifest: Manifest) -> dict[str, Any]:
 @click.option("--check", is_flag=True, help="Hold all bytes of the backup against their sums.")
 @click.option("--delay-levels", "delay_levels_ms", type=DelayLevels(), default=DELAY_LEVELS_MS,
               show_default="stock's 18 levels", help="The broker's messageDelayLevel.")
-@json_option
+@click.option("--json", "as_json", is_flag=True,
+              help="Print one JSON object, with --list one in a line for each backup.")
 def restore_command(source: Path, to: Path | None, until: Until | None, listed: bool, check: bool,
                     delay_levels_ms: tuple[int, ...], as_json: bool) -> None:
     """

@@ -61,7 +61,7 @@ def replication_group() -> None:
 @replication_group.command("status")
 @namesrv_option
 @click.argument("broker")
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object for each.")
 @signed
 def status_command(namesrv: tuple[str, ...], broker: str, *, as_json: bool,
                    credentials: Credentials | None) -> None:
