@@ -44,6 +44,7 @@ from mqcore.wire.printable import printable
 
 RUN_PREFIX = "mqcore-"            # of the shared memory of a run
 SILENT_MS = 1000                  # of etcd, that is worth a word
+NOBODY = "0"                      # of failoverLeader
 SUPERVISOR_TITLE = b"mqcore: supervisor"
 broker_id_option = click.option(
     "--broker-id", type=click.IntRange(1, MEMBER_ID_MAX), show_default="a slave's own, else 1",
@@ -79,10 +80,11 @@ def status_command(namesrv: tuple[str, ...], broker: str, *, as_json: bool,
             continue
         epoch = "no epoch" if row["epoch"] is None else f"epoch {row['epoch']} of {row['master']}"
         say(f"{row['address']:<22} id {row['brokerId']:<3} {row['role']:<13} log {row['first']} to "
-            f"{row['end']}, {row['behindBytes']} bytes behind, {epoch}{_of_election(row)}")
+            f"{row['end']}, {row['behindBytes']} bytes behind, {epoch}{election_words(row)}")
 
 
-def _of_election(row: dict[str, Any]) -> str:
+def election_words(row: dict[str, Any]) -> str:
+    """What the line of a broker says of who is elected; empty: nobody is."""
     found = row["election"]
     if not found:
         return ""
@@ -90,6 +92,8 @@ def _of_election(row: dict[str, Any]) -> str:
         "failoverLeaseMillis", "failoverEtcdSilentMillis"))
     leader, epoch, in_sync = (printable(found.get(key, "?")) for key in (
         "failoverLeader", "failoverEpoch", "failoverInSync"))
+    if leader == NOBODY:
+        leader = "nobody that it knows of"
     return (f", elected: {leader} in epoch {epoch}, set {in_sync}, lease "
             + (f"{left_ms / 1000:.1f} s" if left_ms else "none")
             + (f", etcd silent for {silent_ms / 1000:.1f} s" if silent_ms > SILENT_MS else ""))

@@ -268,7 +268,8 @@ def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> O
     path = store / KEPT / f"{found.position:020d}-{found.end:020d}.log"
     if not room_for(store, found.end - found.position):
         raise RejoinError(f"the disk has no room for a side file of {found.end - found.position} "
-                          f"bytes in {path.parent}: nothing is cut")
+                          f"bytes in {path.parent}, and {ROOM_LEFT_BYTES} beside it: nothing is "
+                          "cut")
     files.make_folders(path.parent)
     try:
         _copy(path, _pieces(log, theirs.segment_bytes, found.position, found.end))
